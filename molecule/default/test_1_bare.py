@@ -48,18 +48,19 @@ def no_way_in(everything):
 
 
 NO_WAY_IN = [
-    "off (172.29.10.20, port 22): it cannot be reached",
+    "off (172.29.10.20, port 22): the node cannot be reached",
     "Check that the node and its sshd run",
-    "port (172.29.10.21, port 2222): it cannot be reached",
+    "port (172.29.10.21, port 2222): the node cannot be reached",
     "refused",
     "ansible_port",
-    "user (172.29.10.22, port 22): it rejects the login of nobody-here",
+    "user (172.29.10.22, port 22): the node rejects the login of nobody-here",
     "ansible_user",
     "unknown (172.29.10.23, port 22): ssh host key unknown",
     "ssh-keyscan -p 22",
-    "another (172.29.10.24, port 22): its ssh host key differs from the known key",
+    "another (172.29.10.24, port 22): the node's ssh host key differs from the known key",
     "ssh-keygen -R 172.29.10.24",
-    "python (172.29.10.25): there is no Python for Ansible's modules (looked for /opt/no/python)",
+    "python (172.29.10.25): the node has no Python for Ansible's modules (looked for "
+    "/opt/no/python)",
     "yum install python3",
 ]
 
@@ -74,7 +75,7 @@ NO_WAY_IN = [
                 ansible_host="172.29.10.12",
                 node_host_key="{{ hostvars.node2.node_host_key }}",
             ),
-            ["node2 and twin have the same address 172.29.10.12", "name it only once"],
+            ["node2 and twin have the same address 172.29.10.12", "only once in the inventory"],
         ),
         (
             host("node2", node_address="172.29.10.77"),
@@ -84,14 +85,14 @@ NO_WAY_IN = [
             host("node2", cluster_network="192.0.2.0/24"),
             [
                 "node2: cluster_network=192.0.2.0/24 must hold exactly one of the node's "
-                "addresses, and holds none"
+                "addresses, but holds none"
             ],
         ),
         (
             host("node2", cluster_network="0.0.0.0/0"),
             [
                 "node2: cluster_network=0.0.0.0/0 must hold exactly one of the node's addresses, "
-                "and holds 172.29.10.12 and 127.0.0.1"
+                "but holds 172.29.10.12 and 127.0.0.1"
             ],
         ),
         (no_servers, ["The inventory group servers has no hosts"]),

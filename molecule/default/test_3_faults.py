@@ -327,7 +327,7 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
     assert (
         "left      nothing: no process, port, unit or firewall rule on %d node" % asked in output
     ), output
-    assert ("not looked at: %s" % fault.node in output) == bool(gone)
+    assert ("not searched: %s" % fault.node in output) == bool(gone)
     for name in set(cluster.names) - set(gone):
         assert (
             cluster.runs / job / "nodes" / name / "agent.log"

@@ -220,7 +220,7 @@ DAMAGE = {
         {"nvidia_sha256": {OTHER + ".rpm": "0" * 64}},
         "sha256",
     ),
-    "not there": ({"status": 404}, {}, "could not be fetched"),
+    "not there": ({"status": 404}, {}, "could not fetch"),
 }
 
 

@@ -1,26 +1,25 @@
-"""Plan the cluster files and the ssh files on the controller.
+"""Plan the cluster files and the ssh files of all nodes on the controller.
 
-The plugin calls `mxcluster.job.plan.inputs.plan_cluster` and `mxcluster.cluster.ssh_mesh`.
-Templates cannot replace this module, because the module reads the records of all nodes at once, and
-its error message names the host with the wrong setting.
+The plugin calls `mxcluster.job.plan.inputs.plan_cluster` and `mxcluster.cluster.ssh_mesh`. Unlike a
+template, the plugin reads the records of all nodes at once. Each error message of the plugin names
+the host with the wrong setting.
 """
 
 DOCUMENTATION = r"""
 ---
 module: mxcluster_cluster_plan
-short_description: Plan the three cluster files and the ssh files of all nodes from the inventory
+short_description: Plan the cluster files and the ssh files of all nodes from the inventory
 description:
-  - With V(command=files), decides the address and interface of every node and the contents of
+  - With V(command=files), chooses the address and interface of every node and the contents of
     C(hosts), C(groups) and C(data_sharding), or fails with the errors of the inventory.
-  - With V(command=ssh), makes the blocks of authorized_keys, known_hosts and ssh's configuration,
-    the same for all nodes.
-  - Reads the node records and the user's files on the controller. The module contacts no node and
-    writes nothing.
+  - With V(command=ssh), returns the blocks of authorized_keys, known_hosts and ssh's configuration.
+    All nodes get the same blocks.
+  - Reads only the node records and the user's files on the controller.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
     support: full
-    details: The module writes nothing in any mode. In check mode a node may have no record yet.
+    details: The module never writes a file. In check mode the module accepts missing node records.
   diff_mode:
     description: With C(--diff) the module returns the contents before and after a change.
     support: none
@@ -34,8 +33,7 @@ options:
     choices: [files, ssh]
   records_dir:
     description: The folder of the node records that provision.yml has written. For V(files), the
-      file C(profile.json) beside this folder gives the groups and shares that the user does not
-      give.
+      file C(profile.json) beside this folder supplies missing groups and data shares.
     type: path
     required: true
   options:
@@ -51,15 +49,15 @@ options:
     type: int
   facts:
     description:
-      - For V(files), the result of the filter P(mxcluster_interfaces#filter) for each node whose
-        facts this run has gathered. The records describe the other nodes.
+      - For V(files), the result of the filter P(mxcluster_interfaces#filter) for each node of this
+        play. The node records supply the interfaces of the other nodes.
     type: dict
     default: {}
   cwd:
     description: For V(files), the folder to which the user's relative paths refer.
     type: path
   nodes:
-    description: For V(ssh), RV(nodes) of V(command=files).
+    description: For V(ssh), the result RV(nodes) of V(command=files).
     type: dict
   variables:
     description: For V(ssh), the result of the filter P(mxcluster_ssh#filter).
@@ -70,7 +68,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Plan the cluster files
+- name: Plan the cluster files of all nodes
   mxcluster_cluster_plan:
     command: files
     inventory: "{{ hostvars | mxcluster_inventory(groups) }}"
@@ -80,7 +78,7 @@ EXAMPLES = r"""
   register: planned
   run_once: true
 
-- name: Plan the ssh files
+- name: Plan the ssh files of all nodes
   mxcluster_cluster_plan:
     command: ssh
     nodes: "{{ planned.nodes }}"
@@ -96,25 +94,25 @@ nodes:
   returned: command is files
   type: dict
 files:
-  description: The texts of C(hosts), C(groups) and C(data_sharding).
+  description: The contents of C(hosts), C(groups) and C(data_sharding).
   returned: command is files
   type: dict
 notes:
-  description: Lines that name the profile and say whether the profile fits the workers.
+  description: Lines with the path of the profile, and whether the profile fits the workers.
   returned: command is files
   type: list
   elements: str
 blocks:
-  description: The texts of C(authorized_keys), C(known_hosts) and C(config).
+  description: The blocks of C(authorized_keys), C(known_hosts) and C(config).
   returned: command is ssh
   type: dict
 gone:
-  description: The hosts that have a record and are no longer in the inventory.
+  description: The hosts that have a node record but left the inventory.
   returned: command is ssh
   type: list
   elements: str
 still_hold:
-  description: Those hosts of RV(gone) whose key a host of the inventory still uses.
+  description: The hosts of RV(gone) whose SSH key a host of the inventory still uses.
   returned: command is ssh
   type: list
   elements: str
@@ -131,10 +129,10 @@ REQUIRED_IF = [
 
 
 def carry_out(given, check):
-    """Return the cluster files or the blocks of ssh's files, as RETURN describes.
+    """Plan the cluster files or the ssh files, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task; `check` True in check mode, which accepts missing
-    records.
+    Args: `given` the arguments of the task (dict); `check` True in check mode, which accepts
+    missing node records.
     """
     if given["command"] == "files":
         return inputs.plan_cluster(

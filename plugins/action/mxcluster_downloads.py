@@ -1,24 +1,24 @@
-"""Download the files of the nodes to the controller, with `mxcluster.cluster`.
+"""Download the installation files of the nodes to the controller.
 
-Ansible's own modules cannot replace this module. ansible.builtin.get_url does not continue a
-partial download (1.6 GB here). ansible.builtin.pip cannot download wheels for the Python of another
-machine.
+Ansible's own modules lack two features. ansible.builtin.get_url cannot continue an interrupted
+download, here of up to 1.6 GB. ansible.builtin.pip downloads wheels only for the Python that runs
+pip, and not for the Python of a node.
 """
 
 DOCUMENTATION = r"""
 ---
 module: mxcluster_downloads
-short_description: Download the files that nodes need, once for all nodes, and check their sha256
+short_description: Download the nodes' installation files to the controller and check the sha256
 description:
-  - With V(command=archives), downloads large files. A partial download continues where it stopped.
-  - With V(command=packages), chooses wheels for the Python of one node, one for each package of
-    O(packages) and for each of their dependencies. M(mxcluster_env) then installs these wheels too.
-    The store keeps the choice, so the same packages need no package index again. The module refuses
-    a package without a wheel, and a package that needs another MXNet or numpy.
+  - With V(command=archives), downloads large files. The module continues an interrupted download.
+  - With V(command=packages), chooses one wheel for each package of O(packages) and for each of
+    their dependencies. The wheels fit the Python of one node. M(mxcluster_env) then installs these
+    wheels too. The store keeps the choice, so a later run works without a package index. The module
+    fails for a package without a wheel, and for a package that needs another MXNet or numpy.
   - With V(command=wheels), downloads with pip the wheels that M(mxcluster_env) needs. Then the
     module packs one tar file for each different set of wheels.
-  - Checks each file that has a known sha256. The module runs on the controller. Concurrent runs
-    with the same store wait for each other.
+  - The module runs on the controller and checks each file with a known sha256. Only one run at a
+    time uses a store.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -30,7 +30,7 @@ author:
   - The mxcluster authors
 options:
   command:
-    description: Whether to download large files, to choose packages, or to download wheels.
+    description: Whether to download large files, to choose wheels, or to download wheels.
     type: str
     required: true
     choices: [archives, packages, wheels]
@@ -39,8 +39,8 @@ options:
     type: path
     required: true
   files:
-    description: For V(archives), the files, each with C(url), C(name) in the store, and C(sha256),
-      which may be empty.
+    description: For V(archives), the files to download. Each file has a C(url), a C(name) in the
+      store, and a C(sha256), which may be empty.
     type: list
     elements: dict
   packages:
@@ -48,24 +48,25 @@ options:
       requirements file on the controller.
     type: raw
   environment:
-    description: For V(packages), the C(builds) and C(hashes) that M(mxcluster_env) takes.
+    description: For V(packages), the C(builds) and C(hashes) for M(mxcluster_env).
     type: dict
   python:
     description: For V(packages), the version of the node's Python, such as V(3.11).
     type: str
   cwd:
-    description: For V(packages), the folder to which a relative path refers.
+    description: For V(packages), the base folder of a relative path in O(packages).
     type: path
   needs:
-    description: For V(wheels), RV(mxcluster_env#module:needs) of each node.
+    description: For V(wheels), the result RV(mxcluster_env#module:needs) of each node.
     type: list
     elements: dict
   folder:
     description: For V(wheels), the folder of the tar files.
     type: path
 notes:
-  - In check mode the module downloads and packs nothing. If the store has no choice of the
-    packages, the module reports a change and returns C(builds) and C(hashes) of O(environment).
+  - In check mode the module leaves the store and the tar files unchanged. If the store lacks the
+    choice of the packages, the module reports a change, and returns C(builds) and C(hashes) of
+    O(environment).
 """
 
 EXAMPLES = r"""
@@ -79,7 +80,7 @@ EXAMPLES = r"""
     store: .state/cache/archives
   run_once: true
 
-- name: Find the wheels of packages
+- name: Find the wheels of six and tqdm for Python 3.11
   mxcluster_downloads:
     command: packages
     packages: [six, tqdm==4.66.1]
@@ -88,7 +89,7 @@ EXAMPLES = r"""
     store: .state/cache/wheels
     cwd: "{{ lookup('ansible.builtin.env', 'PWD') }}"
 
-- name: Fetch the missing wheels of all nodes
+- name: Fetch the missing wheels of all nodes to the controller
   mxcluster_downloads:
     command: wheels
     needs: "{{ ansible_play_hosts | map('extract', hostvars, ['asked', 'needs']) }}"
@@ -99,7 +100,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 fetched:
-  description: The names of the files that the store lacked and that this run downloaded.
+  description: The names of the files that O(store) lacked before the download.
   returned: command is archives
   type: list
   elements: str
@@ -109,11 +110,11 @@ builds:
   type: list
   elements: dict
 hashes:
-  description: The C(hashes) for M(mxcluster_env), with those of the packages.
+  description: The C(hashes) for M(mxcluster_env), with the hashes of the packages' wheels.
   returned: command is packages
   type: dict
 archives:
-  description: The paths of the tar files, by the C(digest) of a need.
+  description: The paths of the tar files, by the C(digest) of an entry of O(needs).
   returned: command is wheels
   type: dict
 """
@@ -129,13 +130,15 @@ REQUIRED_IF = [
     ("command", "packages", ["packages", "environment", "python", "cwd"]),
     ("command", "wheels", ["needs", "folder"]),
 ]
-REDONE = "Correct the cause, and run the playbook again: it repeats this step from the beginning."
+REDONE = "Correct the cause, and run the playbook again. The playbook then repeats this step."
 
 
 def fetch_archives(given, store, check):
     """Download the files of given["files"] that the folder `store` lacks.
 
-    Returns {"changed", "fetched": names of the downloaded files}.
+    In check mode (`check`) the function downloads no file.
+
+    Returns {"changed": bool, "fetched": names of the missing files (list)}.
     """
     files = {one["name"]: one for one in given["files"]}
     missing = [one["name"] for one in archives.lacking(store, files.values())]
@@ -147,9 +150,12 @@ def fetch_archives(given, store, check):
 
 
 def choose_packages(given, store, check):
-    """Choose the wheels of given["packages"], unless the folder `store` holds the choice.
+    """Choose the wheels of given["packages"], or read an earlier choice from the folder `store`.
 
-    Returns {"changed", "builds", "hashes"}.
+    In check mode (`check`) the function makes no new choice.
+
+    Returns {"changed": bool, "builds": list, "hashes": dict}. In check mode without an earlier
+    choice, "builds" and "hashes" are those of given["environment"].
     """
     environment, python = given["environment"], given["python"]
     wanted = extra_packages.wishes(given["packages"], given["cwd"])
@@ -163,9 +169,11 @@ def choose_packages(given, store, check):
 
 
 def fetch_wheels(given, store, check):
-    """Download the wheels of given["needs"] and pack them into tar files in given["folder"].
+    """Download the wheels of given["needs"] and pack tar files of wheels in given["folder"].
 
-    Returns {"changed", "archives": {digest of a need: path of its tar file}}.
+    In check mode (`check`) the function writes no file.
+
+    Returns {"changed": bool, "archives": {digest of a need: path of the tar file}}.
     """
     needs = [need for need in given["needs"] if need["requirements"]]
     if not needs or check:
@@ -178,7 +186,7 @@ def fetch_wheels(given, store, check):
 COMMANDS = {
     "archives": (
         fetch_archives,
-        "Correct the cause, and run the playbook again: it continues the downloads.",
+        "Correct the cause, and run the playbook again. The playbook then continues the downloads.",
     ),
     "packages": (choose_packages, REDONE),
     "wheels": (fetch_wheels, REDONE),
@@ -186,12 +194,13 @@ COMMANDS = {
 
 
 def carry_out(given, check):
-    """Run the function of given["command"] and return its result, a dict for Ansible.
+    """Run fetch_archives, choose_packages or fetch_wheels for given["command"].
 
-    The functions are fetch_archives, choose_packages and fetch_wheels.
+    Args: `given` the arguments of the task (dict); `check` True in check mode.
+    Raises MxclusterError if a download fails, or if the function cannot read or write a file.
 
-    Args: `given` the arguments of the task; `check` True in check mode, which downloads nothing.
-    Raises MxclusterError if a download fails, or if a file cannot be read or written.
+    Returns:
+        The result of the function, a dict for Ansible.
     """
     store = os.path.abspath(given["store"])
     work, after = COMMANDS[given["command"]]

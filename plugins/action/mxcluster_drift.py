@@ -1,4 +1,4 @@
-"""Compare the present state of a node with the state that the controller has recorded.
+"""Compare the present state of a node with the state recorded on the controller.
 
 This action plugin runs on the controller. The module mxcluster_drift runs on the node.
 """
@@ -15,7 +15,7 @@ from mxcluster.ansible.node_task import NodeTask, completed
 from mxcluster.cluster import drift
 from mxcluster.job import verdict
 
-# Variables with these prefixes affect a single run only, or nothing on a node.
+# Variables with these prefixes affect only the current run.
 OTHERS = ("train_job_", "jobs_", "verify_", "preflight_", "drift_", "ssh_mesh_new_key")
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
@@ -23,11 +23,11 @@ display = Display()
 
 
 def value_of(hostvars, host, name):
-    """Return the value of the variable `name` of `host`, or its template if it cannot be evaluated.
+    """Return the value of the variable `name` of `host`, or the template if the evaluation fails.
 
-    Ansible cannot evaluate a template that uses a default of a role, because these defaults are not
-    among the variables of a host. ansible-core 2.16 returns such a template; newer versions raise
-    an error.
+    The evaluation fails for a template that uses a default of a role, because hostvars lack the
+    defaults of roles. ansible-core 2.16 itself returns such a template. Newer versions raise an
+    error.
     """
     try:
         return hostvars[host][name]
@@ -36,7 +36,7 @@ def value_of(hostvars, host, name):
 
 
 class ActionModule(NodeTask):
-    """Return the reason to provision a node again, or record the present state of a node."""
+    """The action plugin of `mxcluster_drift`, which compares or records the state of a node."""
 
     TRANSFERS_FILES = False
 
@@ -76,15 +76,21 @@ class ActionModule(NodeTask):
         if why:
             display.display("%s needs provisioning: %s" % (host, verdict.printable(why)))
             if known and not self._task.check_mode:
-                # No digest until provisioning succeeds. Jobs of the old layout may still start.
+                # The record has no digest until provisioning succeeds. It keeps the old layout,
+                # because jobs with this layout may still start.
                 drift.remember(path, "", {}, known.get("layout") or {})
         return dict(result, changed=False, why=wrap_var(why))
 
     @staticmethod
     def _common(given):
-        """Return {"sources", "digest", "variables"}, the input of the digest that all nodes share.
+        """Return the inputs that the drift check of every node uses, as a dict.
 
-        A run computes this part once, because the computation takes time.
+        "sources" is a digest (str) of mxcluster's files. "digest" also covers the node records and
+        the planned cluster files. "variables" lists the names of the variables that affect
+        provisioning. The play computes these inputs once for all nodes, because the computation
+        takes time.
+
+        Args: `given` the arguments of the task (dict).
         """
         sources = given.get("sources") or drift.of_sources(PROJECT)
         records = [os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]]
@@ -97,9 +103,9 @@ class ActionModule(NodeTask):
         }
 
     def _refusal(self, host, known, layout, task_vars):
-        """Return a message if a running job forbids the change of the node's layout, else None.
+        """Return an error message if a running job on `host` needs the old layout, else None.
 
-        Args: `known` the recorded state; `layout` {variable: new value}.
+        Args: `known` the recorded state (dict); `layout` {variable: new value}.
         """
         changes = drift.moved(known, layout)
         if not changes:
@@ -116,7 +122,8 @@ class ActionModule(NodeTask):
             ),
             task_vars,
         )
-        # If the old environment is missing, no job runs on the node, and `told` has no jobs.
+        # A running job needs the old environment. Without this environment the command fails, and
+        # `told` has no jobs.
         return drift.refusal(host, changes, told.get("jobs") or [])
 
     def _why(self, given, known, digest, task_vars):
@@ -141,7 +148,7 @@ class ActionModule(NodeTask):
             task_vars,
         )
         if told.get("failed") or not isinstance(told.get("record"), dict):
-            return told.get("msg") or "the node returns no record"
+            return told.get("msg") or "the node has returned no node record"
         return drift.why(known, asked["seen"], before, told["record"])
 
     def _look(self, given, task_vars):

@@ -1,7 +1,7 @@
-"""Transfer files to a node, where the module mxcluster_file copies them into place.
+"""Transfer files to a node, where the module mxcluster_file copies the files to their folders.
 
-Unlike ansible.builtin.copy, the module copies a file with the rights of the user that owns the
-folder. Root never opens a path in which another user can place a link.
+The module copies a file with the rights of the user that owns the folder. So root never opens a
+path in which another user can place a link. ansible.builtin.copy would open such a path as root.
 """
 
 import os
@@ -13,7 +13,7 @@ from mxcluster.file_io import digest
 
 
 class ActionModule(ActionBase):
-    """Transfer the file `src` to a temporary folder on the node, and run the module there."""
+    """Transfer the file `src` to a temporary folder on the node, and run the module on the node."""
 
     TRANSFERS_FILES = False  # most calls transfer no file and need no temporary folder
 
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
             return dict(
                 result,
                 failed=True,
-                msg="cannot %s: %s"
+                msg="cannot %s: %s. After the correction, run the playbook again"
                 % (
                     "copy %s to the node" % source
                     if source
@@ -46,18 +46,19 @@ class ActionModule(ActionBase):
             )
 
     def _folder(self, arguments, task_vars):
-        """Transfer those files of a folder that the node lacks, one by one.
+        """Transfer the files of the folder arguments["src"] that the node lacks.
 
-        Args: `arguments` of the module, with the folder as "src".
+        Args: `arguments` of the module.
 
         Returns:
-            The result of the task, or the failure for the first file that cannot be written.
+            The result of the task (dict). After the first failed file the method stops and returns
+            the failure.
         """
         source = arguments.pop("src")
         files = listing(source)
         asked = self._ask(dict(arguments, state="directory", files=files), task_vars)
-        # The node names the files that it lacks. The controller sends only files of the listing,
-        # because a hostile node could request any file of the controller.
+        # The node returns the names of the missing files. A hostile node could request any file of
+        # the controller, so the controller sends only files of the listing.
         told = asked.get("lacking")
         wanted = (
             {name for name in told if isinstance(name, str)} if isinstance(told, list) else set()
@@ -76,9 +77,9 @@ class ActionModule(ActionBase):
         return dict(asked, changed=bool(asked.get("changed") or lacking))
 
     def _bring(self, source):
-        """Transfer the file `source` to the node and return its path there.
+        """Transfer the file `source` to the node and return the path of the copy on the node.
 
-        Ansible removes the transferred file at the end of the task.
+        Ansible removes the copy at the end of the task.
         """
         if self._connection._shell.tmpdir is None:
             self._make_tmp_path()
@@ -97,7 +98,9 @@ def listing(folder):
     """Return {relative path: {"bytes", "sha256"}} of all files in `folder` and in linked folders.
 
     Raises:
-        AnsibleError: An entry is not a regular file, or a link points to a folder above itself.
+        AnsibleError: The folder contains a broken link, a special file, or a link to one of the
+            folders above the link.
+        OSError: A folder or a file is unreadable.
     """
     found, above = {}, {}
     for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
@@ -105,18 +108,16 @@ def listing(folder):
         folders.sort()
         if above[here][-1] in above[here][:-1]:
             raise AnsibleError(
-                "the link %s points to a folder above itself: remove this link" % here
+                "the link %s points to a folder above the link: remove this link" % here
             )
         for name in names:
             path = os.path.join(here, name)
             if not os.path.isfile(path):
-                raise AnsibleError(
-                    "%s is not a regular file, or is a broken link: remove it" % path
-                )
+                raise AnsibleError("%s is a special file or a broken link: remove this file" % path)
             found[os.path.relpath(path, folder)] = digest(path)
     return found
 
 
 def _raise(error):
-    """Raise `error`. Without this function, os.walk treats an unreadable folder as empty."""
+    """Raise `error` (an OSError). By default os.walk would skip an unreadable folder."""
     raise error

@@ -1,4 +1,4 @@
-"""Merge the job lists of the nodes on the controller, with `mxcluster.job.listing`."""
+"""Merge the job lists of the nodes and select jobs, on the controller."""
 
 DOCUMENTATION = r"""
 ---
@@ -6,8 +6,8 @@ module: mxcluster_jobs
 short_description: Merge the job lists of the nodes
 description:
   - Merges the job lists of the nodes into one list. Depending on O(command), the module returns
-    this list, selects jobs, or returns a text for the user.
-  - The module writes no file except O(path).
+    this list, selects jobs, or returns lines for the user.
+  - The module writes only the file O(path).
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -21,30 +21,30 @@ author:
 options:
   command:
     description:
-      - V(status) lists all jobs, V(choose) selects the job O(job), V(adopt) takes the plan of a job
-        from its nodes.
-      - V(choose_to_stop) selects the jobs to end by O(job) or O(all).
-      - V(logs), V(stopped) and V(detached) return a text for the user about logs, ended jobs or a
-        started job.
+      - V(status) lists all jobs. V(choose) selects the job O(job). V(adopt) returns the plan of
+        O(job) from the copies on the nodes.
+      - V(choose_to_stop) selects the jobs to stop by O(job) or O(all).
+      - V(logs), V(stopped) and V(detached) return lines for the user about logs, stopped jobs or a
+        detached job.
     type: str
     required: true
     choices: [status, choose, choose_to_stop, adopt, logs, stopped, detached]
   answers:
-    description: The result of M(mxcluster_node) with V(command=jobs) of each node; an empty dict
-      for a node without a result.
+    description: The result of M(mxcluster_node) with V(command=jobs) of each node, by host. A node
+      without a result has an empty dict.
     type: dict
     default: {}
   job:
-    description: The id of the job; empty for the only running job.
+    description: The id of the job. An empty id selects the only running job.
     type: str
     default: ""
   without:
-    description: For V(adopt), the nodes whose plan is ignored.
+    description: For V(adopt), the nodes whose copies of the plan the module ignores.
     type: list
     elements: str
     default: []
   all:
-    description: For V(choose_to_stop), whether to select all running jobs.
+    description: For V(choose_to_stop), whether to select all running and prepared jobs.
     type: bool
     default: false
   stopping:
@@ -53,12 +53,12 @@ options:
     elements: str
     default: []
   results:
-    description: For V(logs), V(adopt) and V(stopped), the result of M(mxcluster_node) of each node.
-      For V(stopped), each result is that of a loop over job ids.
+    description: For V(logs), V(adopt) and V(stopped), the result of M(mxcluster_node) of each node,
+      by host. For V(stopped), each result is the result of a loop over job ids.
     type: dict
     default: {}
   inventory:
-    description: For V(detached), the argument of C(-i); empty for the default inventory.
+    description: For V(detached), the argument of C(-i), or empty for the default inventory.
     type: str
     default: ""
   json:
@@ -81,21 +81,21 @@ EXAMPLES = r"""
 
 RETURN = r"""
 jobs:
-  description: All jobs, see C(mxcluster.job.listing.merge).
+  description: All jobs in the form of C(mxcluster.job.listing.merge).
   returned: command is status
   type: list
   elements: dict
 job:
-  description: The selected job; null if O(job) is empty and no job runs.
+  description: The selected job, or null if O(job) is empty and no job runs.
   returned: command is choose or logs
   type: dict
 stopping:
-  description: The ids of the jobs to end.
+  description: The ids of the jobs to stop.
   returned: command is choose_to_stop
   type: list
   elements: str
 parts:
-  description: For each host, the ids of the selected jobs that have a part there.
+  description: For each host, the ids of the selected jobs that have a part on this host.
   returned: command is choose or choose_to_stop
   type: dict
 asked:
@@ -105,14 +105,14 @@ asked:
   elements: str
 packed_plan:
   description:
-    - The plan as C(mxcluster_plan) returns it, with the paths of this controller. The paths are
-      empty for a node without a job list.
+    - The plan in the form of RV(mxcluster_plan#module:packed_plan), with the paths of this
+      controller. A node without a job list has empty paths.
     - The result also has RV(ignore:job), RV(ignore:options), RV(ignore:nodes) and
-      RV(ignore:trainers), as C(mxcluster_plan) returns them.
+      RV(ignore:trainers) in the form of C(mxcluster_plan).
   returned: command is adopt
   type: str
 ok:
-  description: Whether all nodes of the jobs have answered and none has leftovers.
+  description: Whether all nodes of the jobs have answered and have no leftovers.
   returned: command is stopped
   type: bool
 mxcluster_verdict_text:
@@ -131,11 +131,16 @@ from mxcluster.job.plan import packed
 
 
 def carry_out(given, check):
-    """Run given["command"] and return its values of RETURN. "status" also writes a JSON file.
+    """Run given["command"] and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task; `check` True in check mode, which changes the text for
-    the command "stopped". Raises BadInput if the named job does not exist, if no job is named where
-    a name is required, or if the nodes hold no plan, different plans or an invalid plan.
+    The command "status" also writes the jobs to the file given["path"].
+
+    Args: `given` the arguments of the task (dict); `check` True in check mode, which changes the
+    text of the command "stopped".
+
+    Raises:
+        BadInput: The named job does not exist, or a required job's name is missing, or the nodes'
+            plans are missing, invalid or different.
     """
     answers = {
         host: answer if isinstance((answer or {}).get("jobs"), list) else None
@@ -157,7 +162,11 @@ def carry_out(given, check):
             "jobs": found,
             "mxcluster_verdict_text": [as_json]
             if given["json"]
-            else listing.table(found) + ["not asked %s" % host for host in sorted(lost)],
+            else listing.table(found)
+            + [
+                "no answer from %s: check this node, then run status.yml again" % host
+                for host in sorted(lost)
+            ],
         }
     if given["command"] == "detached":
         return {

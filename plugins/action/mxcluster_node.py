@@ -1,7 +1,8 @@
-"""Run a command of `mxcluster.entry` on a node, and end the job there if another node failed.
+"""Run a command of `mxcluster.entry` on a node, and end the node's part of a failed job.
 
-ps-lite's heartbeats show a lost node only after all processes have connected. A script that fails
-on one node before it creates its kv-store would leave the other nodes waiting.
+ps-lite's heartbeats detect a lost node only after all processes have connected. If a script fails
+on one node before the creation of the kv-store, the other nodes would wait. So this plugin ends the
+parts of the job on the other nodes.
 """
 
 import base64
@@ -28,44 +29,44 @@ from mxcluster.job.report import checkpoint_arrivals
 from mxcluster.node import processes
 
 PAUSES = (4.0, 6.0)  # seconds before the first retry of a lost node, and before each later retry
-# Seconds between two reads of the board during a pause: a retry must not delay the end of a job
-# that has failed on another node.
+# Seconds between two reads of the board during a pause. With frequent reads, a failure on another
+# node soon ends the retries.
 LOOK = 0.2
-# Seconds of retries for a lost node once another node's part has failed: the lost node may be the
-# cause of that failure, and may never answer.
+# Maximum seconds of retries for a lost node after another node's part has failed. The lost node may
+# be the cause of this failure and stay silent.
 LITTLE_PATIENCE = 5.0
-# Use a 3 s connect timeout during the first 15 s of an outage, then 10 s. During the first 15 s the
-# other nodes may be detecting the loss.
+# The connect timeout is HURRIED seconds during the first HURRY seconds of an outage, then USUAL
+# seconds. During the first HURRY seconds the other nodes may be detecting the loss.
 HURRIED = 3
 USUAL = 10
 HURRY = 15.0
-# Prefix of a host's file on the board while the host does not answer; the controller then polls the
+# Prefix of a host's file on the board during an outage of the host. The controller then polls the
 # other nodes more often.
 SILENT = ".silent-"
-PULSE = ".pulse-"  # prefix of a host's file on the board that holds the pulses of its processes
-SETTLED = 5.0  # seconds without a change before a pulse counts for a diagnosis
+PULSE = ".pulse-"  # prefix of a host's file on the board with the pulses of the host's workers
+SETTLED = 5.0  # minimum seconds without a change after which a pulse counts for a diagnosis
 CONNECT = "-o ConnectTimeout=%d "
-MOST_PATIENCE = 30.0  # seconds of retries to fetch the results of a node
-# Share of the job's lease that one poll may spend on checkpoints; every piece renews the lease.
+MOST_PATIENCE = 30.0  # maximum seconds of retries to fetch the files of a node's part
+# Share of the lease that one poll may spend on checkpoints. Every fetched piece renews the lease.
 BRINGING = 0.2
 
 display = Display()
 
 
 def warn(text):
-    """Show the warning `text`, without control sequences that a node may have put into it."""
+    """Show a warning on the terminal, without the control sequences in `text` (str)."""
     display.warning(verdict.printable(text))
 
 
 class ActionModule(NodeTask):
-    """Run the command on the node.
+    """The action plugin of `mxcluster_node`, which runs the command on the node.
 
-    - A `wait` retries a lost node for as long as the job may go on without the controller.
+    - A `wait` retries a lost node for O(patience) seconds.
     - A `wait` with a `board` ends the node's part when another node's part has failed.
     - A `wait` with `checkpoints` fetches the checkpoints of the running job.
     - A `wait` with `into` fetches the files of the node's part as soon as the part has ended.
-    - A `start` sends the identity of the controller process, which renews the lease, and the token
-      of the job. A node on the controller's machine can check whether that process still runs.
+    - A `start` sends the token of the job and the identity of the controller process, which renews
+      the lease. A node on the controller's host can check whether the controller process runs.
     - A `look` with `problems` fails if the node or the controller reports a problem.
     """
 
@@ -91,8 +92,8 @@ class ActionModule(NodeTask):
             arguments["token"] = token_of(os.path.basename(arguments["job_dir"]))
         if arguments.get("command") != "wait":
             return dict(result, **self.ask(arguments, task_vars))
-        # This process is a fork of ansible-playbook. If a signal ends ansible-playbook alone, the
-        # forks would go on polling, and so renew the lease of a job without a controller.
+        # This process is a fork of ansible-playbook. A signal may end ansible-playbook alone.
+        # Without this call the fork would then continue to poll and to renew the lease.
         processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
         left = {
             name: arguments.pop(name) for name in ("output", "spool", "into") if name in arguments
@@ -101,7 +102,7 @@ class ActionModule(NodeTask):
         if wanted and not self._task.check_mode:
             self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
             arguments["took"] = self._arrivals.taken()
-        if arguments.get("board"):  # ansible-playbook removes this folder when it ends
+        if arguments.get("board"):  # ansible-playbook removes the local temporary folder at its end
             arguments["board"] = os.path.join(C.DEFAULT_LOCAL_TMP, arguments["board"])
         result.update(self._wait(arguments, task_vars))
         if (
@@ -130,11 +131,11 @@ class ActionModule(NodeTask):
             try:
                 self._arrivals.bring(offered, BRINGING * float(arguments.get("patience") or 10))
             except (OSError, AnsibleError) as error:
-                # The job goes on, and a later poll fetches the other pieces.
+                # The job continues, and a later poll fetches the missing pieces.
                 if isinstance(error, AnsibleError) and not is_of_connection(error):
                     raise
                 warn(
-                    "%s: cannot fetch the checkpoint; a later poll tries again: %s"
+                    "%s: cannot fetch the checkpoint (%s). A later poll tries again"
                     % (task_vars["inventory_hostname"], error)
                 )
         if (
@@ -151,12 +152,15 @@ class ActionModule(NodeTask):
         return result
 
     def _look(self, arguments, task_vars):
-        """Return the result of `look`, a failure if the node or the controller has a problem."""
+        """Run `look` on the node and return the result, or a failure with the problems.
+
+        The method adds the problems that the controller has given in the argument "problems".
+        """
         host, known = task_vars["inventory_hostname"], arguments.pop("problems", [])
         found = self.ask(arguments, task_vars)
         if found.get("failed") or found.get("unreachable"):
             return found
-        # Without a training user, the plan has reported the open ports already.
+        # Without a training user, the planner has already reported the open ports.
         if arguments.get("user") and found.get("ports_open"):
             display.display("%s: %s" % (host, verdict.printable(found["ports_open"])))
         problems = list(found.get("problems") or []) + list(known)
@@ -167,15 +171,15 @@ class ActionModule(NodeTask):
         )
 
     def _bring_what_is_left(self, arguments, status, task_vars):
-        """Fetch the files of a node's part of a job after the part has ended.
+        """Fetch the files of the node's ended part of a job to the file arguments["into"].
 
-        If the connection is lost, the method tries again for O(patience) seconds, at most
-        MOST_PATIENCE, because the files stay on the node.
+        After a lost connection the method tries again for O(patience) seconds, at most
+        MOST_PATIENCE seconds.
 
-        Args: `arguments` of `collect`, with "into"; `status` of the ended part.
+        Args: `arguments` of `collect`, with "into"; `status` of the ended part (dict).
 
         Returns:
-            {"packed": the result of `collect`}, with a failure if the fetch failed.
+            {"packed": the result of `collect`}. If the fetch failed, the dict also has the failure.
         """
         into, began = arguments.pop("into"), time.monotonic()
         patience = min(float(arguments.get("patience") or 0), MOST_PATIENCE)
@@ -190,8 +194,8 @@ class ActionModule(NodeTask):
         """Try once to fetch the files of the node's part of a job to the file `into`.
 
         Returns:
-            {"packed": the result of `collect`, {} if it failed}. If `collect` or the fetch failed,
-            the dict also has the failure.
+            {"packed": the result of `collect`, or {} if `collect` failed}. If `collect` or the
+            fetch failed, the dict also has the failure.
         """
         packed = {}
         try:
@@ -225,19 +229,21 @@ class ActionModule(NodeTask):
             return {
                 "failed": True,
                 "packed": packed,
-                "msg": "cannot write the job's files on the controller: %s: %s"
+                "msg": "cannot write the job's files on the controller (%s: %s). Correct the "
+                "cause, then fetch the files with train.yml -e attach=<job>"
                 % (error.filename or into, error.strerror or error),
             }
         return {"packed": packed}
 
     def _fetch(self, packed, into, task_vars):
-        """Fetch the tar file of `collect` to the file `into`.
+        """Fetch the tar file of `collect` from the node to the file `into` on the controller.
 
-        If the tar file is in the folder O(spool), the method then removes it from the node. The
-        connection plugin fetches only files that the login user can read. Ansible's own `fetch`
-        also reads files of other users, but holds the file in memory.
+        The method then removes a tar file in the folder O(spool) from the node. The connection
+        plugin fetches files that the login user can read. For files of other users the method uses
+        Ansible's `fetch`, which holds the file in memory.
 
-        Args: `packed` the result of `collect`.
+        Args: `packed` the result of `collect`. Raises AnsibleError if the fetch is incomplete, or
+        if the node cannot remove the tar file.
         """
         folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
         if not os.path.isdir(folder):
@@ -249,8 +255,8 @@ class ActionModule(NodeTask):
                 self._fetch_as_another(packed["output"], draft, task_vars)
             if os.path.getsize(draft) != packed["bytes"]:
                 raise AnsibleError(
-                    "%s: received %d of %d bytes. If the controller's disk is full, free space on "
-                    "it; then fetch the files with train.yml -e attach=<job>"
+                    "%s: received only %d of %d bytes from the node. If the controller's disk is "
+                    "full, free space. Then fetch the files with train.yml -e attach=<job>"
                     % (packed["output"], os.path.getsize(draft), packed["bytes"])
                 )
             os.replace(draft, into)
@@ -261,12 +267,12 @@ class ActionModule(NodeTask):
             removed = self._low_level_execute_command("rm -f -- " + shlex.quote(packed["output"]))
             if removed["rc"] != 0:
                 raise AnsibleError(
-                    "cannot remove %s on the node: %s: remove this file yourself"
+                    "cannot remove the file %s on the node: %s. Remove this file yourself"
                     % (packed["output"], removed.get("stderr", "").strip())
                 )
 
     def _fetch_as_another(self, path, into, task_vars):
-        """Fetch the node's file `path` to the file `into`, with the rights of the become user."""
+        """Fetch the node's file `path` to the controller's file `into` as the become user."""
         task = self._task.copy()
         task.args = {"src": path, "dest": into, "flat": True}
         fetched = self._shared_loader_obj.action_loader.get(
@@ -282,11 +288,11 @@ class ActionModule(NodeTask):
             raise AnsibleError(str(fetched.get("msg")))
 
     def _arrivals_of(self, wanted, arguments, task_vars):
-        """Return the Arrivals that fetch this node's checkpoints.
+        """Return the `checkpoint_arrivals.Arrivals` object that fetches this node's checkpoints.
 
-        A checkpoint comes in pieces, and each piece renews the lease.
+        The object fetches a checkpoint in pieces, and each piece renews the lease.
 
-        Args: `wanted` the argument "checkpoints".
+        Args: `wanted` the argument "checkpoints" (dict).
         """
 
         def ask(name, offset, most):
@@ -304,13 +310,16 @@ class ActionModule(NodeTask):
         )
 
     def _who_logs_in(self):
-        """Return the uid of the login user, before become, or None if `id` fails."""
+        """Return the uid (int) of the login user before become, or None if `id` fails."""
         answer = self._low_level_execute_command("id -u", sudoable=False)
         lines = answer.get("stdout", "").split()
         return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
     def _wait(self, arguments, task_vars):
-        """Return the result of a `wait`, or a failure after O(patience) seconds without one."""
+        """Run `wait` on the node and return the result, with retries for O(patience) seconds.
+
+        If all retries fail, the method returns the failure.
+        """
         board, host, began, since = (
             arguments.get("board"),
             task_vars["inventory_hostname"],
@@ -323,7 +332,7 @@ class ActionModule(NodeTask):
             return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
 
         tries = 0
-        if board and any_is_silent(board):  # short polls: a node may now report a lost peer
+        if board and any_is_silent(board):  # with short polls a node reports a lost peer early
             arguments = dict(arguments, seconds=0)
         while True:
             error, answer = None, {}
@@ -341,7 +350,7 @@ class ActionModule(NodeTask):
             if time.monotonic() - began < patience():
                 if not tries:
                     warn(
-                        "%s: no answer from the agent of the job, retrying for %g s: %s"
+                        "%s: no answer from the job's agent, retrying for %g s: %s"
                         % (host, patience(), error or answer.get("msg"))
                     )
                     if board:
@@ -350,13 +359,14 @@ class ActionModule(NodeTask):
                 tries += 1
                 while time.monotonic() < min(again, began + patience()):
                     time.sleep(LOOK)
-            if time.monotonic() - began >= patience():  # shorter after a failure of another node
+            # patience() may now be shorter, because another node's part has failed.
+            if time.monotonic() - began >= patience():
                 return gone(host, since, error) if error else answer
 
     def _limit_connecting(self, seconds):
-        """Set ssh's connect timeout to `seconds` and disable the retries of Ansible's connection.
+        """Set ssh's connect timeout to `seconds` (int) and disable the retries of the connection.
 
-        The caller retries by itself, because only the caller knows O(patience).
+        The caller itself retries for O(patience) seconds.
         """
         connection = getattr(self, "_connection", None)
         if getattr(connection, "transport", None) == "ssh":
@@ -364,13 +374,13 @@ class ActionModule(NodeTask):
             options = re.sub(
                 r"^(-o ConnectTimeout=\d+ )+", "", connection.get_option("ssh_args") or ""
             )
-            # If an option occurs twice, ssh uses the first.
+            # ssh uses the first value of a repeated option.
             connection.set_option("ssh_args", CONNECT % seconds + options)
 
     def _stop(self, arguments, result, task_vars):
-        """End this node's part of the job, and set "ended" and "status" in `result`.
+        """End this node's part of the job, and set "ended" and "status" in `result` (dict).
 
-        If the connection is lost, `result` stays as it is, and the next `wait` tries again.
+        If the connection is lost, `result` stays unchanged, and the next `wait` tries again.
         """
         try:
             stopped = self.ask(dict(arguments, command="stop", peer=True), task_vars)
@@ -383,10 +393,13 @@ class ActionModule(NodeTask):
 
 
 def token_of(job):
-    """Return the token by which the processes of a job recognize each other, the same on all nodes.
+    """Return the token (64 hexadecimal digits) of a job, which authenticates the job's processes.
 
-    The first fork creates the token in a private temporary file of this run of Ansible. No variable
-    holds it, so no output can contain it.
+    All forks of this run of Ansible return the same token. The first fork writes the token to a
+    private temporary file. Ansible's output contains values of variables, so the token stays
+    outside the variables.
+
+    Args: `job` the job's id.
     """
     path = os.path.join(C.DEFAULT_LOCAL_TMP, "token-" + job)
     with open(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as stream:
@@ -400,9 +413,10 @@ def token_of(job):
 
 
 def is_of_connection(error):
-    """Return True if the error says that Ansible has lost the connection to the node.
+    """Return True if `error` (an exception) means that Ansible has lost the connection to the node.
 
-    If the connection is lost during the wait for sudo, Ansible raises another error class.
+    After a loss during the wait for sudo, Ansible raises an error that is not an
+    AnsibleConnectionFailure. The function detects this error by its text.
     """
     return isinstance(
         error, AnsibleConnectionFailure
@@ -410,9 +424,10 @@ def is_of_connection(error):
 
 
 def gone(host, since, error):
-    """Return the "unreachable" result of a node that has not answered since `since` (unix seconds).
+    """Return the "unreachable" task result (dict) of a lost node.
 
-    Args: `error` the text of Ansible's error.
+    Args: `host` the node's name; `since` the time of the node's last answer (unix seconds);
+    `error` the text of Ansible's error.
     """
     lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
     said = contact.words_of_ssh(lines[-1])
@@ -423,23 +438,24 @@ def gone(host, since, error):
         "changed": False,
         "ended": True,
         "lost": {"since": since, "why": why},
-        "msg": "%s is gone: it has not answered over ssh since %s (%s)" % (host, clock, why),
+        "msg": "%s is gone: it has not answered over ssh since %s (%s). Check the power, "
+        "network and sshd of this node" % (host, clock, why),
     }
 
 
 def failed(status):
-    """Return True if a node's part of a job has ended without success."""
+    """Return True if `status` (dict) describes a part of a job that has failed."""
     return status["state"] == "ended" and status["reason"] != "done"
 
 
 def uneven(board, host, pulses, together):
     """Return the name of a worker of `host` that blocks other workers for ever, else None.
 
-    The board holds the latest pulses of each host, and the time of the last change of each pulse
-    (unix seconds of the controller's clock). A worker changes its pulse in each kv-store call.
-    `stall_cause.uneven` judges the pulses that have not changed for SETTLED seconds.
+    A worker changes its pulse in each kv-store call. The function first writes the host's pulses
+    and the times of their last changes (unix seconds, controller's clock) to the board. Then
+    `stall_cause.uneven` judges all pulses on the board that are constant for SETTLED seconds.
 
-    Args: `pulses` {name: latest pulse} of the host's workers; `together` as in the module's option.
+    Args: `pulses` {name: latest pulse} of the host's workers; `together` the module's option.
     """
     if not together:
         return None
@@ -460,7 +476,7 @@ def uneven(board, host, pulses, together):
 
 
 def read(path):
-    """Return the text of the file `path`, "" if it cannot be read."""
+    """Return the text of the file `path`, or "" for an unreadable file."""
     try:
         with open(path) as stream:
             return stream.read()
@@ -469,7 +485,7 @@ def read(path):
 
 
 def post(board, host):
-    """Put the name of `host` on the board: create an empty file of this name in `board`."""
+    """Create an empty file with the name `host` in the folder `board`."""
     if not os.path.isdir(board):
         try:
             os.makedirs(board)
@@ -480,7 +496,10 @@ def post(board, host):
 
 
 def others(board, host):
-    """Return the hosts on the board except `host`, sorted; their parts of the job have failed."""
+    """Return the hosts, except `host`, with a failed part of the job (sorted list of str).
+
+    Args: `board` the folder that holds an empty file for each of these hosts.
+    """
     return (
         sorted(name for name in os.listdir(board) if name != host and not name.startswith("."))
         if os.path.isdir(board)
@@ -489,5 +508,5 @@ def others(board, host):
 
 
 def any_is_silent(board):
-    """Return True if the board marks any host as silent."""
+    """Return True if the folder `board` has a file that marks a host as silent."""
     return os.path.isdir(board) and any(name.startswith(SILENT) for name in os.listdir(board))

@@ -1,21 +1,20 @@
-"""Make the plan of a job on the controller, with `mxcluster.job.plan.inputs`."""
+"""Make the plan of a job on the controller with `mxcluster.job.plan.inputs`."""
 
 DOCUMENTATION = r"""
 ---
 module: mxcluster_plan
-short_description: Make the plan of a training job, or report errors of its input
+short_description: Make the plan of a job on the controller, or report errors of the input
 description:
-  - Decides which process runs on which node, with which address, port, GPUs, group, share of the
-    data and environment.
-  - Reads the node records and the user's files on the controller. The module contacts no node and
-    writes nothing.
-  - If C(grouping=auto) is set and no profile fits, the module first runs profile.yml as a child
-    of this C(ansible-playbook), except in check mode and with C(plan_only).
+  - Assigns each process to a node. Chooses the address, port, GPUs, group, share of the data and
+    environment of each process.
+  - Reads only the node records and the user's files on the controller.
+  - If C(grouping=auto) is set and no profile fits, the module first runs profile.yml as a child of
+    this ansible-playbook. In check mode and with C(plan_only) the module skips this run.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
     support: full
-    details: The module writes nothing in any mode.
+    details: The module itself never writes a file.
   diff_mode:
     description: With C(--diff) the module returns the contents before and after a change.
     support: none
@@ -28,19 +27,19 @@ options:
     type: dict
     required: true
   given:
-    description: The names of the knobs given with C(-e). They override the knobs of a resumed job,
-      even with their default value.
+    description: The names of the knobs given with C(-e). These knobs override the knobs of a
+      resumed job, even with a default value.
     type: list
     elements: str
     default: []
   secrets:
-    description: The C(names) in the knob secret_env, and its C(problems), as
-      P(mxcluster_secret_env#filter) returns them.
+    description: The C(names) in the knob secret_env, and the C(problems) of this knob, from
+      P(mxcluster_secret_env#filter).
     type: dict
     default: {}
   held:
-    description: The ports and GPUs in use on each node, by host, as M(mxcluster_node) with
-      V(command=look) returns them. By default all ports and GPUs are free.
+    description: The ports and GPUs in use on each node, by host, from M(mxcluster_node) with
+      V(command=look). By default all ports and GPUs are free.
     type: dict
     default: {}
   inventory:
@@ -52,8 +51,8 @@ options:
     type: int
     required: true
   records_dir:
-    description: The folder of the node records that provision.yml has written. The file
-      C(profile.json) of profile.yml is beside this folder, if there is one.
+    description: The folder of the node records that provision.yml has written. The module also
+      reads C(profile.json) beside this folder, if profile.yml has written this file.
     type: path
     required: true
   runs_dir:
@@ -61,11 +60,11 @@ options:
     type: path
     required: true
   measures:
-    description: Whether the job measures the cluster, for profile.yml, and trains nothing.
+    description: Whether the job measures the cluster for profile.yml instead of training.
     type: bool
     default: false
   mpi:
-    description: The knobs of MPI as the user gave them, for mpi.yml. Empty for a training job.
+    description: For mpi.yml, the knobs of MPI as the user gave them. Empty for a training job.
     type: dict
     default: {}
   cwd:
@@ -75,7 +74,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Make the plan of a job
+- name: Plan a dist_gsync job of 5 epochs
   mxcluster_plan:
     options: {kv: dist_gsync, num_epochs: "5"}
     inventory: "{{ hostvars | mxcluster_inventory(groups) }}"
@@ -96,7 +95,7 @@ options:
   returned: success
   type: dict
 nodes:
-  description: The hosts that take part.
+  description: The hosts that run a process of the job.
   returned: success
   type: list
   elements: str
@@ -106,7 +105,7 @@ trainers:
   type: list
   elements: str
 packed_plan:
-  description: The plan, and the resources that each node must provide, as one text for
+  description: The plan and the required resources of each node, packed as one string for
     O(mxcluster_node#module:packed_plan).
   returned: success
   type: str
@@ -116,7 +115,7 @@ table:
   type: list
   elements: str
 script:
-  description: The folder of the user's script as a zip file in base64, empty without one.
+  description: The folder of the user's script as a zip file in base64, or empty without a script.
   returned: success
   type: str
 needs_profile:
@@ -124,11 +123,11 @@ needs_profile:
   returned: success
   type: bool
 model:
-  description: The path of the saved model to start from, empty without one.
+  description: The path of the saved model to start from, or empty for a new model.
   returned: success
   type: str
 resume:
-  description: The paths of all files of the checkpoint to resume from, empty without one.
+  description: The paths of all files of the checkpoint to resume from, or empty for a new job.
   returned: success
   type: list
   elements: str
@@ -146,11 +145,14 @@ from mxcluster.job.plan import inputs, mpi_inputs, packed
 
 TRAIN = "train.yml"
 PROFILE = "profile.yml"
-MOST = 90  # maximum number of characters of a job's id in the id of its measuring job
+MOST = 90  # maximum number of characters of a job's id within the id of its measuring job
 
 
 def plan(given):
-    """Return the result of `plan_job` of a training or an MPI job for the task's arguments."""
+    """Return the result (dict) of `plan_job` for a training job or an MPI job.
+
+    Args: `given` the arguments of the task (dict).
+    """
     common = {name: given[name] for name in ("records_dir", "runs_dir", "cwd", "secrets", "held")}
     common["inventory"] = dict(given["inventory"], forks=given["forks"])
     if given["mpi"]:
@@ -161,37 +163,38 @@ def plan(given):
 
 
 def measure(job):
-    """Run profile.yml as a child of this ansible-playbook, for the job `job` with grouping=auto.
+    """Run profile.yml as a child of this ansible-playbook, for a job with grouping=auto.
 
-    Raises BadInput if this command line cannot run again, or if the child fails.
+    Args: `job` the job's id. Raises BadInput if a child cannot repeat this command line, or if the
+    child fails.
     """
     own = next((path for path in context.CLIARGS["args"] if os.path.basename(path) == TRAIN), None)
     problem = attempts.refusal(sys.argv[0], context.CLIARGS)
     if own is None:
-        problem = "%s is not on this command line" % TRAIN
+        problem = "the command line does not name %s" % TRAIN
     if problem:
         raise BadInput(
-            "grouping=auto cannot run %s first: %s. Run %s -e apply=true yourself, or use -e "
-            "grouping=given" % (PROFILE, problem, PROFILE)
+            "grouping=auto cannot run %s on the controller: %s. Run %s -e apply=true yourself, or "
+            "use -e grouping=given" % (PROFILE, problem, PROFILE)
         )
     attempts.end_with_parent()
     extra = {"job_id": job[:MOST] + "-profile", "apply": True, "detach": False}
     status = attempts.run(extra, show, own, PROFILE)
     if status:
         raise BadInput(
-            "grouping=auto: %s ended with status %d, and its output is above: correct the cause, "
+            "grouping=auto: %s failed with status %d. See the output above and correct the cause, "
             "or use -e grouping=given" % (PROFILE, status)
         )
 
 
 def carry_out(given, check):
-    """Make the plan of a job, and return the values that RETURN describes.
+    """Make the plan of a job, and return the dict that RETURN describes.
 
-    If grouping=auto is set and no profile fits, the function first measures the cluster, except
-    in check mode and with plan_only.
+    If grouping=auto is set and no profile fits, the function first measures the cluster. In check
+    mode and with plan_only it skips the measurement.
 
-    Args: `given` the arguments of the task; `check` True in check mode. Raises BadInput if an input
-    is wrong.
+    Args: `given` the arguments of the task (dict); `check` True in check mode.
+    Raises BadInput for a wrong input, or if the measurement fails.
     """
     planned = plan(given)
     if planned["needs_profile"] and not (check or planned["plan"]["options"]["plan_only"]):

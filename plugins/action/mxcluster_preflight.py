@@ -1,11 +1,11 @@
 """Check the controller, the inventory and the connection to each node before any change.
 
-The checks of the controller cover the project's path, the controller's Python, the names given
-with -e (the plugin refuses a name that no playbook reads), the inventory, and the values of the
-roles' variables. Then the plugin writes the host keys of the inventory to a file that ssh reads.
+The plugin checks the project's path, the controller's Python, the names given with -e, the
+inventory, and the values of the roles' variables. A name that no playbook reads is an error. Then
+the plugin writes the host keys of the inventory to a file that ssh reads.
 
-The result holds `notes` about variables of the inventory with the short name of a knob. The
-playbooks ignore these variables.
+The playbooks ignore variables of the inventory that have the short name of a knob. The result holds
+`notes` about these variables.
 """
 
 DOCUMENTATION = r"""
@@ -16,10 +16,10 @@ description:
   - With V(command=controller), checks the controller, the inventory and the extra variables, and
     contacts no node. Then the module writes the host keys of the inventory to O(known_hosts), in
     check mode too, because ssh needs these keys to connect.
-  - With V(command=connection), opens Ansible's connection to the node, and asks the node for its
-    user and its Python. The module fails, with the cure, for an unknown or changed host key, a user
-    without access or rights, an unreachable machine, and a node without a Python. With O(modules)
-    the module also fails for a Python that is too old. It changes nothing.
+  - With V(command=connection), opens Ansible's connection to the node, and queries the user and the
+    Python on the node. The module fails for an unknown or changed host key, a user without access
+    or rights, an unreachable node, and a node without a Python. With O(modules) the module also
+    fails for a Python that is too old. The error message names the remedy.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -41,8 +41,8 @@ options:
     type: list
     elements: str
   paths:
-    description: For V(controller), paths that later become interpreters, search paths and options
-      of programs. The module refuses a path with a space or another unsafe character.
+    description: For V(controller), paths that programs later get as interpreters, search paths or
+      options. The module refuses a path with a space or another unsafe character.
     type: list
     elements: path
   known_hosts:
@@ -52,23 +52,24 @@ options:
     description: For V(controller), the name of this inventory's block in O(known_hosts).
     type: str
   users:
-    description: For V(connection), the allowed users on the node, after C(become); empty for all.
+    description: For V(connection), the allowed users on the node, after C(become). An empty list
+      allows every user.
     type: list
     elements: str
     default: []
   required:
-    description: For V(connection), whether the module fails if it gets no answer from the node. If
-      not, the module shows a line that names the node, and RV(lost) has the reason.
+    description: For V(connection), whether the module fails if the node does not answer. With
+      V(false) the module shows a line with the name of the node, and RV(lost) has the reason.
     type: bool
     default: true
   modules:
-    description: For V(connection), whether modules of Ansible will run on the node. If so, a Python
-      there that is too old for this ansible-core is refused.
+    description: For V(connection), whether later tasks run Ansible modules on the node. With
+      V(true) the module refuses a Python that is too old for this ansible-core.
     type: bool
     default: false
   trainer:
-    description: For V(connection), the user that trains on the node; empty for the connecting user.
-      The module refuses root, and an empty value if root connects over ssh.
+    description: For V(connection), the user that trains on the node. With an empty value the login
+      user trains. The module refuses root, and an empty value if root connects over ssh.
     type: str
 """
 
@@ -81,14 +82,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 notes:
-  description: A line for each variable of the inventory that has the short name of a knob. These
-    variables are ignored.
+  description: A line for each variable of the inventory that has the short name of a knob. The
+    playbooks ignore these variables.
   returned: command is controller
   type: list
   elements: str
 lost:
-  description: C(since), the time of the attempt (unix seconds), and C(why), the reason for the
-    missing answer.
+  description: C(since), the time of the connection attempt (unix seconds), and C(why), the reason
+    for the missing answer.
   returned: O(required) is false and the node gave no answer
   type: dict
 user:
@@ -96,15 +97,15 @@ user:
   returned: command is connection
   type: str
 uid:
-  description: The uid of RV(user), as text.
+  description: The uid of RV(user) as a string.
   returned: command is connection
   type: str
 over_ssh:
-  description: Whether the node was reached over ssh.
+  description: Whether the connection to the node uses ssh.
   returned: command is connection
   type: bool
 python:
-  description: The path of the first Python that was found on the node.
+  description: The path of the first Python found on the node.
   returned: command is connection
   type: str
 """
@@ -144,11 +145,11 @@ OLDEST_CORE = (2, 16)
 PACKAGES = ("mxcluster", "sklearn", "matplotlib")
 PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as in tools/venv.sh
 NOTE = (
-    "{name} is a variable of the inventory or of a play, and is ignored by {playbooks}: if you "
-    "mean the knob, use -e {name}=..., or {full} in the inventory"
+    "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "
+    "set the knob, use -e {name}=..., or {full} in the inventory"
 )
 ATTACH = (
-    "attach is a variable of the inventory or of a play, and train.yml accepts it only as "
+    "attach is a variable of the inventory or of a play, but train.yml accepts attach only as "
     "-e attach=<job>: rename the variable"
 )
 
@@ -166,7 +167,10 @@ class ActionModule(NodeTask):
         return dict(result, **self._check_controller(task_vars))
 
     def _connect(self, task_vars):
-        """Open Ansible's connection to the node, and return its user and Python, or a failure."""
+        """Open Ansible's connection to the node, and check the user and the Python on the node.
+
+        Returns the task's result (dict): the values of RETURN, or a failure.
+        """
         asked = time.time()
         modules = boolean(self._task.args.get("modules", False))
         told, _ = self.hello(dict(self._task.args, modules=modules), task_vars)
@@ -175,21 +179,21 @@ class ActionModule(NodeTask):
             and not told.pop("refused", False)
             and not boolean(self._task.args.get("required", True))
         ):
-            self._display.display("not asked: %s" % told["msg"], color=C.COLOR_WARN)
+            self._display.display("no answer from a node: %s" % told["msg"], color=C.COLOR_WARN)
             told = {"lost": {"since": asked, "why": told["msg"]}}
         return dict(told, changed=False)
 
     def _check_controller(self, task_vars):
-        """Check the controller, the inventory and the extra variables, without contact to a host.
+        """Check the controller, the inventory and the extra variables, and write known_hosts.
 
-        Returns {"changed", "notes"} or a failure.
+        Returns {"changed", "notes"}, or a failure (dict) with the first problem.
         """
         given = self._task.args
         needed, groups = given["groups"], task_vars["groups"]
         nodes = list(dict.fromkeys(host for group in needed for host in groups.get(group, ())))
         judged = nodes + [
             task_vars["inventory_hostname"]
-        ]  # its variables apply in the controller's plays
+        ]  # this host's variables apply in the controller's plays
         problem = refused_paths([PROJECT, sys.executable] + given["paths"]) or refused_controller(
             CORE,
             platform.python_version(),
@@ -213,7 +217,7 @@ class ActionModule(NodeTask):
         )
         if problem:
             return {"failed": True, "msg": problem}
-        # Check mode writes the keys, too: without them ssh refuses to connect to the nodes.
+        # Check mode writes the host keys too, because ssh needs the keys to connect to the nodes.
         changed = believe(
             given["known_hosts"],
             given["name"],
@@ -222,18 +226,18 @@ class ActionModule(NodeTask):
         return {"changed": changed, "notes": notes}
 
     def _names(self, task_vars, documented):
-        """Return (problems, notes) about the names of the extra variables.
+        """Return (problems, notes) about the names of extra variables and of knobs.
 
-        The problems are one text, None without any. The notes are a list of lines.
+        The problems are one string, or None for valid names. The notes are a list of lines.
 
-        Args: `documented` the variables of all roles.
+        Args: `documented` {variable: its argument spec} of all roles.
         """
         playbooks = [ours(path) for path in context.CLIARGS.get("args") or ()]
         if not all(playbooks):  # a user's own playbook may read any variable
             return None, []
         given = load_extra_vars(self._loader)
         read = {name for playbook in playbooks for name in knobs.PLAYBOOKS[playbook]}
-        # a child has the command line of its parent, which has checked the names
+        # A child run inherits the command line of its parent run, which has checked the names.
         of_parent = set(knobs.PLAYBOOKS.get(attempts.parent(), ())) - read
         names = [
             name for name in given if not name.startswith("ansible_") and name not in of_parent
@@ -255,20 +259,20 @@ class ActionModule(NodeTask):
             for name in bare
             if full(name)
         ]
-        # train.yml shows the notes with the plan
+        # train.yml itself shows the notes together with the plan.
         for note in notes if "train.yml" not in playbooks else []:
             self._display.display("note: " + note)
         return "\n".join(problems) or None, notes
 
 
 def refused_paths(paths):
-    """Return the message about paths that break programs, or None if all paths are safe."""
+    """Return an error message about the unsafe paths in `paths`, or None if all are safe."""
     awkward = ['"%s"' % path for path in dict.fromkeys(paths) if not PLAIN.fullmatch(path)]
     return (
         awkward
         and (
             "The path %s contains a space or another character that breaks programs. Move the "
-            "project, or rename the folder (of the inventory, or mxcluster_home): use only "
+            "project, rename the folder of the inventory, or change mxcluster_home. Use only "
             "letters, digits and / . _ - + @ , =." % ", ".join(awkward)
         )
         or None
@@ -276,10 +280,10 @@ def refused_paths(paths):
 
 
 def refused_controller(core, python, system, machine, missing):
-    """Return the message about an unsuitable controller, or None if its versions and packages fit.
+    """Return an error message about an unsuitable controller, or None for a suitable controller.
 
-    Args: `core` and `python` versions; `system` and `machine` as in the module platform; `missing`
-    the packages that the controller lacks.
+    Args: `core` the version of ansible-core; `python` the version of Python; `system` and `machine`
+    as the module platform returns them; `missing` the names of the missing packages.
     """
     cure = "Run `make venv`, then `source .venv/bin/activate`."
     if tuple(int(part) for part in core.split(".")[:2]) < OLDEST_CORE:
@@ -290,7 +294,7 @@ def refused_controller(core, python, system, machine, missing):
     ) != ("Linux", "x86_64"):
         return (
             "The controller runs Python %s on %s %s; mxcluster needs Python 3.10, 3.11 or 3.12 on "
-            "Linux x86_64. Run `make venv PYTHON=/path/to/python3.11` on such a machine."
+            "Linux x86_64. Run `make venv PYTHON=/path/to/python3.11` on a Linux x86_64 host."
             % (python, system, machine)
         )
     if missing:
@@ -299,16 +303,17 @@ def refused_controller(core, python, system, machine, missing):
 
 
 def refused_groups(needed, groups, sources):
-    """Return the message about a missing or empty inventory group, or None if all have hosts.
+    """Return an error message about a missing or empty group, or None if all groups have hosts.
 
-    Args: `needed` names of groups; `groups` {name: hosts}; `sources` of the inventory.
+    Args: `needed` the names of the required groups; `groups` {name: hosts}; `sources` the paths of
+    the inventory.
     """
     for group in needed:
         if not groups.get(group):
             return (
                 "The inventory group %s %s (%s). mxcluster needs the groups %s, each "
-                "with at least one host; one host may be in all groups. Copy inventory/example to "
-                "begin."
+                "with at least one host. A host may be in several groups. Add hosts to the group, "
+                "or begin with a copy of inventory/example."
                 % (
                     group,
                     "has no hosts" if group in groups else "does not exist",
@@ -320,20 +325,20 @@ def refused_groups(needed, groups, sources):
 
 
 def refused_forks(forks, nodes):
-    """Return the message about too few `forks` for `nodes` (both int), or None for enough forks."""
+    """Return an error message if `forks` is less than `nodes` (both int), else None."""
     if forks >= nodes:
         return None
     return (
-        "forks is %d, and there are %d nodes: a job occupies one fork for each node until its "
-        "end. Set forks in ansible.cfg, or run with --forks %d." % (forks, nodes, nodes)
+        "forks is %d, and there are %d nodes, but a job needs one fork for each node. Set forks in "
+        "ansible.cfg, or run with --forks %d." % (forks, nodes, nodes)
     )
 
 
 def refused_values(documented, variables):
-    """Return the message about role variables with a wrong type or choice, or None if all fit.
+    """Return an error message about role variables with a wrong type or choice, else None.
 
     The defaults of the roles are valid, so the function checks only values of the inventory and of
-    -e. It skips templates, whose values are unknown yet, and vaults, which stay encrypted.
+    -e. The function skips templates, which Ansible evaluates later, and encrypted vaults.
 
     Args: `documented` {variable: its argument spec}; `variables` {host: {variable: value}}.
     """
@@ -347,7 +352,7 @@ def refused_values(documented, variables):
             problems.setdefault(text, []).append(host)
     return (
         "\n".join(
-            "%s (on %s): correct the value in the inventory or after -e" % (text, ", ".join(hosts))
+            "%s (on %s): correct this value in the inventory or in -e" % (text, ", ".join(hosts))
             for text, hosts in problems.items()
         )
         or None
@@ -355,7 +360,7 @@ def refused_values(documented, variables):
 
 
 def is_plain(value):
-    """Return True if no part of a value is a template or in a vault."""
+    """Return False if `value` (of YAML) contains a template or a vaulted string, else True."""
     if isinstance(value, (dict, list, tuple)):
         return all(
             is_plain(part) for part in (value.values() if isinstance(value, dict) else value)
@@ -366,18 +371,18 @@ def is_plain(value):
 
 
 def believe(path, name, lines):
-    """Write this inventory's block of the known_hosts file `path`, and return True on a change.
+    """Write the block of an inventory to the known_hosts file `path`, and return True on a change.
 
-    The blocks of other inventories stay.
+    The blocks of other inventories stay unchanged.
 
-    Args: `name` of the inventory; `lines` the text of the block, "" for no block.
+    Args: `name` the name of the inventory; `lines` the text of the block, "" to remove the block.
     """
     if not lines and not os.path.exists(path):
         return False
     os.makedirs(os.path.dirname(path), exist_ok=True)
     folder = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
-        # two concurrent runs must keep the blocks of both inventories
+        # The lock keeps the blocks of both inventories in two concurrent runs.
         fcntl.flock(folder, fcntl.LOCK_EX)
         before = ""
         if os.path.exists(path):
@@ -393,9 +398,10 @@ def believe(path, name, lines):
 
 
 def with_block(text, name, lines):
-    """Return `text` with the block `lines` of the inventory `name` at its end.
+    """Return `text` with the block `lines` of the inventory `name` at the end.
 
-    The function removes an earlier block of this inventory. If `lines` is empty, it adds no block.
+    The function replaces an earlier block of the same inventory. An empty `lines` removes the
+    earlier block.
     """
     first, last = ("# %s of the inventory %s\n" % (mark, name) for mark in ("BEGIN", "END"))
     rest = re.sub("%s(.*\n)*?%s" % (re.escape(first), re.escape(last)), "", text)
@@ -415,7 +421,7 @@ def ours(path):
 def full(name):
     """Return the variable of the knob with the short name `name`, such as train_job_kv for kv.
 
-    None for a knob that exists with -e only.
+    Returns None for a knob without a variable, which the user can set with -e only.
     """
     return next(
         ("%s_%s" % (role, name) for role in sorted(knobs.SHORT) if name in knobs.SHORT[role]), None
@@ -423,13 +429,15 @@ def full(name):
 
 
 def known(given, hostvars):
-    """Return the variables that the inventory defines, and the names in `given` that templates use.
+    """Return the names that the inventory defines, and the names in `given` that templates use.
 
-    The templates are those of the inventory and of the values of `given`, the extra variables.
+    The function searches the templates in the inventory and in the extra variables.
+
+    Args: `given` {name: value} the extra variables; `hostvars` Ansible's HostVars. Returns a set.
     """
     manager, inventory = hostvars._variable_manager, hostvars._inventory
     extra, found, texts = manager._extra_vars, set(), list(strings(given))
-    # otherwise every name given with -e counts as defined by the inventory
+    # With these variables get_vars would return every name given with -e.
     manager._extra_vars = {}
     try:
         for host in inventory.get_hosts(ignore_limits=True):
@@ -445,7 +453,7 @@ def known(given, hostvars):
 
 
 def strings(value):
-    """Yield all strings in a value of YAML except those in vaults."""
+    """Yield all strings in `value` (of YAML), except keys of dicts and vaulted strings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list, tuple)):

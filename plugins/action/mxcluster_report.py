@@ -1,14 +1,14 @@
-"""Judge an ended job and write its report on the controller, with `mxcluster.job.report`."""
+"""Judge an ended job and write the job's report on the controller."""
 
 DOCUMENTATION = r"""
 ---
 module: mxcluster_report
-short_description: Judge a job that has ended and write its report
+short_description: Judge an ended job and write the job's report
 description:
   - Unpacks the nodes' archives into the job's run folder, merges the events, computes the verdict,
     and writes C(verdict.json), C(curves.png) and C(report.html).
-  - This module also succeeds for a failed job, so that the user gets the report. RV(verdict) says
-    whether the job failed.
+  - The module also succeeds for a failed job, so that the user gets the report. RV(verdict) has the
+    success or failure of the job.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -20,51 +20,53 @@ author:
   - The mxcluster authors (@mxcluster)
 options:
   run_dir:
-    description: The job's folder on the controller, created if missing. RV(text) names it as given
-      here.
+    description: The job's run folder on the controller. The module creates a missing folder.
+      RV(text) contains this path.
     type: path
     required: true
   waits:
-    description: The results of C(mxcluster_node) with C(command=wait), by host. They show lost
-      nodes, and leftovers of the job.
+    description: The results of C(mxcluster_node) with C(command=wait), by host. These results show
+      lost nodes and leftovers of the job.
     type: raw
     default: {}
   contacts:
-    description: The results of C(mxcluster_preflight), by host. They show unreachable nodes.
+    description: The results of C(mxcluster_preflight), by host. These results show unreachable
+      nodes.
     type: raw
     default: {}
   packed_plan:
-    description: The plan of the job as C(mxcluster_plan) returns it, written to C(plan.json).
+    description: The result RV(mxcluster_plan#module:packed_plan). The module writes the plan to
+      C(plan.json).
     type: str
     required: true
   restart:
     description:
-      - Whether to decide about another attempt and return RV(restart). The module then searches the
-        run folders beside O(run_dir) for checkpoints.
-      - An attempt that M(mxcluster_restart) has started ignores this option, because the first
-        command decides.
+      - Whether to decide about another attempt and return RV(restart). For this decision the module
+        searches the run folders beside O(run_dir) for checkpoints.
+      - The module ignores this option in an attempt that M(mxcluster_restart) has started, because
+        M(mxcluster_restart) itself decides.
     type: bool
     default: false
   collected:
     description:
-      - The folder that holds a folder for each job. That folder has a file C(<host>.tar) for each
-        node, as C(mxcluster_node) with C(command=collect) packs it.
-      - A node with a missing or damaged file counts as failed; the files of the other nodes are
-        used.
-      - The module removes the folder of this job once the report is written. It also removes old
-        folders of controllers that were killed during the collection.
+      - The folder that holds a job folder for each job. The job folder has a tar file C(<host>.tar)
+        for each node, from C(mxcluster_node) with C(command=collect).
+      - A node with a missing or damaged tar file counts as failed. The module still reads the files
+        of the other nodes.
+      - After the report, the module removes the folder of this job. The module also removes old
+        folders of killed controllers.
     type: path
     required: true
   cache_dir:
-    description: The folder for matplotlib's font cache. By default a temporary folder is used and
-      removed.
+    description: The folder for matplotlib's font cache. By default the module uses and removes a
+      temporary folder.
     type: path
 notes:
-  - In check mode the module reads and writes nothing, and RV(verdict) is empty.
+  - In check mode the module accesses no file, and RV(verdict) is empty.
 """
 
 EXAMPLES = r"""
-- name: Write the report
+- name: Write the job's report on the controller
   mxcluster_report:
     run_dir: runs/20261121-101500-dist_gsync
     packed_plan: "{{ planned.packed_plan }}"
@@ -85,8 +87,9 @@ verdict:
   type: dict
   contains:
     ok:
-      description: Whether the job succeeded; every process exited with 0, every worker did all its
-        work, nothing of the job is left, and the loss of a training program fell.
+      description: Whether the job succeeded. A job succeeds if every process exited with 0, every
+        worker completed its work, the nodes have no leftovers, and the loss of a training program
+        fell.
       type: bool
       returned: when not in check mode
     job:
@@ -98,30 +101,32 @@ verdict:
       type: str
       returned: when not in check mode
     accuracy:
-      description: Worker 0's accuracy on held-out samples at the end, null if it reported none.
+      description: The final accuracy of worker 0 on held-out samples, from 0 to 1, or null if the
+        worker reported none.
       type: float
       returned: when not in check mode
     samples_per_s:
-      description: Samples of all workers divided by the seconds of the slowest worker, null if the
-        workers reported none.
+      description: The samples of all workers divided by the seconds of the slowest worker, or null
+        if the workers reported no samples.
       type: float
       returned: when not in check mode
     seconds:
-      description: The seconds that the slowest worker trained; for a failed job, the seconds that
-        the job ran.
+      description: The training time of the slowest worker in seconds. For a failed job, the run
+        time of the job in seconds.
       type: float
       returned: when not in check mode
     exit_codes:
-      description: The exit code of every process by name, negative for a signal, null if unknown.
+      description: The exit code of every process by name. The code is negative for a signal, and
+        null if unknown.
       type: dict
       returned: when not in check mode
     first_failure:
       description: The first cause, with its C(host), C(role), C(index), C(name), C(reason),
-        C(exit_code), C(time) and the last lines of its C(log); null if the job is ok.
+        C(exit_code), C(time) and the last lines of the C(log). Null for a successful job.
       type: dict
       returned: when not in check mode
     left:
-      description: The leftovers of the job on each searched node, a list of texts by host.
+      description: The leftovers of the job on each searched node, as a list of strings by host.
       type: dict
       returned: when not in check mode
     warnings:
@@ -130,14 +135,14 @@ verdict:
       elements: str
       returned: when not in check mode
     files:
-      description: The number of fetched files that a script wrote.
+      description: The number of fetched files that the user's script wrote.
       type: int
       returned: when not in check mode
     nodes:
       description:
-        - The state of the job on every node; C(done), C(failed), C(peer) (ended because another
-          node's part failed), C(lease) (ended because the lease ran out), C(stopped), C(running) or
-          C(missing) (unknown).
+        - The state of the job on every node, by host. The states are C(done), C(failed), C(peer)
+          (ended because another node's part failed), C(lease) (ended because the lease expired),
+          C(stopped), C(running) and C(missing) (unknown).
       type: dict
       returned: when not in check mode
 text:
@@ -151,9 +156,10 @@ mxcluster_verdict_text:
   type: list
   elements: str
 restart:
-  description: The next attempt, for M(mxcluster_restart), if the knob C(max_restarts) allows one;
-    C(text), a line for the user, C(delay), the seconds until it starts, and C(extra), its knobs.
-    Null for no attempt; if an attempt was refused, RV(text) has the reason.
+  description: The next attempt for M(mxcluster_restart), if the knob C(max_restarts) allows another
+    attempt. C(text) is a line for the user, C(delay) the seconds before the attempt, C(extra) the
+    knobs of the attempt. Null for no attempt. If another attempt is impossible, RV(text)
+    has the reason.
   returned: when not in check mode
   type: dict
 report:
@@ -176,13 +182,13 @@ from mxcluster.job import report, restarts, verdict
 from mxcluster.job.plan import packed
 
 REGISTERED = ("waits", "contacts")
-OLD = 3600.0  # seconds without a change, after which no controller still fetches archives
+OLD = 3600.0  # seconds without a change after which a folder counts as abandoned
 
 
 def forget(collected, job):
-    """Remove the nodes' archives of `job`, and old archives of killed controllers.
+    """Remove the nodes' archives of `job`, and the old archives of killed controllers.
 
-    Args: `collected` the folder with a folder of archives for each job; `job` the job's id.
+    Args: `collected` the folder that holds a folder of archives for each job; `job` the job's id.
     """
     for name in os.listdir(collected) if os.path.isdir(collected) else []:
         folder = os.path.join(collected, name)
@@ -198,9 +204,10 @@ def forget(collected, job):
 
 
 def carry_out(given, check):
-    """Write the report of a job, and return the values that RETURN describes.
+    """Write the report of a job, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task; `check` True in check mode, which writes nothing.
+    Args: `given` the arguments of the task (dict); `check` True in check mode, which writes
+    nothing.
     """
     run_dir = os.path.abspath(given["run_dir"])
     page = os.path.join(run_dir, "report.html")

@@ -1,16 +1,16 @@
-"""Run the next attempts at a failed job (max_restarts), with `mxcluster.ansible.attempts`."""
+"""Run the further attempts of a failed job with `mxcluster.ansible.attempts`."""
 
 DOCUMENTATION = r"""
 ---
 module: mxcluster_restart
-short_description: Run the next attempts at a failed job
+short_description: Start a failed job again, up to max_restarts times
 description:
   - Waits, then runs the command line of this ansible-playbook again as a child, with the knobs of
     the next attempt. The module repeats these steps while the verdict of the last attempt allows a
     restart.
-  - Shows the verdict of each attempt but the last, and the output of each child as it arrives.
-  - Returns the verdict of the last attempt. This module does not fail if the last attempt fails.
-  - Ctrl-C, and the end of ansible-playbook, end the running child, too.
+  - Shows the verdict of each attempt except the last, and the output of each child immediately.
+  - Returns the verdict of the last attempt. The module also succeeds if the last attempt fails.
+  - Ctrl-C and the end of ansible-playbook also end the running child.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -26,18 +26,19 @@ options:
     type: path
     required: true
   text:
-    description: The verdict of the failed job as lines of text, RV(mxcluster_report#module:text).
+    description: The result RV(mxcluster_report#module:text), the verdict as lines of text.
     type: list
     elements: str
     required: true
   restart:
-    description: The decision about the next attempt, RV(mxcluster_report#module:restart).
+    description: The result RV(mxcluster_report#module:restart), the decision about the next
+      attempt.
     type: dict
     required: true
 """
 
 EXAMPLES = r"""
-- name: Run the next attempts at the failed job
+- name: Start the failed job again, up to max_restarts times
   mxcluster_restart:
     run_dir: runs/20261121-101500-dist_gsync
     text: "{{ job_report.text }}"
@@ -48,22 +49,22 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: The verdict of the last attempt. If that attempt ended without a verdict, RV(verdict)
-    has only C(ok), which is false.
+  description: The verdict of the last attempt. If the last attempt ended without a verdict,
+    RV(verdict) has only the key C(ok) with the value false.
   returned: success
   type: dict
 text:
-  description: The verdict as lines of text, with the reason why no further attempt follows.
+  description: The verdict as lines of text, with the reason for the end of the restarts.
   returned: success
   type: list
   elements: str
 mxcluster_verdict_text:
-  description: The lines of RV(text), which the callback C(mxcluster) shows at the end.
+  description: The lines of RV(text), which the callback C(mxcluster) shows after the recap.
   returned: success
   type: list
   elements: str
 mxcluster_exit_status:
-  description: The exit status of the last attempt, for the callback.
+  description: The exit status of the last attempt. The callback C(mxcluster) ends with this status.
   returned: success
   type: int
 """
@@ -83,9 +84,12 @@ display = Display()
 
 
 def judged(run_dir):
-    """Return (verdict, lines of text, decision) of an attempt, or None if it has no verdict.
+    """Return (verdict, lines, decision) of an attempt, or None for an attempt without a verdict.
 
-    Args: `run_dir` the attempt's run folder. The decision is that of `restarts.after`.
+    The verdict is a dict, and the lines are the verdict as a list of str. The decision about the
+    next attempt comes from `restarts.after` (dict or None).
+
+    Args: `run_dir` the attempt's run folder.
     """
     found = files.read_json(os.path.join(run_dir, "verdict.json"))
     plan = files.read_json(os.path.join(run_dir, "plan.json"))
@@ -95,10 +99,10 @@ def judged(run_dir):
 
 
 def carry_out(given, check):
-    """Run the attempts that the verdicts allow, and return the values that RETURN describes.
+    """Run further attempts while the verdicts allow a restart, and return the dict of RETURN.
 
-    Args: `given` the arguments of the task, whose "restart" allows at least one attempt; `check`
-    has no effect.
+    Args: `given` the arguments of the task (dict); given["restart"] must allow an attempt.
+    `check` has no effect.
     """
     lines, decision = given["text"], given["restart"]
     attempts.end_with_parent()
@@ -113,8 +117,8 @@ def carry_out(given, check):
         found, lines, decision = judged(os.path.join(os.path.dirname(given["run_dir"]), job)) or (
             {"ok": False},
             [
-                "FAILED    job %s: its ansible-playbook ended with status %d" % (job, status)
-                + " before the verdict; its output is above"
+                "FAILED    job %s: ansible-playbook ended with status %d" % (job, status)
+                + " before the verdict. See the error in the output above"
             ],
             None,
         )

@@ -1,18 +1,19 @@
-"""Run the jobs of benchmark.yml or compare.yml, with `mxcluster.job.sweep.runner`."""
+"""Run the jobs of benchmark.yml or compare.yml with `mxcluster.job.sweep.runner`."""
 
 DOCUMENTATION = r"""
 ---
 module: mxcluster_sweep
 short_description: Run a sweep of training jobs
 description:
-  - Expands the lists of the user to jobs, refuses a sweep with an impossible job, and runs the jobs
-    one after the other. For each job the module runs the command line of this ansible-playbook
-    again, as a child, with train.yml in place of the playbook and with the knobs of the job.
-  - Runs only jobs without a result, so an interrupted sweep goes on where it stopped.
-  - Shows the output of each child as it arrives. Ctrl-C, and the end of ansible-playbook, end the
-    running child, too.
-  - Returns a failed verdict if a job failed. This module itself fails if the sweep is refused, or
-    if a job ended without a verdict.
+  - Expands the user's lists to jobs, and runs the jobs in sequence. The module fails before the
+    first job if a job of the sweep is impossible.
+  - For each job the module starts a child process. The child has the command line of this
+    ansible-playbook, but runs train.yml with the knobs of the job.
+  - Runs only jobs without a result. So a repeated run continues an interrupted sweep.
+  - Shows the output of the running child immediately. Ctrl-C and the end of ansible-playbook also
+    end the child.
+  - Returns a failed verdict if a job failed. The module itself fails if the sweep is invalid, or if
+    a job ended without a verdict.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -33,12 +34,13 @@ options:
     type: dict
     required: true
   given:
-    description: The names of the O(knobs) and O(options) that were given with C(-e).
+    description: The names of the O(knobs) and O(options) that the user gave with C(-e).
     type: list
     elements: str
     default: []
   secrets:
-    description: The C(names) in the knob secret_env, and its C(problems), as for M(mxcluster_plan).
+    description: The C(names) in the knob secret_env, and the C(problems) of this knob, as for
+      M(mxcluster_plan).
     type: dict
     default: {}
   inventory:
@@ -54,7 +56,7 @@ options:
     type: path
     required: true
   runs_dir:
-    description: The folder of the runs. The sweep gets a folder in it, and so does each job.
+    description: The folder of the runs. The sweep and each of its jobs get a subfolder.
     type: path
     required: true
   cache_dir:
@@ -66,13 +68,13 @@ options:
     type: path
     required: true
   plan_only:
-    description: Whether to list the jobs and start nothing.
+    description: Whether to only list the jobs.
     type: bool
     default: false
 """
 
 EXAMPLES = r"""
-- name: Run the jobs of the sweep
+- name: Run the jobs of the sweep from the controller
   mxcluster_sweep:
     knobs: {networks: "lenet,resnet20", worker_counts: "1,2"}
     options: {lr: "0.1"}
@@ -88,12 +90,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: C(ok), whether no job of the sweep failed.
+  description: C(ok), which is true if no job of the sweep failed.
   returned: success
   type: dict
 mxcluster_verdict_text:
-  description: The table of the results, or of the jobs with O(plan_only), which the callback
-    C(mxcluster) shows at the end.
+  description: The table of the results, or with O(plan_only) the table of the jobs. The callback
+    C(mxcluster) shows the table after the recap.
   returned: success
   type: list
   elements: str
@@ -117,13 +119,13 @@ from mxcluster.job.plan import inputs
 from mxcluster.job.sweep import report, runner, summary
 
 display = Display()
-PLANNED = "sweep-plan"  # the id of jobs that are only planned
+PLANNED = "sweep-plan"  # the job id in the plans of a dry run
 
 
 def means_of(given, playbook):
-    """Return the runner.Means of this ansible-playbook.
+    """Return the `runner.Means` object, whose functions plan, start and stop a job.
 
-    Args: `given` the arguments of the task; `playbook` as the command line names it.
+    Args: `given` the arguments of the task (dict); `playbook` the path on the command line.
     """
 
     def plan_of(knobs):
@@ -147,20 +149,20 @@ def means_of(given, playbook):
 
 
 def carry_out(given, check):
-    """Run the jobs of a sweep, and return the values that RETURN describes.
+    """Run the jobs of a sweep, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task; `check` True to list the jobs only. Raises BadInput if
-    the sweep is refused, or a job ended without a verdict.
+    Args: `given` the arguments of the task (dict); `check` True to only list the jobs.
+    Raises BadInput if the sweep is invalid, or if a job ended without a verdict.
     """
     playbooks = context.CLIARGS.get("args") or ()
     if len(playbooks) != 1:
         raise BadInput(
-            "a sweep must be the only playbook on the command line, which names %s: run the "
-            "playbooks one by one" % " ".join(playbooks)
+            "a sweep must be the only playbook on the command line, but the command line names "
+            "%s: run the playbooks one by one" % " ".join(playbooks)
         )
     problem = attempts.refusal(sys.argv[0], context.CLIARGS)
     if problem:
-        raise BadInput("a sweep cannot run its command line again for each job: %s" % problem)
+        raise BadInput("the sweep cannot repeat this command line for each job: %s" % problem)
     runs_dir, own = os.path.abspath(given["runs_dir"]), playbooks[0]
     means = means_of(given, own)
     spec = runner.opened(

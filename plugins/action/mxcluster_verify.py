@@ -1,13 +1,13 @@
-"""Judge a cluster on the controller, with `mxcluster.cluster.verify`."""
+"""Judge a cluster on the controller with `mxcluster.cluster.verify`."""
 
 DOCUMENTATION = r"""
 ---
 module: mxcluster_verify
-short_description: Judge a cluster by the check results of its nodes
+short_description: Judge a cluster by the check results of all nodes
 description:
   - Compares the check results of the nodes with each other and with the plan, and writes one
     verdict as JSON.
-  - This module does not fail if a check failed. RV(verdict) has the result of each check.
+  - The module also succeeds if a check failed. RV(verdict) has the result of each check.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -20,32 +20,33 @@ author:
   - The mxcluster authors
 options:
   packed_plan:
-    description: The plan of the job that held the rendezvous, as C(mxcluster_plan) returns it.
+    description: The result RV(mxcluster_plan#module:packed_plan) of the rendezvous job.
     type: str
     required: true
   answers_dir:
-    description: The folder with C(<host>.json), the results of M(mxcluster_node) with
-      V(command=check).
+    description: The folder with a file C(<host>.json) for each node, the result of
+      M(mxcluster_node) with V(command=check).
     type: path
     required: true
   archives_dir:
-    description: The folder with C(<host>.tar), each node's part of the rendezvous; a missing file
-      counts as no result.
+    description: The folder with a file C(<host>.tar) for each node, the result of the rendezvous on
+      this node. The module reports a missing file as a missing result.
     type: path
     required: true
   wanted:
-    description: The requirements of the cluster, see C(mxcluster.cluster.verify.judge). In place of
-      digests, C(files) has the planned texts. C(nodes) comes from O(packed_plan).
+    description: The requirements for the cluster in the form of C(mxcluster.cluster.verify.judge).
+      But C(files) has the planned contents instead of digests, and the module takes C(nodes) from
+      O(packed_plan).
     type: dict
     required: true
   path:
-    description: The file for the verdict.
+    description: The file on the controller for the verdict.
     type: path
     required: true
 """
 
 EXAMPLES = r"""
-- name: Judge the cluster
+- name: Report the verdict on the cluster
   mxcluster_verify:
     packed_plan: "{{ planned.packed_plan }}"
     answers_dir: .state/local/verify
@@ -63,17 +64,18 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: The verdict, as in the file O(path).
+  description: The verdict, which is also the content of the file O(path).
   returned: success
   type: dict
 mxcluster_verdict_text:
-  description: The verdict as lines of text; the callback C(mxcluster) shows them after the recap.
+  description: The verdict as lines of text. The callback C(mxcluster) shows these lines after the
+    recap.
   returned: success
   type: list
   elements: str
 mxcluster_exit_status:
-  description: 0 if all checks passed, 1 if a check failed, 2 if a node did not answer; the exit
-    status of ansible-playbook.
+  description: The exit status of ansible-playbook, which is 0 if all checks passed, 1 if a check
+    failed, and 2 if a node did not answer.
   returned: success
   type: int
 """
@@ -91,11 +93,11 @@ from mxcluster.file_io import replace
 from mxcluster.job import replies
 from mxcluster.job.plan import packed
 
-MOST = 16 << 20  # maximum number of bytes that are read of a rendezvous result
+MOST = 16 << 20  # maximum number of bytes that `meeting` reads of a rendezvous result
 
 
 def answer(folder, host):
-    """Return the parsed content of <host>.json in `folder`, None without a valid file."""
+    """Return the parsed content of <host>.json in `folder`, or None without a valid file."""
     try:
         with open(os.path.join(folder, host + ".json")) as source:
             return json.load(source)
@@ -104,10 +106,10 @@ def answer(folder, host):
 
 
 def meeting(host, path):
-    """Return the content of meeting.json in the archive `path`, the result of a node's rendezvous.
+    """Return the result (dict) of the rendezvous on `host` from meeting.json in the archive `path`.
 
-    Returns {"error": reason} if the agent of `host` ended before the rendezvous or the content is
-    invalid, None without a readable archive.
+    Returns {"error": reason} if the host's agent ended before the rendezvous, or if the content is
+    invalid. Returns None for an unreadable archive.
     """
     try:
         with tarfile.open(path, "r:") as archive:
@@ -130,9 +132,9 @@ def meeting(host, path):
 
 
 def carry_out(given, check):
-    """Write the verdict on the cluster to given["path"], and return the values of RETURN.
+    """Write the verdict on the cluster to given["path"], and return the dict of RETURN.
 
-    Args: `given` the arguments of the task; `check` has no effect.
+    Args: `given` the arguments of the task (dict); `check` has no effect.
     """
     nodes = packed.unpack(given["packed_plan"])["plan"]["nodes"]
     wanted = dict(given["wanted"], nodes=nodes)

@@ -1,25 +1,25 @@
 """Show Ansible's default output in compact form, with one live line for a running job.
 
-The verdict of the job comes last, after the recap.
+The callback shows the verdict of the job last, after the recap.
 """
 
 DOCUMENTATION = r"""
 name: mxcluster
 type: stdout
-short_description: The default output, compact, with one live line for a training job
+short_description: Show the default output in compact form, with a live line for a training job
 description:
   - While a task polls a job with C(mxcluster_node), its results become one line about the whole
     job. On a terminal the callback rewrites the line in place; elsewhere it prints a new line every
     five seconds.
   - If a result has C(mxcluster_verdict_text), the callback shows these lines last, after the recap.
     If the result also has C(mxcluster_exit_status), ansible-playbook ends with this status.
-  - After M(mxcluster_restart) there is no recap, because the last attempt has shown its own recap.
-    An attempt that M(mxcluster_restart) has started does not show its verdict; the first command
-    shows it.
+  - After M(mxcluster_restart) the callback shows no recap, because the last attempt has shown its
+    own recap. The first command shows the verdict of an attempt that M(mxcluster_restart) has
+    started.
   - Hosts with the same outcome share a line. The message of a failure keeps its line breaks.
-  - A text of a node cannot control the terminal, because the callback drops escape sequences and
-    control characters from every result.
-  - With C(-v) the lines of hosts and tasks are those of the default callback.
+  - The output of a node cannot control the terminal, because the callback drops escape sequences
+    and control characters from every result.
+  - With C(-v) the callback shows hosts and tasks like the default callback.
 author:
   - The mxcluster authors (@mxcluster)
 extends_documentation_fragment:
@@ -27,7 +27,7 @@ extends_documentation_fragment:
   - result_format_callback
 requirements:
   - C(stdout_callback = mxcluster) in ansible.cfg
-  - the Python package mxcluster beside Ansible; without it jobs have no live line
+  - the Python package mxcluster in Ansible's Python; without this package jobs have no live line
 """
 
 import dataclasses
@@ -66,7 +66,10 @@ JUDGES = (
 
 
 class CallbackModule(Default):
-    """Shows the results of tasks. Ansible calls the methods one at a time, under a lock."""
+    """Callback that shows the results of tasks.
+
+    Ansible calls the methods one at a time, under a lock.
+    """
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -98,7 +101,7 @@ class CallbackModule(Default):
     # Results of hosts.
 
     def v2_runner_on_start(self, host, task):
-        """At the start of a new task, forget the previous task's results about the job."""
+        """Register a host of a task. For a new task, first drop earlier results about the job."""
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
@@ -111,7 +114,7 @@ class CallbackModule(Default):
             super(CallbackModule, self).v2_runner_retry(result)
 
     def v2_runner_on_ok(self, result):
-        """Update the line about the job, or show the success; keep a verdict for the end."""
+        """Update the line about the job, or show the success. Keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
         if self._about_job(result):
             return
@@ -147,7 +150,7 @@ class CallbackModule(Default):
             super(CallbackModule, self).v2_playbook_on_include(included_file)
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        """Show a failure, and keep a verdict for the end."""
+        """Show a failure. Keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
         if result._task.loop and "results" in result._result:
             self._settle()
@@ -200,7 +203,7 @@ class CallbackModule(Default):
         sys.stdout.flush()  # a reader may follow the output through a pipe
 
     def _gather(self, result, outcome, color):
-        """Keep a host's outcome for the line that it shares with other hosts.
+        """Keep a host's outcome for a common line with other hosts.
 
         Args: `outcome` a word such as "ok"; `color` of the line.
         """
@@ -211,7 +214,7 @@ class CallbackModule(Default):
         self._hosts.setdefault((outcome, color), []).append(self.host_label(result))
 
     def _settle(self):
-        """Show the outcomes of hosts and the line about the job that are still held back."""
+        """Show the pending outcomes of hosts and the pending line about the job."""
         for (outcome, color), hosts in self._hosts.items():
             named = ", ".join("[%s]" % host for host in hosts[:NAMED])
             more = " and %d more" % (len(hosts) - NAMED) if len(hosts) > NAMED else ""
@@ -243,10 +246,10 @@ class CallbackModule(Default):
         sys.stdout.flush()
 
     def _handle_exception(self, result, use_stderr=False):
-        """Display the error of a result. From ansible-core 2.19 on, do so with -v only.
+        """Display the error of a result. From ansible-core 2.19 on, display it with -v only.
 
-        In these versions every failure has an error, which repeats the message and names the place
-        in the playbook.
+        From this version on, every failed result has an error. The error repeats the message and
+        names the line of the playbook.
         """
         if getattr(self, "_current_task_result", None) is None or self._display.verbosity:
             super(CallbackModule, self)._handle_exception(result, use_stderr=use_stderr)
@@ -294,12 +297,15 @@ class CallbackModule(Default):
 
 
 def one_line(text):
-    """Return a text of a node as one line without terminal control sequences."""
+    """Return the string `text` of a node as one line without terminal control sequences."""
     return verdict.printable(text) if verdict else text
 
 
 def harmless(value):
-    """Return a result, or a part of one, without terminal control sequences. Keep line breaks."""
+    """Return `value`, a result or a part of a result, without terminal control sequences.
+
+    Line breaks stay.
+    """
     if isinstance(value, str):
         return value if value.isprintable() else "\n".join(map(one_line, value.split("\n")))
     if isinstance(value, dict):
@@ -308,10 +314,10 @@ def harmless(value):
 
 
 def harmless_record(record):
-    """Return a warning or an error of ansible-core 2.19 and newer with harmless texts.
+    """Return the warning or error `record` without terminal control sequences.
 
-    Such a record is a dataclass that may contain other records. Lines after the first are indented,
-    so that no text of a node looks like a line of Ansible.
+    From ansible-core 2.19 on, a record is a dataclass that may contain other records. The function
+    indents all lines after the first, so that no output of a node looks like a line of Ansible.
     """
     if isinstance(record, str):
         return harmless(record).replace("\n", "\n  ")
@@ -326,7 +332,7 @@ def harmless_record(record):
 
 
 def of_harmless(method):
-    """Return a method that makes the texts of a result harmless and then calls `method`."""
+    """Return a method that removes control sequences from a result and then calls `method`."""
 
     @functools.wraps(method)
     def shows(self, result, *args, **kwargs):
@@ -384,8 +390,8 @@ for _name in dir(CallbackModule):
 def back(drawn, columns):
     """Return the control sequence that moves the cursor to the start of a line of `drawn` columns.
 
-    If the terminal, now `columns` wide, has become narrower, it has wrapped the line. The sequence
-    erases the extra rows.
+    `columns` is the present width of the terminal. If the terminal has become narrower than the
+    line, the terminal has wrapped the line. The sequence then also erases the extra rows.
     """
     rows = (drawn - 1) // columns if drawn > columns > 0 else 0
     return "\r\033[%dA\033[J" % rows if rows else "\r"
@@ -397,9 +403,10 @@ def rewritable(stream):
 
 
 def failure_lines(result):
-    """Return the texts of a failed result as lines, or [] if it has none.
+    """Return the message, command and output of a failed result as lines (list of str).
 
-    The texts are the message, the command with its exit status, and the last lines of its output.
+    The lines contain the exit status and only the end of the output. The result is [] without a
+    message, command and output.
     """
     lines = []
     message = result.get("censored") or result.get("msg") or result.get("reason")

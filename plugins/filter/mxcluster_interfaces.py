@@ -2,7 +2,7 @@
 
 DOCUMENTATION = r"""
 name: mxcluster_interfaces
-short_description: The IPv4 addresses of a node from its facts
+short_description: Extract the IPv4 addresses of a node from its facts
 description: Converts the network facts of a host to the interfaces and addresses of a node record.
 options:
   _input:
@@ -27,9 +27,13 @@ import ipaddress
 
 
 def mxcluster_interfaces(facts):
-    """Return {"interfaces": {name: ["address/prefix", ...]}, "address_of_default_route": ...}.
+    """Return the IPv4 interfaces and addresses of a node in the form of a node record.
 
-    The address of the default route is None without such a route.
+    Args: `facts` the variable ansible_facts.
+
+    Returns:
+        {"interfaces": {name: ["address/prefix", ...]}, "address_of_default_route": an address, or
+        None without a default route}.
     """
     interfaces = {}
     for name in facts.get("interfaces", []):

@@ -2,7 +2,7 @@
 
 DOCUMENTATION = r"""
 name: mxcluster_inventory
-short_description: The part of an inventory that mxcluster reads
+short_description: Extract the part of an inventory that mxcluster reads
 description:
   - Returns the groups V(scheduler), V(servers) and V(workers) and, for their hosts, only the
     variables that mxcluster reads. The result has no facts of hosts, so C(--limit) does not affect

@@ -2,11 +2,11 @@
 
 DOCUMENTATION = r"""
 name: mxcluster_knobs
-short_description: The values of a role's knobs
+short_description: Collect the values of a role's knobs
 description:
   - A knob has a short name, such as V(kv), for C(-e kv=dist_gsync), and the name of its variable,
     such as V(train_job_kv). An extra variable of the short name has priority.
-  - A variable of the inventory or of a play that only has the short name, such as C(env), is no
+  - A variable of the inventory or of a play with a short name, such as C(env), does not set a
     knob.
 positional: _input, names
 options:
@@ -44,10 +44,10 @@ from mxcluster.job.options import OPTIONS
 
 @pass_context
 def mxcluster_knobs(context, role, *names):
-    """Return {short name: value} of a role's knobs, without those whose variable is not defined.
+    """Return {short name: value} of the role's knobs whose variables are defined.
 
-    Args: `context` of Jinja; `role` its name; `names` the short names, by default the options of a
-    plan for train_job, and all knobs of any other role.
+    Args: `context` of Jinja; `role` the name of the role; `names` the short names, by default the
+    options of a plan for train_job, and all knobs of any other role.
     """
     given = load_extra_vars(DataLoader())  # Ansible has cached these variables at its start
     values = {}
@@ -62,12 +62,18 @@ def mxcluster_knobs(context, role, *names):
 
 @pass_context
 def mxcluster_mpi_knobs(context, role):
-    """Return {short name: value} of the knobs that only mpi.yml reads; the role is train_job."""
+    """Return {short name: value} of the knobs of `role` that only mpi.yml reads.
+
+    Args: `context` of Jinja; `role` "train_job".
+    """
     return mxcluster_knobs(context, role, *OF_MPI)
 
 
 def mxcluster_given(role):
-    """Return the short names of the role's knobs given with -e, even with the default value."""
+    """Return the short names of the role's knobs that the user gives with -e, sorted.
+
+    A knob with its default value counts, too.
+    """
     given = load_extra_vars(DataLoader())
     return sorted(name for name in SHORT[role] if name in given or "%s_%s" % (role, name) in given)
 

@@ -1,4 +1,4 @@
-"""Filter: compare the MPI engines of the nodes. It calls mxcluster.job.plan.mpi_inputs."""
+"""Filter: find nodes with different MPI engines, by mxcluster.job.plan.mpi_inputs."""
 
 DOCUMENTATION = r"""
 name: mxcluster_mpi_engines
@@ -28,13 +28,16 @@ from mxcluster.job.verdict import printable
 
 
 def mxcluster_mpi_engines(told):
-    """Return the message of `different_engines` for {host: engine and version of the node}."""
+    """Return an error message (str) if the nodes have different MPI engines, else "".
+
+    Args: `told` {host: {"engine", "version"}}.
+    """
     return printable(different_engines(told))
 
 
 class FilterModule(object):
-    """The filter plugin that Ansible loads."""
+    """Gives Ansible the filters of this file."""
 
     def filters(self):
-        """Return the filters of this file by name."""
+        """Return {name of a filter: its function}."""
         return {"mxcluster_mpi_engines": mxcluster_mpi_engines}

@@ -5,7 +5,7 @@ name: mxcluster_record
 short_description: Make the node record from the facts that a node reports
 description:
   - Checks every field of the node's facts, and adds the facts of the role, which have priority.
-  - Fails with the name of an invalid field.
+  - Fails if a field is invalid, and names this field.
 options:
   _input:
     description: RV(mxcluster_node#module:record); in check mode an empty dict.
@@ -22,7 +22,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Show the record
+- name: Show the node record
   ansible.builtin.debug:
     msg: "{{ asked.record | mxcluster_record(inventory_hostname, {'job_dir': mxcluster_job_dir}) }}"
 """

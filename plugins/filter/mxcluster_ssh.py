@@ -1,4 +1,4 @@
-"""Filter: return the ssh settings of the inventory with mxcluster.cluster.ssh_mesh."""
+"""Filter: select the hosts' variables for ssh with mxcluster.cluster.ssh_mesh.of_ssh."""
 
 from mxcluster.cluster import ssh_mesh
 

@@ -1,4 +1,4 @@
-"""Filter: choose the versions for a node with mxcluster.cluster.versions."""
+"""Filter: choose the versions of a node's software with mxcluster.cluster.versions."""
 
 DOCUMENTATION = r"""
 name: mxcluster_versions

@@ -16,9 +16,9 @@ NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)  # open() of a socket giv
 
 
 def open_file(path):
-    """Return the regular file at `path`, open for reading, or None if there is none.
+    """Return the regular file at `path`, open for reading, None without a regular file.
 
-    The function returns None for a FIFO, without waiting for its writer.
+    For a FIFO, the function returns None at once.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -33,7 +33,7 @@ def open_file(path):
 
 
 def read(path):
-    """Return (bytes, permissions) of the file at `path`, (None, None) if there is no file."""
+    """Return (bytes, permissions) of the file at `path`, (None, None) without a regular file."""
     source = open_file(path)
     if source is None:
         return None, None
@@ -53,7 +53,7 @@ def digest(path):
 
 
 def make_folder(path):
-    """Create `path` and the folders above it; accept a folder that another process creates."""
+    """Create the folder `path` and all missing folders above. An existing folder is no error."""
     try:
         os.makedirs(path)
     except OSError as error:
@@ -85,7 +85,10 @@ def same(path, source, mode):
 
 
 def write(path, content, mode):
-    """Write `content`, bytes or an open file, to the file `path` atomically, with this mode."""
+    """Write `content`, bytes or an open file, to the file `path` atomically, with this mode.
+
+    The function creates missing folders above `path`.
+    """
     folder = os.path.dirname(path)
     make_folder(folder)
     handle, temporary = tempfile.mkstemp(prefix=".mxcluster-", dir=folder)

@@ -41,7 +41,7 @@ def changed_by_others(path):
             done = "/" if target.startswith("/") else done
             rest.extend(reversed(target.split("/")))
             continue
-        # In a sticky folder such as /tmp other users can create entries, but cannot replace root's.
+        # In a sticky folder such as /tmp other users can add entries, but not replace root's entry.
         sticky = bool(found.st_mode & stat.S_ISVTX)
         if found.st_mode & 0o022 and not (sticky and stat.S_ISDIR(found.st_mode)):
             return here
@@ -51,10 +51,10 @@ def changed_by_others(path):
 
 
 def make_for(entry, path):
-    """Make the folder `path` for the user of the passwd `entry`. Return True if it was missing.
+    """Make the folder `path` for the user of the passwd `entry`. Return True if `path` was missing.
 
-    Missing folders above `path` belong to root, and only `path` itself to the user. No other user
-    can replace `path` if only root can change the folders above it.
+    The user owns `path`, and root owns all new folders above `path`. No other user can replace
+    `path` if only root can change the folders above.
     """
     if os.path.lexists(path):
         return False
@@ -73,12 +73,12 @@ def make_for(entry, path):
 def refusal(path, who, error, unsafe):
     """Return the message for a folder `path` that the user `who` cannot make.
 
-    Args: `error` the OSError; `unsafe` a folder above `path` that other users can change, None
-    without one. If there is such a folder, root does not make `path` either.
+    Args: `error` the OSError; `unsafe` the folder above `path` that other users can change, or
+    None. Below such a folder, root does not make `path`, either.
     """
     return (
-        "%s cannot be created by %s: %s.%s Create this folder, make %s the owner, and run the "
-        "playbook again; or choose another folder."
+        "%s cannot be created by %s: %s.%s Create this folder with the owner %s and run the "
+        "playbook again, or choose another folder."
         % (
             path,
             who,

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Ansible module: return the state of files and users of a node.
+"""Ansible module: return the state of a node's files and of the training user's passwd entry.
 
 The action plugin of the same name compares the state with the record on the controller.
 """
@@ -15,9 +15,9 @@ module: mxcluster_drift
 short_description: Detect changes of a node since it was provisioned
 description:
   - V(command=look) returns the reason to provision the node again. V(command=remember) records the
-    state of the node. Both need the result of V(command=common), which computes on the controller
-    the part of the input that is the same for all nodes.
-  - The module does not read the content of a file; owner, mode, size and times show a change.
+    state of the node. Both commands require the result of V(command=common), which is the input
+    that all nodes share.
+  - The module detects a changed file by owner, mode, size and times.
   - A child process without root's rights examines the training user's home.
 attributes:
   check_mode:
@@ -36,13 +36,13 @@ options:
     default: look
   files:
     description: Patterns of the files and folders on the node. C(/**) at the end of a pattern
-      matches all files and folders below.
+      matches all files and folders below the path.
     type: list
     elements: str
     required: true
   roots:
-    description: Folders that only root may change. The same holds for all folders above them. The
-      module checks this only if it runs as root.
+    description: Folders that only root may change, including all folders above. The module checks
+      the folders only if it runs as root.
     type: list
     elements: path
     default: []
@@ -53,8 +53,8 @@ options:
     elements: str
     default: []
   wanted:
-    description: All input, besides variables of roles, that determines the state of the node; with
-      V(command=common), of every node. Only the action plugin reads this option.
+    description: All input, besides variables of roles, that determines the state of the node. With
+      V(command=common), the input of every node. Only the action plugin reads this option.
     type: dict
   path:
     description: The file on the controller that records the state. Only the action plugin reads
@@ -68,8 +68,8 @@ options:
     description: RV(common) of V(command=common). Only the action plugin reads this option.
     type: dict
   nodes:
-    description: For V(common), all hosts whose records count, since each node gets their keys and
-      addresses. Only the action plugin reads this option.
+    description: For V(common), all hosts whose records are inputs of every node, because each node
+      gets the keys and addresses of these hosts. Only the action plugin reads this option.
     type: list
     elements: str
   controller_files:
@@ -79,9 +79,9 @@ options:
     elements: path
     default: []
   layout:
-    description: The variables on which running jobs rely, such as the folder of the jobs. If one of
-      them has changed since the node was provisioned, and a job runs there, V(command=look) fails
-      and names the job. Only the action plugin reads this option.
+    description: The variables on which running jobs rely, such as the folder of the jobs. If such a
+      variable has changed and a job runs on the node, V(command=look) fails and names the job. Only
+      the action plugin reads this option.
     type: dict
   sources:
     description: For V(common), the C(sources) of RV(common) at the start of the run. Only the
@@ -104,7 +104,7 @@ options:
     type: str
     default: ''
 notes:
-  - In check mode V(look) works as usual, and the module records nothing.
+  - In check mode V(look) works as usual, and V(remember) does nothing.
 """
 
 EXAMPLES = r"""
@@ -134,12 +134,12 @@ seen:
   returned: success
   type: dict
 common:
-  description: The input that all nodes share; its C(digest), C(sources), a digest of the project,
-    and C(variables), the names of the variables that count.
+  description: The input that all nodes share, as C(digest), C(sources) (a digest of the project's
+    files) and C(variables) (the names of the variables that are inputs).
   returned: command is common
   type: dict
 why:
-  description: The reason to provision the node, null without one.
+  description: The reason to provision the node, null without a reason.
   returned: command is look
   type: str
 """
@@ -157,10 +157,10 @@ BELOW = "/**"
 
 
 def look_of(path):
-    """Return a list of values that show a change of the file at `path`.
+    """Return the attributes of the file at `path` that reveal a change of the file (list).
 
-    The values are the mode and owner of a folder, the target of a link, and the mode, owner, size
-    and times of any other file.
+    The attributes are the mode and owner of a folder, the target of a link, and the mode, owner,
+    size and times of any other file.
     """
     found = os.lstat(path)
     owner = [oct(found.st_mode), found.st_uid, found.st_gid]
@@ -186,23 +186,23 @@ def paths_of(pattern):
 
 
 def look_at(patterns):
-    """Return {path: result of `look_of`} of all files that match one of the patterns."""
+    """Return {path: result of `look_of`} of all files that match an item of `patterns`."""
     seen = {}
     for pattern in patterns:
         for path in paths_of(pattern):
             try:
                 seen[path] = look_of(path)
-            except OSError:  # another process has removed the file meanwhile
+            except OSError:  # another process has just removed the file
                 continue
     return seen
 
 
 def look_at_user(module, name, patterns):
-    """Return the state of files and of a user's passwd entry, {} if the user does not exist.
+    """Return the state of a user's files and passwd entry, {} if the user does not exist.
 
     The result is {path: result of `look_of`, "user <name>": [uid, gid, home, shell]}. The function
-    examines the files with the rights of the user `name`. For "" it uses the rights of the module
-    and adds no passwd entry.
+    examines the files with the rights of the user `name`. If `name` is "", it uses the rights of
+    the module and adds no passwd entry.
     """
     if not name:
         return look_at(patterns)
@@ -216,16 +216,17 @@ def look_at_user(module, name, patterns):
 
 
 def look_at_way(folders):
-    """Return {"way to <folder>": the part of its path that a non-root user can change}.
+    """Return {"way to <folder>": unsafe path} for each of `folders` that non-root users can change.
 
-    The result leaves out safe folders. It is empty if the module does not run as root.
+    The unsafe path is the first part of the folder's path that such a user can change. The result
+    is empty unless the module runs as root.
     """
     found = {folder: changed_by_others(folder) for folder in folders} if os.geteuid() == 0 else {}
     return {"way to " + folder: unsafe for folder, unsafe in found.items() if unsafe}
 
 
 def main():
-    """Examine the files and the user of a node, and return their state to Ansible."""
+    """Examine the files and the user of a node, and print their state for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             files=dict(type="list", elements="str", required=True),

@@ -16,11 +16,11 @@ description:
     come in one tar file, so a node needs no access to a package index. The tar file includes pip,
     so the node needs no ensurepip.
   - The module writes a marker with a digest of all options last. It rebuilds an environment without
-    a marker or with another digest, so an interrupted installation is never used.
-  - Nodes that share O(path) build the environment once. The first node holds a lock; the other
+    a marker or with another digest, so no job uses an interrupted installation.
+  - Nodes that share O(path) build the environment once. The first node holds a lock. The other
     nodes wait for the lock and then use the finished environment.
-  - The module writes only O(path), its neighbours with the suffixes C(.lock) and C(.build), and the
-    paths that O(site_path) describes.
+  - The module writes only O(path), O(path) with the suffixes C(.lock) and C(.build), and the paths
+    that O(site_path) describes.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -51,13 +51,13 @@ options:
         elements: str
         required: true
       wheels:
-        description: All packages of the environment as C(name==version), MXNet first. Nothing else
-          is installed.
+        description: All packages of the environment as C(name==version), MXNet first. The module
+          installs only these packages and O(builds.pip).
         type: list
         elements: str
         required: true
       pip:
-        description: C(pip==version), the wheel that installs the others and itself.
+        description: C(pip==version), the wheel of pip, which installs all wheels.
         type: str
         required: true
   hashes:
@@ -69,8 +69,8 @@ options:
     type: str
     default: MXNet
   note:
-    description: The reason that other Python versions have no build, for the message that refuses
-      them.
+    description: The reason that other Python versions have no build. The message that refuses
+      such a version contains this text.
     type: str
     default: ''
   site_path:
@@ -79,10 +79,10 @@ options:
         into a folder beside the zip file, with the Python version as suffix. From a zip file,
         Python would compile the modules at every start.
       - If the folder has any other content than the zip file and its compiled modules, the module
-        replaces the folder. The folder is missing for an instant; a running program gets later
+        replaces the folder. The folder is missing for an instant. A running program gets later
         imports from the new folder.
-      - Environments may share the folder. The module also writes its neighbours with the suffixes
-        C(.lock), C(.draft) and C(.old); only C(.lock) stays.
+      - Environments may share the folder. The module also writes the folder's path with the
+        suffixes C(.lock), C(.draft) and C(.old). Only C(.lock) stays.
       - Folders and zip files of other names stay, because jobs on this and other nodes may still
         import from them.
     type: path
@@ -96,7 +96,7 @@ options:
     type: bool
     default: false
   ask:
-    description: Only return RV(needs); change nothing.
+    description: Whether to return RV(needs) without any change.
     type: bool
     default: false
 """
@@ -136,9 +136,9 @@ done:
   type: bool
 needs:
   description:
-    - The missing wheels, for M(mxcluster_downloads); C(python), the version, C(requirements), lines
-      for pip, and C(digest), equal for equal needs. C(requirements) is empty if the environment is
-      built.
+    - The missing wheels, for M(mxcluster_downloads), as C(python) (the version), C(requirements)
+      (lines for pip) and C(digest) (equal for equal needs). C(requirements) is empty if the
+      environment is built.
   returned: success
   type: dict
 """
@@ -188,13 +188,13 @@ HARMFUL = (
 
 
 class Refused(Exception):
-    """The user has to correct a problem. The text names the problem and the cure."""
+    """An error that the user must correct. The text names the problem and the cure."""
 
 
 def choose_build(builds, version, name, note):
     """Return the item of the option `builds` for Python `version` ('3.11'), or raise Refused.
 
-    Args: `name` of the software and `note`, the reason, for the message.
+    Args: `name` the software and `note` the reason, both for the message.
     """
     for build in builds:
         if version in build["python"]:
@@ -204,8 +204,8 @@ def choose_build(builds, version, name, note):
         key=lambda text: int(text.split(".")[1]),
     )
     raise Refused(
-        "%s is not available for Python %s, only for Python %s.%s Set mxnet_python to one of these "
-        "on this node, or choose another mxnet_version."
+        "%s is not available for Python %s, only for Python %s.%s Set mxnet_python on this node to "
+        "an interpreter of such a version, or choose another mxnet_version."
         % (name, version, ", ".join(known), note and " " + note)
     )
 
@@ -217,14 +217,14 @@ def requirement(wheel, hashes):
     """
     if not hashes.get(wheel):
         raise Refused(
-            "no SHA-256 digest is known for %s: add the digest to "
+            "mxcluster has no SHA-256 digest of %s: add the digest to "
             "python/mxcluster/cluster/versions.yml" % wheel
         )
     return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
 
 
 def digest_of(*wishes):
-    """Return the sha256 (hex) of all arguments as JSON."""
+    """Return the sha256 (hex) of the JSON text of all arguments."""
     return hashlib.sha256(json.dumps(wishes, sort_keys=True).encode("utf-8")).hexdigest()
 
 
@@ -243,16 +243,16 @@ def bare(version):
 
 
 def cure_for(last_words):
-    """Return the cure for a missing system library, or ''.
+    """Return the cure (str) for a failed program, which may lack a system library.
 
-    Args: `last_words` the last lines of a failed program.
+    Args: `last_words` the last lines of a failed program's output.
     """
     missing = re.search(r"(lib[\w+]+)\.so[.\d]*: cannot open shared object file", last_words)
     if not missing:
-        return ""
+        return " Correct the error in the output below, and run provision.yml again."
     return (
-        " The node lacks the library %s: install it (CentOS: yum install %s; Debian, Ubuntu: the "
-        "package whose name begins with %s), then run provision.yml again."
+        " The node lacks the library %s: install this library (CentOS: yum install %s; Debian, "
+        "Ubuntu: the package whose name begins with %s), then run provision.yml again."
         % ((missing.group(1),) * 3)
     )
 
@@ -260,8 +260,8 @@ def cure_for(last_words):
 def unpack(path, folder):
     """Extract the wheels of the tar file `path` into `folder`, as files of the current user.
 
-    extractall as root would give the wheels to the owners in the tar file, and root runs pip from
-    one of the wheels.
+    Root runs pip from a wheel, so root must own the wheels. With extractall, the users named in the
+    tar file would own the wheels.
     """
     with tarfile.open(path) as archive:
         for member in archive.getmembers():
@@ -271,7 +271,7 @@ def unpack(path, folder):
 
 
 def sync(path):
-    """Write the file or folder `path` to the disk with fsync, which waits until this is done."""
+    """Write the file or folder `path` to the disk with fsync, and wait for the end of the write."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -303,12 +303,15 @@ def contents(folder):
 
 
 def is_compiled(path):
-    """Return True if `path` is that of a bytecode file, which Python ignores without its source."""
+    """Return True if `path` names a bytecode file in a folder __pycache__.
+
+    Python ignores such a file without its source.
+    """
     return os.path.basename(os.path.dirname(path)) == "__pycache__" and path.endswith(".pyc")
 
 
 class Environment(object):
-    """The requested environment, and the steps to build it from the present state."""
+    """The requested Python environment, with the steps to build it."""
 
     def __init__(self, module):
         self.module = module
@@ -335,11 +338,13 @@ class Environment(object):
     def look(self, python):
         """Return [version, folder of the installation] of an interpreter, such as ['3.11', '/usr'].
 
-        A virtual environment counts as the Python that created it.
+        For a virtual environment, the result describes the Python that created the environment.
+        Raises Refused if `python` is not executable.
         """
         if not os.access(python, os.X_OK):
             raise Refused(
-                "there is no Python at %s on this node: install one, or set mxnet_python" % python
+                "this node has no Python at %s: install Python there, or set mxnet_python to the "
+                "path of an interpreter" % python
             )
         return json.loads(self.run("read the version of Python", [python, "-c", LOOK]))
 
@@ -348,7 +353,7 @@ class Environment(object):
         return marker_of(self.path).get("digest") == self.digest and os.access(self.python, os.X_OK)
 
     def pth_line(self):
-        """Return the content of the environment's .pth file, or '' if there is none."""
+        """Return the content of the environment's .pth file, or '' for an unreadable file."""
         try:
             with open(self.pth) as source:
                 return source.read()
@@ -356,7 +361,7 @@ class Environment(object):
             return ""
 
     def wanted_pth_line(self):
-        """Return the wanted content of the .pth file: the package folder, which joins sys.path."""
+        """Return the wanted content of the .pth file, which adds the package folder to sys.path."""
         return self.site_path + "\n" if self.site_path else ""
 
     def is_done(self):
@@ -376,7 +381,7 @@ class Environment(object):
         return [self.site_path + ".draft", self.site_path + ".old"]
 
     def is_unpacked(self):
-        """Return True if the package folder holds only the zip file's files and bytecode."""
+        """Return True if the package folder holds exactly the zip file's content and bytecode."""
         try:
             with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
                 wanted = {
@@ -407,8 +412,8 @@ class Environment(object):
         """Build the environment and unpack the package if needed. Return True on a change."""
         if self.site_path and not os.path.exists(self.zip):
             raise Refused(
-                "%s with the package mxcluster is missing on this node: run provision.yml, "
-                "which copies it" % self.zip
+                "this node lacks %s with the package mxcluster: run provision.yml, which copies "
+                "the file" % self.zip
             )
         make_folder(os.path.dirname(self.path))
         with self.locked(self.path):
@@ -425,15 +430,17 @@ class Environment(object):
 
     @contextlib.contextmanager
     def locked(self, path):
-        """Run the block with the lock of `path`, which other processes on all nodes respect."""
-        # No other user can open the file, and so no other user can hold the lock.
+        """Hold the lock of `path` while the block runs.
+
+        Other processes on all nodes wait for the lock.
+        """
+        # Only the owner can open the file and hold the lock.
         with os.fdopen(os.open(path + ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
             if stat.S_IMODE(os.fstat(lock.fileno()).st_mode) != 0o600:
                 os.fchmod(lock.fileno(), 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
             before = self.inherited
-            # The programs that this module starts inherit the lock. They still hold it if the
-            # module is killed.
+            # Programs of this module inherit the lock, and keep it if the module is killed.
             self.inherited += (lock.fileno(),)
             try:
                 yield
@@ -443,7 +450,7 @@ class Environment(object):
     def build(self):
         """Build the environment anew from the wheels in `archive`, and write its marker last.
 
-        After an error no partial environment stays.
+        After an error the method removes the partial environment.
         """
         temporary = self.path + ".build"
         for leftover in (self.path, temporary):
@@ -463,7 +470,7 @@ class Environment(object):
                 + [self.path],
                 temporary,
             )
-            # A wheel is a zip file, which Python can run: pip runs from inside its own wheel.
+            # Python can run a zip file, such as a wheel. So pip runs from its own wheel.
             self.run(
                 "install the wheels",
                 [
@@ -494,13 +501,13 @@ class Environment(object):
                 0o644,
             )
         except BaseException as error:
-            # Free the disk: a build that has filled it would block the next run.
+            # Free the disk, because a full disk would make the next run fail.
             shutil.rmtree(self.path, ignore_errors=True)
             if not isinstance(error, (tarfile.TarError, IndexError, ValueError)):
                 raise
             raise Refused(
-                "%s is not a tar file of wheels (%s): run provision.yml again, which copies this "
-                "file again" % (self.module.params["archive"], error)
+                "%s is not a tar file of wheels (%s): run provision.yml again, which copies the "
+                "tar file again" % (self.module.params["archive"], error)
             )
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -521,7 +528,7 @@ class Environment(object):
                 if not isinstance(error, (zipfile.BadZipfile, zlib.error, EOFError)):
                     raise
                 raise Refused(
-                    "%s is not a whole zip file (%s): remove the file on this node, and run "
+                    "%s is not a complete zip file (%s): remove the file on this node, and run "
                     "provision.yml again" % (self.zip, error)
                 )
             # A running program that has imported from the old folder gets later imports from the
@@ -553,10 +560,12 @@ class Environment(object):
 
     @staticmethod
     def in_the_system(pip):
-        """Return pip's options for an installation into the system, for the wheel of pip `pip`.
+        """Return pip's options (list) for an installation into the system's Python.
 
         The options keep the packages that RPMs have installed, and permit changes of Debian's
         system environment.
+
+        Args: `pip` the file name of pip's wheel, which contains the version.
         """
         knows = int(pip.split("-")[1].split(".")[0]) >= 23
         return ["--ignore-installed"] + [
@@ -565,10 +574,10 @@ class Environment(object):
         ] * knows
 
     def prove(self, temporary):
-        """Import MXNet in the environment, and compare its version with the wheel.
+        """Import MXNet in the environment, and compare its version with the wheel's version.
 
-        A missing system library therefore fails the module and not the first job. Raises Refused on
-        an error.
+        So a missing system library fails the module instead of the first job. Raises Refused on an
+        error.
 
         Args: `temporary` the folder for temporary files.
         """
@@ -576,12 +585,14 @@ class Environment(object):
         told = self.run("import MXNet", [self.python, "-c", PROVE], temporary).split()[-1]
         if told != wanted:
             raise Refused(
-                "the wheel %s contains MXNet %s: correct python/mxcluster/cluster/versions.yml"
-                % (self.wheels[0], told)
+                "the wheel %s contains MXNet %s: correct this wheel's version in "
+                "python/mxcluster/cluster/versions.yml" % (self.wheels[0], told)
             )
 
     def run(self, purpose, argv, temporary=None):
-        """Run a program and return its output, or raise Refused with its last lines if it fails.
+        """Run a program and return its output.
+
+        Raises Refused with the last lines of the output if the program fails.
 
         Args: `purpose` of the program, as words after "could not"; `argv` the command line;
         `temporary` the folder for temporary files.
@@ -600,7 +611,8 @@ class Environment(object):
         if code != 0:
             last = "\n".join((err.strip() or out.strip()).splitlines()[-8:]) or "(nothing)"
             raise Refused(
-                "%s: could not %s: `%s` ended with status %d.%s The last lines of the output:\n%s"
+                "%s: could not %s, because `%s` ended with status %d.%s The last lines of the "
+                "output:\n%s"
                 % (
                     self.module.params["name"],
                     purpose,
@@ -614,7 +626,7 @@ class Environment(object):
 
 
 def main():
-    """Build the environment, or return its missing wheels, and end with the result for Ansible."""
+    """Build the environment, or return its missing wheels, and print the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             path=dict(type="path", required=True),
@@ -652,8 +664,8 @@ def main():
         module.fail_json(msg=str(refusal))
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="the environment cannot be built: %s: %s. Correct the cause and run provision.yml "
-            "again, which repeats unfinished steps"
+            msg="mxcluster cannot build the environment (%s: %s). Correct the cause and run "
+            "provision.yml again, which repeats unfinished steps"
             % (error.filename or module.params["path"], error.strerror or error)
         )
     result = dict(

@@ -3,8 +3,9 @@
 """Ansible module: write or remove a file or a folder with the rights of a user.
 
 ansible.builtin.copy cannot replace this module, because copy writes as root where the training user
-can place links. This module also writes the digits and the package into folders of root. For these
-folders, copy would need two calls, and would fail in check mode if the folder is missing.
+can place links. This module also writes the data set digits and the package mxcluster into folders
+of root. For these folders, copy would need two calls, and would fail in check mode if the folder is
+missing.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -14,16 +15,16 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_file
-short_description: Write a file or a folder of files as a user, or remove them as that user
+short_description: Write or remove a file or a folder of files with the rights of a user
 description:
   - Writes content from the controller to a file on the node, if the file has another content.
-  - The file is written under a temporary name and then renamed, so no program sees a partial file.
-    Missing folders are created.
-  - Unlike M(ansible.builtin.copy), the module takes one call for each node instead of two or more
-    and creates the folders. It works when several nodes share a disk and write at the same time. In
-    check mode it returns the correct result even if the folder is missing.
-  - Root writes, changes and removes nothing where O(user) could place a link. All steps run with
-    the rights of O(user).
+  - The module writes the file under a temporary name and then renames it, so all programs see a
+    complete file. It creates missing folders.
+  - Unlike M(ansible.builtin.copy), the module needs one call for each node instead of two or more,
+    and creates the folders. Several nodes with a shared disk may write at the same time. In check
+    mode the module returns the correct result even if the folder is missing.
+  - Wherever O(user) could place a link, the module works with the rights of O(user) instead of
+    root's rights.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -58,12 +59,12 @@ options:
       - A file or a folder on the controller to copy, of any size. The action plugin of the same
         name transfers the files one by one to a folder that only the become user can write. From
         there the module copies the file with the rights of O(user), so a link cannot lead to files
-        of other users. Files with an equal SHA-256 are not transferred again.
+        of other users. The plugin skips files with an equal SHA-256.
     type: path
   files:
     description:
-      - For V(state=directory), the wanted files; C(bytes), the size, and C(sha256) of each, by its
-        name in the folder. The action plugin gives them to get RV(lacking).
+      - For V(state=directory), the wanted files by their names in the folder, each with its size
+        C(bytes) and its C(sha256). The action plugin sets this option to get RV(lacking).
     type: dict
   mode:
     description:
@@ -86,12 +87,12 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Write a greeting
+- name: Write the file greeting to the node
   mxcluster_file:
     path: /opt/mxcluster/greeting
     content: "{{ 'Good morning' | b64encode }}"
 
-- name: Copy a data set
+- name: Copy the data set MNIST to the node
   mxcluster_file:
     path: /data/mnist
     state: directory
@@ -101,11 +102,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The file or folder.
+  description: The path of the file or folder.
   returned: success
   type: str
 lacking:
-  description: The names of those O(files) that are missing or differ.
+  description: The names of the O(files) that are missing or differ.
   returned: O(files) are given
   type: list
   elements: str
@@ -132,9 +133,9 @@ from ansible.module_utils.mxcluster_user import act_as, other
 
 
 def open_source(module):
-    """Return the option `src` as an open file, None without this option.
+    """Open the file of the option `src` and return it, None without this option.
 
-    The module opens the file before it changes to `user`, who has no right to read the file.
+    The module opens the file with its own rights, because `user` may not read the file.
     """
     if not module.params["src"]:
         return None
@@ -142,13 +143,16 @@ def open_source(module):
         return open(module.params["src"], "rb")
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="%s, the file from the controller, cannot be read: %s. Run the playbook again"
-            % (module.params["src"], error.strerror or error)
+            msg="%s, the transferred copy of the controller's file, cannot be read: %s. Run the "
+            "playbook again" % (module.params["src"], error.strerror or error)
         )
 
 
 def copied(module, path, mode, source):
-    """Copy the open file `source` to `path` with this mode, and return {"changed", "path"}."""
+    """Copy the open file `source` to `path`, unless `path` has the same content and mode.
+
+    Returns {"changed", "path"}.
+    """
     with source:
         changed = not same(path, source, mode)
         if changed and not module.check_mode:
@@ -157,9 +161,9 @@ def copied(module, path, mode, source):
 
 
 def written(module, path, mode):
-    """Write the option `content` to `path` with this mode, and return {"changed", "path", "diff"}.
+    """Write the option `content` to `path`, unless `path` has the same content and mode.
 
-    An unchanged content gives no "diff".
+    Returns {"changed", "path"}, and for a different content also "diff".
     """
     try:
         content = base64.b64decode(module.params["content"])
@@ -179,9 +183,10 @@ def written(module, path, mode):
 
 
 def removed(module, path):
-    """Remove the file or folder `path`. Return {"changed": True if it existed, "path"}.
+    """Remove the file or folder `path`.
 
-    Raises OSError if the user cannot remove the path, or cannot know whether the path exists.
+    Returns {"changed": True if `path` existed, "path"}. Raises OSError if the user may not remove
+    or examine `path`.
     """
     try:
         os.lstat(path)
@@ -199,8 +204,8 @@ def removed(module, path):
 def foldered(module, path, mode, made, unsafe):
     """Make the folder `path`, and compare its files with the option `files`.
 
-    Args: `mode` of the folder without `files`; `made` True if root has already made the folder;
-    `unsafe` the folder above `path` that other users can change, None without one.
+    Args: `mode` the permissions of the folder, unless `files` is set; `made` True if root has
+    already made the folder; `unsafe` the folder above `path` that other users can change, or None.
 
     Returns:
         {"changed", "path"}, and with `files` also "lacking".
@@ -262,19 +267,22 @@ def act(module, path, mode, source, made, unsafe):
 
 
 def refuse_roots(module):
-    """Fail the module, if it runs as root, when a non-root user can change a folder in `roots`."""
+    """Fail the module if a non-root user can change a folder of the option `roots`.
+
+    The function checks the folders only if the module runs as root.
+    """
     for path in module.params["roots"] if os.geteuid() == 0 else []:
         found = changed_by_others(path)
         if found:
             module.fail_json(
-                msg="%s must be writable by root only, since root runs programs from there, but "
+                msg="%s must be writable by root only, since root runs programs from it, but "
                 "non-root users can change %s: run `chown root %s; chmod go-w %s`, or choose "
                 "another folder" % (path, found, found, found)
             )
 
 
 def main():
-    """Write or remove the file or folder, and end with the result for Ansible."""
+    """Write or remove the file or folder, and print the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             path=dict(type="path", required=True),

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Ansible module: return the hardware and software of a node that determine its packages."""
+"""Ansible module: return the facts about hardware and software that determine a node's packages."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -9,9 +9,9 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_machine
-short_description: Detect GPUs, driver, interpreter and system libraries
+short_description: Detect GPUs, driver, interpreter and system libraries of a node
 description:
-  - Changes nothing. The module counts GPUs by PCI class and vendor, with or without a driver.
+  - The module only reads. It detects GPUs by PCI class and vendor, with or without a driver.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -52,15 +52,15 @@ gpus:
   type: list
   elements: str
 driver:
-  description: The version of the loaded driver, null without one.
+  description: The version of the loaded driver, null without a driver.
   returned: success
   type: str
 driver_installed:
-  description: The version of the driver's module for the running kernel, null if there is none.
+  description: The version of the driver's module for the running kernel, null without a module.
   returned: success
   type: str
 nouveau:
-  description: Whether the driver nouveau is loaded, which conflicts with NVIDIA's driver.
+  description: Whether the driver nouveau is loaded. Nouveau conflicts with NVIDIA's driver.
   returned: success
   type: bool
 kernel:
@@ -68,20 +68,20 @@ kernel:
   returned: success
   type: str
 machine_id:
-  description: The unique id of this machine.
+  description: The unique id of the node, from C(/etc/machine-id).
   returned: success
   type: str
 python:
-  description: The version of the interpreter, such as V(3.6), null if there is none.
+  description: The version of the interpreter O(python), such as V(3.6), null without O(python).
   returned: success
   type: str
 missing_libraries:
-  description: Those of O(libraries) that neither the dynamic linker nor O(python) finds.
+  description: The O(libraries) that the dynamic linker and O(python) cannot find.
   returned: success
   type: list
   elements: str
 missing_programs:
-  description: Those of O(programs) that are not on the search path.
+  description: The O(programs) that the search path lacks.
   returned: success
   type: list
   elements: str
@@ -101,7 +101,7 @@ DISPLAYS = (
 
 
 def content(path):
-    """Return the text of the file `path` without outer blanks, '' if it is unreadable."""
+    """Return the content of the file `path`, stripped of blanks; '' for an unreadable file."""
     try:
         with open(path) as source:
             return source.read().strip()
@@ -110,7 +110,7 @@ def content(path):
 
 
 def gpus(bus=PCI):
-    """Return the device numbers ('1db4') of the NVIDIA GPUs, in the order of the bus.
+    """Return the PCI device numbers, such as '1db4', of the NVIDIA GPUs in the order of the bus.
 
     Args: `bus` the folder of the kernel's PCI devices.
     """
@@ -125,9 +125,9 @@ def gpus(bus=PCI):
 
 
 def loaded_driver(path="/proc/driver/nvidia/version"):
-    """Return the version of NVIDIA's loaded driver, such as '470.256.02', or None without one.
+    """Return the version of NVIDIA's loaded driver, such as '470.256.02', None without a driver.
 
-    Args: `path` the file in which the driver's module names its version.
+    Args: `path` the file in which the kernel module of the driver gives its version.
     """
     found = re.search(r"Kernel Module[^\n]*?\s(\d+\.\d+(?:\.\d+)?)\s", content(path) + " ")
     return found.group(1) if found else None
@@ -146,7 +146,7 @@ def said(module, argv):
 def loads(module, python, library):
     """Return True if the interpreter `python` can load the shared library `library`.
 
-    An interpreter such as conda's may have the library in a folder of its own.
+    An interpreter such as conda's may find the library in its own folder.
     """
     return (
         said(
@@ -158,7 +158,7 @@ def loads(module, python, library):
 
 
 def main():
-    """Examine hardware and software of the node, and end with the result for Ansible."""
+    """Examine the node's hardware and software, and print the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             python=dict(type="path", default="/usr/bin/python3"),

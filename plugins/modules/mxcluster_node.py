@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Documentation of the action plugin of the same name, which runs mxcluster.entry on the node."""
+"""Documentation of the action plugin mxcluster_node, which runs mxcluster.entry on the node."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -13,9 +13,9 @@ short_description: Examine a node, and start, watch and end its part of a traini
 description:
   - Runs C(python -I -m mxcluster.entry) on the node and returns its JSON answer. Ansible copies no
     module to the node.
-  - A job's processes on a node are children of an agent. The agent ends all of them when one fails
-    or when the job's lease runs out. The command V(wait) renews the lease, so a job goes on only as
-    long as a controller polls it.
+  - A job's processes on a node are children of an agent. The agent ends all processes when one
+    process fails or the job's lease runs out. The command V(wait) renews the lease, so a job goes
+    on only as long as a controller polls the agent.
 attributes:
   check_mode:
     description: In check mode the module changes nothing and reports the change that it would make.
@@ -41,15 +41,15 @@ options:
         V(piece) returns at most O(most) bytes of the checkpoint's O(file), from O(offset) on, and
         renews the lease.
       - V(jobs) returns the jobs in O(jobs_dir). V(jobs) and V(start) first remove leftovers of
-        ended jobs. A machine that was switched off leaves tokens, leases, secrets and disk reserves
-        of jobs. A killed controller leaves archives and Ansible's temporary folders.
+        ended jobs. A power cut of the node leaves tokens, leases, secrets and disk reserves of
+        jobs. A killed run of Ansible leaves archives and temporary folders.
     type: str
     required: true
     choices: [look, record, check, start, wait, status, stop, collect, logs, plan, jobs, piece]
   job_dir:
     description:
-      - The job's folder on the node, with plan.json. Required by all commands but V(look),
-        V(record), V(check) and V(jobs).
+      - The job's folder on the node, with plan.json. All commands except V(look), V(record),
+        V(check) and V(jobs) require this option.
     type: str
   jobs_dir:
     description: For V(jobs), the folder on the node that holds the folders of all jobs.
@@ -73,7 +73,7 @@ options:
         O(python) and O(job_dir) is then a problem.
     type: str
   only_meet:
-    description: For V(start) with O(packed_plan), whether the agents hold the rendezvous only and
+    description: For V(start) with O(packed_plan), whether the agents only hold the rendezvous and
       start no process.
     type: bool
     default: false
@@ -84,19 +84,19 @@ options:
     description:
       - For V(start), secret environment variables of the processes besides those of O(plan). No
         plan, log or result contains them. A file of mode 0600 in O(job_dir) holds them from the
-        start until the agent has read them.
+        start until the agent has read the file.
       - Ansible masks these values wherever they occur in the result, also where they are no secret.
     type: dict
     default: {}
   token:
     description:
       - For V(start), the secret by which the job's processes authenticate each other, the same on
-        all nodes. A file of mode 0600 in O(job_dir) holds it until the job has ended; no plan, log
-        or result contains it. The action plugin creates it.
+        all nodes. A file of mode 0600 in O(job_dir) holds the token until the job has ended. No
+        plan, log or result contains the token. The action plugin creates the token.
     type: str
   script:
-    description: For V(start), the folder of the user's script as a zip file in base64. It is
-      unpacked into O(job_dir).
+    description: For V(start), the folder of the user's script as a zip file in base64. V(start)
+      unpacks the zip file into O(job_dir).
     type: str
   request:
     description:
@@ -111,9 +111,8 @@ options:
       M(mxcluster_preflight), to test the connection in the same call.
     type: dict
   problems:
-    description: For V(look), the problems of the node that the controller knows. If this option is
-      given, even as an empty list, the task fails for these problems and for those that the node
-      returns.
+    description: For V(look), the problems that the controller has found. With this option, even
+      with an empty list, the task fails if the controller or the node has found a problem.
     type: list
     elements: str
   seconds:
@@ -122,15 +121,16 @@ options:
     default: 5
   board:
     description:
-      - For V(wait), the name of a folder for the names of nodes whose part has failed, in the
-        temporary folder of this run of Ansible on the controller. Once it contains a node, the
-        action plugin ends the running parts of the other nodes, as V(stop) does.
+      - For V(wait), the name of the board, a folder in the temporary folder of this run of Ansible
+        on the controller. The board contains the names of nodes whose part has failed. Once the
+        board contains a node, the action plugin ends the running parts of the other nodes, as
+        V(stop) does.
     type: str
   keeper:
     description:
-      - For V(wait) with a O(board), whether the job needs this run of Ansible. If so, the board
-        gets the names of lost nodes, too. If not, the job may go on without contact to this
-        controller.
+      - For V(wait) with a O(board), whether the job needs this run of Ansible. With V(true), the
+        board also gets the names of lost nodes. With V(false), the job may go on without contact to
+        this controller.
     type: bool
     default: true
   together:
@@ -143,21 +143,21 @@ options:
     default: []
   patience:
     description:
-      - For V(wait), the seconds for which the action plugin retries a node without an answer before
-        it fails. The job's lease is a good choice, because the job has ended once the lease has run
-        out.
+      - For V(wait), the seconds for which the action plugin retries an unreachable node before the
+        task fails. The job's lease is a good choice, because the job ends when the lease runs out.
     type: float
     default: 0
   checkpoints:
     description:
-      - For V(wait), the destination of the running job's checkpoints on the controller; C(folder),
-        C(keep), the number of complete checkpoints to keep, and C(plan), the content of plan.json
-        beside that folder, which is written with the first checkpoint. The action plugin fetches
-        the checkpoints one by one with V(piece).
+      - For V(wait), the destination of the running job's checkpoints on the controller, as
+        C(folder), C(keep) (the number of complete checkpoints to keep) and C(plan) (the content of
+        plan.json beside the folder).
+      - The action plugin fetches the checkpoints one by one with V(piece). It writes plan.json with
+        the first checkpoint.
     type: dict
   took:
     description: For V(wait), the name of a checkpoint that is complete on the controller. The
-      action plugin sets it.
+      action plugin sets this option.
     type: str
     default: ""
   peer:
@@ -225,16 +225,16 @@ EXAMPLES = r"""
       ports: [9091, 9092]
       gpus: [0, 1]
       files: [/data/mnist]
-    problems: [] # the task fails if the node reports any
+    problems: [] # the task fails if the node reports a problem
 
-- name: Start the agent
+- name: Start the job's agent on the node
   mxcluster_node:
     python: /opt/mxcluster/env/bin/python
     command: start
     job_dir: /var/lib/mxcluster/jobs/20261121-101500-dist_sync
     packed_plan: "{{ planned.packed_plan }}"
 
-- name: Wait until the job has ended
+- name: Wait for the end of the job
   mxcluster_node:
     python: /opt/mxcluster/env/bin/python
     command: wait
@@ -248,15 +248,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 problems:
-  description: The resources that the node cannot provide, one text each with its cure; empty
+  description: The resources that the node cannot provide, each as a message with a cure; empty
     without problems.
   returned: command is look
   type: list
   elements: str
   sample: ["/data/mnist does not exist on this node: correct the path, or copy the data there"]
 facts:
-  description: The facts of the node; C(interfaces), C(address_of_default_route), C(gpus),
-    C(python_version).
+  description: The facts C(interfaces), C(address_of_default_route), C(gpus) and C(python_version)
+    of the node.
   returned: command is look
   type: dict
 held:
@@ -265,7 +265,7 @@ held:
   type: dict
 ports_open:
   description: The reason that the ports of jobs on this node are open to all hosts; empty if root
-    protects them with a firewall. For V(check), RV(check) contains this text.
+    protects the ports with a firewall. For V(check), RV(check) contains this reason.
   returned: command is look
   type: str
 fits:
@@ -273,8 +273,8 @@ fits:
   returned: command is look
   type: bool
 record:
-  description: The node record; addresses, GPUs, versions of Python, MXNet and numpy, names of the
-    model zoo.
+  description: The facts of the node record, such as addresses, GPUs, versions of Python, MXNet and
+    numpy, and names of the model zoo.
   returned: command is record
   type: dict
 check:
@@ -292,7 +292,7 @@ progress:
   type: dict
 checkpoints:
   description: The job's checkpoints on the node; C(held), the name of the checkpoint that is kept
-    for the controller, and C(parts), the texts of the existing manifests.
+    for the controller, and C(parts), the contents of the existing manifests.
   returned: command is wait or status, and the node has checkpoints
   type: dict
 data:
@@ -360,13 +360,13 @@ plan:
   type: dict
 left:
   description:
-    - The leftovers of an ended job as texts; processes, listening ports and temporary folders of
+    - The leftovers of an ended job as strings; processes, listening ports and temporary folders of
       killed modules, and for a job that was a unit also loaded units and firewall rules. Empty if
       the node found none.
   returned: command is stop or collect
   type: list
   elements: str
-  sample: ["port 9092 is still listened on by pid 123 (python)"]
+  sample: ["pid 123 (python) still listens on port 9092"]
 problem:
   description: The reason that no file was packed, null on success.
   returned: command is collect
@@ -377,7 +377,7 @@ lost:
   returned: command is wait and the node is unreachable
   type: dict
 behind:
-  description: A text for each worker whose script wrote files that stay on the node.
+  description: A message for each worker whose script wrote files that stay on the node.
   returned: command is collect
   type: list
   elements: str
@@ -386,8 +386,8 @@ packed:
   returned: command is wait, the node's part has ended, and O(into) is given
   type: dict
 untrue:
-  description: The contradiction between the result of V(wait) and the facts that root knows; null
-    without one.
+  description: The contradiction between the result of V(wait) and the facts that root has; null
+    without a contradiction.
   returned: command is collect
   type: str
 units:

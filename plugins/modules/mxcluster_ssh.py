@@ -3,10 +3,11 @@
 """Ansible module: write the ssh files in the training user's home with the rights of that user.
 
 Ansible's own modules cannot replace this module. ansible.builtin.user creates a key as root in a
-home where the user can place links, and accepts a key with a passphrase. blockinfile with
-become_user runs as a process of the training user, and other processes of that user can forge its
-result (/proc/<pid>/fd/1). The child process of this module comes from root, so those processes
-cannot access it. blockinfile also needs a login user that may become the training user.
+home where the user can place links, and accepts a key with a passphrase.
+ansible.builtin.blockinfile with become_user runs as a process of the training user. Other processes
+of that user can forge the result of such a process through /proc/<pid>/fd/1. The child process of
+this module is a fork of a root process, so other processes cannot access the child. blockinfile
+also requires a login user that may become the training user.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -16,17 +17,17 @@ __metaclass__ = type
 DOCUMENTATION = r"""
 ---
 module: mxcluster_ssh
-short_description: Provide an ssh key pair and marked blocks in files of a user's home
+short_description: Create an ssh key pair and write marked blocks into files of a user's home
 description:
   - With O(key), creates or installs a key pair without a passphrase, and returns the public key.
-    The module keeps an existing private key unless O(key.private) gives another one. It refuses a
-    key with a passphrase. It writes the public key again if that file is missing or belongs to
+    The module keeps an existing private key unless O(key.private) is a different key. It refuses a
+    key with a passphrase. It also writes a missing public key, and replaces the public key of
     another private key.
-  - With O(blocks), writes a block between two marker lines into each file, in the place of the
-    old block. All other lines stay. The module writes a file completely or leaves it unchanged. It
-    creates missing files, and missing folders in the home with mode C(0700).
-  - Root reads and writes nothing in the home. A child process with the rights of O(user) handles
-    the files, so a link of the user gives no access beyond the user's own rights.
+  - With O(blocks), writes a block between two marker lines into each file, in place of the old
+    block. All other lines stay. Each write is atomic. The module creates missing files, and missing
+    folders in the home with mode C(0700).
+  - Only a child process with the rights of O(user) accesses the home. So a link of the user gives
+    no access beyond the user's own rights.
   - One call for each node handles all files.
 attributes:
   check_mode:
@@ -62,7 +63,8 @@ options:
     elements: dict
     suboptions:
       path:
-        description: The file, relative to the home. Links are followed with the user's rights.
+        description: The path of the file, relative to the home. The module follows links with the
+          user's rights.
         type: str
         required: true
       block:
@@ -86,7 +88,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Create a key
+- name: Create the key pair of the training user
   mxcluster_ssh:
     user: mxcluster
     key:
@@ -98,7 +100,7 @@ EXAMPLES = r"""
     user: mxcluster
     blocks:
       - path: .ssh/known_hosts
-        marker: "# {mark} of the others"
+        marker: "# {mark} host keys of the nodes"
         block: "{{ lines | join('\n') }}"
 """
 
@@ -108,7 +110,7 @@ user:
   returned: success
   type: str
 home:
-  description: The home folder of that user.
+  description: The home folder of the user.
   returned: success
   type: str
 public_key:
@@ -129,19 +131,19 @@ from ansible.module_utils.mxcluster_atomic_files import read, shown, write
 from ansible.module_utils.mxcluster_user import act_as
 
 MOVE_AWAY = (
-    "Move this file to another folder and run provision.yml, which creates another key; or set "
+    "Move this file to another folder and run provision.yml to create another key, or set "
     "ssh_mesh_mode: none."
 )
 GIVE_ANOTHER = (
-    "Give another key as ssh_mesh_shared_key_file or ssh_mesh_shared_key; or unset both and run "
-    "provision.yml, which creates a key."
+    "Set ssh_mesh_shared_key_file or ssh_mesh_shared_key to another key. Or unset both variables "
+    "and run provision.yml to create a key."
 )
 
 
 def public_half(module, private, cure, name=None):
-    """Return the public key of the file `private`, "type base64".
+    """Return the public key of the private key file `private`, as "type base64".
 
-    Fails the module if the file is no key or needs a passphrase.
+    Fails the module if ssh-keygen cannot read the key without a passphrase.
 
     Args: `cure` the last sentences of the message; `name` of the key in the message, by default the
     path.
@@ -149,14 +151,17 @@ def public_half(module, private, cure, name=None):
     code, out, err = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", private])
     if code != 0:
         module.fail_json(
-            msg="%s is not usable as an SSH key (%s): it may have a passphrase, be damaged "
-            "or be readable by other users. %s" % (name or private, (err or out).strip(), cure)
+            msg="%s is not usable as an SSH key (%s). The key may have a passphrase, be damaged or "
+            "be readable by other users. %s" % (name or private, (err or out).strip(), cure)
         )
     return " ".join(out.split()[:2])
 
 
 def foretold(module, given):
-    """Return, for check mode, the public key of the private key `given` (bytes), '' if unusable."""
+    """Return the public key of the private key `given` (bytes), '' for an unusable key.
+
+    The function writes to a temporary folder only, so check mode can use it.
+    """
     if not given:
         return ""
     folder = tempfile.mkdtemp()
@@ -171,7 +176,7 @@ def foretold(module, given):
 
 
 def recorded(path):
-    """Return the public key in the .pub file `path` without its comment, '' without the file."""
+    """Return the public key in the .pub file `path` without its comment, '' if unreadable."""
     try:
         with open(path) as source:
             return " ".join(source.read().split()[:2])
@@ -180,10 +185,12 @@ def recorded(path):
 
 
 def rebuilt(content, block, marker, place):
-    """Return the new `content` of a file (bytes), with `block` once between its marker lines.
+    """Return `content`, the bytes of a file, with `block` once between its marker lines.
 
     The block replaces the first earlier block with these markers. Without an earlier block, the new
     block goes to `place`, "BOF" or "EOF".
+
+    Args: `block` and `marker` as in the option `blocks`, in bytes.
     """
     begin, end = marker.replace(b"{mark}", b"BEGIN"), marker.replace(b"{mark}", b"END")
     kept, start, at = [], None, None
@@ -203,9 +210,9 @@ def rebuilt(content, block, marker, place):
 
 
 def see_to_folder(path, check):
-    """Create the folder `path` with mode 0700, or change its mode, and return True on a change.
+    """Create the folder `path` with mode 0700, or set this mode. Return True on a change.
 
-    With `check` the function only returns whether it would change the folder.
+    With `check` True, the function changes nothing and returns the same result.
     """
     try:
         if stat.S_IMODE(os.stat(path).st_mode) == 0o700:
@@ -222,6 +229,8 @@ def see_to_folder(path, check):
 
 def see_to(home, given, check):
     """Write the block `given` into its file, and return (changed, path, old content, new content).
+
+    The contents are bytes, and the old content of a missing file is None.
 
     Args: `home` of the user; `given` an item of the option `blocks`; `check` True to write nothing.
     """
@@ -241,7 +250,7 @@ def see_to(home, given, check):
 
 
 def main():
-    """Provide the key and the blocks, and end with the result for Ansible."""
+    """Provide the key pair and the blocks, and print the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
             user=dict(type="str", default=""),
@@ -271,7 +280,7 @@ def main():
 
 
 def provide(module):
-    """Provide the key and the blocks with the rights of the user, and end the module."""
+    """Provide the key pair and the blocks with the rights of this process, and end the module."""
     os.umask(0o077)
     user = module.params["user"]
     try:
@@ -316,7 +325,7 @@ def provide_key(module, there, result):
                 write(private + ".pub", to_bytes(result["public_key"] + "\n"), 0o600)
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="the SSH key of %s cannot be provided: %s: %s. Correct the cause and run "
+            msg="mxcluster cannot write the SSH key of %s (%s: %s). Correct the cause and run "
             "provision.yml again."
             % (result["user"], error.filename or private, error.strerror or error)
         )
@@ -351,7 +360,7 @@ def rebuild(module, result):
 def put(module, private, given):
     """Write the private key `given` (bytes) to the file `private`.
 
-    Fails the module if `given` is unusable. The existing key then stays.
+    If `given` is unusable, the function fails the module and keeps the existing key.
     """
     draft = private + ".part"
     try:
@@ -377,8 +386,8 @@ def make(module, private, comment):
     )
     if code != 0:
         module.fail_json(
-            msg="ssh-keygen cannot create the key %s: it ended with status %d (%s). Correct the "
-            "cause and run provision.yml again." % (private, code, (err or out).strip())
+            msg="ssh-keygen could not create the key %s, and ended with status %d (%s). Correct "
+            "the cause and run provision.yml again." % (private, code, (err or out).strip())
         )
     os.rename(draft + ".pub", private + ".pub")
     os.rename(draft, private)

@@ -1,3 +1,3 @@
-"""Run MXNet parameter-server jobs on a set of machines."""
+"""Run MXNet parameter-server jobs on a cluster of nodes."""
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
-"""The table of the data sets, and the writer of digits.npz.
+"""Define the table of data sets, and write the file digits.npz.
 
-The plan and the training programs read the same table.
+The plan and the training programs both read the table.
 """
 
 import base64
@@ -16,15 +16,15 @@ from typing import Any
 from mxcluster.errors import BadInput
 
 # train, validation: number of samples. shape: channels, rows, columns of one image. from_data_dir:
-# the user provides the files. file: the name of the file that provision.yml puts on every node, ""
-# for none.
+# True if the user provides the files. file: the name of the file that provision.yml puts on every
+# node, "" without a file.
 DataSet = namedtuple("DataSet", "train validation shape classes from_data_dir file")
 
 DATASETS = {
     # The 1797 handwritten digits of scikit-learn. One fifth of each digit is held out.
     "digits": DataSet(1437, 360, (1, 8, 8), 10, False, "digits.npz"),
-    # The digits, turned, scaled, sheared and shifted when they are read. Noise and parts of other
-    # digits are added. This is a harder task for comparisons, and needs no download.
+    # The digits, which the reader turns, scales, shears and shifts. The reader also adds noise and
+    # parts of other digits. This harder task serves for comparisons, and needs no download.
     "warped": DataSet(2048, 512, (1, 16, 16), 10, False, "digits.npz"),
     "mnist": DataSet(60000, 10000, (1, 28, 28), 10, True, ""),
     "cifar10": DataSet(50000, 10000, (3, 32, 32), 10, True, ""),
@@ -38,27 +38,28 @@ DATASETS = {
 def training_samples(data: str, num_examples: int = 0) -> int:
     """Return the number of training samples in one epoch of the whole job.
 
-    `data` is a name in DATASETS. `num_examples` 0 means all samples. Raises BadInput if the data
-    set has fewer samples than `num_examples`. "synthetic" has no limit.
+    `data`: a name in DATASETS. `num_examples`: 0 for all samples. Raises BadInput if the data set
+    has fewer than `num_examples` samples. The data set "synthetic" has no limit.
     """
     there = DATASETS[data].train
     if num_examples > there and data != "synthetic":
         raise BadInput(
-            "num_examples=%d: %s has only %d training samples; use at most %d, or 0 for all of them"
+            "num_examples=%d: %s has only %d training samples; use at most %d, or 0 for all samples"
             % (num_examples, data, there, there)
         )
     return num_examples or there
 
 
 def write_digits(path: str) -> bool:
-    """Write the digits of scikit-learn to the file `path` (.npz) and return True.
+    """Write scikit-learn's digits to the file `path` (.npz). Return True if the file has changed.
 
-    If the file already has the same content, leave the file alone and return False. The nodes have
-    no scikit-learn, so the controller writes the file.
+    If the file already has the same content, the function leaves the file alone and returns False.
+    Otherwise the function replaces the file atomically. The controller writes the file, because the
+    nodes have no scikit-learn.
 
-    train_x, val_x: uint8 (n, 8, 8), values 0 to 16. train_y, val_y: uint8 (n,). Each digit is split
-    in the same proportion. Order and bytes of the file are the same on every run. The function
-    replaces the file atomically.
+    The file has the arrays train_x and val_x, uint8 (n, 8, 8) with values 0 to 16, and train_y and
+    val_y, uint8 (n,). Both parts hold each digit in the same proportion. Every run writes the same
+    bytes.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -108,8 +109,8 @@ def _npz(**arrays: Any) -> bytes:
 def digits_cache() -> str:
     """Return the name of the cached digits.npz: "digits-", 12 hexadecimal digits, ".npz".
 
-    The name holds a digest of this module and of scikit-learn's version. `main` looks for a file of
-    this name before it imports scikit-learn, because the import takes seconds.
+    The name holds a digest of this module and of scikit-learn's version. So `main` finds the file
+    without an import of scikit-learn. Such an import takes seconds.
     """
     from importlib.metadata import version
 
@@ -119,11 +120,11 @@ def digits_cache() -> str:
 
 
 def main(folder: str, check: str = "") -> None:
-    """Make digits.npz unless `folder` has the file, and print its content in base64.
+    """Print the content of digits.npz in base64, and make the file if `folder` lacks the file.
 
-    The first line of the output is "made" for a new file, or "kept" for the file of an earlier run;
-    the content is on the second line. Run on the controller as ``python -m mxcluster.datasets
-    FOLDER [check]``. With any text in `check`, `main` writes no file into `folder`.
+    The first line of the output is "made" for a new file, and "kept" for an earlier file. The
+    second line is the content. ``python -m mxcluster.datasets FOLDER [check]`` calls this function
+    on the controller. If `check` is not empty, `main` writes no file into `folder`.
     """
     with tempfile.TemporaryDirectory() as temporary:
         try:
@@ -137,12 +138,12 @@ def main(folder: str, check: str = "") -> None:
                 content = source.read()
         except ImportError as error:
             sys.exit(
-                "cannot write digits.npz: the controller's Python lacks a package (%s): run "
-                "`make venv`" % error
+                "cannot write digits.npz on the controller, because Python lacks a package (%s): "
+                "run `make venv`" % error
             )
         except OSError as error:
             sys.exit(
-                "cannot write digits.npz on the controller: %s: %s. Correct the cause, and run "
+                "cannot write digits.npz on the controller (%s: %s): correct the cause, and run "
                 "provision.yml again" % (error.filename or folder, error.strerror or error)
             )
     print("made" if made else "kept", base64.b64encode(content).decode("ascii"), sep="\n")

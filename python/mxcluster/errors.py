@@ -1,6 +1,6 @@
 """Exceptions of mxcluster, and helpers for their messages.
 
-Every message names the wrong value, its place, and what to do.
+Every message names the wrong value, the origin of the value, and the cure.
 """
 
 import difflib
@@ -14,10 +14,11 @@ class MxclusterError(Exception):
 
 
 class BadInput(MxclusterError):
-    """The input of a user is invalid. The message has one line per problem.
+    """Invalid input of a user. The message has one line per problem.
 
-    A message repeats the user's text, so the class makes the message safe for a terminal. It
-    escapes control characters, cuts lines at MOST_SIGNS characters, and keeps MOST_LINES lines.
+    A message repeats text of the user, so the class makes the message safe for a terminal. The
+    class escapes control characters, cuts lines at MOST_SIGNS characters, and keeps MOST_LINES
+    lines.
     """
 
     def __init__(self, message: Any) -> None:
@@ -41,9 +42,10 @@ def _fit(line: str) -> str:
 
 
 def for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
-    """Return [function(item) for item in items]. Raise one BadInput with the problems of all items.
+    """Call `function` with each item, and return the list of results.
 
-    A user with forty nodes sees all forty mistakes at once.
+    Raises one BadInput with the problems of all items if any call raises BadInput. So a user with
+    forty nodes sees all forty mistakes at once.
     """
     results, problems = [], []
     for item in items:
@@ -57,13 +59,19 @@ def for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" with at most three `names` like `word`, "" without one."""
+    """Return a hint such as " (did you mean 'x'?)", or "" if none of `names` is similar to `word`.
+
+    The hint holds at most three names.
+    """
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(str(word).lower(), list(known), n=3, cutoff=0.6)
     return " (did you mean %s?)" % " or ".join(repr(known[name]) for name in close) if close else ""
 
 
 def some(names: List[str], most: int = 6) -> str:
-    """Return the first `most` names and the number of the others as text: "a, b and 3 more"."""
+    """Return at most `most` names as text, with the number of the omitted names.
+
+    Example: "a, b and 3 more".
+    """
     more = len(names) - most
     return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Events of a job's processes, one JSON object per line.
+"""Write and read the events of a job's processes, one JSON object per line.
 
 All processes of a node append to the same file, `events.jsonl` in the job folder. One `write(2)` to
 a descriptor opened with O_APPEND writes a whole line. So the processes need no lock.
@@ -17,14 +17,14 @@ FILE = "events.jsonl"
 
 
 class EventLog:
-    """Appends events to the file `path`. Without a path, `write` does nothing.
+    """A log that appends events to the file `path`. Without a path, `write` does nothing.
 
     >>> log = EventLog("/job/events.jsonl", role="worker", index=0, host="node1")
     >>> log.write("epoch", epoch=3, accuracy=0.91)
 
-    Threads and processes can share a file. The class casts numbers of numpy. JSON has no NaN and no
-    infinity: the class writes null for such a number. For the first one in each field of each kind
-    of event, the class also writes a `note` event.
+    Threads and processes can share a file. The class converts numbers of numpy. JSON lacks NaN and
+    infinity, so the class writes null for such a number. For the first such number in a field of an
+    event kind, the class also writes a `note` event.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class EventLog:
             self._fd = _open(path)
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Append one line: the event `kind`, the time (unix seconds), the process, and `fields`.
+        """Append one line with the event `kind`, the time (unix seconds), the process and `fields`.
 
-        Role, index and host of the constructor name the process. Raises OSError if the write fails,
-        and TypeError if a field has no form in JSON.
+        The constructor's role, index and host name the process. Raises OSError if the write fails,
+        and TypeError if JSON cannot represent a field.
         """
         if self._fd is None:
             return
@@ -69,7 +69,7 @@ class EventLog:
                 )
 
     def close(self) -> None:
-        """Close the file. `write` then drops events. A second call does nothing."""
+        """Close the file. Later calls of `write` or `close` do nothing."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -84,7 +84,8 @@ def _open(path: str) -> int:
 def from_env() -> EventLog:
     """Return the EventLog of this process. Outside a job the log writes nothing.
 
-    Reads MXCLUSTER_JOB_DIR, MXCLUSTER_ROLE, MXCLUSTER_INDEX and MXCLUSTER_HOST.
+    The arguments of the log are the variables MXCLUSTER_JOB_DIR, MXCLUSTER_ROLE, MXCLUSTER_INDEX
+    and MXCLUSTER_HOST.
     """
     folder = os.environ.get("MXCLUSTER_JOB_DIR")
     if not folder:
@@ -99,11 +100,11 @@ def from_env() -> EventLog:
 
 
 def read(path: str) -> List[Dict[str, Any]]:
-    """Return the events (dicts) in the file `path` in the order written.
+    """Return the events (dicts) in the file `path`, in the order of the lines.
 
-    The function skips a line that is not a whole JSON object, because a killed process or a full
-    disk can leave a torn line. It also skips an object without "event" or a numeric "time". Raises
-    OSError if the file cannot be opened.
+    A killed process or a full disk can leave a torn line. The function skips each line that is not
+    a whole JSON object, and each object without "event" or a numeric "time". Raises OSError if the
+    file cannot be opened.
     """
     events = []
     with open(path, encoding="utf-8", errors="replace") as stream:
@@ -124,10 +125,12 @@ def read(path: str) -> List[Dict[str, Any]]:
 def merge(
     paths: Iterable[str], belongs: Optional[Iterable[Callable[[Dict[str, Any]], bool]]] = None
 ) -> List[Dict[str, Any]]:
-    """Return the events of several files, sorted by time. Equal times keep the order of `paths`.
+    """Return the events (dicts) in the files `paths`, sorted by time.
 
-    `belongs` holds one function for each path. `merge` drops an event if the function of its file
-    returns False for the event.
+    Events with equal times keep the order of `paths`.
+
+    `belongs`: one function for each path, which returns True for the events to keep. By default
+    `merge` keeps all events.
     """
     paths = list(paths)
     tests: List[Callable[[Dict[str, Any]], bool]] = (
@@ -140,10 +143,11 @@ def merge(
 
 
 def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> Any:
-    """Return `value` in JSON's own types.
+    """Convert `value` to JSON's own types, and return the result.
 
     Scalars and arrays of numpy become numbers and lists. NaN and infinities become None, and the
-    function calls `not_finite(number)` for each of them. Raises TypeError for any other type.
+    function calls `not_finite(number)` for each of these numbers. Raises TypeError for any other
+    type.
     """
     if value is None or isinstance(value, (str, bool)):
         return value
@@ -165,11 +169,11 @@ def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> An
     ):  # arrays, and scalars that numpy does not register as numbers (bool_)
         return plain(value.tolist(), not_finite)
     raise TypeError(
-        "an event cannot hold %r (%s): give a number, a text, a list or a dict"
+        "an event cannot hold %r (%s): give a number, a string, a list or a dict"
         % (value, type(value).__name__)
     )
 
 
 def _where(fields: Dict[str, Any]) -> str:
-    """Return the epoch and step among an event's `fields` as text, such as ", epoch 3, step 17"."""
+    """Return the epoch and step in an event's `fields` as text, such as ", epoch 3, step 17"."""
     return "".join(", %s %s" % (name, fields[name]) for name in ("epoch", "step") if name in fields)

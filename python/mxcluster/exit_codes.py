@@ -1,20 +1,23 @@
-"""Exit codes of mxcluster's processes, and their text in messages."""
+"""Exit codes of mxcluster's processes, and the texts that describe these codes."""
 
 import signal
 from typing import FrozenSet
 
 PEER_DIED = 91  # the watch thread saw that another process of the job had ended
-KILLED_BY_AGENT = 92  # a label for reports: a process that the agent ends dies of a signal
+KILLED_BY_AGENT = 92  # for reports only: a process that the agent ends dies of a signal
 NO_KVSTORE = 93  # the user's script ended without making the distributed kv-store
 UPDATER_FAILED = 94  # an exception in the server's updater
 MEETING_FAILED = 95  # rendezvous: a node could not reach another node before the start
 PORT_TAKEN = 96  # another program has the port that the plan gave to a process
 NOT_A_NUMBER = 97  # the loss of a training program became NaN
-# Why an agent ended its node's part of a job. "peer": the controller ended it because the part of
-# another node had failed.
+# Reasons for which an agent ends its node's part of a job. "peer": the part of another node has
+# failed, and the controller ends all other parts.
 REASONS = ("done", "failed", "peer", "stopped", "lease")
-AGENT_HELD = "the agent itself was suspended by SIGSTOP, so mxcluster killed the agent"
-# Text for an agent whose exit code is unknown, because no process waited for the agent.
+AGENT_HELD = (
+    "the agent itself has been stopped by a signal (SIGSTOP), so mxcluster killed the agent: find "
+    "the program that sent this signal"
+)
+# For an agent with an unknown exit code, because no process waited for the agent.
 AGENT_KILLED = "the agent itself was killed"
 
 MEANINGS = {
@@ -22,8 +25,8 @@ MEANINGS = {
     KILLED_BY_AGENT: "ended by the agent",
     NO_KVSTORE: "the script ended without making the distributed kv-store",
     UPDATER_FAILED: "an exception in the server's updater",
-    MEETING_FAILED: "the nodes cannot all reach each other",
-    PORT_TAKEN: "another program holds its port",
+    MEETING_FAILED: "a node cannot reach another node",
+    PORT_TAKEN: "another program holds the port of this process",
     NOT_A_NUMBER: "the loss became NaN",
 }
 
@@ -37,7 +40,11 @@ def reserved() -> FrozenSet[int]:
 
 
 def describe(exit_code: int) -> str:
-    """Return `exit_code` as text. -9 (minus the signal) gives "killed by signal 9 (SIGKILL)"."""
+    """Return a description of `exit_code`, such as "exited with status 1".
+
+    A negative code is minus the number of the signal that killed the process. For example, the
+    description of -9 is "killed by signal 9 (SIGKILL)".
+    """
     if exit_code < 0:
         try:
             return "killed by signal %d (%s)" % (-exit_code, signal.Signals(-exit_code).name)

@@ -1,4 +1,4 @@
-"""Replace whole files, and compute their digests."""
+"""Replace whole files, and compute the digests of files."""
 
 import hashlib
 import os
@@ -8,10 +8,10 @@ BLOCK = 1 << 20  # bytes
 
 
 def replace(path: str, content: Union[str, bytes], mode: int = 0o666) -> None:
-    """Write the file `path` with `content`, in place of an earlier file.
+    """Write `content` atomically to the file `path`, in place of an earlier file.
 
-    No reader sees a partial file: the function writes a draft beside it, `path`.part, and renames
-    the draft. `mode`: the permissions of the file, before the umask.
+    The function writes the draft `path`.part and renames the draft, so that readers see only whole
+    files. `mode`: the permissions of the file, before the umask.
     """
     draft = path + ".part"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -30,5 +30,5 @@ def sha256(path: str) -> str:
 
 
 def digest(path: str) -> Dict[str, Any]:
-    """Return {"sha256": 64 hexadecimal digits, "bytes": the size} of the file `path`."""
+    """Return {"sha256": 64 hexadecimal digits, "bytes": size} of the file `path`."""
     return {"sha256": sha256(path), "bytes": os.path.getsize(path)}

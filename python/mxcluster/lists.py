@@ -1,4 +1,4 @@
-"""Helpers for lists of hosts, processes and numbers. Pure."""
+"""Helpers for lists of hosts, processes and numbers. All functions are pure."""
 
 from typing import Dict, Iterable, List, Sequence, Tuple, TypeVar
 
@@ -7,12 +7,12 @@ Item = TypeVar("Item")
 
 
 def unique(items: Iterable[Item]) -> List[Item]:
-    """Return the distinct items, in the order of their first appearance."""
+    """Return the distinct items of `items`, in the order of their first appearance."""
     return list(dict.fromkeys(items))
 
 
 def grouped(pairs: Iterable[Tuple[Key, Item]]) -> Dict[Key, List[Item]]:
-    """Return {key: its items}, in the order of `pairs`, from pairs (key, item)."""
+    """Group `pairs` of (key, item) by key. Return {key: [item, ...]} in the order of `pairs`."""
     groups = {}  # type: Dict[Key, List[Item]]
     for key, item in pairs:
         groups.setdefault(key, []).append(item)
@@ -20,9 +20,9 @@ def grouped(pairs: Iterable[Tuple[Key, Item]]) -> Dict[Key, List[Item]]:
 
 
 def spans(numbers: Iterable[int], joint: str = "-") -> List[str]:
-    """Return runs of consecutive numbers as texts: ["9091-9093", "9200"].
+    """Return the runs of consecutive `numbers` as strings, such as ["9091-9093", "9200"].
 
-    `joint` stands between the first and the last number of a run.
+    `joint`: the text between the first and the last number of a run.
     """
     runs = []  # type: List[List[int]]
     for number in sorted(numbers):
@@ -34,5 +34,5 @@ def spans(numbers: Iterable[int], joint: str = "-") -> List[str]:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return the words, at least one, as "a", "a and b" or "a, b and c"."""
+    """Join `words` (at least one) to a string such as "a", "a and b" or "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -8,18 +8,18 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def to_float(value: Any) -> float:
-    """Return `value`, a number or a decimal text, as a finite float.
+    """Return `value`, a number or a decimal string, as a finite float.
 
-    Raises ValueError for nan, inf, True, False and any other value.
+    Raises ValueError for any other value, such as nan, inf, True and False.
     """
     if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("not a number")
+        raise ValueError("the value must be a number")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError("not a finite number")
+        raise ValueError("the value must be a finite number")
     return number

@@ -1,11 +1,11 @@
-"""Pack this package, or a user's script with the files beside it, into one zip file.
+"""Pack this package, or the folder of a user's script, into one zip file.
 
-The zip file brings the code to the nodes. The module mxcluster_env unpacks the package beside the
-zip file on the node, and the agent unpacks the script.
+The zip file brings the code to the nodes. On a node, the module mxcluster_env unpacks the package
+beside the zip file, and the agent unpacks the script.
 
-The same source gives the same bytes, and the names of the zip file and its folder hold the digest.
-A node with a file of that name therefore has this package. A new package never replaces a package
-that a running job imports from.
+The same source gives the same bytes. The names of the zip file and of its folder hold the digest of
+these bytes. So a node with a file of that name already has this package. A new package has a new
+name, and leaves the package of a running job unchanged.
 """
 
 import base64
@@ -15,22 +15,23 @@ import os
 import zipfile
 from typing import List, Optional, Tuple
 
-# The earliest time that a zip file can hold. File times differ from clone to clone.
+# The earliest time that a zip file can hold. The times of the files differ between git clones.
 TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 READABLE, EXECUTABLE, FOLDER = 0o100644 << 16, 0o100755 << 16, 0o40755 << 16 | 0x10
-# Names in a job folder: the script's folder as a zip file, that folder unpacked for servers, and
-# the folder with a copy for each worker.
+# Names in a job folder: the zip file of the script's folder, the unpacked copy for servers, and the
+# folder with an unpacked copy for each worker.
 SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS = "script.zip", "script", "files"
 
 
 def archive(
     folder: Optional[str] = None, inside: bool = False, paths: Optional[List[str]] = None
 ) -> Tuple[str, bytes]:
-    """Return (file name, content) of a zip file that holds `folder`, by default this package.
+    """Return (file name, content) of a zip file of the files in `folder`, by default this package.
 
-    `paths`: members relative to `folder`, by default all `sources`; a path that ends with / is a
-    folder. Names in the zip file begin with the name of `folder`, unless `inside` is true. If
-    `paths` are given, the zip file stores which members are executable.
+    `paths`: the members, relative to `folder`, by default all `sources`. A path that ends with / is
+    a folder. With `paths`, the zip file also stores which members are executable.
+
+    `inside`: False if each name in the zip file begins with the name of `folder`.
     """
     folder = os.path.abspath(folder or os.path.dirname(__file__))
     prefix = "" if inside else os.path.basename(folder) + "/"
@@ -51,7 +52,7 @@ def archive(
 
 
 def sources(folder: str) -> List[str]:
-    """Return the paths of the source files in `folder`, relative and sorted (see `is_source`)."""
+    """Return the paths of the source files in `folder` (see `is_source`), relative and sorted."""
     found = []
     for parent, folders, files in os.walk(folder):
         folders[:] = filter(is_source, folders)
@@ -63,19 +64,19 @@ def sources(folder: str) -> List[str]:
 
 
 def is_source(name: str) -> bool:
-    """Return True if `name` belongs to a source file or folder, neither hidden nor compiled."""
+    """Return True if `name` is the name of a source file or folder: neither hidden nor compiled."""
     return not name.startswith(".") and not is_compiled(name)
 
 
 def is_compiled(name: str) -> bool:
-    """Return True if `name` is a name that Python gives to compiled files or their folder."""
+    """Return True if `name` is the name of a compiled Python file, or `__pycache__`."""
     return name == "__pycache__" or name.endswith((".pyc", ".pyo"))
 
 
 def main() -> None:
-    """Print the name of this package's zip file, and on the next line the file in base64.
+    """Print the name of this package's zip file, and on the next line its content in base64.
 
-    Run on the controller as ``python -m mxcluster.package``. `main` writes no file.
+    ``python -m mxcluster.package`` calls this function on the controller. `main` writes no file.
     """
     name, content = archive()
     print(name, base64.b64encode(content).decode("ascii"), sep="\n")

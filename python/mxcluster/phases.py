@@ -1,4 +1,7 @@
-"""Phases of a job's process. The process writes its phase, and agents and controller read it."""
+"""Names of the phases of a job's process.
+
+Each process writes its phase, and the agents and the controller read the phase.
+"""
 
 # Phases, in their order.
 STARTING = "starting"  # a worker before its kv-store, a server or scheduler before MXNet
@@ -9,6 +12,6 @@ UPDATING = "updating"  # a server in its optimizer
 FINISHED = "finished"  # a worker after the end of its script, waiting for the other workers
 LEAVING = "leaving"  # the work is done; threads of the script and exit handlers still run
 
-# On a busy machine a process waits for a core. Its limit is then up to this multiple of
+# On a busy node a process waits for a core. The limit of such a process is up to PATIENCE times
 # start_timeout.
 PATIENCE = 2

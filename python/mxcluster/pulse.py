@@ -1,6 +1,7 @@
 """Public interface for scripts: `mxcluster.pulse.beat()` reports progress (see docs/scripts.md).
 
-A script that does not use the kv-store for longer than `stall_timeout` calls `beat()` now and then.
+If a script does not use the kv-store for longer than `stall_timeout`, the script must call `beat()`
+now and then.
 """
 
 from mxcluster.training.progress_file import beat

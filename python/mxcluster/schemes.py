@@ -1,9 +1,10 @@
 """Define the parallel schemes, one row for each value of the knob `kv`.
 
-No other file states the facts of a scheme. The plan, the diagnosis of a stall, ``mx.kv.create`` and
-the servers read the row. `make docs` writes the tables of README.md and docs/schemes.md from all
-rows. mxcluster refuses a name without a row, because stock MXNet would silently train another
-scheme.
+This table is the only source for the facts of a scheme. The plan, the diagnosis of a stall,
+``mx.kv.create`` and the servers read the row. `make docs` writes the tables of README.md and
+docs/schemes.md from all rows.
+
+mxcluster refuses a name without a row, because stock MXNet would silently train another scheme.
 """
 
 from typing import Dict, List, NamedTuple, Sequence
@@ -15,7 +16,7 @@ NOBODY, GROUP, EVERYBODY = "nobody", "group", "everybody"
 
 
 class Scheme(NamedTuple):
-    """One parallel scheme.
+    """One parallel scheme: a row of the table SCHEMES.
 
     ``store`` and ``update`` are "module:name" in `mxcluster.training.kvstore`, or "" for the parts
     of MXNet. ``store`` is the class of a worker's store, called with (groups, index). ``update`` is
@@ -30,14 +31,14 @@ class Scheme(NamedTuple):
     effect: str
     # The workers that wait for each other, and so need equal numbers of batches in an epoch.
     waits: str
-    # The workers whose pushes are added up to one update. NOBODY: each push is an update.
+    # The workers whose pushes the servers add up to one update. NOBODY: each push is an update.
     merges: str
     # True if a learning rate schedule counts single pushes, False if rounds of all workers.
     counts_pushes: bool = False
     is_distributed: bool = True
     store: str = ""
     update: str = ""
-    # Whether each group has server processes of its own.
+    # True if each group has its own server processes.
     servers_of_a_group: bool = False
     # The stock scheme that replaces this one if all workers form one group, or "".
     with_one_group: str = ""
@@ -120,15 +121,15 @@ SCHEMES = (
         merges=NOBODY,
         store="ssync_worker:StaleStore",
         update="ssync_server:of_server",
-        no_compression="the clock of the workers passes through the same store, and MXNet would "
-        "compress the clock too",
+        no_compression="the workers push their iteration counts to the servers too, and MXNet "
+        "would compress these counts",
     ),
 )
 NAMES = tuple(scheme.name for scheme in SCHEMES)
 
 
 def of(name: str) -> Scheme:
-    """Return the Scheme called `name`. Raises BadInput for an unknown name."""
+    """Return the Scheme with the name `name`. Raises BadInput for an unknown name."""
     for scheme in SCHEMES:
         if scheme.name == name:
             return scheme
@@ -148,31 +149,32 @@ def distributed() -> List[Scheme]:
 
 
 def updates_each_push(scheme: Scheme) -> bool:
-    """Return True if the servers apply each push by itself, without adding up several pushes."""
+    """Return True if each single push of a worker updates the weights on the servers."""
     return scheme.is_distributed and scheme.merges == NOBODY
 
 
 def sums_every_step(scheme: Scheme) -> bool:
-    """Return True if an update sums one push of each worker of a set, for which these workers wait.
+    """Return True if each update sums one push of every worker in a set of workers.
 
-    The set holds all workers or a group. The batch sizes inside a set may differ, as long as their
-    sum stays the same.
+    The set holds all workers or a group. The workers of a set wait for each other. The batch sizes
+    inside a set may differ if their sum stays the same.
     """
     return scheme.is_distributed and scheme.waits == scheme.merges != NOBODY
 
 
 def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
-    """Return the sets of workers that wait for each other; each worker is in one set.
+    """Return the sets of workers (lists of worker indices) that wait for each other.
 
-    Args: `name` of the scheme; `groups` lists of worker indices, which hold each worker once.
+    Each worker is in exactly one set. Args: `name` of the scheme; `groups` lists of worker indices,
+    which hold each worker once.
     """
     return _sets(of(name).waits, groups)
 
 
 def merged_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
-    """Return the sets of workers whose pushes the servers add up, or [] if each push is an update.
+    """Return the sets of workers (lists of worker indices) whose pushes the servers add up.
 
-    The arguments are those of `waiting_sets`.
+    Returns [] if each push is an update. The arguments are those of `waiting_sets`.
     """
     merges = of(name).merges
     return [] if merges == NOBODY else _sets(merges, groups)

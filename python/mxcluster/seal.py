@@ -1,13 +1,13 @@
-"""Seal messages from workers to servers with the job's token.
+"""Seal messages between the processes of a job with the job's token, and open these messages.
 
-Pure, except for reading the token's file. A sealed message is a text::
+Only `read_token` reads a file. A sealed message is a string::
 
     mxcluster 1 SENDER NONCE MAC
     KIND
     PAYLOAD
 
 MAC is the HMAC-SHA256 of SENDER, NONCE, KIND and PAYLOAD, with the token as the key. No message
-holds the token itself. A server accepts each NONCE once, and so refuses a copy of a captured
+holds the token itself. A receiver accepts each NONCE once, and so refuses a copy of a captured
 message.
 """
 
@@ -31,7 +31,7 @@ Message = collections.namedtuple("Message", "sender kind payload")
 
 
 class NotSealed(MxclusterError):
-    """A message has no valid proof that this job sent it, or is a copy of an earlier message."""
+    """Error for a message without a valid seal of this job, or for a copy of an earlier message."""
 
 
 def read_token(folder: str) -> bytes:
@@ -63,9 +63,10 @@ def read_token(folder: str) -> bytes:
 
 
 def sealed(token: bytes, sender: str, kind: str, payload: str) -> str:
-    """Return `payload` (str) as a sealed message (str).
+    """Return `payload` as a sealed message.
 
-    `sender` is a process such as "worker-0". `kind` tells the receiver what to do with `payload`.
+    `sender`: a process such as "worker-0". `kind`: a lower-case word that tells the receiver what
+    to do with `payload`.
     """
     nonce = uuid.uuid4().hex
     mac = _mac(token, sender.encode(), nonce.encode(), kind.encode(), payload.encode("utf-8"))
@@ -73,21 +74,22 @@ def sealed(token: bytes, sender: str, kind: str, payload: str) -> str:
 
 
 class Opener(object):
-    """Opens messages that were sealed with the same token, each message once."""
+    """A receiver that opens messages sealed with `token`, and refuses copies of messages."""
 
     def __init__(self, token: bytes):
         self._token = token
         self._seen: Set[bytes] = set()
 
     def opened(self, body: Optional[bytes]) -> Message:
-        """Return the Message in `body` (bytes; None counts as empty). The payload is bytes.
+        """Check the sealed message `body` (None counts as empty), and return the Message.
 
-        Raises NotSealed, with the reason, if `body` is not a sealed message of this job, or a copy.
+        The payload of the Message is bytes. Raises NotSealed with the reason if `body` is not a
+        sealed message of this job, or is a copy of an earlier message.
         """
         body = body or b""
         found = _HEAD.match(body)
         if not found:
-            raise NotSealed("the message is not sealed, so mxcluster did not send it")
+            raise NotSealed("the message is not sealed, so another program sent the message")
         sender, nonce, mac, kind = found.groups()
         payload = body[found.end() :]
         if not hmac.compare_digest(_mac(self._token, sender, nonce, kind, payload).encode(), mac):
@@ -102,7 +104,10 @@ class Opener(object):
 
 
 def proof(token: bytes, *parts: Any) -> str:
-    """Return a text that proves that the sender of `parts` (texts or numbers) has `token`."""
+    """Return the HMAC-SHA256 (64 hexadecimal digits) of `parts` (strings or numbers) with `token`.
+
+    The result proves that the sender of `parts` has the token.
+    """
     return _mac(token, b"proof", *[str(part).encode("utf-8") for part in parts])
 
 

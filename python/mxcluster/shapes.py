@@ -1,7 +1,8 @@
-"""Check the shape of data from other machines. Pure.
+"""Check the shape of data from other hosts. All functions are pure.
 
-A shape is a function of a value: it returns the value to use, or raises Wrong. Texts for people
-lose their control characters. Values that control the program must match exactly.
+A shape is a function of one value. The shape returns the checked value, or raises Wrong. A shape of
+strings for people removes control characters. A shape of values that control the program requires
+an exact match.
 """
 
 import ipaddress
@@ -11,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, cast
 
 Shape = Callable[[Any], Any]
 
-LONGEST = 2000  # characters of a text for people
+LONGEST = 2000  # maximum number of characters of a string for people
 SHOWN = 80  # characters of a refused value in a message
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
@@ -19,7 +20,7 @@ _CONTROL = re.compile(
 
 
 class Wrong(ValueError):
-    """A value does not have its shape: "host_keys[0]='x' is not a public ssh key"."""
+    """Error for a value of the wrong shape, such as "host_keys[0]='x' is not a public ssh key"."""
 
     def __init__(self, what: str, value: Any, where: str = ""):
         text = _CONTROL.sub("?", repr(value))
@@ -28,14 +29,17 @@ class Wrong(ValueError):
         super(Wrong, self).__init__("%s=%s is not %s" % (where or "value", self.shown, what))
 
     def inside(self, place: str) -> "Wrong":
-        """Return this error with `place`, such as "[0]" or ".name", before its present place."""
+        """Put `place`, such as "[0]" or ".name", before the present place. Return this error."""
         self.where = place + self.where
         self.args = ("%s=%s is not %s" % (self.where.lstrip("."), self.shown, self.what),)
         return self
 
 
 def passing(test: Callable[[Any], Any], what: str) -> Shape:
-    """Return a shape: a value for which `test` is true. `what` describes the shape in Wrong."""
+    """Return a shape that accepts a value if `test(value)` is true.
+
+    `what`: the description of the shape in the message of Wrong, such as "a string".
+    """
 
     def shape(value: Any) -> Any:
         if not test(value):
@@ -46,7 +50,10 @@ def passing(test: Callable[[Any], Any], what: str) -> Shape:
 
 
 def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
-    """Return a shape: a text of at most `most` characters that `pattern` matches as a whole."""
+    """Return a shape that accepts a string if `pattern` (regular expression) matches all of it.
+
+    `what`: see `passing`. `most`: the maximum number of characters.
+    """
     whole = re.compile(pattern)
     return passing(
         lambda value: isinstance(value, str) and len(value) <= most and whole.fullmatch(value), what
@@ -54,17 +61,17 @@ def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
 
 
 def words(value: Any) -> str:
-    """Return `value` as one line for people: no control characters, at most LONGEST characters.
+    """Return `value` as one line of at most LONGEST characters, without control characters.
 
-    Raises Wrong if `value` is not a text.
+    Raises Wrong if `value` is not a string.
     """
     if not isinstance(value, str):
-        raise Wrong("a text", value)
+        raise Wrong("a string", value)
     return _CONTROL.sub("", value.replace("\t", "    "))[:LONGEST]
 
 
 def whole(low: int = 0, high: int = 2**63) -> Shape:
-    """Return a shape: a whole number from `low` to `high`, both included."""
+    """Return a shape that accepts a whole number from `low` to `high`, both included."""
     return passing(
         lambda value: (
             isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
@@ -87,21 +94,21 @@ flag = passing(lambda value: isinstance(value, bool), "true or false")
 
 
 def one_of(*values: str) -> Shape:
-    """Return a shape: one of the texts `values`."""
+    """Return a shape that accepts one of the strings `values`."""
     return passing(
         lambda value: isinstance(value, str) and value in values, "one of %s" % ", ".join(values)
     )
 
 
 def either(empty: Any, shape: Shape) -> Shape:
-    """Return a shape: the value `empty`, or a value that has the shape `shape`."""
+    """Return a shape that accepts the value `empty`, or a value of the shape `shape`."""
     return lambda value: (
         empty if isinstance(value, type(empty)) and value == empty else shape(value)
     )
 
 
 def list_of(shape: Shape, most: int = 1000) -> Shape:
-    """Return a shape: a list of at most `most` items, each with the shape `shape`."""
+    """Return a shape that accepts a list of at most `most` items, each with the shape `shape`."""
 
     def checked(value: Any) -> List[Any]:
         if not isinstance(value, list) or len(value) > most:
@@ -112,7 +119,10 @@ def list_of(shape: Shape, most: int = 1000) -> Shape:
 
 
 def dict_of(key: Shape, shape: Shape, most: int = 1000) -> Shape:
-    """Return a shape: a dict of at most `most` items: keys of shape `key`, values of `shape`."""
+    """Return a shape that accepts a dict of at most `most` items.
+
+    Each key must have the shape `key`, and each value the shape `shape`.
+    """
 
     def checked(value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict) or len(value) > most:
@@ -130,9 +140,10 @@ def fields(
     possible: Optional[Dict[str, Shape]] = None,
     rest: Optional[Shape] = None,
 ) -> Shape:
-    """Return a shape: a dict with all fields of `needed`, and any fields of `possible`.
+    """Return a shape that accepts a dict with all fields of `needed`.
 
-    Other fields must have the shape `rest`. Without `rest` the shape drops other fields.
+    `needed` and `possible` are {field: shape}. The dict may have fields of `possible`. All other
+    fields must have the shape `rest`. Without `rest` the shape drops all other fields.
     """
 
     def checked(value: Any) -> Dict[str, Any]:
@@ -152,7 +163,11 @@ def fields(
 
 
 def json_of(depth: int = 4, most: int = 1000) -> Shape:
-    """Return a shape: JSON of at most `depth` levels of at most `most` items. Texts are `words`."""
+    """Return a shape that accepts JSON of at most `depth` levels of lists and dicts.
+
+    `most`: the maximum number of items in each list or dict. The shape applies `words` to each
+    string.
+    """
 
     def shape(value: Any) -> Any:
         if value is None or isinstance(value, bool):
@@ -172,7 +187,10 @@ def json_of(depth: int = 4, most: int = 1000) -> Shape:
 
 
 def ipv4(value: Any) -> str:
-    """Return `value`, the dotted IPv4 address of one machine. Raises Wrong for any other value."""
+    """Return `value` if it is the dotted IPv4 address of one host.
+
+    Raises Wrong for any other value.
+    """
     try:
         address = ipaddress.IPv4Address(value if isinstance(value, str) else None)
     except ValueError:
@@ -183,12 +201,12 @@ def ipv4(value: Any) -> str:
         or address.is_unspecified
         or str(address) == "255.255.255.255"
     ):
-        raise Wrong("the IPv4 address of a machine", value)
+        raise Wrong("the IPv4 address of a host", value)
     return str(address)
 
 
 def ipv4_interface(value: Any) -> str:
-    """Return `value`, an IPv4 address with its prefix length, such as 10.0.0.5/24.
+    """Return `value` if it is an IPv4 address with its prefix length, such as 10.0.0.5/24.
 
     Raises Wrong for any other value.
     """

@@ -1,15 +1,15 @@
-"""Split a batch among the GPUs of one worker, as MXNet's Module does. Pure."""
+"""Split a batch among the GPUs of one worker, as MXNet's Module does. All functions are pure."""
 
 import math
 from typing import List, Sequence
 
 
 def split(batch_size: int, loads: Sequence[float]) -> List[int]:
-    """Return the number of samples of a batch that each GPU gets, in proportion to `loads`.
+    """Return the number of samples of a batch for each GPU, in proportion to `loads`.
 
     The result is that of MXNet's executor_manager._split_input_slice, but MXNet raises an error if
-    a GPU gets no sample. Each number is rounded, half to even. The last GPU gets the remaining
-    samples. If the rounded numbers add up to too many samples, the last GPUs get fewer.
+    a GPU gets no sample. The function rounds each number, half to even. The last GPU gets the
+    remaining samples. If the rounded numbers add up to too many samples, the last GPUs get fewer.
 
     Args: `batch_size` at least 1; `loads` above 0, one for each GPU.
     """
@@ -24,10 +24,9 @@ def split(batch_size: int, loads: Sequence[float]) -> List[int]:
 
 
 def least(loads: Sequence[float]) -> int:
-    """Return the smallest batch size from which on every GPU gets a sample of each batch.
+    """Return the smallest batch size at and above which every GPU gets a sample.
 
-    In the code, `enough` is an upper bound: at this batch size and above, every GPU gets a sample.
-    Args: `loads` as in `split`.
+    In the code, `enough` is an upper bound of the result. Args: `loads` as in `split`.
     """
     enough = len(loads) * math.ceil(sum(loads) / min(loads))
     return next(size for size in range(enough, 0, -1) if size == 1 or 0 in split(size - 1, loads))

@@ -234,8 +234,8 @@ def test_an_attempt_without_a_verdict_ends_the_chain_with_its_status(chain, sign
     output = process.communicate(timeout=60)[0].decode()
     assert process.returncode == status, output
     words = (
-        "FAILED    job mine-r1: its ansible-playbook ended with status %d before the verdict; its "
-        "output is above" % status
+        "FAILED    job mine-r1: ansible-playbook ended with status %d before the verdict. See the "
+        "error in the output above" % status
     )
     assert output.rstrip().endswith(words), output
 

@@ -49,7 +49,7 @@ def test_a_script_finds_its_data_and_its_files_come_back(project, tmp_path):
     }, ranks
     assert all(float(rank[1]) == float(rank[0]) + 1 for rank in ranks), ranks
     assert (
-        "files     6 that its program wrote, in " in result.output
+        "files     6 files of the program, in " in result.output
         and "warning" not in result.output.split("OK        job")[1]
     )
     assert json.loads((run / "verdict.json").read_text())["files"] == 6

@@ -91,6 +91,6 @@ def test_what_cannot_be_a_secret_is_refused_without_its_value(project, tmp_path)
     for words in (
         "secret_env: 'LIST' is refused",
         "mxcluster sets DMLC_ROLE itself",
-        "TOKEN is given in env too",
+        "TOKEN is in env too",
     ):
         assert words in result.output, result.output[-2000:]

@@ -149,7 +149,7 @@ def test_jobs_beside_each_other(nodes):
         not ports_of(both["long"]) & ports_of(both["second"]) and len(ports_of(both["second"])) == 7
     )
     result = nodes.run("logs.yml")
-    assert result.code != 0 and "2 jobs are running or prepared: name one" in result.output, (
+    assert result.code != 0 and "2 jobs are running or prepared: name a job" in result.output, (
         result.output
     )
     result = nodes.run("stop.yml", "--check", "-e", "job=long")
@@ -254,9 +254,10 @@ def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
         hosts.write_text(whole.rstrip() + "\n        stranger:" + dead)
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code == 0 and "OK        job outlives" in result.output, result.output
-        assert "not asked: stranger (127.0.0.99, port 1): it cannot be reached" in result.output, (
-            result.output
-        )
+        assert (
+            "no answer from a node: stranger (127.0.0.99, port 1): the node cannot be"
+            in result.output
+        ), result.output
 
         shutil.rmtree(str(run))
         hosts.write_text(whole.rstrip() + dead)  # node4, the last host
@@ -276,7 +277,7 @@ def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
             "node3": "done",
             "node4": "missing",
         }
-        assert "not looked at: node4" in result.output, result.output
+        assert "not searched: node4" in result.output, result.output
         assert {path.parent.name for path in run.glob("nodes/*/worker-*.log")} == {
             "node1",
             "node2",
@@ -300,8 +301,8 @@ def test_who_changes_the_plan_on_a_node_is_named(nodes, outlives):
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code != 0, result.output
         assert (
-            "different plans of the job outlives: one plan on node1, node2, node4, another on "
-            "node3." in result.output
+            "different plans of the job outlives: one plan is on node1, node2, node4, another plan "
+            "on node3." in result.output
         ), result.output
         assert not outlives.exists()
         result = nodes.run("train.yml", "-e", "attach=outlives", "-e", "without=node3")

@@ -35,7 +35,7 @@ def test_a_dry_run_lists_the_jobs(project):
 
 def test_an_impossible_sweep_is_refused(project):
     done = project.run("benchmark.yml", *extra(networks="mlp", worker_counts="1,9", sweep="no"))
-    assert done.code == 2 and "there are only 4 workers" in done.output, done.output
+    assert done.code == 2 and "the cluster has only 4 workers" in done.output, done.output
     done = project.run("compare.yml", *extra(networks="mlp"))
     assert done.code == 2 and "compare.yml does not read it" in done.output, done.output
     assert not (project.path / "runs" / "no").exists()

@@ -52,7 +52,7 @@ def test_an_unsigned_rpm_is_refused_by_name_before_anything_is_installed(play, r
     told = play(role("cuda", "local_rpm.yml"), **options)
     assert "/nowhere/cache/cuda/a.rpm has no valid signature of NVIDIA" in str(told), told
     assert "rpm -K says: /nowhere/cache/cuda/a.rpm: digests OK" in str(told), told
-    assert "cuda : Install NVIDIA's local RPM repositories" not in told
+    assert "cuda : Install NVIDIA's local RPM repositories on the node" not in told
 
 
 def test_files_come_to_a_folder_that_is_made(play, tmp_path):

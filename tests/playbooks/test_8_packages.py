@@ -33,7 +33,7 @@ def test_what_has_no_wheel_or_would_replace_numpy_is_refused(project):
         ("numpy==2.0.0", "needs numpy==1."),
         (
             "this-package-is-nobodys==9.9.9",
-            "there is no wheel of this-package-is-nobodys==9.9.9 for Python",
+            "pip found no wheel of this-package-is-nobodys==9.9.9 for Python",
         ),
     ):
         refused = project.run("provision.yml", *NODE, "-e", '{"mxnet_packages": ["%s"]}' % asked)

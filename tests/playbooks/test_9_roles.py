@@ -18,10 +18,12 @@ def test_a_user_that_is_there_stays_as_he_is(play):
     options = dict(mxcluster_home="/opt/mxcluster", mxcluster_job_dir="/opt/mxcluster/jobs")
     told = play(role("training_user"), "--check", mxcluster_user=name, **options)
     assert not told["refused"] and told[
-        "training_user : Create the account of the training user"
+        "training_user : Create the account of the training user on the node"
     ].get("skipped"), told
     told = play(role("training_user"), "--check", mxcluster_user="nobody-of-that-name", **options)
-    assert told["training_user : Create the account of the training user"]["changed"], told
+    assert told["training_user : Create the account of the training user on the node"]["changed"], (
+        told
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,8 @@ def test_a_nodes_own_key_needs_none_on_the_controller(play, tmp_path):
         mxcluster_state_dir=str(tmp_path),
     )
     assert (
-        not told["refused"] and told["ssh_mesh : Create or install the node's SSH key"]["changed"]
+        not told["refused"]
+        and told["ssh_mesh : Install the training user's SSH key pair on the node"]["changed"]
     ), told
 
 
@@ -91,7 +94,8 @@ def test_check_mode_with_a_key_of_all_nodes_that_is_still_to_be_made(play, tmp_p
     )
     told = play(key, "--check", **options)
     assert (
-        not told["refused"] and told["ssh_mesh : Create or install the node's SSH key"]["changed"]
+        not told["refused"]
+        and told["ssh_mesh : Install the training user's SSH key pair on the node"]["changed"]
     ), told
     (tmp_path / "state" / "ssh").mkdir(parents=True)
     (tmp_path / "state" / "ssh" / "shared.pem").write_text("the old one\n")

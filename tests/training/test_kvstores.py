@@ -526,7 +526,7 @@ def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts,
     for index in range(len(groups)):
         text = (tmp_path / ("worker-%d.log" % index)).read_text()
         assert "all uses are right" in text, job.evidence()
-        assert ("the learning rate was set to 0.25 on a worker; the servers keep 0.1" in text) == (
+        assert ("set the learning rate to 0.25 on a worker, but the servers keep 0.1" in text) == (
             index < 2
         ), text
 
@@ -591,7 +591,7 @@ def test_servers_whose_ranks_are_not_those_of_the_plan_end_the_job(mxnet_new, tm
     )
     assert exit_codes.UPDATER_FAILED in job.wait(60).values(), job.evidence()
     assert re.search(
-        "ps-lite gave server-[01] the rank [01], but the plan says [01]", job.evidence()
+        "ps-lite gave server-[01] the rank [01] in place of the planned rank [01]", job.evidence()
     ), job.evidence()
 
 

@@ -96,7 +96,7 @@ def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv
     for log in (path.read_text() for path in servers):
         own = [
             "of worker-0 was refused, and the job goes on: the pickle names posix:system",
-            "the pickle contains no mxnet.optimizer.Optimizer but a dict",
+            "the pickle must contain an mxnet.optimizer.Optimizer, not a dict",
         ]
         if kv == "dist_gsync":  # its optimizers come with the settings that all workers must share
             own = [
@@ -163,7 +163,7 @@ def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
         assert job.wait(60, grace=1)["server-0"] == 1, job.evidence()
         log = (tmp_path / "absent" / "server-0.log").read_text()
         assert (
-            "mxcluster: server_classes: the module of 'my_optimizer:Halving' cannot be "
+            "mxcluster: the module of 'my_optimizer:Halving' in server_classes cannot be "
             "imported" in log
         ), log
 

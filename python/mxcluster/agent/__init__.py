@@ -1,15 +1,15 @@
 """The agent: the parent of the processes that one job has on one node.
 
-- `folder`: the job folder with all files of the job on this node;
-- `lease`: how long a job runs without a controller;
-- `supervisor`: starts the processes, watches them, ends them all when one fails;
-- `stuck_processes`, `out_of_memory`, `kept_files`: faults that the supervisor detects or repairs;
+- `folder`: the job folder, which holds all files of the job on this node;
+- `lease`: decides when a job without a controller ends;
+- `supervisor`: starts and watches the processes, and ends all of them after a failure;
+- `stuck_processes`, `out_of_memory`, `kept_files`: detect or repair faults for the supervisor;
 - `daemon`: detaches the supervisor from the terminal;
-- `claims`: finds the ports and GPUs that the node's jobs hold, and refuses a job that needs one;
+- `claims`: finds the ports and GPUs that the node's jobs hold, and refuses conflicting jobs;
 - `jobs`: lists the jobs of the node;
-- `leftovers`: lists processes and ports that a job leaves behind after its end;
-- `checkpoint_transfer`, `script_files`: checkpoints and files of scripts, for the controller;
-- `commands`: prepare, start, run, wait, status, stop, collect, logs and plan, as functions.
+- `leftovers`: lists leftover processes and ports of an ended job;
+- `checkpoint_transfer`, `script_files`: find checkpoints and files of scripts for the controller;
+- `commands`: defines prepare, start, run, wait, status, stop, collect, logs and plan as functions.
 
 `python -m mxcluster.agent` runs the commands.
 """

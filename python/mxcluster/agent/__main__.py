@@ -1,10 +1,11 @@
-"""Command line of the agent. It prints one JSON object on stdout.
+"""The command line of the agent, which prints one JSON object on stdout.
 
-`python -m mxcluster.agent COMMAND --job-dir DIR` with the commands prepare, start, run, wait,
-status, stop, collect, logs, plan and piece, or `python -m mxcluster.agent jobs --jobs-dir DIR`.
+`python -m mxcluster.agent COMMAND --job-dir DIR` runs the commands prepare, start, run, wait,
+status, stop, collect, logs, plan and piece. `python -m mxcluster.agent jobs --jobs-dir DIR` lists
+jobs.
 
-Exit status 0. On an error the exit status is 1, and the object is {"error": "what is wrong, where,
-and what to do"}.
+The exit status is 0 on success. On an error the exit status is 1, and the object is {"error": "what
+is wrong, where, and what to do"}.
 """
 
 import json
@@ -33,7 +34,7 @@ COMMANDS: Dict[str, Callable[[JobFolder, Any], dict]] = {
 ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "--job-dir": {"help": "the job's folder on this node; holds plan.json"},
     "--jobs-dir": {"help": "jobs: the folder that holds the folders of all jobs"},
-    "--job": {"help": "jobs: include this job too, at any age"},
+    "--job": {"help": "jobs: the id of a job to list at any age"},
     "--clear": {
         "action": "store_true",
         "help": "jobs: first remove tokens, leases and secrets of ended jobs",
@@ -45,7 +46,7 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     },
     "--plan": {
         "action": "store_true",
-        "help": "start: read this node's part of the plan from stdin, as prepare does",
+        "help": "start: read this node's part of the plan from stdin, as the command prepare does",
     },
     "--secret-env": {
         "action": "store_true",
@@ -64,7 +65,7 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     },
     "--peer": {
         "action": "store_true",
-        "help": "stop: give a failure on another node as the reason",
+        "help": "stop: record a failure on another node as the reason of the end",
     },
     "--file": {"default": "", "help": "piece: name of a checkpoint file"},
     "--offset": {
@@ -80,13 +81,13 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "--output": {"help": "collect: the tar file to write"},
     "--output-fd": {
         "type": int,
-        "help": "collect: the number of an open descriptor, in place of --output",
+        "help": "collect: the number of an open descriptor that replaces --output",
     },
 }
 
 
 def run(argv: List[str]) -> dict:
-    """Carry out the command line `argv` and return the answer as a dict for JSON.
+    """Run the command in `argv` and return the command's answer as a dict for JSON.
 
     Raises BadInput for a wrong command line, and the errors of the command.
     """
@@ -99,21 +100,21 @@ def run(argv: List[str]) -> dict:
     given = parser.parse_args(argv)
     if given.command == "jobs":
         if not given.jobs_dir:
-            parser.error("jobs needs --jobs-dir DIR")
+            parser.error("the command jobs needs --jobs-dir DIR")
         return jobs.listing(given.jobs_dir, also=given.job, clear=given.clear)
     if not given.job_dir:
-        parser.error("%s needs --job-dir DIR" % given.command)
+        parser.error("the command %s needs --job-dir DIR" % given.command)
     if given.command == "collect" and not given.output and given.output_fd is None:
-        parser.error("collect needs --output FILE or --output-fd NUMBER")
+        parser.error("the command collect needs --output FILE or --output-fd NUMBER")
     return COMMANDS[given.command](JobFolder(given.job_dir), given)
 
 
 def _told(given: Any) -> tuple:
     """Return the JSON of stdin as a tuple of arguments for `prepare` or `start`.
 
-    After --secret-env the tuple is (plan, secret_env, token, script). A value that stdin lacks is
-    None. Otherwise stdin is the plan, and the tuple is (plan,). The values come from stdin, because
-    any user of the node can read a command line.
+    With --secret-env the tuple is (plan, secret_env, token, script), where a missing value is None.
+    Without --secret-env, stdin is the plan, and the tuple is (plan,). The values come from stdin,
+    because any user of the node can read a command line.
     """
     told = json.load(sys.stdin)
     return (

@@ -1,4 +1,7 @@
-"""Offer the checkpoints of a running job and send their pieces (`mxcluster.job.checkpoints`)."""
+"""Offer the checkpoints of a running job to the controller, and send the files in pieces.
+
+See `mxcluster.job.checkpoints` for the files.
+"""
 
 import base64
 import os
@@ -15,11 +18,11 @@ LARGEST_MANIFEST = 64 * 1024
 
 
 def offered(folder: JobFolder) -> Json:
-    """Return the checkpoint files that this node offers to the controller.
+    """Return the checkpoint manifests that this node offers to the controller.
 
-    {"held": the name of the checkpoint that the job keeps for the controller, "parts": {file name
-    of a manifest on this node: the manifest's text}}, or {} without a manifest. This node's part of
-    a checkpoint is complete when the part's manifest exists.
+    The result is {"held": the name of the checkpoint that the job keeps for the controller,
+    "parts": {file name of a manifest: the manifest's text}}, or {} without a manifest. This node's
+    part of a checkpoint is complete when the part's manifest exists.
     """
     try:
         names = os.listdir(folder.file(checkpoints.FOLDER))
@@ -38,7 +41,10 @@ def offered(folder: JobFolder) -> Json:
 
 
 def take(folder: JobFolder, name: str) -> None:
-    """Record that the controller has fetched checkpoint `name`, so that the node may delete it."""
+    """Record that the controller has fetched the checkpoint `name`.
+
+    The job may then delete the checkpoint on this node.
+    """
     if (
         checkpoints.FILE.fullmatch(name + ".json")
         and checkpoints.told(folder.path, checkpoints.TAKEN) != name
@@ -47,14 +53,17 @@ def take(folder: JobFolder, name: str) -> None:
 
 
 def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
-    """Return {"data": a piece of the checkpoint file `name` in base64}. Renew the job's lease.
+    """Return {"data": a piece of the checkpoint file `name` in base64}, and renew the job's lease.
 
-    The piece has at most `most` bytes, from byte `offset` on. Without the renewal the lease could
-    expire during a slow transfer. A job without a lease needs no renewal. Raises BadInput if `name`
-    is not a checkpoint file or cannot be read.
+    The piece starts at byte `offset` and has at most `most` bytes. Without the renewal the lease
+    could expire during a slow transfer. Raises BadInput if `name` is not the name of a checkpoint
+    file, or if the file cannot be read.
     """
     if not checkpoints.FILE.fullmatch(name):
-        raise BadInput("%r is no checkpoint file: use a name from a checkpoint's manifest" % name)
+        raise BadInput(
+            "%r is not the name of a checkpoint file: use a file name from a checkpoint's manifest"
+            % name
+        )
     if float(folder.plan().get("lease") or 0):
         folder.renew_lease()
     return {"data": base64.b64encode(_read(folder, name, offset, most)).decode("ascii")}
@@ -67,10 +76,11 @@ def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise BadInput(
-            "the checkpoint file %s cannot be read on this node: %s" % (path, error.strerror)
+            "the checkpoint file %s cannot be read on this node (%s): use the file name of an "
+            "existing checkpoint, and let the training user read the file" % (path, error.strerror)
         ) from error
     with open(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise BadInput("%s is not a regular file: remove it on this node" % path)
+            raise BadInput("%s is not a regular file: remove this path on the node" % path)
         stream.seek(offset)
         return stream.read(most)

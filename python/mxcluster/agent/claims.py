@@ -1,4 +1,4 @@
-"""Find the ports and GPUs that the jobs of a node hold, and refuse a new job that needs one.
+"""Find the ports and GPUs that the jobs of a node hold, and refuse conflicting jobs.
 
 Jobs start one after the other. A job holds the ports and GPUs of its plan for as long as its agent
 lives. Pid and start time identify the agent. No file records a claim, so a killed job leaves no
@@ -21,14 +21,14 @@ Json = Dict[str, Any]
 
 LOCK = ".starting.lock"
 PREPARED = 600.0  # the longest time from the preparation of a job to its first status (seconds)
-PATIENCE = 40.0  # seconds to wait for the start of another job: longer than a start takes
+PATIENCE = 40.0  # seconds to wait for the start of another job, longer than any start
 
 
 def held(root: str, but: Optional[str] = None) -> Json:
     """Return the ports and GPUs that the jobs of this node hold.
 
-    {"ports": {"127.0.0.11:9091": name of a job}, "gpus": {"0": name of a job}}. `root` is the
-    folder of all job folders. The ports and GPUs of the job `but` are left out.
+    The result is {"ports": {"127.0.0.11:9091": job name}, "gpus": {"0": job name}}. `root` is the
+    folder of all job folders. The result excludes the job `but`.
     """
     ports, gpus = {}, {}  # type: Dict[str, str], Dict[str, str]
     for name in names(root):
@@ -72,9 +72,9 @@ def runs(folder: JobFolder) -> bool:
 
 
 def conflicts(plan: Json, taken: Json) -> List[str]:
-    """Return a line for each port and GPU that a job wants and another job holds.
+    """Return a message for each port and GPU of `plan` that another job holds.
 
-    `plan` is the node's part of the job's plan. `taken` is the result of `held`.
+    `plan` is this node's part of the new job's plan. `taken` is the result of `held`.
     """
     wanted = of_plan(plan)
     lines = [
@@ -98,7 +98,10 @@ def conflicts(plan: Json, taken: Json) -> List[str]:
 
 
 def open_lock(path: str) -> int:
-    """Return a descriptor of the lock file `path`. Only the owner can open the file and lock it."""
+    """Return a descriptor of the lock file `path`, which has mode 0600.
+
+    With this mode only the owner can open and lock the file.
+    """
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     os.fchmod(lock, 0o600)  # an earlier version may have made the file with another mode
     return lock
@@ -106,10 +109,10 @@ def open_lock(path: str) -> int:
 
 @contextlib.contextmanager
 def starting(folder: JobFolder) -> Iterator[int]:
-    """Hold the node's start lock, so that one job at a time looks for free ports and GPUs.
+    """Hold the node's start lock, so that one job at a time claims ports and GPUs.
 
-    Yields the descriptor of the lock. The caller can close it to release the lock early. Raises
-    MxclusterError if another job still holds the lock after PATIENCE seconds.
+    Yields the descriptor of the lock. Raises MxclusterError if another job still holds the lock
+    after PATIENCE seconds.
     """
     path = os.path.join(os.path.dirname(folder.path), LOCK)
     lock = open_lock(path)
@@ -123,7 +126,7 @@ def starting(folder: JobFolder) -> Iterator[int]:
                 if time.monotonic() > deadline:
                     raise MxclusterError(
                         "another job has been starting on this node for %d s (%s is locked): find "
-                        "that job with status.yml, and run train.yml again after its start"
+                        "that job with status.yml, and run train.yml after the start of that job"
                         % (PATIENCE, path)
                     ) from error
                 time.sleep(0.05)
@@ -133,10 +136,10 @@ def starting(folder: JobFolder) -> Iterator[int]:
 
 
 def claim(folder: JobFolder, plan: Json) -> None:
-    """Raise Taken if another job holds a port or GPU of `plan`. The caller holds `starting`.
+    """Raise Taken if another job holds a port or GPU of `plan`. The caller must hold `starting`.
 
     The function also removes files of ended jobs (see `clear`), because every start of a job on the
-    node calls the function.
+    node calls this function.
     """
     clear(os.path.dirname(folder.path), but=os.path.basename(folder.path))
     lines = conflicts(plan, held(os.path.dirname(folder.path), but=os.path.basename(folder.path)))
@@ -145,15 +148,17 @@ def claim(folder: JobFolder, plan: Json) -> None:
 
 
 def clear(root: str, but: Optional[str] = None) -> List[str]:
-    """Remove tokens, leases, reserves and secrets of jobs that have ended. Return the jobs' names.
+    """Remove tokens, leases, reserves and secrets of ended jobs. Return the names of these jobs.
 
-    `root` is the folder of all job folders. Such files stay on disk after a power loss, and after
-    the agent and the controller were killed together. The job `but` keeps its files, and so does a
-    job whose agent lives or may be about to start.
+    `root` is the folder of all job folders. Such files stay on disk after a power loss, or if both
+    the agent and the controller were killed. The function skips the job `but`, and each job whose
+    agent lives or may be about to start.
     """
     cleared = []
     for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):
-        with contextlib.suppress(OSError):  # another user owns the folder, or it was removed
+        with contextlib.suppress(
+            OSError
+        ):  # another user owns the folder, or the folder was removed
             if not os.path.islink(folder.path) and folder.spent() and not _owned(folder):
                 folder.tidy()
                 cleared.append(os.path.basename(folder.path))
@@ -184,11 +189,11 @@ def _owned(folder: JobFolder) -> bool:
 
 
 class Taken(BadInput):
-    """Another job holds a port or GPU that this job needs."""
+    """The error for a job that needs a port or GPU of another job."""
 
 
 def names(root: str) -> List[str]:
-    """Return the names of the folders in `root` that can be job folders, sorted."""
+    """Return the sorted names of the folders in `root` that can be job folders."""
     try:
         return sorted(
             name
@@ -200,7 +205,7 @@ def names(root: str) -> List[str]:
 
 
 def read_plan(folder: JobFolder) -> Optional[Json]:
-    """Return the node's part of the plan in `folder`, None without a plan.
+    """Return this node's part of the plan in `folder`, or None without plan.json.
 
     Raises BadInput or ValueError if plan.json is not a JSON object.
     """
@@ -217,10 +222,10 @@ def read_plan(folder: JobFolder) -> Optional[Json]:
 
 
 def of_plan(plan: Json) -> Json:
-    """Return the fields of `plan` for a summary of the job. `plan` is the node's part.
+    """Return the fields of `plan`, this node's part of the plan, for the summary of a job.
 
-    {"kv", "lease", "address", "ports": {"9091": process name}, "gpus": [number, ...], "nodes":
-    [host, ...]}.
+    The result is {"kv", "lease", "address", "ports": {"9091": process name}, "gpus": [number, ...],
+    "nodes": [host, ...]}.
     """
     own = (
         plan.get("processes") or (plan.get("meeting") or {}).get("own") or []

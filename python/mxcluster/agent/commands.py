@@ -1,4 +1,4 @@
-"""Commands of the agent. Each takes a JobFolder and returns a dict for JSON."""
+"""The commands of the agent, as functions that take a JobFolder and return a dict for JSON."""
 
 import contextlib
 import errno
@@ -38,7 +38,7 @@ def prepare(
     token: Optional[str] = None,
     script: Optional[str] = None,
 ) -> Json:
-    """Write the files that a job needs before its start. Return {"job": its id}.
+    """Write the files that a job needs before its start. Return {"job": the job's id}.
 
     `secret_env`: {variable: value}. `token`: the job's token. `script`: the script's folder as a
     zip file in base64. Raises BadInput if the folder holds another job.
@@ -48,9 +48,9 @@ def prepare(
 
 
 def run(folder: JobFolder) -> Json:
-    """Run the agent of a prepared folder until the job has ended. Return {"job", "reason"}.
+    """Run the agent of a prepared job until the job has ended. Return {"job", "reason"}.
 
-    The job's systemd unit runs this command.
+    "job" is the job's id, "reason" the reason of the end. The job's systemd unit runs this command.
     """
     daemon.run(folder)
     status = look(folder)
@@ -64,11 +64,11 @@ def start(
     token: Optional[str] = None,
     script: Optional[str] = None,
 ) -> Json:
-    """Start the agent and return {"job", "pid", "status"}.
+    """Start the agent of a job. Return {"job": the job's id, "pid": the agent's pid, "status"}.
 
-    The function first writes `plan` into the folder, unless this job runs there already. Without
-    `plan` the folder must hold a plan from `prepare`. See `prepare` for the other arguments. Raises
-    BadInput if the folder holds another job.
+    The function first writes `plan` into the folder, unless the same job already runs in the
+    folder. Without `plan` the folder must hold a plan from `prepare`. See `prepare` for the other
+    arguments. Raises BadInput if the folder holds another job.
     """
     try:
         daemon.start(folder, plan, secret_env, token, script)
@@ -83,13 +83,13 @@ def start(
 
 
 def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json:
-    """Wait up to `seconds` for the end of the job. Return the status (see `with_progress`).
+    """Wait up to `seconds` for the end of the job. Return the status as `with_progress` does.
 
-    `renew`: renew the lease during the whole wait, so that the lease has to last only from one wait
-    to the next. `took`: the name of a checkpoint that the controller has fetched completely.
+    `renew`: True to renew the lease during the whole wait. The lease then has to last only from one
+    wait to the next. `took`: the name of a checkpoint that the controller has fetched completely.
 
-    After the controller's death its last wait still renews the lease. Hence the wait of a job with
-    a lease lasts at most half of the lease.
+    If the controller dies, the current wait still renews the lease. Hence a wait with `renew` takes
+    at most half of the lease.
     """
     look(folder)
     if took:
@@ -120,15 +120,15 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
 
 
 def status(folder: JobFolder) -> Json:
-    """Return the present status (see `with_progress`). Change nothing on the node."""
+    """Return the job's status as `with_progress` does, without any change on the node."""
     return with_progress(folder, look(folder))
 
 
 def stop(folder: JobFolder, peer: bool = False) -> Json:
     """End a running or prepared job. Return {"ran", "status", "left"}.
 
-    `peer`: True after a failure on another node, False after a stop command. "ran": bool, True if
-    there was a job to end. "status": the last status, None if the job never ran. "left": lines
+    `peer`: True after a failure on another node, False after a stop command. "ran": True if the
+    function has ended a job. "status": the last status, None if the job never ran. "left": lines
     about leftover processes and ports (see `leftovers.look`). Raises MxclusterError if another user
     owns the agent.
     """
@@ -157,7 +157,7 @@ def _stop(folder: JobFolder, reason: str) -> Json:
 
 
 def logs(folder: JobFolder, lines: int = LOG_LINES) -> Json:
-    """Return {"logs": {"worker-0": [line, ...], "agent": [...]}}: the last lines of each log.
+    """Return {"logs": {"worker-0": [line, ...], "agent": [line, ...]}}, the end of each log.
 
     `lines`: the maximum number of lines of a log.
     """
@@ -175,18 +175,19 @@ def plan(folder: JobFolder) -> Json:
 def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     """Pack the files of a job on this node into the tar file `output`.
 
-    Returns {"files", "bytes", "left_out", "left", "problem", "behind"}.
+    `output` is a path or an open descriptor. A new file at the path gets mode 0600. An open file
+    keeps its owner.
 
-    `output` is the path of a new file of mode 0600, or the descriptor of an open file, whose owner
-    stays.
+    Returns {"files", "bytes", "left_out", "left", "problem", "behind"}:
+
+    - "files" and "bytes": the number of packed files, and the size of the tar file;
+    - "left_out": names of the other entries of the folder, except mxcluster's own files;
+    - "left": lines about leftover processes and ports (see `leftovers.look`);
+    - "problem": the reason why no file was packed, such as a full disk, else None;
+    - "behind": lines about files of scripts that stay on the node (see `script_files.find`).
 
     The tar file has plan.json, status.json, events.jsonl, meeting.json, *.env, *.log, checkpoints/
     and the files that scripts wrote. Names are relative to the folder and in alphabetical order.
-    "files" and "bytes" are the number of files and the size of the tar file. "behind" has lines
-    about files of scripts that stay on the node (see `script_files.find`). "left_out" names the
-    other entries of the folder, except mxcluster's own files. "left": see `leftovers.look`.
-    "problem" is None, or the reason why no file was packed: after a failed write to a full disk the
-    caller still needs the other fields.
     """
     found = script_files.find(folder, output)
     names = sorted(_to_pack(folder) + found.names)
@@ -225,7 +226,8 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     except OSError as error:
         answer.update(
             files=0,
-            problem="the job's files in %s could not be packed: %s"
+            problem="the job's files in %s could not be packed (%s): correct the cause on this "
+            "node, and fetch the files with train.yml -e attach=<job>"
             % (folder.path, error.strerror or error),
         )
     return dict(answer, left_out=sorted(set(os.listdir(folder.path)) - own))
@@ -237,11 +239,12 @@ def look(
     reason: str = "failed",
     killed: str = exit_codes.AGENT_KILLED,
 ) -> Json:
-    """Return the status of the job, also if its agent was killed and can write no status.
+    """Return the status of the job, even if the agent was killed before it wrote the last status.
 
     If the agent was killed, the job has ended. The status then has `reason` as the reason of the
-    end and `killed` as the text of the failure. `tidy`: end the leftover processes of a killed
-    agent, and write the last status. Raises BadInput if the folder has no status.
+    end and `killed` as the text of the failure. With `tidy` the function also ends the leftover
+    processes of a killed agent, and writes the last status. Raises BadInput if the folder has no
+    status.
     """
     known = folder.status()
     if known is None:
@@ -260,8 +263,8 @@ def look(
         for part in known["processes"]
         if part["pid"]
     ]
-    # The plan sets MXCLUSTER_JOB_DIR for every process. In a process that is older than the agent
-    # the variable comes from another parent.
+    # The plan sets MXCLUSTER_JOB_DIR for every process. A process that is older than the agent got
+    # the variable from another parent.
     roots += [
         who
         for who in processes.with_variable("MXCLUSTER_JOB_DIR", folder.path)
@@ -289,9 +292,9 @@ def without_agent(
 ) -> Json:
     """Return the last status of a job whose agent was killed.
 
-    `known`: the status that the agent wrote last. `left`: the processes that still live. `reason`:
-    why the job ended. `when`: the approximate time of the end (unix seconds). `log`: the last lines
-    of the agent's log. `killed`: the text of the failure.
+    `known`: the status that the agent wrote last. `left`: the leftover processes. `reason`: why the
+    job ended. `when`: the approximate time of the end (unix seconds). `log`: the last lines of the
+    agent's log. `killed`: the text of the failure.
 
     No process received the exit codes of the job's processes, so `exit_code` and `ended_by` stay
     null.
@@ -325,9 +328,11 @@ def without_agent(
 def with_progress(folder: JobFolder, answer: Json) -> Json:
     """Return {"status", "progress", "pulses", "checkpoints"} for the status `answer`.
 
-    "progress": see `JobFolder.progress`. "pulses": {process name: the content of its progress file,
-    and "idle": the seconds since its last progress, by this node's clock}. "checkpoints": see
-    `checkpoint_transfer.offered`; missing if there is no manifest.
+    - "status": `answer`;
+    - "progress": see `JobFolder.progress`;
+    - "pulses": {process name: the content of the process's progress file, plus "idle", the seconds
+      since the last progress by this node's clock};
+    - "checkpoints": see `checkpoint_transfer.offered`; missing without a manifest.
     """
     pulses = {
         part["name"]: progress_file.read(progress_file.file_of(folder.path, part["name"]))
@@ -348,7 +353,7 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
 
 
 def _kill(agent: processes.Identity) -> None:
-    """Kill the agent and wait for its end. The agent's processes die with the agent."""
+    """Kill the agent and wait for the agent's end. The agent's processes die with the agent."""
     processes.send(agent, signal.SIGKILL)
     _until(lambda: not processes.alive(agent), STOP_TIMEOUT)
 
@@ -364,9 +369,9 @@ def _until(test: Callable[[], bool], seconds: float) -> bool:
 
 
 def _to_pack(folder: JobFolder) -> List[str]:
-    """Return the names of the files to collect, except the files of scripts.
+    """Return the sorted names of the files to collect, except the files of scripts.
 
-    The names are relative to the job folder and sorted.
+    The names are relative to the job folder.
     """
     names = [
         name
@@ -376,7 +381,7 @@ def _to_pack(folder: JobFolder) -> List[str]:
     for root, folders, files in os.walk(folder.file("checkpoints")):
         linked = [
             name for name in folders if os.path.islink(os.path.join(root, name))
-        ]  # os.walk counts a link to a folder as a folder, and does not enter it
+        ]  # os.walk lists a link to a folder as a folder, and does not follow the link
         names += [os.path.relpath(os.path.join(root, name), folder.path) for name in files + linked]
     return sorted(names)
 
@@ -384,11 +389,11 @@ def _to_pack(folder: JobFolder) -> List[str]:
 def _write(
     folder: JobFolder, names: List[str], descriptor: int, scripts: Set[str], behind: List[str]
 ) -> int:
-    """Write the files `names` of the job folder into a tar file. Return the file's size in bytes.
+    """Write the files `names` of the job folder into a tar file. Return the size in bytes.
 
-    The tar file goes to `descriptor`, which the function then closes. For each unreadable file of
-    `scripts` the function adds a line to `behind`. Any other unreadable file raises OSError or
-    MxclusterError.
+    The tar file goes to `descriptor`, which the function then closes. `scripts` has the names of
+    the files of scripts. For each unreadable file of `scripts` the function adds a line to
+    `behind`. Any other unreadable file raises OSError or MxclusterError.
     """
     with open(descriptor, "wb") as stream:
         with tarfile.open(fileobj=stream, mode="w") as archive:
@@ -399,7 +404,8 @@ def _write(
                     if name not in scripts:
                         raise
                     behind.append(
-                        "%s cannot be read (%s)" % (name, getattr(error, "strerror", None) or error)
+                        "%s stays on the node, because this file cannot be read (%s): copy the "
+                        "file as root" % (name, getattr(error, "strerror", None) or error)
                     )
                 else:
                     _pack(archive, source, name)
@@ -407,7 +413,10 @@ def _write(
 
 
 def _open(path: str) -> int:
-    """Return a descriptor of the regular file `path`. Raises MxclusterError for any other kind."""
+    """Return a descriptor of the regular file `path`.
+
+    Raises MxclusterError if `path` is a link, a socket or another special file.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -423,9 +432,9 @@ def _open(path: str) -> int:
 def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
     """Add the file of the descriptor `source` to `archive` as `name`, and close the descriptor.
 
-    A log that still grows is packed up to its size at this moment. The archive stores no owner and
-    no special permissions such as setuid, which mean nothing on another machine. Each hard link to
-    a file is a whole file in the archive.
+    A log may still grow, so the function packs the file up to its size at the call. The archive
+    stores no owner and no special permissions such as setuid, which have no meaning on the
+    controller. The archive stores a hard link as a whole file.
     """
     with open(source, "rb") as stream:
         found = os.fstat(source)

@@ -1,7 +1,7 @@
-"""Start the agent of a job, detached from the terminal and the connection, and only once.
+"""Start a job's agent once, detached from the terminal and the connection.
 
-The agent detaches itself (`start`), or systemd runs it as an instance of mxcluster-agent@.service
-(`run`).
+`start` forks an agent that detaches itself. `run` is the agent in an instance of
+mxcluster-agent@.service, which systemd starts.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from mxcluster.node import processes
 
 TIMEOUT = 30.0  # seconds until an agent must have started its processes
 READY = b"ready\n"
-# The longest time from the writing of a plan to the start of its agent (seconds): TIMEOUT, the wait
-# for another start on the node, and the delay of a slow systemd.
+# The longest time in seconds from the writing of a plan to the start of the job's agent. The time
+# includes TIMEOUT, the wait for another start on the node, and the delay of a slow systemd.
 STARTING = 120.0
 
 
@@ -35,8 +35,9 @@ def start(
 ) -> None:
     """Start the agent of a job folder. Return after the agent has written its first status.json.
 
-    The function first writes `plan` into the folder. If the same job (plan and token) runs there
-    already, the call does nothing: the controller repeats a call after it lost our first reply.
+    The function first writes `plan` into the folder. If the same job (plan and token) already runs
+    in the folder, the function returns at once. In this case the controller has repeated a call
+    whose reply was lost.
 
     Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
     plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After a
@@ -74,7 +75,7 @@ def _start(
             raise MxclusterError(
                 "\n".join(
                     [
-                        "the agent did not start: correct the cause that %s shows:"
+                        "the agent did not start: correct the cause, which %s shows:"
                         % folder.file("agent.log")
                     ]
                     + (folder.log_lines("agent") or ["(nothing)"])
@@ -87,9 +88,10 @@ def _start(
 
 
 def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
-    """Fork the agent. Return the bytes that it sends: READY if the job's processes have started.
+    """Fork the agent, and return the bytes that the agent sends.
 
-    Raises Taken if another job holds a port or GPU of `plan`.
+    The agent sends READY when the job's processes have started. Raises Taken if another job holds a
+    port or GPU of `plan`.
     """
     _claim(folder, plan)
     hear, tell = os.pipe()
@@ -129,9 +131,9 @@ def prepare(
 
 
 def forget(folder: JobFolder) -> bool:
-    """Remove a job that was prepared and has not started. Return True if there was such a job.
+    """Remove a prepared job that has not started. Return True if the function removed a job.
 
-    If a job is just starting, the function first waits for the end of that start.
+    If a start of the job is under way, the function first waits for the end of this start.
     """
     if not os.path.exists(folder.file("plan.json")):
         return False
@@ -165,7 +167,7 @@ def _write(
 
 
 def _prepared(folder: JobFolder, age: float) -> str:
-    """Return the error text for a folder whose job is prepared and has no agent.
+    """Return the error text for a folder with a prepared job that has no agent.
 
     `age`: seconds since the plan was written.
     """
@@ -183,7 +185,10 @@ def _prepared(folder: JobFolder, age: float) -> str:
 
 
 def _instead(job: str) -> str:
-    """Return the advice for a user whose job id `job` is taken. The advice ends no job."""
+    """Return the advice for a user whose job id `job` is taken.
+
+    The advice leaves the other job with this id running.
+    """
     return "choose another job_id, or wait for that job with train.yml -e attach=%s" % job
 
 
@@ -199,7 +204,7 @@ def _claim(folder: JobFolder, plan: Json) -> None:
 def run(folder: JobFolder) -> None:
     """Run the agent of a job folder until the job has ended.
 
-    systemd gets READY=1 when the agent has started its processes.
+    After the start of the job's processes, the function sends READY=1 to systemd.
     """
     with contextlib.ExitStack() as until_started:
         plan = folder.plan()
@@ -233,9 +238,10 @@ def check_unused(folder: JobFolder) -> None:
 
 
 def _lock(folder: JobFolder) -> int:
-    """Return a descriptor that holds the folder's lock. Raises BadInput if another agent holds it.
+    """Return a descriptor that holds the folder's lock.
 
-    The kernel releases the lock when the last process with the descriptor ends.
+    The kernel releases the lock when the last process with the descriptor ends. Raises BadInput if
+    another agent holds the lock.
     """
     lock = claims.open_lock(folder.file("agent.lock"))
     try:
@@ -257,8 +263,8 @@ def _lock(folder: JobFolder) -> int:
 def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
     """Run the agent in the forked child. The child forks again, so that init becomes the parent.
 
-    `tell`: the descriptor to write READY to. `lock`: the descriptor that holds the folder's lock.
-    The function never returns, because the code after its call is for the parent process.
+    `tell`: the descriptor for READY. `lock`: the descriptor that holds the folder's lock. The
+    function never returns, because the code after its call is for the parent process.
     """
     try:
         os.setsid()
@@ -277,10 +283,10 @@ def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
 
 
 def _detach_files(folder: JobFolder, keep: tuple) -> None:
-    """Connect stdin to /dev/null, stdout and stderr to agent.log. Close all descriptors but `keep`.
+    """Connect stdin to /dev/null, and stdout and stderr to agent.log. Close other descriptors.
 
-    The caller (ssh, Ansible) would wait for the agent's end if the agent kept the caller's pipes
-    open.
+    `keep`: the descriptors that stay open. If the agent kept the pipes of the caller (ssh, Ansible)
+    open, the caller would wait for the agent's end.
     """
     null, log = os.open(os.devnull, os.O_RDONLY), folder.open_log("agent")
     for source, target in ((null, 0), (log, 1), (log, 2)):
@@ -305,7 +311,10 @@ def _teller(tell: int) -> Callable[[], None]:
 
 
 def _hear(descriptor: int, deadline: float) -> bytes:
-    """Return the bytes received until the other end is closed or `deadline` (monotonic seconds)."""
+    """Return the bytes from `descriptor` until the other end is closed or the deadline has passed.
+
+    `deadline`: monotonic seconds.
+    """
     heard = b""
     while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
         piece = os.read(descriptor, 64)

@@ -1,4 +1,4 @@
-"""The folder of a job on a node: the names of its files, and methods to read and write them."""
+"""The folder of a job on a node, with methods to read and write the files in the folder."""
 
 import base64
 import contextlib
@@ -33,7 +33,10 @@ KINDS = ("start", "batch", "epoch", "end")
 
 
 class JobFolder:
-    """The files of one job on one node. Paths are absolute. Methods may raise OSError."""
+    """The files of one job on one node.
+
+    All paths are absolute. The methods may raise OSError.
+    """
 
     def __init__(self, path: str):
         self.path = os.path.abspath(path)
@@ -43,7 +46,10 @@ class JobFolder:
         return os.path.join(self.path, name)
 
     def make(self) -> None:
-        """Make the folder with mode 0700: it holds plans, logs, scripts and their files."""
+        """Make the job folder with mode 0700.
+
+        Plans, logs and scripts in the folder are private to the training user.
+        """
         os.makedirs(self.path, exist_ok=True)
         if os.stat(self.path).st_mode & 0o077:
             os.chmod(self.path, 0o700)
@@ -57,11 +63,11 @@ class JobFolder:
     ) -> None:
         """Write the job's files: plan.json, the three cluster files, copies of the script's folder.
 
-        `plan` is the node's part of the plan. `secret_env` ({variable: value}) goes into a file
+        `plan` is this node's part of the plan. `secret_env` ({variable: value}) goes into a file
         that the agent reads and deletes. `token` goes into a file that the job's processes read,
         and that `tidy` removes at the job's end. `script` is the script's folder as a zip file in
-        base64. plan["whole"], the plan of the whole job, goes into a separate file, which another
-        controller can read on this node later.
+        base64. plan["whole"], the plan of the whole job, goes into job.json, which another
+        controller can read later.
         """
         self.make()
         plan = dict(plan)
@@ -93,7 +99,7 @@ class JobFolder:
     def has(self, plan: Json, token: Optional[str] = None) -> bool:
         """Return True if the job with this plan and token is prepared here and has not ended.
 
-        The controller repeats its command if our reply was lost.
+        The controller repeats a command whose reply was lost.
         """
         try:
             with open(self.file("plan.json"), encoding="utf-8") as stream:
@@ -111,7 +117,8 @@ class JobFolder:
         """Return the content of the JSON file `name`.
 
         Raises BadInput with the words `if_damaged` if the file is not JSON. If the file is missing,
-        raises BadInput with the words `if_missing`, or returns None if `if_missing` is empty.
+        the method raises BadInput with the words `if_missing`, or returns None if `if_missing` is
+        empty.
         """
         path = self.file(name)
         try:
@@ -125,7 +132,7 @@ class JobFolder:
             raise BadInput("%s is not JSON (%s)%s" % (path, error, if_damaged)) from error
 
     def whole_plan(self) -> Json:
-        """Return the plan of the job on all its nodes.
+        """Return the plan of the whole job, for all nodes.
 
         Raises BadInput if job.json is missing or is not JSON.
         """
@@ -144,7 +151,7 @@ class JobFolder:
     def take_secret_env(self) -> Dict[str, str]:
         """Read `secret_env.json` and delete the file, so that no copy stays on disk.
 
-        Returns {variable: value}, {} without the file.
+        Returns {variable: value}, or {} without the file.
         """
         try:
             with open(self.file(SECRET_ENV), encoding="utf-8") as stream:
@@ -155,11 +162,14 @@ class JobFolder:
             self.forget_secret_env()
 
     def forget_secret_env(self) -> None:
-        """Delete `secret_env.json` if it exists: an agent that failed early has not deleted it."""
+        """Delete `secret_env.json`, if the file exists.
+
+        An agent that fails early leaves the file on disk.
+        """
         remove(self.file(SECRET_ENV))
 
     def forget_token(self) -> None:
-        """Delete the file with the job's token, if it exists."""
+        """Delete the file with the job's token, if the file exists."""
         remove(self.file(TOKEN))
 
     def kept(self) -> List[str]:
@@ -171,7 +181,7 @@ class JobFolder:
         return [self.file(name) for name in names]
 
     def spent(self) -> List[str]:
-        """Return the names of the files that only a running job needs, and of unfinished drafts."""
+        """Return the names of unfinished drafts and of files that only a running job needs."""
         return [
             name
             for name in os.listdir(self.path)
@@ -189,8 +199,8 @@ class JobFolder:
     def _forget_memory(self) -> None:
         """Remove the shared memory of the job's server processes.
 
-        Normally the last server process that opens a host's shared memory unlinks the name of the
-        memory. If a server process was killed before that, this method unlinks the name.
+        Normally the last server process that opens a host's shared memory unlinks the memory's
+        name. If a server process was killed earlier, this method unlinks the name.
         """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MxclusterError):
             plan = self.plan()
@@ -224,7 +234,10 @@ class JobFolder:
         return True
 
     def take_reserve(self) -> None:
-        """Write a file of RESERVED bytes. `tidy` removes it, so that a full disk has room again."""
+        """Write a file of RESERVED bytes.
+
+        `tidy` removes the file, so that a full disk has room again.
+        """
         with open(self.file(RESERVE), "wb") as stream:
             stream.write(b"\1" * RESERVED)
 
@@ -257,7 +270,10 @@ class JobFolder:
         return plan
 
     def status(self) -> Optional[Json]:
-        """Return the content of status.json, None without it. Raises BadInput if it is not JSON."""
+        """Return the content of status.json, or None without the file.
+
+        Raises BadInput if the file is not JSON.
+        """
         return self._read(
             "status.json",
             ": another program has changed this file. If the job is running, the agent repairs "
@@ -268,7 +284,8 @@ class JobFolder:
     def write_status(self, status: Json) -> Mark:
         """Replace status.json by `status` atomically. Return the `kept_files.mark` of the new file.
 
-        No fsync: only a crash of the machine could lose the file, and then the job is lost as well.
+        The method makes no fsync: only a crash of the node could lose the file, and such a crash
+        ends the job as well.
         """
         draft = self.file(".status.json.%d" % os.getpid())
         with open(draft, "w", encoding="utf-8") as stream:
@@ -279,13 +296,19 @@ class JobFolder:
         return written
 
     def begin_lease(self, renewed: Optional[float] = None) -> None:
-        """Make the lease file. `renewed`: the last renewal (unix seconds), None for now."""
+        """Make the lease file.
+
+        `renewed`: the time of the last renewal (unix seconds), None for the current time.
+        """
         with open(self.file(LEASE), "a"):
             pass
         self.renew_lease(renewed)
 
     def renew_lease(self, renewed: Optional[float] = None) -> None:
-        """Set the lease file's mtime to `renewed` (unix seconds, default now), if it exists."""
+        """Set the mtime of the lease file, if the file exists.
+
+        `renewed`: the new mtime (unix seconds), None for the current time.
+        """
         # Pass the time explicitly: a network file system would use its server's clock otherwise.
         now = time.time() if renewed is None else renewed
         try:
@@ -294,7 +317,7 @@ class JobFolder:
             pass
 
     def lease_mtime(self) -> Optional[float]:
-        """Return the time of the last lease renewal (unix seconds), None without the file."""
+        """Return the time of the last lease renewal (unix seconds), None without a lease file."""
         try:
             return os.stat(self.file(LEASE)).st_mtime
         except OSError:
@@ -303,7 +326,7 @@ class JobFolder:
     def write_env(
         self, process: Json, environment: Dict[str, str], secret: Iterable[str] = ()
     ) -> None:
-        """Write <name>.env, mode 0600: command and environment of a process, as a shell script.
+        """Write a process's command and environment as a shell script, <name>.env with mode 0600.
 
         `process`: the process's entry in the plan, with "name" and "command". `environment`:
         {variable: value}. `secret`: names of further variables, whose values stay out of every
@@ -311,7 +334,7 @@ class JobFolder:
         """
         command = " ".join(shlex.quote(word) for word in process["command"])
         lines = [
-            "# The environment of %s. To run this process by hand: start `env -i sh`, cd to this "
+            "# The environment of %s. To run this process by hand, start `env -i sh`, cd to this "
             "folder, source this file, and run the command:" % process["name"],
             "# " + command.replace("\n", "\n# "),
         ]
@@ -332,20 +355,20 @@ class JobFolder:
             stream.write("\n".join(lines) + "\n")
 
     def open_log(self, name: str) -> int:
-        """Return a descriptor that appends to <name>.log."""
+        """Open <name>.log for appending, and return the descriptor."""
         return os.open(self.file(name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def log_lines(self, name: str, lines: int = LOG_LINES) -> List[str]:
-        """Return the last `lines` lines of <name>.log (see `readable`), [] without a log."""
+        """Return the last `lines` lines of <name>.log (see `readable`), or [] without a log."""
         return readable(_part(self.file(name + ".log"), LOG_TAIL), lines)
 
     def progress(self, names: Dict[tuple, str]) -> Dict[str, Json]:
         """Return the last event of each kind for each process.
 
-        {process name: {"start": event, "batch": event, "epoch": event, "end": event}}. `names` is
-        {(role, index): process name}. The result has no entry for a kind without an event.
+        The result is {process name: {"start": event, "batch": event, "epoch": event, "end":
+        event}}, without the kinds that have no event. `names` is {(role, index): process name}.
 
-        The events come from the last 256 KB of events.jsonl. `start` events also come from its
+        The events come from the last 256 KB of events.jsonl. `start` events also come from the
         first 64 KB, because each process writes a single `start` event.
         """
         path = self.file("events.jsonl")
@@ -362,9 +385,9 @@ class JobFolder:
         return latest
 
     def last_sign_of_life(self, names: List[str]) -> float:
-        """Return when the agent or a process last wrote a file (unix seconds), 0.0 without a file.
+        """Return the time of the last write by the agent or a process (unix seconds).
 
-        `names`: the names of the job's processes on this node.
+        Returns 0.0 without a file. `names`: the names of the job's processes on this node.
         """
         files = ["status.json", "events.jsonl", "agent.log"] + [name + ".log" for name in names]
         return max(
@@ -374,14 +397,14 @@ class JobFolder:
 
 
 def private(path: str) -> int:
-    """Return a descriptor for writing the file `path`, emptied and of mode 0600."""
+    """Empty the file `path`, set mode 0600, and return a descriptor for writing."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(descriptor, 0o600)  # the file may have existed with another mode
     return descriptor
 
 
 def remove(path: str) -> None:
-    """Remove the file `path`, if it exists."""
+    """Remove the file `path`, if the file exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -389,11 +412,10 @@ def remove(path: str) -> None:
 
 
 def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
-    """Return the last `number` lines of `data`, the bytes of a log, as printable texts.
+    """Return the last `number` lines of `data`, the bytes of a log, as printable strings.
 
-    The function drops unprintable characters, and cuts lines at LOG_WIDTH characters. A carriage
-    return, as in progress bars, begins a new line. Lines without a printable character are left
-    out.
+    The function drops unprintable characters and empty lines, and cuts lines at LOG_WIDTH
+    characters. A carriage return, as in progress bars, begins a new line.
     """
     text = data.decode("utf-8", errors="replace").replace("\ufffd", "")
     lines = (
@@ -406,9 +428,9 @@ def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
 
 
 def _part(path: str, size: int, tail: bool = True) -> bytes:
-    """Return the last `size` bytes of the file `path`, or the first if `tail` is false.
+    """Return the last `size` bytes of the file `path`, or the first `size` bytes without `tail`.
 
-    Returns b"" without the file.
+    Returns b"" if the file is missing.
     """
     try:
         with open(path, "rb") as stream:
@@ -420,7 +442,7 @@ def _part(path: str, size: int, tail: bool = True) -> bytes:
 
 
 def _events(data: bytes) -> List[Json]:
-    """Return the events (dicts) in `data`, a piece of events.jsonl, without torn lines."""
+    """Return the events (dicts) in `data`, a piece of events.jsonl. Skip torn lines."""
     events = []
     for line in data.split(b"\n"):
         try:

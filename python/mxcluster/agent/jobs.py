@@ -10,7 +10,7 @@ from mxcluster.job.option_types import is_job_id
 
 Json = Dict[str, Any]
 
-LAST = 10  # ended jobs in a listing
+LAST = 10  # the largest number of ended jobs in a listing
 KINDS: Dict[str, Union[type, Tuple[type, ...]]] = {
     "job": str,
     "host": str,
@@ -22,11 +22,12 @@ KINDS: Dict[str, Union[type, Tuple[type, ...]]] = {
 
 
 def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool = False) -> Json:
-    """Return {"jobs": [`summary` of each job, the newest first]}.
+    """Return {"jobs": the `summary` of each job, the newest first}.
 
-    `root` is the folder of all job folders. The list has all jobs that have not ended, the `last`
-    newest of the ended jobs, and the job `also` at any age. `clear`: remove the files of ended jobs
-    (see `claims.clear`); "cleared" names the jobs that had such files.
+    `root` is the folder of all job folders. The list has all running and prepared jobs, the `last`
+    newest of the ended and broken jobs, and the job `also` at any age. With `clear` the function
+    first removes files of ended jobs (see `claims.clear`), and "cleared" in the result names these
+    jobs.
     """
     cleared = {"cleared": claims.clear(root)} if clear else {}
     found = [
@@ -43,10 +44,10 @@ def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool
 def summary(folder: JobFolder) -> Optional[Json]:
     """Return the summary of a job's part on this node, or None if `folder` is not a job folder.
 
-    {"job", "state", "why", "kv", "reason", "started", "ended", "lease", "nodes": [host, ...],
-    "ports": {"9091": name}, "address", "gpus", "status", "progress"}. "state" is "running",
-    "ended", "prepared" (no agent has written a status) or "broken" (the job's files are damaged;
-    "why" has the error). "progress" is empty unless the job is running.
+    The result is {"job", "state", "why", "kv", "reason", "started", "ended", "lease", "nodes":
+    [host, ...], "ports": {"9091": process name}, "address", "gpus", "status", "progress"}. "state"
+    is "running", "ended", "prepared" or "broken". A prepared job has no status yet. A broken job
+    has damaged files, and "why" is the error. "progress" is empty unless the job is running.
     """
     job = os.path.basename(folder.path)
     if not is_job_id(job) or os.path.islink(folder.path):
@@ -103,9 +104,9 @@ def summary(folder: JobFolder) -> Optional[Json]:
 
 
 def _status(folder: JobFolder) -> Optional[Json]:
-    """Return the current status of a job, None without status.json.
+    """Return the current status of the job in `folder`, or None without status.json.
 
-    Raises BadInput if a field is missing or of the wrong type.
+    Raises BadInput if a field of status.json is missing or of the wrong type.
     """
     known = folder.status()
     if known is None:

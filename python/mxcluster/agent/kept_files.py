@@ -10,7 +10,7 @@ Mark = Optional[Tuple[int, int, int]]
 class Keeper:
     """Keeps the content of the files `paths`, and restores a file that was deleted or changed.
 
-    The class compares files by inode, size and mtime, without reading them.
+    The class detects a change by inode, size and mtime, without reading the file.
     """
 
     def __init__(self, paths: Iterable[str] = ()):
@@ -23,7 +23,10 @@ class Keeper:
                 self._marks[path] = mark(path)
 
     def restore(self) -> Iterable[str]:
-        """Restore changed files and return their paths. Raises OSError if a write fails."""
+        """Restore deleted and changed files. Return the paths of these files.
+
+        Raises OSError if a write fails.
+        """
         changed = [path for path in self._contents if mark(path) != self._marks[path]]
         for path in changed:
             draft = os.path.join(
@@ -37,7 +40,7 @@ class Keeper:
 
 
 def mark(path: str) -> Mark:
-    """Return (inode, size, mtime in ns) of the file `path`, or None if it is not a regular file.
+    """Return (inode, size, mtime in ns) of the regular file `path`, else None.
 
     Each write to the file changes the result.
     """

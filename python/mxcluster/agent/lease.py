@@ -1,26 +1,30 @@
-"""The lease of a job: a job ends if its controller does not renew the lease. Pure."""
+"""The lease of a job, which ends the job if the controller does not renew the lease.
+
+The module reads no clock and no file.
+"""
 
 from typing import Dict, Optional
 
 MOST = 2  # limit for a slow controller, as a multiple of the lease
 MARGIN = 2  # limit as a multiple of the longest measured gap between two renewals
-# Seconds without a renewal after which a controller counts as lost, even if its process lives here.
+# A controller counts as lost after this many seconds without a renewal, even if the controller's
+# process lives on this node.
 HANGS = 180.0
 
 
 class Lease:
-    """Decides when a lease expires after its last renewal. A lease of 0 or None never expires.
+    """Decides when a lease expires after the last renewal. A lease of 0 or None never expires.
 
-    A healthy controller on a busy machine polls late. The limit therefore depends on the
-    controller's process:
+    A healthy controller on a busy host polls late. The limit therefore depends on the controller's
+    process:
 
-    - The process ran on this machine and has ended: `seconds`.
-    - The process runs on this machine: MOST times `seconds`, at least HANGS. The agent would see
-      the end of the process.
-    - The process is not visible on this machine: MARGIN times the longest gap between two
-      renewals, at least `seconds` and at most MOST times `seconds`. Before the first renewal the
-      limit is MOST times `seconds`: no gap is known yet, and a busy controller starts all nodes
-      before its first poll.
+    - The process ran on this node and has ended: `seconds`.
+    - The process runs on this node: MOST times `seconds`, at least HANGS. The agent would see the
+      end of the process.
+    - The process is not visible on this node: MARGIN times the longest gap between two renewals, at
+      least `seconds` and at most MOST times `seconds`. Before the first renewal the limit is MOST
+      times `seconds`. No gap is known yet, and a busy controller starts all nodes before its first
+      poll.
 
     A renewal is a change of the lease file's mtime. When the agent sees the change, it computes the
     renewal's age once, by the wall clock. From then on the monotonic clock counts. A change of the
@@ -35,10 +39,10 @@ class Lease:
         self._renewed = None  # type: Optional[float]
 
     def limit(self, controller: Optional[bool] = None) -> float:
-        """Return the seconds that may pass without a renewal.
+        """Return the longest time in seconds that may pass without a renewal.
 
-        `controller`: True if the controller's process lives on this machine, False if it has ended,
-        None if it is not visible on this machine.
+        `controller`: True if the controller's process lives on this node, False if the process has
+        ended, None if the process is not visible on this node.
         """
         most = MOST * self.seconds
         if controller is None:
@@ -50,8 +54,9 @@ class Lease:
     ) -> Optional[Dict[str, Optional[float]]]:
         """Return None while the lease holds, else {"age", "limit", "gap"} in seconds.
 
-        `mtime` is the mtime of the lease file (None without a file), `wall` is time.time(), `ticks`
-        is time.monotonic(). See `limit` for `controller`.
+        "age" is the time since the last renewal, "limit" the result of `limit`, and "gap" the
+        longest time between two renewals. `mtime` is the mtime of the lease file (None without a
+        file), `wall` is time.time(), `ticks` is time.monotonic(). See `limit` for `controller`.
         """
         if mtime is not None and mtime != self.mtime:
             renewed = ticks - max(0.0, wall - mtime)

@@ -1,7 +1,7 @@
 """List the leftover processes and ports of a job on this node, without any change.
 
-The checks of systemd units and firewall need root: see `mxcluster.entry` and
-`mxcluster.node.firewall`.
+`mxcluster.entry` and `mxcluster.node.firewall` check systemd units and firewall rules. Only root
+can do these checks.
 """
 
 import os
@@ -21,8 +21,8 @@ PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
 def look(folder: JobFolder, patience: float = PATIENCE) -> List[str]:
     """Return a line for each leftover process and listening port of the job in `folder`.
 
-    An agent that is still alive counts: it holds ports and GPUs. The check repeats for `patience`
-    seconds as long as something is left.
+    A living agent counts as a leftover process, because the agent holds ports and GPUs. The
+    function repeats the check for at most `patience` seconds, until the list is empty.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -50,12 +50,16 @@ def _look(folder: JobFolder) -> List[str]:
         if who.start_time >= agent.start_time and who.pid != os.getpid()
     }
     lines = (
-        ["the agent still runs, pid %d, and holds the job's ports and GPUs" % agent.pid]
+        [
+            "the agent (pid %d) still runs, and holds the job's ports and GPUs: run stop.yml"
+            % agent.pid
+        ]
         if processes.alive(agent)
         else []
     )
     lines += [
-        "pid %d (%s) still runs" % (who.pid, processes.command_name(who.pid))
+        "pid %d (%s), a process of the ended job, still runs: kill this process"
+        % (who.pid, processes.command_name(who.pid))
         for who in sorted(there)
     ]
     for part in (claims.read_plan(folder) or {}).get("processes") or []:
@@ -66,7 +70,7 @@ def _look(folder: JobFolder) -> List[str]:
         )
         if pid is not None and is_of(pid, agent, folder.path):
             lines.append(
-                "port %d is still listened on by pid %d (%s)"
+                "port %d is still held by the leftover process pid %d (%s): kill this process"
                 % (part["port"], pid, processes.command_name(pid))
             )
     return lines
@@ -75,9 +79,9 @@ def _look(folder: JobFolder) -> List[str]:
 def is_of(pid: int, agent: processes.Identity, path: str) -> bool:
     """Return True if the process `pid`, which listens on a port of the job, may belong to the job.
 
-    `path` is the job folder, and `agent` the job's agent. A process older than the agent does not
-    belong to the job. A process with the variable of another job does not belong to the job either:
-    that job may have taken the port as soon as the port was free.
+    `path` is the job folder, and `agent` the job's agent. A process older than the agent belongs to
+    another program. A process with another MXCLUSTER_JOB_DIR belongs to another job, which may have
+    taken the port as soon as the port was free.
     """
     who = processes.identity(pid)
     return (

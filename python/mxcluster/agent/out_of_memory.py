@@ -1,7 +1,8 @@
-"""Detect an OOM kill: the exit status of a process killed by SIGKILL does not name the sender.
+"""Detect OOM kills of processes.
 
-Newer kernels count OOM kills for each control group, such as that of the job's unit, and for the
-whole machine. The kernel of CentOS 7 only writes OOM kills to its log, which all users can read.
+The exit status of a process shows SIGKILL, but not the sender of the signal. Newer kernels count
+OOM kills for each control group, such as the group of the job's unit, and for the whole node. The
+kernel of CentOS 7 only writes OOM kills to its log, which all users can read.
 """
 
 import os
@@ -13,7 +14,10 @@ _LOG_BYTES = 8192  # longer than any record of /dev/kmsg
 
 
 class Kills:
-    """Keeps the OOM counters of the recent past. `root` is the folder of /proc, /sys and /dev."""
+    """The OOM counters of this node in the last two periods.
+
+    `root` is the folder that contains proc, sys and dev.
+    """
 
     def __init__(self, root: str = "/"):
         self._root = root
@@ -22,33 +26,37 @@ class Kills:
         self._looked = 0.0
 
     def look(self, now: float) -> None:
-        """Save the counters every PERIOD seconds. `now` is the monotonic time.
+        """Save the current OOM counters if PERIOD seconds have passed since the last save.
 
-        An old OOM kill does not explain a new death. A counter may grow shortly before the agent
-        sees the death, so the object keeps the previous counters for one more period.
+        `now` is the monotonic time in seconds. An old OOM kill does not explain a new death. But
+        the kernel may count an OOM kill shortly before the agent sees the death. The object
+        therefore keeps the previous counters for one more period.
         """
         if now - self._looked >= PERIOD:
             self._before, self._latest, self._looked = self._latest, counters(self._root), now
 
     def explain(self, pid: int) -> Optional[str]:
-        """Return why the OOM killer killed the process `pid`, or None for any other SIGKILL."""
+        """Return the cause of an OOM kill of the process `pid` as a string.
+
+        Returns None if the counters and the kernel's log show no OOM kill.
+        """
         now = counters(self._root)
         more = {name for name, number in now.items() if number > self._before.get(name, 0)}
         self._before = self._latest = now
         if "group" in more and ("limit" in more or "limit" not in now):
             return "the job's unit reached its memory limit"
-        # An OOM kill on the machine that the control group did not count belongs to another group.
+        # If the control group did not count an OOM kill on the node, the kill hit another group.
         if "group" in more or "machine" in more and "group" not in now or pid in self._log.killed():
             return "the node ran out of memory"
         return None
 
 
 def counters(root: str = "/") -> Dict[str, int]:
-    """Return those OOM counters that the kernel has.
+    """Return the OOM counters that this kernel provides.
 
-    {"group": kills in this process's control group, "limit": how often the group was at its limit
-    and no memory could be freed, "machine": kills on the whole machine}. `root` is the folder of
-    /proc and /sys.
+    The result is {"group": OOM kills in the control group of this process, "limit": failed
+    allocations of this group at its memory limit, "machine": OOM kills on the whole node}. A
+    counter that the kernel lacks is missing. `root` is the folder that contains proc and sys.
     """
     found = {}
     for line in _read(root, "proc/self/cgroup").splitlines():
@@ -71,10 +79,10 @@ def counters(root: str = "/") -> Dict[str, int]:
 
 
 class KernelLog:
-    """Finds OOM kills that the kernel writes to its log (`path`) from the construction on.
+    """Reads OOM kills from the kernel's log `path`, such as /dev/kmsg.
 
-    The kernel reuses pids, and old records stay in the log, so the object starts to read at the end
-    of the log. If the log is unreadable, the object finds no kill.
+    The object starts to read at the end of the log, because old records stay in the log and the
+    kernel reuses pids. If the log is unreadable, the object finds no OOM kill.
     """
 
     def __init__(self, path: str):
@@ -86,7 +94,7 @@ class KernelLog:
             self._log = None
 
     def killed(self) -> Set[int]:
-        """Return the pids of the OOM kills in the log so far."""
+        """Return the pids of all OOM kills since the object started to read the log."""
         while self._log is not None:
             try:
                 record = os.read(self._log, _LOG_BYTES)

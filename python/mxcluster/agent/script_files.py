@@ -12,20 +12,20 @@ from mxcluster.package import OWN_FOLDERS, SCRIPT_ZIP, is_compiled
 
 MEGABYTE = 1 << 20
 DEFAULT_MB = 1024
-SPARE = 64 * MEGABYTE  # bytes that stay free where the files are packed: logs have priority
-NAMED = 5  # a message names at most this many files of a worker
+SPARE = 64 * MEGABYTE  # bytes that stay free for logs on the disk of the tar file
+NAMED = 5  # most files of a worker that a message names
 
 Found = NamedTuple("Found", [("names", List[str]), ("behind", List[str])])
 Written = NamedTuple("Written", [("size", int), ("age", float), ("name", str)])
 
 
 def find(folder: JobFolder, output: Union[str, int]) -> Found:
-    """Return Found: names of the files to collect, and lines about files that stay on the node.
+    """Return the names of the files to collect, and lines about files that stay on the node.
 
-    Names are relative to the job folder. A file is collected if it is new or differs from the sent
-    file. Small files come first, and of files of equal size the newest. Their total size is at most
-    `collect_mb` of the job, and leaves SPARE bytes free at `output` (a path or descriptor). A link,
-    socket, FIFO or device stays on the node, and a line names it.
+    Names are relative to the job folder. The function selects files that are new or differ from the
+    files that the controller sent. Small files come first. Of files of equal size, the newest come
+    first. The total size is at most `collect_mb` of the job. At least SPARE bytes stay free at
+    `output` (a path or descriptor). Links, sockets, FIFOs and devices stay on the node.
     """
     top = folder.file(OWN_FOLDERS)
     unwanted = _unwanted(folder)
@@ -67,7 +67,10 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
 
 
 def _sent(folder: JobFolder) -> Dict[str, Tuple[int, int]]:
-    """Return {name: (size, CRC)} of the files in the script's zip file, {} without the zip file."""
+    """Return {name: (size in bytes, CRC)} of the files in the script's zip file.
+
+    Returns {} without the zip file.
+    """
     try:
         with zipfile.ZipFile(folder.file(SCRIPT_ZIP)) as packed:
             return {member.filename: (member.file_size, member.CRC) for member in packed.infolist()}
@@ -89,7 +92,7 @@ def _is_as_sent(path: str, size: int, sent: Any) -> bool:
 
 
 def _inner(relative: str) -> str:
-    """Return NAME for `relative`, a path files/worker-0/NAME in the job folder."""
+    """Return NAME for `relative`, a path of the form files/worker-0/NAME in the job folder."""
     return "/".join(relative.split(os.sep)[2:])
 
 
@@ -101,7 +104,7 @@ def _most(folder: JobFolder) -> int:
 
 
 def _unwanted(folder: JobFolder) -> str:
-    """Return why the knob mpi_output excludes all files of this job, or "" if it does not."""
+    """Return why the knob mpi_output excludes all files of this job, else ""."""
     try:
         wanted = (folder.plan().get("options") or {}).get("mpi_output", "always")
         done = (folder.status() or {}).get("reason") == "done"
@@ -123,7 +126,7 @@ def _room(output: Union[str, int]) -> int:
 def _told(folder: JobFolder, names: List[str], sizes: Dict[str, int], why: str) -> List[str]:
     """Return a line for each worker that has some of the files `names`, which stay on the node.
 
-    `sizes`: {name: bytes}. `why`: the reason why the files stay.
+    `sizes`: {file name: bytes}. `why`: the reason why the files stay on the node.
     """
     lines = []
     for worker in sorted({name.split(os.sep)[1] for name in names}):

@@ -1,6 +1,6 @@
-"""Detect living processes that are stopped, late at their start, or without progress. Pure.
+"""Detect living processes that are stopped, late at their start, or without progress.
 
-All other processes would wait for such a process for ever.
+All other processes of the job would wait for such a process for ever. All functions are pure.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -15,9 +15,9 @@ LEAST_FREE = 1 << 20  # bytes: with less free space a line of a log or of events
 class Limits(NamedTuple):
     """Time limits of a process in seconds; 0 means no limit.
 
-    - `stopped`: for a stop by a signal;
-    - `start`: from the process's start to its kv-store;
-    - `stall`: for a time without progress.
+    - `stopped`: the longest stop by a signal;
+    - `start`: the longest time from the process's start to its kv-store;
+    - `stall`: the longest time without progress.
     """
 
     stopped: float
@@ -28,11 +28,11 @@ class Limits(NamedTuple):
 class Sight(NamedTuple):
     """The observed state of one process.
 
-    - `age`: seconds since its start;
-    - `held`: seconds since a signal stopped it, 0 if it is not stopped;
-    - `pulse`: the content of its progress file, None without a file;
-    - `still`: seconds since the last change of its pulse;
-    - `queued`: seconds in which it was ready to run and had no core.
+    - `age`: seconds since the start of the process;
+    - `held`: seconds since a signal stopped the process, 0 if the process is not stopped;
+    - `pulse`: the content of the progress file, None without a file;
+    - `still`: seconds since the last change of `pulse`;
+    - `queued`: seconds in which the process was ready to run and had no core.
     """
 
     name: str
@@ -45,7 +45,12 @@ class Sight(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A fault: the process's name (None for a fault of the node), the kind, the reason as text."""
+    """A fault of a process or of the node.
+
+    - `name`: the name of the process, None for a fault of the node;
+    - `kind`: the kind of failure, see `supervisor.failure`;
+    - `reason`: the cause as a string, without the name.
+    """
 
     name: Optional[str]
     kind: str
@@ -53,7 +58,7 @@ class Finding(NamedTuple):
 
 
 def limits_of(plan: Json) -> Limits:
-    """Return the Limits of `plan`, a node's part of the plan."""
+    """Return the time limits in `plan`, this node's part of the plan."""
     timeouts = plan.get("timeouts") or {}
     return Limits(
         float((plan.get("heartbeat") or {}).get("timeout") or 0),
@@ -63,11 +68,11 @@ def limits_of(plan: Json) -> Limits:
 
 
 def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:
-    """Return the first fault among `sights`, or None if there is no fault.
+    """Return the first fault among `sights`, or None without a fault.
 
-    `distributed`: True if the job has a kv-store of several processes. Then a process without a
-    kv-store at the end of the start limit is a fault. The rendezvous process is exempt: it makes no
-    kv-store and has its own timeout.
+    `distributed`: True if the job has a kv-store of several processes. In such a job a process that
+    has made no kv-store within the start limit is a fault. The rendezvous process is exempt,
+    because it makes no kv-store and has its own timeout.
     """
     for sight in sights:
         if limits.stopped and sight.held >= limits.stopped:
@@ -99,26 +104,38 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
             return Finding(
                 last.name,
                 "stall",
-                "is done but has not ended for %g s (stall_timeout): a non-daemon thread or an "
-                "exit handler still runs" % limits.stall,
+                "is done but has not ended for %g s (stall_timeout), because a non-daemon thread "
+                "or an exit handler still runs: end this thread or handler in the script"
+                % limits.stall,
             )
         return Finding(
-            last.name, "stall", "has made no progress for %g s (stall_timeout)" % limits.stall
+            last.name,
+            "stall",
+            "has made no progress for %g s (stall_timeout): read the log of this process"
+            % limits.stall,
         )
     return None
 
 
 def held(name: str, seconds: float) -> Finding:
     """Return the Finding for the process `name`, which a signal has stopped for `seconds`."""
-    return Finding(name, "stopped", "has been held by a signal (SIGSTOP) for %.0f s" % seconds)
+    return Finding(
+        name,
+        "stopped",
+        "has been stopped by a signal (SIGSTOP) for %.0f s: find the program that sent this signal"
+        % seconds,
+    )
 
 
 def disk(path: str, free: int) -> Finding:
-    """Return the Finding for a full disk. `path`: the job folder. `free`: bytes."""
+    """Return the Finding for a full disk.
+
+    `path`: the job folder. `free`: the free space in bytes.
+    """
     return Finding(
         None,
         "disk",
-        "the disk of %s is full (No space left on device: %d KB are free); make room there"
+        "the disk of %s is full (No space left on device: %d KB are free): make room on this disk"
         % (path, free >> 10),
     )
 
@@ -129,12 +146,12 @@ def inodes(path: str) -> Finding:
         None,
         "disk",
         "the file system of %s has no room for more files (No space left on device: no inode is "
-        "free, see df -i); remove files there" % path,
+        "free, see df -i): remove files from this file system" % path,
     )
 
 
 def folder(path: str) -> Finding:
-    """Return the Finding for `path`, a job folder that was deleted."""
+    """Return the Finding for a deleted job folder `path`."""
     return Finding(
         None,
         "folder",
@@ -146,27 +163,32 @@ def folder(path: str) -> Finding:
 def network(host: str, names: List[str]) -> Finding:
     """Return the Finding for a network fault.
 
-    `host`: this node. `names`: processes of other nodes that acknowledge no data of this node.
+    `host`: the name of this node. `names`: names of processes on other nodes that acknowledge no
+    data from this node.
     """
     return Finding(
         None,
         "network",
-        "%s gets no answer from %s: the network between the nodes failed"
-        % (host, " and ".join(names)),
+        "%s gets no answer from %s, because the network between the nodes failed: check switches, "
+        "cables and firewalls" % (host, " and ".join(names)),
     )
 
 
 def somebody_waits(sights: List[Sight], seconds: float) -> bool:
-    """Return True if a worker here had no progress for `seconds`, or no worker runs here.
+    """Return True if a worker in `sights` has had no progress for `seconds`.
 
-    The supervisor then makes the processes write their stack traces.
+    The result is also True without any worker. If the result is True, the supervisor requests stack
+    traces from the processes.
     """
     workers = [sight for sight in sights if sight.role == "worker"]
     return not workers or any(sight.pulse and sight.still > seconds for sight in workers)
 
 
 def idle(sight: Sight) -> float:
-    """Return the seconds without progress, 0.0 in a phase in which the process may wait."""
+    """Return the seconds without progress of the process in `sight`.
+
+    Returns 0.0 in a phase in which the process may wait without a limit.
+    """
     if sight.pulse is None or sight.pulse["phase"] not in (
         phases.TRAINING,
         phases.UPDATING,

@@ -1,4 +1,4 @@
-"""The supervisor: the parent of a node's processes, which starts, watches and ends them."""
+"""The supervisor, which starts, watches and ends the processes of a job on one node."""
 
 import contextlib
 import os
@@ -45,11 +45,11 @@ AGENT = {"name": "agent", "role": "agent", "index": None}
 
 
 class Supervisor:
-    """Runs the processes of `plan` (this node's part) to their end. Writes status.json in `folder`.
+    """Runs the processes of `plan` to their end, and writes status.json into `folder`.
 
-    The supervisor has one thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends, so no
-    process outlives this thread. The supervisor adopts orphaned descendants of the processes and
-    reaps them.
+    `plan` is this node's part of the plan. The supervisor has one thread: PR_SET_PDEATHSIG kills a
+    process at the end of the *thread* that forked the process. So no process outlives the
+    supervisor. The supervisor adopts orphaned descendants of the processes and reaps them.
     """
 
     def __init__(self, folder: JobFolder, plan: Json):
@@ -60,15 +60,15 @@ class Supervisor:
         self.lease = Lease(float(plan.get("lease") or 0))
         self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
         self.limits = stuck_processes.limits_of(plan)
-        self.began = {}  # type: Dict[int, float]  # pid -> monotonic time of its start
-        self.held = {}  # type: Dict[int, float]  # pid -> monotonic time since when it is stopped
-        self.pulses = {}  # type: Dict[int, Any]  # pid -> (its pulse, monotonic time of its change)
+        self.began = {}  # type: Dict[int, float]  # pid -> monotonic time of the process's start
+        self.held = {}  # type: Dict[int, float]  # pid -> monotonic time of the stop by a signal
+        self.pulses = {}  # type: Dict[int, Any]  # pid -> (pulse, monotonic time of the last change)
         self.peers = {
             (peer["address"], peer["port"]): peer
             for peer in plan.get("peers") or []
             if peer["host"] != plan["host"]
         }
-        self.mute = {}  # type: Dict[str, float]  # peer -> monotonic time since when it is silent
+        self.mute = {}  # type: Dict[str, float]  # peer -> monotonic time of the first missing answer
         self.looked = 0.0
         self.kills = Kills()
         self.ending = False
@@ -114,9 +114,9 @@ class Supervisor:
         }
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Start all processes and return when all have ended.
+        """Start all processes and return when all processes have ended.
 
-        The method calls `ready()` when it has written the first status.json.
+        The method calls `ready()` after it has written the first status.json.
         """
         # The supervisor blocks the signals and waits for them. So no signal between two checks is
         # lost, and no handler interrupts other code.
@@ -135,20 +135,23 @@ class Supervisor:
             reason = self.watch()
         except Exception as error:  # any error here must leave no process behind
             note(traceback.format_exc())
-            self.blame(AGENT, "the agent failed: %s (see agent.log)" % error, None)
+            self.blame(
+                AGENT, "the agent failed: %s. Read agent.log in the job folder" % error, None
+            )
             reason = "failed"
         self.end(reason)
 
     def start_all(self) -> None:
-        """Start the processes of the plan, up to the first that fails to start."""
+        """Start the processes of the plan one by one, and stop after a failed start."""
         for process, part in zip(self.plan["processes"], self.status["processes"]):
             if not self.status["first_failure"]:
                 self.start(process, part)
 
     def start(self, process: Json, part: Json) -> None:
-        """Start `process`, an entry of the plan. `part` is its entry in the status.
+        """Start one process.
 
-        A process that cannot be started counts as failed.
+        `process` is the process's entry in the plan, and `part` the process's entry in the status.
+        If the start fails, the method records the process as failed.
         """
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         environment.update(process["env"])
@@ -167,7 +170,9 @@ class Supervisor:
                 preexec_fn=self.in_child,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            reason = "could not be started: %s" % error
+            reason = (
+                "could not be started: %s. Correct the cause, and run the playbook again" % error
+            )
             os.write(log, (reason + "\n").encode("utf-8", "replace"))
             self.ended(part, NOT_STARTED, reason)
         else:
@@ -183,14 +188,18 @@ class Supervisor:
             os.close(log)
 
     def in_child(self) -> None:
-        """Prepare the child between fork and exec: it dies with the agent and blocks no signal."""
+        """Prepare the child between fork and exec.
+
+        The child dies with the agent, and blocks no signal.
+        """
         processes.set_pdeathsig(self.me.pid)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def watch(self) -> str:
         """Wait until the job has to end on this node, and return the reason (see `why_end`).
 
-        Meanwhile restore files, record ended processes and faults, and write the status.
+        During the wait the method restores files, records ended processes and faults, and writes
+        the status.
         """
         stopped = None
         while True:
@@ -212,7 +221,7 @@ class Supervisor:
             stopped = STOPS.get(got.si_signo) if got else None
 
     def restore(self) -> None:
-        """Restore deleted and changed files of the job folder that other processes read."""
+        """Restore files of the job folder that another program has deleted or changed."""
         try:
             if not os.path.isdir(self.folder.path):
                 self.find(stuck_processes.folder(self.folder.path))
@@ -222,12 +231,12 @@ class Supervisor:
                 self.folder.begin_lease(self.lease.mtime)
                 restored.append(self.folder.file(LEASE))
             for path in restored:
-                note("%s was deleted or altered, and is restored" % path)
+                note("%s was deleted or changed, and the agent has restored the file" % path)
         except OSError as error:
-            note("a file of the job cannot be restored: %s" % error)
+            note("a file of the job cannot be restored: %s; the agent tries again" % error)
 
     def examine(self) -> None:
-        """Record the faults of living processes, the network and the disk, every LOOK seconds."""
+        """Check processes, network and disk every LOOK seconds, and record the first fault."""
         if time.monotonic() - self.looked < LOOK or not self.is_open():
             return
         self.looked = time.monotonic()
@@ -250,11 +259,11 @@ class Supervisor:
     def examine_network(
         self, sights: List[stuck_processes.Sight]
     ) -> Optional[stuck_processes.Finding]:
-        """Return the Finding for a network fault between this node and peers, None without a fault.
+        """Return the Finding for a network fault between this node and its peers, or None.
 
-        The peers are servers and workers of other nodes. A fault counts only if a process here
-        makes no progress. Heartbeats go to the scheduler only: they do not show that a worker has
-        lost a server.
+        The peers are servers and workers of other nodes. A fault counts only if a process on this
+        node makes no progress. Processes send heartbeats to the scheduler only. Heartbeats
+        therefore do not show that a worker has lost a server.
         """
         seconds, now = self.limits.stopped, time.monotonic()
         quiet = seconds and any(
@@ -272,7 +281,10 @@ class Supervisor:
         return stuck_processes.network(self.plan["host"], lost) if lost else None
 
     def unanswered(self) -> List[Json]:
-        """Return the plan's entries of peers on other nodes that do not acknowledge our data."""
+        """Return the peers on other nodes that do not acknowledge data from this node.
+
+        Each peer is a dict, an entry of "peers" in the plan.
+        """
         return (
             [self.peers[where] for where in sorted(addresses.unanswered() & set(self.peers))]
             if self.peers
@@ -280,7 +292,7 @@ class Supervisor:
         )
 
     def find(self, finding: stuck_processes.Finding) -> None:
-        """Record `finding` as the first failure, unless the status has a first failure already."""
+        """Record `finding` as the first failure, unless `blame` keeps an earlier failure."""
         part = next(
             (part for part in self.children.values() if part["name"] == finding.name), AGENT
         )
@@ -301,8 +313,8 @@ class Supervisor:
                 self.pulses[pid][0] if pid in self.pulses else None
             )  # used if the progress file is deleted or damaged
             told = progress_file.read(progress_file.file_of(self.folder.path, part["name"])) or last
-            # Only this monotonic clock counts. A suspended machine or a changed system time must
-            # not look like a stall.
+            # Only this monotonic clock counts. A suspended node or a changed system time must not
+            # look like a stall.
             if pid not in self.pulses or self.pulses[pid][0] != told:
                 self.pulses[pid] = told, now
             seen.append(
@@ -319,11 +331,11 @@ class Supervisor:
         return seen
 
     def last_sights(self, reason: str) -> None:
-        """Save the pulses of all processes before their end, and ask for their stack traces.
+        """Save the pulses of all processes, and request stack traces, before the processes end.
 
-        `reason`: why the job ends here. After a failure the method also looks for a network fault.
-        The method also records stopped processes. Processes write stack traces only if a worker
-        waits (see `stuck_processes.somebody_waits`).
+        `reason`: why the job ends on this node. After a failure the method also looks for a network
+        fault. The method also records stopped processes. The method requests stack traces only if a
+        worker waits (see `stuck_processes.somebody_waits`).
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
@@ -349,7 +361,7 @@ class Supervisor:
             time.sleep(TRACES if self.children else 0)
 
     def end(self, reason: str) -> None:
-        """End all running processes, wait for them, and write the last status with `reason`."""
+        """End all running processes and wait for them. Write the last status with `reason`."""
         note(
             "ending: %s; the longest time between two renewals of the lease was %.1f s"
             % (reason, self.lease.gap or 0.0)
@@ -369,7 +381,7 @@ class Supervisor:
         with contextlib.suppress(OSError):
             self.tell_of_firewall()
             self.folder.tidy()  # also frees space on a full disk for the last status
-        for _ in range(20):  # a full disk may have space again once the processes are gone
+        for _ in range(20):  # a full disk may have space again after the end of the processes
             if self.save():
                 break
             time.sleep(0.5)
@@ -384,7 +396,7 @@ class Supervisor:
                 log.write("note", text="%s: %s" % (self.plan["host"], text))
 
     def reap(self) -> None:
-        """Reap all ended children, also adopted orphans, and record ended processes of the job."""
+        """Reap all ended children and adopted orphans, and record ended processes of the job."""
         while True:
             try:
                 pid, wait_status = os.waitpid(-1, os.WNOHANG)
@@ -396,10 +408,10 @@ class Supervisor:
                 self.ended(self.children.pop(pid), exit_code(wait_status))
 
     def ended(self, part: Json, code: int, reason: Optional[str] = None) -> None:
-        """Record the end of a process and, if the process has failed, its failure (see `blame`).
+        """Record the end of a process and, if the process has failed, the failure (see `blame`).
 
-        `part`: the process's entry in the status. `code`: its exit code, or NOT_STARTED for a
-        process that could not be started; then `reason` is the error.
+        `part`: the process's entry in the status. `code`: the exit code, or NOT_STARTED after a
+        failed start. `reason`: the error of a failed start, else None.
         """
         part.update(
             state="ended",
@@ -422,17 +434,17 @@ class Supervisor:
             )
 
     def is_open(self) -> bool:
-        """Return True if the status has no first failure, or only an echo of another failure."""
+        """Return True if the status has no first failure, or only an echo (see `failure`)."""
         known = self.status["first_failure"]
         return known is None or known["echo"]
 
     def blame(
         self, part: Json, reason: str, code: Optional[int], kind: Optional[str] = None
     ) -> None:
-        """Record the node's first failure. See `failure` for the arguments.
+        """Record the first failure of this node. See `failure` for the arguments.
 
-        A recorded failure stays, unless it is an echo, which only followed another process's end:
-        then a real cause replaces it.
+        An echo is a failure that results from another process's end. A later failure that is not an
+        echo replaces a recorded echo. Any other recorded failure stays.
         """
         known, echo = self.status["first_failure"], code in exit_codes.reserved()
         if known is None or known["echo"] and not echo:
@@ -448,9 +460,9 @@ class Supervisor:
             )
 
     def save(self) -> bool:
-        """Write status.json if the status has changed, or if the file was deleted or changed.
+        """Write status.json if the status has changed, or if another program has changed the file.
 
-        Returns False if the write fails: a full disk must not end the supervision.
+        Returns False if the write fails. A full disk must not end the supervision.
         """
         path = self.folder.file("status.json")
         if self.status == self.saved and self.written == mark(path):
@@ -458,16 +470,16 @@ class Supervisor:
         try:
             self.written = self.folder.write_status(self.status)
         except OSError as error:
-            note("status.json cannot be written: %s" % error)
+            note("status.json cannot be written: %s; the agent tries again" % error)
             return False
         self.saved = snapshot(self.status)
         return True
 
 
 def meeting_process(plan: Json) -> Json:
-    """Return an entry, as in the plan, for the rendezvous process.
+    """Return the rendezvous process in the form of a process in the plan.
 
-    The process runs before the processes of the plan, at the same addresses.
+    The rendezvous process runs before the processes of the plan, at the same addresses.
     """
     return dict(
         MEETING,
@@ -477,7 +489,7 @@ def meeting_process(plan: Json) -> Json:
 
 
 def why_end(status: Json, stopped: Optional[str], expired: bool) -> Optional[str]:
-    """Return why the job has to end on this node now, None if the job goes on.
+    """Return the reason why the job has to end on this node now, or None if the job goes on.
 
     The result is "failed", "done", `stopped` (a value of STOPS or None) or "lease" (if `expired`).
     The state of the processes has priority over `stopped` and `expired`.
@@ -503,13 +515,13 @@ def failure(
     echo: bool = False,
     kind: Optional[str] = None,
 ) -> Json:
-    """Return the value of "first_failure" in a status.
+    """Return a description of a failure, the value of "first_failure" in a status.
 
-    `part`: the entry of the process. `reason`: the cause as text. `code`: the exit code, None if
-    the process has not ended. `when`: unix seconds. `log`: the last lines of the process's log.
-    `echo`: True if the process ended because of another process's end; then any other failure
-    replaces this failure. `kind`: "stopped", "start", "stall", "disk", "folder", "network",
-    "memory" or "nan", or None for any other end of a process.
+    `part`: the status entry of the failed process. `reason`: the cause as a string. `code`: the
+    exit code, None if the process has not ended. `when`: unix seconds. `log`: the last lines of the
+    process's log. `echo`: True if the process ended because another process had ended. Any other
+    failure then replaces this failure. `kind`: "stopped", "start", "stall", "disk", "folder",
+    "network", "memory" or "nan", or None for any other failure.
     """
     return {
         "host": host,
@@ -526,12 +538,15 @@ def failure(
 
 
 def exit_code(wait_status: int) -> int:
-    """Return the exit status in `wait_status` (wait(2)), or minus the fatal signal's number."""
+    """Return the exit code of `wait_status` (see wait(2)).
+
+    A process that a signal killed has minus the signal's number as its exit code.
+    """
     return -os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)
 
 
 def snapshot(status: Json) -> Json:
-    """Return a copy of `status`. Later changes of `status` do not change the copy."""
+    """Return a copy of `status` that does not change with `status`."""
     return dict(
         status,
         processes=[dict(part) for part in status["processes"]],

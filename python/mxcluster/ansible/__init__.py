@@ -1,1 +1,1 @@
-"""Shared code of the Ansible plugins: bases of tasks, contact with nodes, names of knobs."""
+"""Shared code of the Ansible plugins: base classes of tasks, contact with nodes, names of knobs."""

@@ -1,21 +1,23 @@
-"""Run the command line of this ansible-playbook again, as a child with other knobs.
+"""Run the command line of this ansible-playbook again, as a child process with other knobs.
 
 These action plugins (`plugins/action`) run children:
 
 - mxcluster_restart runs the next attempts at a job. A child starts no further attempt.
-- mxcluster_sweep runs train.yml for each job of a sweep, in place of the sweep's playbook, and
-  stop.yml.
-- mxcluster_plan runs profile.yml in place of train.yml, before a job with grouping=auto.
+- mxcluster_sweep runs train.yml for each job of a sweep, and stop.yml. These playbooks replace the
+  sweep's playbook on the command line.
+- mxcluster_plan runs profile.yml before a job with grouping=auto. This playbook replaces train.yml.
 
 A loop inside one playbook run is not possible:
 
 - A child needs its own `job_id` and knobs, but values of `-e` cannot change during a run.
-- A node that was lost in one job stays lost, and decides the exit status of the run.
+- If Ansible loses a node during one job, the node stays lost and decides the exit status of the
+  run.
 - Ansible cannot repeat plays.
 
 Ansible runs a task in a worker process. From ansible-core 2.19 on, workers have no stdio. So the
-output of the child goes through Ansible's `Display`, as it arrives. If the worker still has the
-terminal, the child gets a pseudo-terminal, so that colours and the rewritten live line stay.
+output of the child goes through Ansible's `Display`, as soon as the output arrives. If the worker
+still has the terminal, the child gets a pseudo-terminal. Colours and the rewritten live line then
+stay.
 """
 
 import codecs
@@ -48,40 +50,41 @@ PASSWORDS = ("ask_pass", "become_ask_pass", "ask_vault_pass")
 
 
 def is_child() -> bool:
-    """Return True if another ansible-playbook has started this one."""
+    """Return True if another ansible-playbook process has started this process."""
     return CHILD in os.environ
 
 
 def parent() -> str:
     """Return the file name of the parent's playbook if this child runs another playbook, else "".
 
-    The child has the command line of its parent, so the names of -e are knobs of that playbook.
+    The child has the command line of the parent, so the names of -e are knobs of the parent's
+    playbook.
     """
     name = os.environ.get(CHILD, "")
     return name if name.endswith(".yml") else ""
 
 
 def refusal(program: str, options: Json) -> Optional[str]:
-    """Return the reason why this command line cannot run again unattended, None if it can.
+    """Return the reason why this command line cannot run again unattended, else None.
 
     Args:
         program: `sys.argv[0]`.
-        options: the options of ansible-playbook, `context.CLIARGS`.
+        options: the options of ansible-playbook, `context.CLIARGS` (dict).
     """
     if os.path.basename(program) != "ansible-playbook" or not os.path.isfile(program):
-        return "this run was not started with ansible-playbook; start it with ansible-playbook"
+        return "this run was not started with ansible-playbook: start the run with ansible-playbook"
     vaults = options.get("vault_ids") or []
     if any(map(options.get, PASSWORDS)) or any(str(name).endswith("prompt") for name in vaults):
-        return "a password would have to be typed again; use a password file, or log in with a key"
+        return "a password would have to be typed again: use a password file, or log in with a key"
     if options.get("step"):
-        return "with --step each task would have to be confirmed again; leave --step out"
+        return "with --step each task would have to be confirmed again: leave --step out"
     return None
 
 
 def end_with_parent() -> None:
-    """End this worker process cleanly at SIGTERM, which the kernel sends when Ansible ends.
+    """Make this worker process exit at SIGTERM, which the kernel sends when Ansible ends.
 
-    Otherwise a worker would outlive a killed ansible-playbook and start the next attempt. The
+    Otherwise the worker would outlive a killed ansible-playbook and start the next attempt. The
     function also makes SIGINT raise KeyboardInterrupt, which is the default before ansible-core
     2.19.
     """
@@ -92,10 +95,14 @@ def end_with_parent() -> None:
 
 
 def command_line(argv: List[str], extra: Json, own: str = "", playbook: str = "") -> List[str]:
-    """Return the arguments of a child: those of the command line `argv`, then the knobs `extra`.
+    """Return the arguments of a child: the command line `argv`, then the knobs `extra`.
 
-    Args: `own` the playbook as `argv` names it; `playbook` the name of a file in the same folder,
-    which replaces `own`. If one of them is "", the child runs the same playbook.
+    Args:
+        argv: the command line of this process.
+        extra: {name: value} of the knobs for the child.
+        own: the path of the playbook in `argv`, or "".
+        playbook: the name of a file in the same folder, or "". If `own` and `playbook` are given,
+            this file replaces `own`.
     """
     if own and playbook:
         place = argv.index(own, 1)
@@ -108,13 +115,13 @@ def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
     """Run one child to its end.
 
     Args:
-        extra: the knobs of the child, which override those of the command line.
+        extra: the knobs of the child, which override the knobs on the command line.
         show: called with (a piece of the child's output, True if the piece is from stderr).
-        own: the playbook as `sys.argv` names it, see `command_line`.
+        own: the path of the playbook in `sys.argv`, see `command_line`.
         playbook: the name of the file that replaces `own`.
 
     Returns:
-        The exit status of the child, or 128 plus the signal that ended the child.
+        The exit status of the child, or 128 plus the number of the signal that ended the child.
     """
     command = [sys.executable] + command_line(sys.argv, extra, own, playbook)
     worker = os.getpid()
@@ -156,10 +163,12 @@ def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
 
 
 class _Stream:
-    """The output of a child to stdout or stderr, and the terminal that shows it.
+    """The output of a child to stdout or stderr, and the terminal that shows this output.
 
-    Args: `fd` the descriptor to read; `origin` this process's descriptor, 1 for stdout or 2 for
-    stderr; `terminal` True if `origin` is a terminal and `fd` a pseudo-terminal.
+    Args:
+        fd: the descriptor to read.
+        origin: this process's descriptor, 1 for stdout or 2 for stderr.
+        terminal: True if `origin` is a terminal and `fd` a pseudo-terminal.
     """
 
     def __init__(self, fd: int, origin: int, terminal: bool) -> None:
@@ -179,7 +188,7 @@ class _Stream:
                 fcntl.ioctl(self.fd, termios.TIOCSWINSZ, size)
 
     def read(self) -> Optional[str]:
-        """Return the next piece of output, None at its end."""
+        """Return the next piece of output, or None at the end of the output."""
         try:
             data = os.read(self.fd, 1 << 16)
         except OSError:  # EIO: no process has the other side of the pseudo-terminal open
@@ -188,7 +197,10 @@ class _Stream:
 
 
 def _open(origin: int) -> Tuple[_Stream, int]:
-    """Return (stream to read, descriptor for the child), which replace the descriptor `origin`."""
+    """Make a pseudo-terminal or pipe that replaces the descriptor `origin` (1 or 2) in the child.
+
+    Returns (the stream to read, the descriptor for the child).
+    """
     terminal = os.isatty(origin)
     if terminal:
         ours, theirs = pty.openpty()
@@ -202,7 +214,7 @@ def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = fl
     """Show the output of the child until the child ends or time.monotonic() reaches `until`."""
     at_end = set()
     while time.monotonic() < until:
-        ended = child.poll() is not None  # its own children may keep stdout open
+        ended = child.poll() is not None  # the child's own children may keep stdout open
         waited = [fd for fd in streams if fd not in at_end]
         ready = select.select(waited, [], [], 0 if ended else TICK)[0]
         for fd in ready:
@@ -218,9 +230,9 @@ def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = fl
 
 
 def _drain(child: Any, streams: Dict[int, _Stream], seconds: float) -> None:
-    """Wait for the end of the child, at most `seconds`, and show none of its output.
+    """Wait for the end of the child, at most `seconds`, and drop the child's output.
 
-    The function reads and drops the output, because a full pipe would block the child.
+    The function reads the output, because a full pipe would block the child.
     """
     with contextlib.suppress(OSError):
         _copy(child, streams, lambda text, is_stderr: None, time.monotonic() + seconds)

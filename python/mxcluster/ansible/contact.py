@@ -1,4 +1,4 @@
-"""Ask a node for its user, uid and Python over Ansible's connection, and explain failures.
+"""Query a node's user, uid and Python over Ansible's connection, and explain failures.
 
 The functions make the commands and evaluate their output. The callers open the connection.
 """
@@ -23,15 +23,15 @@ PYTHONS = (
     "/usr/bin/python",
     "python",
 )
-# The command marks its output, because over ssh -tt the output of shells, sudo and .bashrc mixes
-# with it. The command itself contains no complete mark, so a shell's echo of the command (set -x)
-# does not match. Output after the last mark is ignored.
+# The command marks each line of its output, because ssh -tt also brings the output of shells, sudo
+# and .bashrc. The command itself contains no complete mark, so a shell's echo of the command
+# (set -x) does not match. `heard` ignores output after the last mark.
 HELLO = (
     "for p in %s; do p=$(command -v $p) && break; p=; done; echo; "
     'for a in "user=$(id -un)" "uid=$(id -u)" "python=$p" end=; do echo "mxcluster-$a"; done'
 )
 END = "mxcluster-end="
-# Ask for the Python that Ansible's modules get on the node, and for its version.
+# Prints the path and version of the Python that Ansible's modules get on the node.
 MODULES = (
     "for m in %s; do m=$(command -v $m) && break; m=; done; "
     'echo; a=modules; echo "mxcluster-$a=$m $("${m:-false}" -V 2>&1)"; '
@@ -39,11 +39,11 @@ MODULES = (
 
 COMPARE = (
     "Compare `ssh-keyscan -p {port} {address} | ssh-keygen -lf -` with `ssh-keygen -lf "
-    "/etc/ssh/ssh_host_ed25519_key.pub` on the machine's console. If both keys agree, "
+    "/etc/ssh/ssh_host_ed25519_key.pub` on the node's console. If both keys agree, "
 )
 CHANGED = (
-    "{where}: its ssh host key differs from the known key ({known}). Either the machine was "
-    "reinstalled, or another machine answers in its place. "
+    "{where}: the node's ssh host key differs from the known key ({known}). Either the node was "
+    "reinstalled, or another host answers at this address. "
     + COMPARE
     + "remove the old key with `ssh-keygen -R {name}`, or correct node_host_key in the inventory."
 )
@@ -53,12 +53,12 @@ UNKNOWN = (
     "~/.ssh/known_hosts`."
 )
 NOT_LET_IN = (
-    "{where}: it rejects the login of {user} ({last}). Set ansible_user. Give a key that the node "
-    "accepts, with ansible_ssh_private_key_file or an ssh-agent (ssh-copy-id installs a key on the "
-    "node). If you log in with a password, add --ask-pass."
+    "{where}: the node rejects the login of {user} ({last}). Set ansible_user. Give a key that the "
+    "node accepts, with ansible_ssh_private_key_file or an ssh-agent (ssh-copy-id installs a key "
+    "on the node). If you log in with a password, add --ask-pass."
 )
 NOT_THERE = (
-    "{where}: it cannot be reached ({last}). Check that the node and its sshd run, and that "
+    "{where}: the node cannot be reached ({last}). Check that the node and its sshd run, and that "
     "ansible_host and ansible_port are right."
 )
 OLD_PYTHON = (
@@ -70,29 +70,34 @@ OLD_PYTHON = (
 
 
 def hello(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
-    """Return the command line that asks a shell on the node for user, uid and Python.
+    """Return the command line with which a shell on the node prints user, uid and Python.
 
     Args:
-      pythons: Names of Pythons; the shell prints the path of the first that exists.
-      of_modules: Names among which Ansible looks for the Python of its modules. If there are any,
-        the shell also prints the path and version of the first that exists.
+        pythons: names of Pythons. The shell prints the path of the first that exists.
+        of_modules: names among which Ansible looks for the Python of its modules. With such names
+            the shell also prints the path and version of the first that exists.
     """
     return (MODULES % " ".join(of_modules) if of_modules else "") + HELLO % " ".join(pythons)
 
 
 def pythons_of(interpreter: str) -> List[str]:
-    """Return the names or paths of the Pythons that the shell looks for.
+    """Return the names or paths of Pythons for the shell to look for.
 
-    Args: `interpreter` the value of ansible_python_interpreter: a path, or "auto" and the like.
+    Args:
+        interpreter: the value of ansible_python_interpreter, a path or a word such as "auto".
     """
     return [interpreter] if interpreter.startswith("/") else list(PYTHONS)
 
 
 def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Json) -> Json:
-    """Return {"user", "uid", "python"} from the output of `hello`, or a failure with its cure.
+    """Return {"user", "uid", "python"} from the output of `hello`, or a failed result.
 
-    Args: `pythons` the names given to `hello`; `wanted` {"users": the allowed user names, all if
-    empty}; `answer` Ansible's result, with "stdout", "stderr" and "rc".
+    Args:
+        host: the node's name in the inventory.
+        address: the node's address.
+        pythons: the names given to `hello`.
+        wanted: {"users": the allowed user names, [] for all users}.
+        answer: Ansible's result of the command, with "stdout", "stderr" and "rc".
     """
     told = heard(answer.get("stdout") or "")
     if not told["user"]:
@@ -105,7 +110,7 @@ def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Js
 
 
 def heard(stdout: str) -> Dict[str, str]:
-    """Return {"user", "uid", "python"} from the output of `hello`, or '' for a missing value."""
+    """Return {"user", "uid", "python"} from the output of `hello`. A missing value is ""."""
     said = stdout.partition(END)[0] if END in stdout else ""
     return {
         name: (re.findall(r"^mxcluster-%s=(.*)" % name, said, re.MULTILINE) or [""])[-1].strip()
@@ -117,10 +122,10 @@ def old_python(host: str, answer: Json, core: str, oldest: Tuple[int, ...]) -> O
     """Return a message if the node's Python is too old for Ansible's modules, else None.
 
     Args:
-      host: The node's name in the inventory.
-      answer: Ansible's result of the command `hello` with `of_modules`.
-      core: The version of ansible-core.
-      oldest: The oldest Python that the modules of this ansible-core support.
+        host: the node's name in the inventory.
+        answer: Ansible's result of the command `hello` with `of_modules`.
+        core: the version of ansible-core.
+        oldest: the oldest Python that the modules of this ansible-core support.
     """
     said = (answer.get("stdout") or "").partition(END)[0]
     found = re.findall(r"^mxcluster-modules=(\S*) *(?:Python (\d+)\.(\d+))?", said, re.MULTILINE)
@@ -133,7 +138,7 @@ def old_python(host: str, answer: Json, core: str, oldest: Tuple[int, ...]) -> O
         host=host,
         found="%s is Python %s.%s" % (path, major, minor)
         if path
-        else "it has none of the Pythons that Ansible looks for",
+        else "the node has none of the Pythons that Ansible looks for",
         core=core,
         oldest=".".join(map(str, oldest)),
     )
@@ -142,18 +147,20 @@ def old_python(host: str, answer: Json, core: str, oldest: Tuple[int, ...]) -> O
 def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
     """Return a message if root would train on `host`, else None.
 
-    Args: `trainer` the value of mxcluster_user, "" if the connecting user trains; `told` the node's
-    {"user", "uid", "over_ssh"}.
+    Args:
+        host: the node's name in the inventory.
+        trainer: the value of mxcluster_user, "" if the connecting user trains.
+        told: {"user", "uid", "over_ssh"} of the node.
     """
     if trainer == "root":
         return (
-            "mxcluster_user is root, and training runs code that comes over the network: set "
+            "mxcluster_user is root, but training runs code that comes over the network: set "
             "mxcluster_user to an unprivileged user, or leave mxcluster_user at its default."
         )
     # Without ssh, the user who runs Ansible also trains; in a container this user is root.
     if trainer == "" and told.get("over_ssh") and told["uid"] == "0":
         return (
-            "mxcluster_user is empty and Ansible runs as %s on %s, so root would train; but "
+            "mxcluster_user is empty and Ansible runs as %s on %s, so root would train. But "
             "training runs code that comes over the network. Leave mxcluster_user at its default "
             "(root then creates that user), or connect as an unprivileged user: set another "
             "ansible_user, and no ansible_become." % (told["user"], host)
@@ -162,9 +169,14 @@ def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
 
 
 def explain(error: str, host: str, address: str, port: int, user: str) -> str:
-    """Return the message for a failed connection, with its cure.
+    """Return the message for a failed connection, with its cause and what to do.
 
-    Args: `error` the text of Ansible's error, with the output of ssh; `user` the login user.
+    Args:
+        error: the text of Ansible's error, with the output of ssh.
+        host: the node's name in the inventory.
+        address: the node's address.
+        port: the port of ssh.
+        user: the login user.
     """
     said = words_of_ssh(error)
     known = re.search(r"Offending \S+ key in (\S+)", said)
@@ -196,29 +208,29 @@ def words_of_ssh(error: str) -> str:
 
 
 def no_shell(host: str, address: str, answer: Json) -> str:
-    """Return the message for a node whose shell gives no valid answer to `hello`."""
+    """Return the message for a node whose shell gives no valid answer to the command `hello`."""
     said = (answer.get("stderr") or "").strip() or (answer.get("stdout") or "").strip() or "nothing"
     return (
-        "%s (%s): the shell there did not print the user's name but: %s (status %s). If a start "
-        "file such as .bashrc ends the shell, correct that file. If sudo asks for a password, set "
-        "ansible_user and ansible_become so that sudo does not ask."
+        "%s (%s): the shell on the node printed %s (status %s) instead of the user's name. If a "
+        "start file such as .bashrc ends the shell, correct that file. If sudo asks for a "
+        "password, set ansible_user and ansible_become so that sudo needs no password."
         % (host, address, said, answer.get("rc"))
     )
 
 
 def wrong_user(host: str, user: str, users: List[str]) -> str:
-    """Return the message for a login as `user`, who is not among the allowed `users`."""
+    """Return the message for a login as `user`, if `users` are the allowed login users."""
     return (
-        "%s: Ansible runs as %s there, but this playbook needs %s: set ansible_user, or set "
-        "ansible_become: true if %s may use sudo; or set mxcluster_user: '' to do everything as %s"
-        % (host, user, " or ".join(users), user, user)
+        "%s: Ansible runs as %s on this node, but this playbook needs %s. Set ansible_user, or, "
+        "if %s may use sudo, ansible_become: true. With mxcluster_user: '' the playbook runs all "
+        "tasks as %s" % (host, user, " or ".join(users), user, user)
     )
 
 
 def no_python(host: str, address: str, pythons: List[str]) -> str:
-    """Return the message for a node that has none of the `pythons` for Ansible's modules."""
+    """Return the message for a node without any of the `pythons` for Ansible's modules."""
     return (
-        "%s (%s): there is no Python for Ansible's modules (looked for %s). Install Python: "
+        "%s (%s): the node has no Python for Ansible's modules (looked for %s). Install Python: "
         "`yum install python3` on CentOS, `apt-get install python3` on Debian and Ubuntu. If the "
         "node has a Python elsewhere, set ansible_python_interpreter to its path."
         % (host, address, pythons[0] if len(pythons) == 1 else "python3 and older ones")

@@ -26,14 +26,14 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
 
     DOCUMENTATION declares the arguments. ``carry_out(arguments, check_mode)`` returns the result of
     the task as a dict. If ``carry_out`` raises MxclusterError or OSError, the task fails. The file
-    may also define REQUIRED_IF for Ansible, and REGISTERED, the arguments that `registered`
-    replaces.
+    may also define REQUIRED_IF for Ansible, and REGISTERED, a tuple of argument names. `registered`
+    replaces the values of these arguments.
     """
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
-        """Return the result of ``carry_out``, or a failure. Ansible calls this method."""
+        """Return the result of ``carry_out``, or a failed result. Ansible calls this method."""
         result = super(ControllerTask, self).run(tmp, task_vars)
         plugin = sys.modules[type(self).__module__]
         given = self.validate_argument_spec(
@@ -50,8 +50,8 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             return dict(
                 result,
                 failed=True,
-                msg="cannot read or write %s on the controller: %s"
-                % (error.filename, error.strerror)
+                msg="cannot read or write %s on the controller (%s): correct the cause, and run "
+                "the playbook again" % (error.filename, error.strerror)
                 if error.filename
                 else str(error),
             )
@@ -61,19 +61,23 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
 
 
 def show(piece: str, is_stderr: bool) -> None:
-    """Show the text `piece` of a child's output on the terminal, but not in Ansible's log.
+    """Show a piece of a child's output on the terminal, but not in Ansible's log.
 
-    The child itself writes the log of Ansible's log_path. Args: `is_stderr` True if the child wrote
-    the piece to stderr.
+    The child itself writes the log of Ansible's log_path.
+
+    Args:
+        piece: the text.
+        is_stderr: True if the child wrote the piece to stderr.
     """
     Display().display(piece, stderr=is_stderr, screen_only=True, newline=False)
 
 
 def registered(name: Any, task_vars: Any) -> Any:
-    """Return {host: its value of the variable `name`, {} without one} for all hosts.
+    """Return {host: the host's value of the variable `name`} for all hosts.
 
-    A task could pass the values themselves, but Ansible would convert them to text and back. A
-    `name` that is not a string is returned unchanged.
+    A host without the variable has {}. A task could pass the values as an argument, but Ansible
+    would convert the values to text and back. If `name` is not a string, the function returns
+    `name` itself.
     """
     if not isinstance(name, str):
         return name
@@ -82,12 +86,12 @@ def registered(name: Any, task_vars: Any) -> Any:
 
 
 def spec_of(documentation: str) -> Json:
-    """Return the argument spec, {name: {"type", ...}}, of a DOCUMENTATION (YAML text)."""
+    """Return the argument spec, {name: {"type", ...}}, of the YAML text `documentation`."""
     return arguments_of(yaml.load(documentation, Loader=LOADER))
 
 
 def arguments_of(documentation: Json) -> Json:
-    """Return the argument spec, {name: {"type", ...}}, from a parsed DOCUMENTATION."""
+    """Return the argument spec, {name: {"type", ...}}, of a parsed DOCUMENTATION."""
     options = documentation.get("options") or {}
     return {
         name: {key: option[key] for key in KEYS if key in option}

@@ -1,4 +1,4 @@
-"""Check the names given with `-e name=value`. Each playbook reads some of these names."""
+"""Check the names given with `-e name=value`. Each playbook reads only some of the knobs."""
 
 from typing import Any, Dict, Iterable, Iterator, List
 
@@ -9,8 +9,8 @@ from mxcluster.job.sweep import knob_table as sweeps
 from mxcluster.lists import listed
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,
-# jobs_lines. `poll` has no short name, because Ansible reserves the word: with -e, too, the knob is
-# train_job_poll.
+# jobs_lines. `poll` has no short name, because Ansible reserves the word. The knob's name is
+# train_job_poll, also with -e.
 SHORT = {
     "train_job": tuple(knob.name for knob in KNOBS if knob.name != "poll"),
     "jobs": ("job", "all", "lines", "json"),
@@ -60,10 +60,13 @@ def unknown(
     documented: Iterable[str],
     inventory: Iterable[str],
 ) -> List[str]:
-    """Return a problem for each unknown name in `given`, the names of -e.
+    """Return a message for each unknown name in `given`.
 
-    Args: `playbooks` the names of the running playbooks; `documented` the variables of all roles;
-    `inventory` the names that the inventory defines or uses.
+    Args:
+        given: the names given with -e.
+        playbooks: the names of the running playbooks.
+        documented: the variables of all roles.
+        inventory: the names that the inventory defines or uses.
     """
     read = sorted({name for playbook in playbooks for name in PLAYBOOKS[playbook]})
     everywhere = (
@@ -77,22 +80,23 @@ def unknown(
 
 
 def beside_attach(given: Iterable[str]) -> List[str]:
-    """Return a problem for each name of -e that train.yml does not read if attach=<job> is given.
+    """Return a message for each name in `given` that train.yml ignores beside -e attach=<job>.
 
-    Such a name would change the plan, but the job already has one.
+    Such a knob would change the plan, but the job already has a plan.
 
-    Args: `given` the names of -e.
+    Args:
+        given: the names given with -e.
     """
     return [
-        "-e %s: train.yml -e attach=<job> continues the plan of the job, and reads only the knobs "
-        "runs_dir and without: remove this knob" % name
+        "-e %s is not allowed beside -e attach=<job>, because the job already has a plan: remove "
+        "this knob" % name
         for name in sorted(given)
         if name in PLAYBOOKS["train.yml"] and name not in _WITH_ATTACH
     ]
 
 
 def _longer(name: str, names: Iterable[str]) -> str:
-    """Return a hint with the `names` of a role's variables that end with `name`, or ""."""
+    """Return a hint with the role variables in `names` that end with `name`, or ""."""
     found = sorted(longer for longer in names if longer.endswith("_" + name))
     return " (did you mean %s?)" % " or ".join(map(repr, found[:3])) if found else ""
 
@@ -105,17 +109,17 @@ def _problems(
             yield "-e needs a name and a value: write -e name=value, or -e @file for a file"
             continue
         owners = [playbook for playbook in sorted(PLAYBOOKS) if name in PLAYBOOKS[playbook]]
-        if "train.yml" in owners:  # sweeps only pass its knobs on
+        if "train.yml" in owners:  # sweeps only pass knobs of train.yml on
             owners = [one for one in owners if one not in (sweeps.BENCHMARK, sweeps.COMPARE)]
         if owners:
             yield (
-                "-e %s is a knob of %s, and %s does not read it%s: remove it, or correct the name"
-                % (name, listed(owners), listed(playbooks), did_you_mean(name, read))
+                "-e %s is a knob of %s, and %s does not read it%s: remove this knob, or correct "
+                "its name" % (name, listed(owners), listed(playbooks), did_you_mean(name, read))
             )
         else:
             yield (
-                "-e %s: no role, playbook or inventory has a variable of this name%s: correct "
-                "the name, or remove it"
+                "-e %s is unknown, because no role, playbook or inventory has this variable%s: "
+                "correct the name, or remove this variable"
                 % (
                     name,
                     did_you_mean(name, read)

@@ -1,6 +1,6 @@
 """Base of action plugins that run `mxcluster.entry` on a node over the open connection.
 
-So Ansible copies no module to the node. This module imports Ansible, as
+Ansible copies no module to the node for such a plugin. This module imports Ansible, as
 `mxcluster.ansible.controller_task` does.
 """
 
@@ -30,10 +30,10 @@ SPEC = arguments_of(read_docstring(str(DOCUMENTED))["doc"])
 
 
 def oldest_python(core: str) -> Tuple[int, ...]:
-    """Return the oldest Python, as (major, minor), that modules of ansible-core `core` support."""
+    """Return the oldest Python for modules of ansible-core `core`, as (major, minor)."""
     if core.startswith("2.16."):
         return (2, 7)
-    # Under 2.16 nothing else imports `basic`, and its import takes 30 ms in each fork.
+    # Under 2.16 no other code imports `basic`, and this import takes 30 ms in each fork.
     from ansible.module_utils import basic
 
     return tuple(getattr(basic, "_PY_MIN", (2, 7)))
@@ -43,11 +43,13 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     """Base of an action plugin that runs commands of `mxcluster.entry` on a node."""
 
     def ask(self, asked: Json, task_vars: Json) -> Json:
-        """Run a command on the node and return its checked output as the result of a task.
+        """Run a command on the node and return the checked answer as the result of a task.
 
         In check mode the method runs no command that changes the node.
 
-        Args: `asked` the arguments of mxcluster_node, with defaults (see `completed`).
+        Args:
+            asked: the arguments of mxcluster_node, with defaults (see `completed`).
+            task_vars: Ansible's variables of the task.
         """
         command, check = asked["command"], self._task.check_mode
         if check and command not in asking.READING:
@@ -79,15 +81,21 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     ) -> Tuple[Json, Json]:
         """Check the login user and Python on the node, and run `program` there with `stdin`.
 
-        With pipelining, one command does both, so `program` has run even if the check fails.
+        With pipelining, one command line does the check and runs `program`. So `program` has run
+        even if the check fails.
 
-        Args: `wanted` {"users": the allowed login users, all if empty; "trainer": mxcluster_user,
-        "" if the login user trains; "modules": True if modules of Ansible will run on the node};
-        `program` a command line, "" for none.
+        Args:
+            wanted: {"users": the allowed login users, [] for all users; "trainer": mxcluster_user,
+                "" if the login user trains; "modules": True if modules of Ansible will run on the
+                node}.
+            task_vars: Ansible's variables of the task.
+            program: a command line, "" for none.
+            stdin: the bytes for the stdin of `program`.
 
         Returns:
-            ({"user", "uid", "python", "over_ssh"} or a failure with its cure, Ansible's result of
-            the last command or {} if the connection failed).
+            (who, told). `who` is {"user", "uid", "python", "over_ssh"}, or a failed result with a
+                message. `told` is Ansible's result of the last command, {} if the connection
+                failed.
         """
         host = task_vars["inventory_hostname"]
         address, port = (
@@ -98,7 +106,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         if self._connection.transport == "ssh":
             self._connection.set_option(
                 "reconnection_retries", 0
-            )  # an unreachable node is reported at once
+            )  # so that Ansible reports an unreachable node at once
         pythons = contact.pythons_of(str(task_vars.get("ansible_python_interpreter") or "auto"))
         of_modules = self._pythons_of_modules(task_vars) if wanted.get("modules") else []
         question = contact.hello(pythons, of_modules)
@@ -131,8 +139,8 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     def _pythons_of_modules(self, task_vars: Json) -> List[str]:
         """Return the names among which Ansible looks for the Python of modules on this node.
 
-        The list is empty under ansible-core 2.16, whose modules run on every Python that a
-        supported system has.
+        The list is empty under ansible-core 2.16, because its modules run on every Python of the
+        supported systems.
         """
         if oldest_python(CORE) <= (3, 6):
             return []
@@ -143,10 +151,10 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         return list(C.config.get_config_value("INTERPRETER_PYTHON_FALLBACK", variables=task_vars))
 
     def _enter(self, program: str, stdin: Optional[bytes], secret: bool = False) -> Json:
-        """Run the program on the node and return Ansible's result with its stdout and stderr.
+        """Run the command line `program` on the node and return Ansible's result.
 
-        If pipelining is enabled, stdin goes over the open connection, else through a temporary
-        file. With `secret`, Ansible does not show the output, not even with -vvv.
+        If pipelining is enabled, `stdin` goes over the open connection, else through a temporary
+        file. With `secret`, Ansible shows no output, even with -vvv.
         """
         if secret:
             self._play_context.no_log = True
@@ -165,15 +173,18 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
 
 
 def completed(given: Json) -> Json:
-    """Return the arguments `given` to mxcluster_node with the defaults of the missing ones."""
+    """Return `given`, arguments of mxcluster_node, with defaults for the missing arguments."""
     defaults = {name: option["default"] for name, option in SPEC.items() if "default" in option}
     return dict(defaults, **given)
 
 
 def checked(asked: Json, answer: Json, host: str) -> Json:
-    """Check the answer of `host` and return it, or a failure that names an invalid field.
+    """Return the answer of `host`, or a failed result that names an invalid field.
 
-    Args: `asked` the arguments of mxcluster_node; `answer` the result of `asking.result`.
+    Args:
+        asked: the arguments of mxcluster_node.
+        answer: the result of `asking.result`.
+        host: the node's name in the inventory.
     """
     if any(answer.get(name) for name in ("failed", "unreachable", "skipped")) or "msg" in answer:
         return answer

@@ -8,9 +8,10 @@ import yaml
 
 
 def documented(project: str) -> Dict[str, Dict[str, Any]]:
-    """Return {variable: {"type", "elements", "choices"}} of all roles in the folder `project`.
+    """Return the documented variables of all roles in the folder `project`.
 
-    "elements" and "choices" are present only if the spec has them.
+    The result is {variable: {"type", "elements", "choices"}}. "elements" and "choices" are present
+    only if the argument spec has them.
     """
     found = {}
     for path in glob.glob(

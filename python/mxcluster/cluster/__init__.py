@@ -1,1 +1,1 @@
-"""Controller code of a cluster without a job: files, ssh mesh, software, verification."""
+"""Controller code for cluster files, the ssh mesh, installed software and verification."""

@@ -1,7 +1,7 @@
 """Fetch large files once for the cluster, into a store on the controller.
 
-The sha256 of each file is checked. An interrupted download resumes. A file that the user put into
-the store is used if its digest is right.
+The module checks each known sha256, and resumes an interrupted download. It also accepts a file
+that the user put into the store.
 """
 
 import errno
@@ -17,8 +17,8 @@ from mxcluster.file_io import BLOCK, sha256
 
 Json = Dict[str, Any]
 
-TRIES, PAUSE = 4, 2.0  # attempts for one file in one run; the pause grows by 2 s each time
-TIMEOUT = 30.0  # seconds without a byte
+TRIES, PAUSE = 4, 2.0  # attempts for one file; seconds by which the pause grows each time
+TIMEOUT = 30.0  # seconds without a received byte
 OURS = (
     errno.ENOSPC,
     errno.EDQUOT,
@@ -32,10 +32,11 @@ CUT = (
 
 
 def provide(store: str, file: Json) -> str:
-    """Return the path of a file in the folder `store`. Fetch the file if it is missing.
+    """Return the path of `file` in the folder `store`. Fetch the file if the store lacks it.
 
-    Args: `file` {"url", "name", "sha256" ("" if unknown)}. MxclusterError if the file cannot be
-    fetched or has another digest.
+    Raises MxclusterError if the download fails or the sha256 differs.
+
+    Args: `file` {"url", "name", "sha256" ("" if unknown)}.
     """
     path = os.path.join(store, file["name"])
     if not os.path.exists(path):
@@ -46,14 +47,14 @@ def provide(store: str, file: Json) -> str:
             found = sha256(draft)
             os.unlink(draft)
             raise MxclusterError(
-                "%s delivered %s with the sha256 %s, not %s: the file was deleted. %s"
+                "%s sent %s with the sha256 %s instead of %s, so mxcluster deleted the file. %s"
                 % (file["url"], file["name"], found, file["sha256"], _instead(file, store))
             )
         os.replace(draft, path)
     elif file["sha256"] and sha256(path) != file["sha256"]:
         raise MxclusterError(
-            "%s has the sha256 %s, not %s: remove it, or put the right file there; if the file is "
-            "right, set its digest in nvidia_sha256" % (path, sha256(path), file["sha256"])
+            "%s has the sha256 %s instead of %s: replace or remove this file, or set its digest in "
+            "nvidia_sha256 if the file is right" % (path, sha256(path), file["sha256"])
         )
     return path
 
@@ -61,8 +62,8 @@ def provide(store: str, file: Json) -> str:
 def fetch(file: Json, draft: str, store: str) -> None:
     """Fetch `file` (see `provide`) to the path `draft`, and continue an earlier partial download.
 
-    MxclusterError after TRIES failed attempts, or at once after an HTTP error that another attempt
-    cannot cure. OSError if the file cannot be written to the store.
+    Raises MxclusterError after TRIES failed attempts, or at once after an HTTP error such as 404
+    that another attempt cannot cure. Raises OSError if the process cannot write to the store.
 
     Args: `store` the folder that the error message names.
     """
@@ -76,7 +77,7 @@ def fetch(file: Json, draft: str, store: str) -> None:
             reason = None
         except urllib.error.HTTPError as error:
             reason = error
-            if error.code == 416:  # the draft is longer than the file: it is from another file
+            if error.code == 416:  # the draft is longer than the file, so the draft is wrong
                 os.unlink(draft)
             elif error.code < 500:
                 break  # another attempt would fail, too
@@ -85,7 +86,7 @@ def fetch(file: Json, draft: str, store: str) -> None:
                 raise
             reason = error
     raise MxclusterError(
-        "%s could not be fetched from %s (%s). %s"
+        "the controller could not fetch %s from %s (%s). %s"
         % (
             file["name"],
             file["url"],
@@ -96,7 +97,10 @@ def fetch(file: Json, draft: str, store: str) -> None:
 
 
 def fetch_once(url: str, draft: str) -> bool:
-    """Continue the download of `url` to `draft` over one connection; return True if complete."""
+    """Continue the download of `url` to `draft` on one connection.
+
+    Returns True if `draft` is complete.
+    """
     begun = os.path.getsize(draft) if os.path.exists(draft) else 0
     request = urllib.request.Request(url, headers={"Range": "bytes=%d-" % begun} if begun else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
@@ -112,7 +116,7 @@ def fetch_once(url: str, draft: str) -> bool:
 
 
 def lacking(store: str, files: Sequence[Json]) -> Sequence[Json]:
-    """Return those of `files` (see `provide`) that the folder `store` lacks."""
+    """Return the items of `files` (see `provide`) whose file is missing in the folder `store`."""
     return [file for file in files if not os.path.exists(os.path.join(store, file["name"]))]
 
 
@@ -124,7 +128,7 @@ def _cause(reason: Optional[BaseException]) -> str:
 
 def _instead(file: Json, store: str) -> str:
     return (
-        "Run the playbook again; or fetch the file yourself, and put %s%s into %s on the "
-        "controller; or set nvidia_mirror to a mirror of NVIDIA's files"
+        "Run the playbook again, set nvidia_mirror to a mirror of NVIDIA's files, or put %s%s into "
+        "%s on the controller"
         % (file["name"], " (sha256 %s)" % file["sha256"] if file["sha256"] else "", store)
     )

@@ -1,7 +1,7 @@
-"""Detect on the controller whether a node has changed since provision.yml.
+"""Detect on the controller whether a node has changed since its last provisioning.
 
-The controller keeps a digest of all inputs of a node's provisioning, and the state of the installed
-files. If both are unchanged, and the node's facts match its record, the node needs no provisioning.
+The controller stores a digest of a node's provisioning inputs, and the state of the installed
+files. A node needs no provisioning while the digest, the files and the node's facts are unchanged.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ SOURCES = (
     "plugins",
     "playbooks",
     "python/mxcluster",
-)  # folders of the project whose files are inputs, too
+)  # folders of the project, whose files are inputs of the provisioning
 
 
 def of_sources(project: str) -> str:
-    """Return a sha256 (hex) of all files in SOURCES below the folder `project`.
+    """Return a sha256 (hex) of all files in SOURCES below the folder `project`, except bytecode.
 
-    A run computes the digest at its start, because the files may be edited during the run.
+    A playbook calls this function at its start, because a user may edit the files during the run.
     """
     return _of_files(
         [
@@ -39,10 +39,10 @@ def of_sources(project: str) -> str:
 
 
 def digest_of(sources: str, records: Sequence[str], wanted: Json) -> str:
-    """Return a sha256 (hex) of all inputs of a node's provisioning.
+    """Return a sha256 (hex) of inputs of a node's provisioning.
 
-    Args: `sources` from `of_sources`; `records` the paths of all node records; `wanted` the node's
-    own values.
+    Args: `sources` a digest, such as the result of `of_sources`; `records` the paths of input
+    files, such as node records; `wanted` all other inputs.
     """
     texts = [sources, _of_files(records), json.dumps(wanted, sort_keys=True, default=str)]
     return hashlib.sha256("\n".join(texts).encode("utf-8")).hexdigest()
@@ -59,7 +59,7 @@ def _of_files(paths: Sequence[str]) -> str:
 
 
 def remembered(path: str) -> Json:
-    """Return the state that `remember` saved in the file `path`; {} without a readable file."""
+    """Return the state (dict) that `remember` saved in `path`, {} for an unreadable file."""
     try:
         with open(path) as stream:
             found = json.load(stream)
@@ -69,26 +69,29 @@ def remembered(path: str) -> Json:
 
 
 def why_before_asking(known: Json, digest: str) -> Optional[str]:
-    """Return the reason to provision a node, if the controller's own files show one, or None.
+    """Return the reason to provision a node, or None if the digest of its inputs is unchanged.
 
-    The function needs no facts from the node.
+    The function uses the controller's own files only.
 
-    Args: `known` from `remembered`; `digest` the present one, from `digest_of`.
+    Args: `known` the result of `remembered`; `digest` the present result of `digest_of`.
     """
     if not known.get("digest"):
         return "provision.yml has never completed for this node on this controller"
     return (
         None
         if known.get("digest") == digest
-        else "its settings have changed since it was provisioned"
+        else "the node's settings have changed since the last provisioning"
     )
 
 
 def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
-    """Return the reason to provision a node, from its facts; None if the node has not changed.
+    """Return the reason to provision a node again, None for an unchanged node.
 
-    Args: `known` from `remembered`; `seen` {file: its present state}; `record` the node record;
-    `told` the node's present facts.
+    The function compares the node's files with the saved state, and the node's facts with the
+    record.
+
+    Args: `known` the result of `remembered`; `seen` {path: present state}; `record` the node
+    record; `told` {name: present fact}.
     """
     before = known.get("seen") or {}
     for name in sorted(set(before) | set(seen)):
@@ -103,17 +106,16 @@ def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
             )
     for name in sorted(told):
         if record.get(name) != told[name]:
-            return "its record is out of date: %s has changed" % name
+            return "the node record is out of date: %s has changed" % name
     return None
 
 
 def moved(known: Json, layout: Json) -> Dict[str, List[Any]]:
     """Return {name: [old value, new value]} of the layout variables that would change.
 
-    Running jobs rely on these variables. If an earlier version saved the state, the state has no
-    layout, and the result is empty.
+    Running jobs rely on these variables. An old state without a layout gives {}.
 
-    Args: `known` from `remembered`; `layout` {name: new value}.
+    Args: `known` the result of `remembered`; `layout` {name: new value}.
     """
     before = known.get("layout") or {}
     return {
@@ -124,16 +126,17 @@ def moved(known: Json, layout: Json) -> Dict[str, List[Any]]:
 
 
 def refusal(host: str, changes: Dict[str, List[Any]], jobs: Sequence[Json]) -> Optional[str]:
-    """Return a message that refuses these changes of the node `host`, None if no job runs there.
+    """Return the message that refuses `changes` of the node `host`, None without a running job.
 
-    Args: `changes` from `moved`; `jobs` of the node, as `agent.jobs.listing` lists them.
+    Args: `changes` the result of `moved`; `jobs` the node's jobs, as in the result of
+    `agent.jobs.listing`.
     """
     running = [job["job"] for job in jobs if job["state"] in ("running", "prepared")]
     if not running:
         return None
     return (
-        "%s: job %s runs there with %s. After the change no playbook would find the job. Wait for "
-        "its end, or run stop.yml with the old value; then run provision.yml again"
+        "%s: job %s runs on this node with %s. After the change no playbook would find the job. "
+        "Wait until the job ends, or run stop.yml with the old value. Then run provision.yml again"
         % (
             host,
             some(running),
@@ -143,10 +146,12 @@ def refusal(host: str, changes: Dict[str, List[Any]], jobs: Sequence[Json]) -> O
 
 
 def remember(path: str, digest: str, seen: Json, layout: Json) -> None:
-    """Save the state of a node in the file `path`, with mode 0600 because inputs may be secret.
+    """Save the state of a node in the file `path`, readable by its owner only.
 
-    Args: `digest` from `digest_of`, "" if the node must be provisioned; `seen` and `layout` as in
-    `why` and `moved`.
+    The values of the state may be secret.
+
+    Args: `digest` the result of `digest_of`, or "" if the node must be provisioned again; `seen`
+    and `layout` as in `why` and `moved`.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     saved = {"digest": digest, "seen": seen, "layout": layout}

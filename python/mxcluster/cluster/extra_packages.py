@@ -41,14 +41,16 @@ NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 VERSION = r"(?:==|>=|<=|~=|!=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*(?:,\s*(?=[=<>~!]))?"
 REQUIREMENT = re.compile(r"(%s)(\[[A-Za-z0-9._, -]+\])?\s*((?:%s)*)$" % (NAME, VERSION))
 OWN = ("mxcluster", "pip")
-ROUNDS = 8  # at most so many rounds of the search for packages that only the node's Python needs
+ROUNDS = 8  # maximum number of rounds that search for packages of the node's Python
 
 
 def wishes(value: Any, cwd: str) -> List[Wish]:
-    """Return the packages of the knob mxnet_packages, sorted by name. BadInput for a wrong value.
+    """Return the packages of the knob mxnet_packages, sorted by name.
 
-    Args: `value` a list of names with or without versions, such a list as text, or the path of a
-    requirements file; `cwd` the folder at which a relative path begins.
+    Raises BadInput for a wrong value.
+
+    Args: `value` a list of names with or without versions, such a list as a string, or the path of
+    a requirements file; `cwd` the folder to which a relative path refers.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -69,8 +71,8 @@ def _file(path: str) -> List[Wish]:
             text = stream.read()
     except (OSError, ValueError) as error:
         raise BadInput(
-            "%s: %s cannot be read on the controller (%s): correct the path or the file"
-            % (KNOB, path, getattr(error, "strerror", None) or "it is not UTF-8 text")
+            "%s: the controller cannot read %s (%s): correct the path or the file"
+            % (KNOB, path, getattr(error, "strerror", None) or "the file is not UTF-8 text")
         ) from error
     lines = re.sub(r"\\\n", " ", text).split("\n")  # pip-compile continues lines in this way
     stripped = (
@@ -89,24 +91,24 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
             re.match(r"--hash[= ]sha256:[0-9a-f]{64}$", option) for option in options
         ):
             problems.append(
-                "%s: %r is refused: write NAME or NAME==VERSION; options except --hash=sha256:..., "
-                "URLs, paths and conditions cannot be used" % (where, line[:200])
+                "%s: %r is refused: write NAME or NAME==VERSION, without URLs, paths, conditions "
+                "and options except --hash=sha256:..." % (where, line[:200])
             )
             continue
         name = plain(match.group(1))
         if name in OWN or name.startswith("mxnet"):
             problems.append(
-                "%s: %s is refused: remove it, since mxcluster installs it itself%s"
+                "%s: %s is refused, because mxcluster installs this package: remove the entry%s"
                 % (
                     where,
                     match.group(1),
-                    "; mxnet_version and cuda_version choose it"
+                    ". mxnet_version and cuda_version select its version"
                     if name.startswith("mxnet")
                     else "",
                 )
             )
         elif name in found:
-            problems.append("%s: %s is named twice: remove one of them" % (where, match.group(1)))
+            problems.append("%s: %s occurs twice: remove one entry" % (where, match.group(1)))
         found[name] = Wish(re.sub(r"\s", "", text), sorted(option[-64:] for option in options))
     refuse(problems)
     return [found[name] for name in sorted(found)]
@@ -122,14 +124,15 @@ def extended(
 ) -> Optional[Json]:
     """Return {"builds", "hashes"} of an environment with the wanted packages for one Python.
 
-    Without a saved choice, the function chooses the wheels and puts them into the store.
+    Without a saved choice, the function chooses the wheels and puts them into the store. Raises
+    BadInput if a wanted version conflicts with the environment.
 
     Args:
-        environment: see `versions.environment`.
+        environment: the result of `versions.environment`.
         wanted: the packages, from `wishes`.
         python: the version of Python, such as "3.11".
         store: the folder of the wheels and of the saved choices.
-        fetch: a function like `download`, which is the default.
+        fetch: a function with the arguments of `download`, which is the default.
         known_only: True to return None if there is no saved choice.
     """
     builds = [build for build in environment["builds"] if python in build["python"]]
@@ -152,11 +155,13 @@ def extended(
 def choose(
     store: str, wanted: Sequence[Wish], build: Json, python: str, fetch: Fetch
 ) -> Dict[str, List[str]]:
-    """Return {"name==version": [sha256]} of `wanted` and all requirements, except those in `build`.
+    """Choose wheels for `wanted` and all dependencies, and return {"name==version": [sha256]}.
 
-    The function puts the wheels into the store. pip applies conditions such as
-    `python_version < "3.8"` to its own Python. So this function looks up the requirements of each
-    wheel for the node's Python, and adds them. The arguments are those of `extended`.
+    The result has no wheel of `build`. The function moves the chosen wheels into the store. pip
+    evaluates conditions such as `python_version < "3.8"` for its own Python. So this function reads
+    the requirements of each wheel for the node's Python, and adds the missing packages.
+
+    Args: `build` an item of "builds" of `versions.environment`; the others are as in `extended`.
     """
     names = [wish.text for wish in wanted]
     pinned = {plain(one.split("==")[0]): one for one in build["wheels"] + [build["pip"]]}
@@ -185,8 +190,9 @@ def choose(
             names += more
         else:
             raise MxclusterError(
-                "%s: the packages that %s need on Python %s could not be resolved: name their "
-                "versions (NAME==VERSION)" % (KNOB, ", ".join(wish.text for wish in wanted), python)
+                "%s: pip cannot resolve the dependencies of %s for Python %s: give the versions of "
+                "these packages (NAME==VERSION)"
+                % (KNOB, ", ".join(wish.text for wish in wanted), python)
             )
         chosen, moved = {}, []
         for name, file in there.items():
@@ -195,8 +201,8 @@ def choose(
                 continue
             if name in OWN or name.startswith("mxnet"):
                 raise BadInput(
-                    "%s: one of the packages %s would install %s beside %s: remove that package, "
-                    "or use a version of it without that requirement"
+                    "%s: one of the packages %s requires %s, which conflicts with %s: remove this "
+                    "package, or choose a version without that requirement"
                     % (KNOB, ", ".join(names), pin, build["wheels"][0])
                 )
             chosen[pin] = [sha256(os.path.join(folder, file))]
@@ -216,11 +222,12 @@ def choose(
 
 
 def download(folder: str, names: List[str], pinned: List[str], python: str, store: str) -> None:
-    """Fetch the wheels of packages and of their requirements with pip into `folder`.
+    """Fetch the wheels of packages and of their dependencies with pip into `folder`.
 
-    Args: `names` the packages, with or without versions; `pinned` the constraints,
-    "name==version"; `python` such as "3.11"; `store` a folder with wheels that pip may use.
-    MxclusterError if a package has no wheel.
+    Raises MxclusterError if a package has no wheel, or if pip fails.
+
+    Args: `names` the packages, with or without versions; `pinned` the constraints, "name==version";
+    `python` such as "3.11"; `store` a folder with wheels that pip may use.
     """
     constraints = os.path.join(folder, "constraints.txt")
     with open(constraints, "w", encoding="utf-8") as stream:
@@ -235,26 +242,25 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
             % (
                 KNOB,
                 (
-                    "there is no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. Only "
-                    "wheels are installed, since nodes have no compiler. Name a version that has a "
-                    "wheel; without a network, use a bundle that was made with the package"
-                    % (", ".join(lacking), python)
+                    "pip found no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. "
+                    "mxcluster installs only wheels, since nodes have no compiler. Choose a "
+                    "version that has a wheel. Without a network, use a bundle that contains the "
+                    "package" % (", ".join(lacking), python)
                 )
                 if lacking
-                else "the packages could not be fetched for Python %s. If the controller has "
-                "no access to a package index, give it access; otherwise correct the names of the "
-                "packages" % python,
+                else "pip could not fetch the packages for Python %s. Give the controller access "
+                "to a package index, or correct the names of the packages" % python,
                 said,
             )
         )
 
 
 def needs(path: str, python: str, wanted: Sequence[Wish] = ()) -> List[str]:
-    """Return the requirements of the wheel `path` that apply to Python `python`, such as "six>=1".
+    """Return the requirements of the wheel `path` for Python `python`, such as ["six>=1"].
 
-    Args: `wanted` the user's packages: the requirements of their extras apply, too.
+    Args: `wanted` the user's packages, whose extras add requirements.
     """
-    from packaging.requirements import Requirement  # on the controller it comes with Ansible
+    from packaging.requirements import Requirement  # Ansible installs it on the controller
 
     name = plain(os.path.basename(path).split("-")[0])
     extras = [extra for wish in wanted if name_of(wish) == name for extra in _extras(wish)]
@@ -308,7 +314,7 @@ def _extras(wish: Wish) -> List[str]:
 
 
 def _against(wanted: Sequence[Wish], build: Json, python: str) -> Iterator[str]:
-    """Yield a problem for each package in `wanted` whose version contradicts that of `build`."""
+    """Yield a problem for each package in `wanted` that conflicts with a wheel of `build`."""
     from packaging.specifiers import SpecifierSet
 
     pinned = {plain(one.split("==")[0]): one for one in build["wheels"]}
@@ -316,8 +322,8 @@ def _against(wanted: Sequence[Wish], build: Json, python: str) -> Iterator[str]:
         pin = pinned.get(name_of(wish))
         if pin and pin.split("==")[1] not in SpecifierSet(_parts(wish.text).group(3)):
             yield (
-                "%s: %s is refused: %s on Python %s needs %s; leave %s out, or name that "
-                "version" % (KNOB, wish.text, build["wheels"][0], python, pin, name_of(wish))
+                "%s: %s is refused: %s on Python %s needs %s. Remove %s, or give the needed version"
+                % (KNOB, wish.text, build["wheels"][0], python, pin, name_of(wish))
             )
 
 
@@ -351,9 +357,9 @@ def _keep(
 
 
 def kept(store: str, wanted: Sequence[Wish], build: Json, python: str) -> List[str]:
-    """Return the paths of a saved choice and of its wheels, for a bundle.
+    """Return the paths of a saved choice and of the chosen wheels, for a bundle.
 
-    The arguments are those of `extended`.
+    The arguments are those of `choose`.
     """
     chosen = _known(store, wanted, build, python) or {}
     lines = ["%s --hash=sha256:%s" % (pin, digests[0]) for pin, digests in chosen.items()]

@@ -1,13 +1,13 @@
-"""Parse, check and write the three cluster files: hosts, groups and data_sharding.
+"""Parse, check and write the cluster files hosts, groups and data_sharding.
 
-The formats are those of MXNet-G (Grouping-SGD, CCGrid 2019):
+MXNet-G (Grouping-SGD, CCGrid 2019) defines the formats:
 
-- hosts: one IPv4 address a line, repeated for several workers on a host; line i is worker i;
-- groups: one group a line, the addresses of its workers separated by blanks;
-- data_sharding: `begin end` a line; line i is worker i's part of the data, as fractions of 1.
+- hosts: one IPv4 address a line. Line i is worker i. Several workers on a host repeat the line.
+- groups: one group a line, as the addresses of its workers, separated by blanks.
+- data_sharding: `begin end` a line. Line i is worker i's share of the data, as fractions of 1.
 
 Parsers accept blank lines, tabs, CRLF and comments after '#'. Every message names file, line, value
-and cure. One BadInput has all mistakes of a file.
+and cure. One BadInput lists all mistakes of a file.
 """
 
 import ipaddress
@@ -24,7 +24,7 @@ Share = Tuple[float, float]
 
 
 def is_ipv4(text: str) -> bool:
-    """Return True for a literal IPv4 address without leading zeros.
+    """Return True if `text` is an IPv4 address without leading zeros.
 
     Some programs read a number with a leading zero as octal.
     """
@@ -38,10 +38,12 @@ def is_ipv4(text: str) -> bool:
 
 
 def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] = None) -> List[str]:
-    """Return the workers' addresses, one per worker. BadInput lists all mistakes.
+    """Return the IPv4 address of each worker, in the order of the lines.
 
-    Args: `text` of the file; `name` of the file in messages; `known` the allowed addresses, None
-    if all are allowed.
+    Raises BadInput that lists all mistakes.
+
+    Args: `text` the content of the file; `name` the file's name in messages; `known` the allowed
+    addresses, None to allow all addresses.
     """
     addresses, problems = [], []
     for number, fields in _lines(text):
@@ -59,7 +61,7 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
         elif known is not None and address not in known:
             problems.append(
                 "%s line %d: %s is not an address of the group workers (addresses: %s): correct "
-                "it, or add its host to the group"
+                "the address, or add its host to the group workers"
                 % (name, number, address, some(unique(known), 8) or "none")
             )
         addresses.append(address)
@@ -72,7 +74,7 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
 
 
 def render_hosts(addresses: Sequence[str]) -> str:
-    """Return the text of the file hosts, the inverse of parse_hosts."""
+    """Return the text of the file hosts for `addresses`, the inverse of parse_hosts."""
     return "".join(address + "\n" for address in addresses)
 
 
@@ -82,11 +84,11 @@ def render_hosts(addresses: Sequence[str]) -> str:
 def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[List[int]]:
     """Return the groups as lists of worker indices, in the order of the lines.
 
-    An address that several workers share stands for all of them. BadInput for an address without a
-    worker, for an address that occurs twice, and for a worker without a group.
+    An address stands for all workers with this address. Raises BadInput for an address without a
+    worker, for a repeated address, and for a worker without a group.
 
-    Args: `text` of the file; `hosts` the addresses of all workers by index; `name` of the file in
-    messages.
+    Args: `text` the content of the file; `hosts` the addresses of all workers by index; `name` the
+    file's name in messages.
     """
     seen: Dict[str, int] = {}
     groups, problems = [], []
@@ -95,14 +97,14 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
         for address in fields:
             if address not in hosts:
                 problems.append(
-                    "%s line %d: %s is not a worker: the workers are %s; correct it or take it out "
-                    "(blanks separate addresses)"
+                    "%s line %d: %s is not a worker. The workers are %s. Correct or remove the "
+                    "address (blanks separate addresses)"
                     % (name, number, _cut(address), some(unique(hosts), 8))
                 )
             elif address in seen:
                 problems.append(
-                    "%s line %d: %s is already in the group of line %d: a worker belongs to one "
-                    "group; remove the address from one line"
+                    "%s line %d: %s is already in the group of line %d, and a worker belongs to "
+                    "one group: remove the address from one line"
                     % (name, number, address, seen[address])
                 )
             else:
@@ -110,7 +112,7 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
                 group += [index for index, host in enumerate(hosts) if host == address]
         groups.append(sorted(group))
     problems += [
-        "%s: worker %s is in no group: add its address to a line, or give it a line of its own"
+        "%s: worker %s is in no group: add its address to a line, or to a new line"
         % (name, address)
         for address in unique(hosts)
         if address not in seen
@@ -122,7 +124,8 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
 def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
     """Return the text of the file groups, the inverse of parse_groups.
 
-    The file has each address once: BadInput if the workers of one address are in different groups.
+    The file has each address once. So the function raises BadInput if the workers of one address
+    are in different groups.
 
     Args: `groups` lists of worker indices; `hosts` the addresses of all workers by index.
     """
@@ -141,9 +144,12 @@ def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
 
 
 def parse_data_sharding(text: str, workers: int, name: str = "data_sharding") -> List[Share]:
-    """Return the workers' shares (begin, end) as fractions of 1; line i is for worker i.
+    """Return the share (begin, end) of each worker, as fractions of 1. Line i is for worker i.
 
-    BadInput lists all mistakes. Args: `text` of the file; `workers` the number of workers.
+    Raises BadInput that lists all mistakes.
+
+    Args: `text` the content of the file; `workers` the number of workers; `name` the file's name in
+    messages.
     """
     shares, numbers, problems = [], [], []
     for number, fields in _lines(text):
@@ -168,11 +174,12 @@ def check_data_sharding(
     name: str = "data_sharding",
     numbers: Optional[Sequence[int]] = None,
 ) -> None:
-    """Raise BadInput unless the shares cut [0, 1] into one piece per worker: no gap, no overlap.
+    """Raise BadInput unless the shares divide [0, 1] without gap and overlap, one share per worker.
 
-    The pieces can be in any order, since share i belongs to worker i.
+    The shares may follow each other in any order. Share i belongs to worker i.
 
-    Args: `numbers` the line numbers of the shares in messages (1, 2, ... by default).
+    Args: `shares` [(begin, end)]; `workers` the number of workers; `name` the file's name and
+    `numbers` the line numbers of the shares in messages (1, 2, ... by default).
     """
     numbers = numbers or range(1, len(shares) + 1)
     problems = []
@@ -189,7 +196,7 @@ def check_data_sharding(
             )
         elif begin < 0 or end > 1:
             problems.append(
-                "%s line %d: %r %r is outside of 0 to 1: shares are fractions of the training data"
+                "%s line %d: %r %r is outside of 0 to 1: write fractions of the training data"
                 % (name, number, begin, end)
             )
     refuse(problems or _seams(shares, name, numbers))
@@ -201,35 +208,36 @@ def _seams(shares: Sequence[Share], name: str, numbers: Sequence[int]) -> Iterat
     (begin, end), last = pieces[0]
     if begin != 0:
         yield (
-            "%s line %d: the first share begins at %r: no worker would read the samples before it; "
-            "let it begin at 0" % (name, last, begin)
+            "%s line %d: the first share begins at %r, and must begin at 0. Otherwise no worker "
+            "reads the samples before it" % (name, last, begin)
         )
     for (begin, next_end), number in pieces[1:]:
         if begin != end:
             yield (
-                "%s line %d begins at %r and line %d ends at %r: %s; let both be the same number"
+                "%s line %d begins at %r and line %d ends at %r: %s. Write the same number in both "
+                "lines"
                 % (
                     name,
                     number,
                     begin,
                     last,
                     end,
-                    "no worker would read the gap" if begin > end else "they overlap",
+                    "no worker would read the gap" if begin > end else "the two shares overlap",
                 )
             )
         if next_end > end:
             end, last = next_end, number
     if end != 1:
         yield (
-            "%s line %d: the last share ends at %r: no worker would read the samples after it; let "
-            "it end at 1" % (name, last, end)
+            "%s line %d: the last share ends at %r, and must end at 1. Otherwise no worker reads "
+            "the samples after it" % (name, last, end)
         )
 
 
 def render_data_sharding(shares: Sequence[Share]) -> str:
     """Return the text of the file data_sharding, the inverse of parse_data_sharding.
 
-    The numbers are written with repr, which keeps every bit of a float.
+    The function writes numbers with repr, which keeps every bit of a float.
     """
     return "".join("%r %r\n" % (begin, end) for begin, end in shares)
 
@@ -238,9 +246,9 @@ def render_data_sharding(shares: Sequence[Share]) -> str:
 
 
 def length(share: Share) -> Fraction:
-    """Return the exact length of a share.
+    """Return the exact length of a share, as a fraction of 1.
 
-    Its ends count as the decimal numbers that repr writes for them.
+    Begin and end count as the decimal numbers that repr writes.
     """
     begin, end = share
     return Fraction(repr(float(end))) - Fraction(repr(float(begin)))
@@ -249,10 +257,13 @@ def length(share: Share) -> Fraction:
 def tile(
     lengths: Sequence[Fraction], order: Sequence[int], name: str = "worker_share"
 ) -> List[Share]:
-    """Return shares of the given relative lengths, one after the other in `order`.
+    """Return shares (begin, end) with lengths in proportion to `lengths`, one after the other.
 
-    The end of a share and the begin of the next one are the identical number. BadInput if a share
-    is too small for a float. Args: `name` the origin of the lengths, for messages.
+    The shares fill [0, 1]. The end of a share equals the begin of the next share exactly. Raises
+    BadInput if a share is too small for a float.
+
+    Args: `lengths` by worker index; `order` the worker indices in the order of their shares; `name`
+    the origin of the lengths, for messages.
     """
     shares, total, before = [(0.0, 0.0)] * len(lengths), sum(lengths), Fraction(0)
     for index in order:
@@ -263,16 +274,18 @@ def tile(
 
 
 def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
-    """Return the range of samples (first, last + 1) of each worker, out of `samples` in all.
+    """Return the range (first, last + 1) of the training samples of each worker.
 
-    `largest_remainder` divides the samples. The ranges follow each other in the order of the shares
-    and cover all samples. BadInput if a worker would get no sample.
+    `largest_remainder` determines the numbers of samples. The ranges follow each other in the order
+    of the shares and cover all samples. Raises BadInput if a worker would get no sample.
+
+    Args: `shares` by worker index; `samples` the number of training samples.
     """
     sizes = largest_remainder([length(share) * samples for share in shares], samples)
     refuse(
-        "worker %d with the share %r %r would get none of the %d training samples: give it a "
-        "larger share, "
-        "or use fewer workers (num_workers)" % (index, shares[index][0], shares[index][1], samples)
+        "worker %d with the share %r %r would get none of the %d training samples: give this "
+        "worker a larger share, or use fewer workers (num_workers)"
+        % (index, shares[index][0], shares[index][1], samples)
         for index, size in enumerate(sizes)
         if not size
     )
@@ -284,13 +297,17 @@ def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
 
 
 def largest_remainder(quotas: Sequence[Fraction], total: int) -> List[int]:
-    """Return `quotas`, whose sum is `total`, as whole numbers with the same sum (Hamilton).
+    """Return `quotas` as whole numbers with the sum `total`, by the largest remainder method.
 
-    Each quota gets its whole part. The remaining units go one each to the largest remainders, at a
-    tie to the lower index.
+    Each quota gets its whole part. The quotas with the largest remainders share the remaining
+    units, one unit each. At a tie the lower index comes first.
+
+    Args: `quotas` with the sum `total`.
+
+    Source: Hamilton's method of apportionment.
     """
     sizes = [int(quota) for quota in quotas]
-    # Remainders are rounded: the last bit of a float must not decide a tie between thirds.
+    # Round remainders, so that a tie between thirds does not depend on the last bit of a float.
     remainders = [round(float(quota - size), 6) for quota, size in zip(quotas, sizes)]
     for index in sorted(range(len(quotas)), key=lambda i: (-remainders[i], i))[
         : total - sum(sizes)
@@ -304,10 +321,12 @@ def batches_per_epoch(
 ) -> Tuple[List[int], List[int]]:
     """Return ([batches], [repeated samples]) per epoch, by worker index.
 
-    Workers that wait for each other must run the same number of batches: the number that the
-    largest of their shares needs. The other workers repeat samples of their own shares.
+    Workers that wait for each other must run the same number of batches. The largest share among
+    these workers determines the number. Workers with smaller shares repeat samples of their own
+    share.
 
-    Args: `ranges` from cut(); `waiting` from schemes.waiting_sets().
+    Args: `ranges` the result of `cut`; `batch_size` in samples; `waiting` the result of
+    `schemes.waiting_sets`.
     """
     sizes = [end - begin for begin, end in ranges]
     batches = [-(-size // batch_size) for size in sizes]
@@ -322,7 +341,7 @@ def batches_per_epoch(
 
 
 def _lines(text: str) -> Iterator[Tuple[int, List[str]]]:
-    """Yield (line number from 1, words) for every line with words."""
+    """Yield (line number, words) of every line with words. The first line has the number 1."""
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text.lstrip("\ufeff")), 1):
         words = line.partition("#")[0].split()
         if words:
@@ -330,15 +349,16 @@ def _lines(text: str) -> Iterator[Tuple[int, List[str]]]:
 
 
 def _cut(text: str) -> str:
-    """Return `text`, cut to 200 characters for a message: the file may have another format."""
+    """Return the first 200 characters of `text` for a message, with "..." after a longer text."""
     return text if len(text) <= 200 else text[:200] + "..."
 
 
 def main(argv: List[str]) -> int:
-    """Check the file of `python -m mxcluster.cluster.files KIND FILE [HOSTS]`.
+    """Check a cluster file: `python -m mxcluster.cluster.files KIND FILE [HOSTS]`.
 
-    KIND is hosts, groups or data_sharding. For groups and data_sharding, HOSTS is their hosts file.
-    Returns 0 for a good file. For a bad file, prints the mistakes on stderr and returns 1.
+    KIND is hosts, groups or data_sharding. HOSTS is the path of the file hosts, which the kinds
+    groups and data_sharding require. Returns 0 for a good file. For a bad file, prints the mistakes
+    on stderr and returns 1.
     """
     kind, path = argv[:2]
     try:

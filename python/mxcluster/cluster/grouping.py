@@ -1,25 +1,26 @@
-"""Form groups, shares and a placement of parameters from measured speeds. Pure.
+"""Compute groups, shares and a placement of parameters from measured speeds.
 
-Speeds come as {name: speed}, in the order of the workers or servers; a result names a worker by its
-position in this order. All sums are exact: a speed counts as the decimal number that repr writes.
+The functions are pure. They take speeds as {name: speed}, in the order of the workers or servers. A
+result names a worker by its position in this order. All sums are exact: a speed counts as the
+decimal number that repr writes.
 
 The rules for groups (`propose`):
 
 1. A single worker forms one group. Workers of equal speed are always in the same group.
-2. If all speeds differ by no more than the noise, relative to the fastest, the workers form one
-   group.
+2. If no speed differs from the fastest speed by more than the noise (a relative difference), all
+   workers form one group.
 3. Otherwise two workers form two groups.
-4. Three or more workers: for each number of groups from 2 to the smallest of n - 1, MOST_GROUPS and
-   the number of different speeds, k-means finds the groups with the least sum of squared distances
-   to the groups' means. A number of groups counts only if the means of neighbouring groups differ
-   by more than the noise. Without this condition, the Calinski-Harabasz score would split each
-   cluster of equal machines again.
-5. Of the numbers that count, the one with the largest Calinski-Harabasz score is chosen, at a tie
-   the smaller number. Groups without any distance inside have an infinite score. So each different
-   speed gets a group of its own if at most min(n - 1, MOST_GROUPS) speeds are different.
+4. For n >= 3 workers, k-means finds groups with the least sum of squared distances to the groups'
+   means. k-means runs for each number of groups from 2 to the smallest of n - 1, MOST_GROUPS and
+   the number of different speeds. A number of groups counts only if the means of neighbouring
+   groups differ by more than the noise. Without this condition, the Calinski-Harabasz score would
+   split each cluster of equal workers again.
+5. `propose` chooses the number with the largest Calinski-Harabasz score, at a tie the smaller
+   number. The score is infinite if all speeds inside each group are equal. So each different speed
+   gets its own group if at most min(n - 1, MOST_GROUPS) speeds are different.
 6. If no number counts, all workers form one group.
-7. Of several divisions with the same sum of squares, the one with the largest slowest group is
-   chosen, then the one with the largest second slowest group, and so on.
+7. Among divisions with the same sum of squares, `propose` chooses the division with the largest
+   slowest group, then with the largest second slowest group, and so on.
 """
 
 import math
@@ -29,8 +30,8 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Sequence, Tuple
 from mxcluster.errors import BadInput, refuse
 from mxcluster.numbers import to_float
 
-# The most groups that `propose` chooses by itself. Each group costs a process on every server, and
-# this process holds three copies of the weights in memory.
+# The maximum number of groups that `propose` chooses by the rules. Each group costs a process on
+# every server, and this process holds three copies of the weights in memory.
 MOST_GROUPS = 8
 # MXNet cuts parameters of this size over all servers (MXNET_KVSTORE_BIGARRAY_BOUND).
 BIGARRAY_BOUND = 1000 * 1000
@@ -41,14 +42,15 @@ class Proposal(NamedTuple):
 
     groups: List[List[int]]  # positions of the workers, ascending inside a group
     labels: List[str]  # "speed1" for the fastest group, "speed2", ...
-    reason: str  # why there are this many groups, in words
+    reason: str  # the reason for the number of groups, as text
 
 
 def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
-    """Return the speeds as exact fractions, in their order.
+    """Return the speeds as exact fractions, in the order of `speeds`.
 
-    BadInput names each worker whose speed is missing (None), not a number, not finite or not
-    above 0. Args: `unit` of the speeds in messages.
+    Raises BadInput that names each worker or server without a finite speed above 0.
+
+    Args: `speeds` {name: speed}; `unit` the unit of the speeds in messages.
     """
     refuse(["no worker has a speed: give at least one speed"] if not speeds else [])
     exact, problems = [], []
@@ -59,7 +61,7 @@ def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
             value = Fraction(0)
         if value <= 0:
             problems.append(
-                "%s: the speed %s: measure it again, or leave it out"
+                "%s: the speed %s. Measure this speed again, or remove its entry"
                 % (
                     name,
                     "is missing"
@@ -75,14 +77,14 @@ def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
 def propose(speeds: Mapping[str, Any], noise: float, groups: int = 0) -> Proposal:
     """Return the Proposal for workers with these `speeds`, by the rules of this module.
 
+    Raises BadInput for a wrong speed (see `check`) or noise, and if `groups` exceeds the number of
+    workers or of different speeds.
+
     Args:
         speeds: {worker's name: samples/s}.
-        noise: the relative difference that two measurements of one speed show, such as 0.05.
-        groups: the number of groups, 0 to choose it by the rules. A given number counts as it is,
-            without regard to the noise and to MOST_GROUPS.
-
-    BadInput for a wrong speed (see `check`), for a wrong noise, and for more groups than there are
-    workers or different speeds.
+        noise: the relative difference between two measurements of one speed, such as 0.05.
+        groups: the number of groups, or 0 to choose the number by the rules. A number above 0
+            overrides the noise and MOST_GROUPS.
     """
     exact, limit = check(speeds), _noise(noise)
     values = sorted(set(exact), reverse=True)
@@ -109,7 +111,7 @@ def propose(speeds: Mapping[str, Any], noise: float, groups: int = 0) -> Proposa
         reason = (
             "%d groups have the largest Calinski-Harabasz score, %s" % (count, score)
             if count > 1
-            else "in each division, means of groups differ by no more than the noise of %.3g %%"
+            else "every division has groups whose means differ by at most the noise of %.3g %%"
             % (100 * noise)
         )
     found = clustering.groups(count)
@@ -120,14 +122,16 @@ def calinski_harabasz(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]
     """Return the Calinski-Harabasz score, [SSB / (k - 1)] / [SSW / (n - k)].
 
     SSB and SSW are the sums of squares between and inside the k groups of n workers. The score is
-    infinite if SSW is 0. BadInput unless 2 <= k <= n - 1.
+    infinite if SSW is 0. Raises BadInput unless 2 <= k <= n - 1.
+
+    Args: `speeds` as in `propose`; `groups` lists of workers' positions.
 
     Source: Calinski and Harabasz, "A dendrite method for cluster analysis", 1974.
     """
     exact = check(speeds)
     if not 2 <= len(groups) <= len(exact) - 1:
         raise BadInput(
-            "%d groups of %d workers have no Calinski-Harabasz score, which needs 2 to %d groups"
+            "%d groups of %d workers have no Calinski-Harabasz score: use 2 to %d groups"
             % (len(groups), len(exact), len(exact) - 1)
         )
     inside = sum((_squares([exact[one] for one in group]) for group in groups), Fraction(0))
@@ -135,11 +139,11 @@ def calinski_harabasz(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]
 
 
 def shares(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> List[Fraction]:
-    """Return each worker's share of the training data; the sum is exactly 1.
+    """Return each worker's share of the training data, in the workers' order. The sum is exactly 1.
 
     A share is in proportion to the slowest speed of the worker's group, because the members of a
     group wait for each other. So shares are equal inside a group, and all groups need about the
-    same time for an epoch. `cluster.files.cut` turns shares into samples by largest remainders.
+    same time for an epoch. `cluster.files.cut` turns shares into numbers of samples.
 
     Args: `speeds` as in `propose`; `groups` lists of workers' positions, each worker in one list.
     """
@@ -156,22 +160,22 @@ def shares(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> List[F
 def placement(
     sizes: Sequence[int], speeds: Mapping[str, Any], bound: int = BIGARRAY_BOUND
 ) -> List[int]:
-    """Return a list with, for each parameter, the position of its server.
+    """Return the position of the server of each parameter, in the order of `sizes`.
 
-    Each server gets a block of neighbouring parameters. The fastest server gets the lowest layers:
-    the backward pass computes their gradients last, and the next forward pass needs their weights
-    first. A server's part of all elements is in proportion to its speed. A parameter belongs to the
-    server whose part contains the parameter's middle element. So a part deviates from the
-    proportion by at most the largest parameter. Of equally fast servers the earlier one comes
-    first.
+    Each server gets a block of neighbouring parameters. The fastest server gets the lowest layers.
+    The backward pass computes the gradients of these layers last, and the next forward pass needs
+    the weights of these layers first. Among equally fast servers, the earlier server gets the lower
+    layers.
+
+    A server's part of all elements is in proportion to its speed. A parameter belongs to the server
+    whose part contains the parameter's middle element. So a part deviates from the proportion by at
+    most the largest parameter. Raises BadInput that names each server with a wrong speed.
 
     Args:
         sizes: the number of elements of each parameter, in order from the lowest layer.
         speeds: {server's name: speed}, in any unit.
-        bound: MXNet cuts parameters of at least this size over all servers. They count for no
-            server here, and their place in the result has no effect.
-
-    BadInput names a server with a wrong speed.
+        bound: MXNet splits each parameter of at least `bound` elements over all servers. Such a
+            parameter counts for no server here, and its entry in the result has no effect.
     """
     exact = check(speeds, "updates/s")
     order = sorted(range(len(exact)), key=lambda one: (-exact[one], one))
@@ -195,8 +199,7 @@ def _noise(noise: Any) -> Fraction:
         value = -1.0
     if value < 0:
         raise BadInput(
-            "the noise %r is refused: it must be a number of at least 0, such as 0.05 for 5 %%"
-            % (noise,)
+            "the noise %r is invalid: give a number of at least 0, such as 0.05 for 5 %%" % (noise,)
         )
     return Fraction(repr(value))
 
@@ -204,24 +207,24 @@ def _noise(noise: Any) -> Fraction:
 def _check_asked(groups: Any, workers: int, different: int) -> None:
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 0:
         raise BadInput(
-            "groups=%r is refused: it must be a whole number of groups, or 0 to let the speeds "
-            "decide" % (groups,)
+            "groups=%r is invalid: give a whole number of groups, or 0 to choose the number by the "
+            "speeds" % (groups,)
         )
     if groups > workers:
         raise BadInput(
-            "groups=%d is more than the %d workers: ask for at most %d groups"
+            "groups=%d is more than the %d workers: give at most %d groups"
             % (groups, workers, different)
         )
     if groups > different:
         raise BadInput(
-            "groups=%d is more than the %d different speeds of the %d workers, and workers of "
-            "equal speed stay together: ask for at most %d groups"
+            "groups=%d is more than the %d different speeds of the %d workers. Workers of equal "
+            "speed are in one group: give at most %d groups"
             % (groups, different, workers, different)
         )
 
 
 def _differ(fast: Fraction, slow: Fraction, noise: Fraction) -> bool:
-    """Return True if the two speeds differ by more than the noise."""
+    """Return True if the speeds `fast` and `slow` differ by more than the relative `noise`."""
     return 1 - slow / fast > noise
 
 
@@ -233,9 +236,10 @@ def _squares(values: Sequence[Fraction]) -> Fraction:
 
 
 def _score(total: Fraction, inside: Fraction, workers: int, groups: int) -> Tuple[Any, float]:
-    """Return the Calinski-Harabasz score, first in a form that compares exactly, then as a float.
+    """Return the Calinski-Harabasz score as a tuple that compares exactly, and as a float.
 
-    Args: `total` the sum of squares of all speeds; `inside` the sum of squares inside the groups.
+    Args: `total` the sum of squares of all speeds; `inside` the sum of squares inside the groups;
+    `workers` and `groups` their numbers.
     """
     if not inside:
         return (1, Fraction(0)), math.inf
@@ -247,12 +251,13 @@ class _Clustering:
     """Exact k-means in one dimension, for all numbers of groups up to `most`.
 
     The class uses dynamic programming over the different speeds, each with its number of workers.
-    To divide the first j speeds into k groups, it divides the first i speeds into k - 1 groups and
-    puts the others into the last group, with the i of the least sum of squares. This i does not
-    fall as j grows. So each k needs O(m log m) sums for m speeds (divide and conquer).
+    To divide the first j speeds into k groups, it divides the first i speeds into k - 1 groups. The
+    remaining j - i speeds form the last group. The class chooses the i with the least sum of
+    squares. This i never falls as j grows. So each k needs O(m log m) sums for m speeds (divide and
+    conquer).
 
-    All sums are whole numbers: speeds are multiplied by the common multiple of their denominators,
-    sums of squares also by the common multiple of all possible group sizes.
+    All sums are whole numbers. The class multiplies speeds by the common multiple of their
+    denominators, and sums of squares also by the common multiple of all possible group sizes.
     """
 
     def __init__(self, exact: Sequence[Fraction], values: Sequence[Fraction], most: int):
@@ -290,7 +295,10 @@ class _Clustering:
         return result
 
     def best(self, most: int, noise: Fraction) -> Tuple[int, str]:
-        """Return (number of groups, its score as text) by the rules 4 to 6 of this module."""
+        """Return (number of groups, its score as text) by the rules 4 to 6 of this module.
+
+        Args: `most` the maximum number of groups; `noise` the relative noise.
+        """
         found, best, text = 1, None, ""  # type: int, Any, str
         scale = self._multiple * self._unit**2
         total = Fraction(self._least[0], scale)
@@ -302,7 +310,9 @@ class _Clustering:
             score, number = _score(total, inside, len(self._exact), count)
             if best is None or score > best:
                 found, best = count, score
-                text = "%.3g" % number if inside else "infinite: no distance inside groups"
+                text = (
+                    "%.3g" % number if inside else "infinite, since each group has a single speed"
+                )
         return found, text
 
     def _mean(self, begin: int, end: int) -> Fraction:
@@ -312,7 +322,7 @@ class _Clustering:
         )
 
     def _blocks(self, count: int) -> List[Tuple[int, int]]:
-        """Return (begin, end) of each of `count` groups in the list of different speeds."""
+        """Return (begin, end) of each of `count` groups, as positions in the different speeds."""
         blocks, end = [], len(self._values)
         for number in range(count - 1, -1, -1):
             begin = self._cuts[number][end]
@@ -321,10 +331,11 @@ class _Clustering:
         return blocks[::-1]
 
     def _solve(self, most: int) -> Tuple[List[int], List[List[int]]]:
-        """Return (least, cuts), both with one entry for each number of groups, from 1 to `most`.
+        """Return the lists (least, cuts), with an item for each number of groups from 1 to `most`.
 
-        An entry of `least` is the least sum of squares, in the units of this class. An entry of
-        `cuts` is a list: its item j is the begin of the last group of the first j speeds.
+        An item of `least` is the least sum of squares, in the units of this class. An item of
+        `cuts` is a list of every + 1 ints, for `every` different speeds. Item j of this list is the
+        begin of the last group if the first j speeds form the groups.
         """
         numbers, sums, squares, parts = self._numbers, self._sums, self._squares, self._parts
 
@@ -348,9 +359,10 @@ class _Clustering:
 def _next_layer(
     before: Sequence[int], cost: Callable[[int, int], int], count: int, every: int
 ) -> Tuple[List[int], List[int]]:
-    """Return two lists by j: least sums of squares, and begins of the last group.
+    """Return (least sums of squares, begins of the last groups) for `count` groups, as two lists.
 
-    They are those of the first j speeds in `count` groups.
+    Each list has every + 1 ints. Item j is the value if the first j speeds form the groups. The
+    items below `count` are placeholders (0), because j speeds form at most j groups.
 
     Args: `before` the least sums for count - 1 groups; `cost` the function that returns the sum of
     squares of the group (begin, end); `every` the number of speeds.
@@ -365,7 +377,7 @@ def _next_layer(
         best, place = -1, first
         for begin in range(first, min(last, end - 1) + 1):
             value = before[begin] + cost(begin, end)
-            if best < 0 or value < best:  # at a tie the first begin: the last group is larger
+            if best < 0 or value < best:  # at a tie keep the first begin
                 best, place = value, begin
         layer[end], cut[end] = best, place
         ranges += [(low, end - 1, first, place), (end + 1, high, place, last)]

@@ -1,8 +1,8 @@
-"""Make and check node records, the facts that the controller keeps of each node.
+"""Make and check node records, the facts that the controller keeps about each node.
 
-The node's own part comes from a process of the training user. Each of its values must match a
-shape. The provisioning role adds the paths from its own variables, since root runs programs
-and writes files there.
+A process of the training user reports the node's facts. Each fact must match a shape. The
+provisioning role adds paths from its own variables, because root runs programs and writes files at
+these paths.
 """
 
 import re
@@ -13,10 +13,11 @@ from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
 
-SCHEMA = 2  # in schema 1 the node gave the paths
+SCHEMA = 2  # in schema 1 the node reported the paths
 CURE = (
-    "run provision.yml for this host; if the record is refused again, find the process on the host "
-    "that changes the output of the training user's programs, and use that user for nothing else"
+    "run provision.yml for this host. If mxcluster refuses the record again, find the process on "
+    "the host that changes the output of the training user's programs, and use the training user "
+    "for mxcluster only"
 )
 
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -26,7 +27,7 @@ _KEY = (
 )
 
 public_key = shapes.matching(
-    _KEY, "a public ssh key (its type and its base64, without options or a comment)", 20000
+    _KEY, "a public ssh key (type and base64, without options or a comment)", 20000
 )
 interface_name = shapes.matching(
     r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,14}", "the name of a network interface"
@@ -38,7 +39,7 @@ network = shapes.matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", "the name of a net
 path = shapes.matching(r"/[^\x00-\x1f\x7f-\x9f]*", "an absolute path", 4096)
 digest = shapes.matching(r"[0-9a-f]{64}", "a sha256")
 
-# The node's facts: about the machine, as root if possible; about its Python, as the training user.
+# The node's facts. Root collects MACHINE if possible, and the training user collects ENVIRONMENT.
 MACHINE = {
     "address_of_default_route": shapes.either(None, shapes.ipv4),
     "interfaces": shapes.dict_of(interface_name, shapes.list_of(shapes.ipv4_interface)),
@@ -53,7 +54,7 @@ ENVIRONMENT = {
     "model_zoo": shapes.list_of(network),
 }
 FINGERPRINTS = shapes.dict_of(shapes.one_of("libmxnet.so", "numpy"), digest)
-# The role's part.
+# The values of the role's variables.
 PLACES = {
     "python": path,
     "job_dir": path,
@@ -80,7 +81,7 @@ of_role = shapes.fields({}, PLACES)
 def make(host: str, told: Json, places: Json) -> Json:
     """Return the record of `host` from the node's facts `told` and the role's values `places`.
 
-    The values of `places` have priority. BadInput if a value does not match its shape.
+    The values of `places` have priority. Raises BadInput if a value does not match its shape.
     """
     return _checked(
         host, dict(_checked(host, told, of_node), host=host, schema=SCHEMA, **places), _whole
@@ -88,11 +89,13 @@ def make(host: str, told: Json, places: Json) -> Json:
 
 
 def read(host: str, record: Any) -> Json:
-    """Return `record`, read from the controller's disk, after another check of its values.
+    """Return the node record of `host` after a check of its values.
 
-    Earlier versions saved unchecked records. BadInput if a value is wrong. In schema 1 the node
-    gave the path of Python. The function drops that path, and the planner then requires
+    Earlier versions saved unchecked records. Raises BadInput if a value is wrong. In schema 1 the
+    node reported the path of Python. The function drops this path, and the planner then requires
     provision.yml.
+
+    Args: `record` the JSON value from the controller's disk.
     """
     if not isinstance(record, dict) or record.get("host") != host:
         raise BadInput("the node record of %s belongs to %s: %s" % (host, _name(record), CURE))
@@ -113,7 +116,7 @@ def _checked(host: str, value: Any, shape: shapes.Shape) -> Json:
         found: Json = shape(value)
         return found
     except shapes.Wrong as wrong:
-        raise BadInput("the node record of %s is refused: %s: %s" % (host, wrong, CURE)) from None
+        raise BadInput("the node record of %s is invalid (%s): %s" % (host, wrong, CURE)) from None
 
 
 def _name(record: Any) -> str:
@@ -125,8 +128,8 @@ def _name(record: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Return an int for a text of digits, any other value as it is.
+    """Return a string of up to five digits as an int, and any other value unchanged.
 
-    Ansible's templates give numbers as texts.
+    Ansible's templates give numbers as strings.
     """
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value) else value

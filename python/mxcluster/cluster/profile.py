@@ -1,10 +1,11 @@
-"""Complete, check and read a profile: measured speeds and what follows from them. Pure.
+"""Complete, check and read a profile, which holds measured speeds and results from them.
 
-``profile.yml`` measures, `complete` adds the noise, groups, shares, placement and advice, and
-`.state/<inventory>/profile.json` keeps the result. The planner reads the profile with `read`, and
-compares the profile's workers with those of the job (`fits`).
+``profile.yml`` measures the speeds. `complete` adds the noise, groups, shares, placement and
+advice. The file `.state/<inventory>/profile.json` stores the profile. The planner reads the profile
+with `read`, and compares the profile's workers with the job's workers (`fits`). All functions are
+pure.
 
-The measured part::
+The measured entries::
 
     {"schema": 1, "job": str, "time": unix seconds, "network": str, "batch_size": int, "data": str,
      "mxnet": str, "parameters": [number of elements of each parameter, from the lowest layer],
@@ -15,7 +16,7 @@ The measured part::
                   "exchange_s": float (push and pull of the model, all workers at once)}],
      "servers": [{"host": str, "number": int, "updates_per_s": float (of the whole model)}]}
 
-What `complete` adds::
+The entries that `complete` adds::
 
     {"noise": float, "groups": [[positions in workers]], "labels": [str],
      "shares": [[begin, end] of each worker], "placement": [server of each parameter],
@@ -37,12 +38,13 @@ Json = Dict[str, Any]
 
 SCHEMA = 1
 CURE = "run profile.yml again"
-# The least noise: groups whose speeds differ by less are not worth their processes on the servers.
+# The minimum noise. Groups with a smaller difference of speeds do not justify their processes on
+# the servers.
 LEAST_NOISE = 0.05
 # Limits for the exchange's part of a step. Above MUCH, more servers can help. If the part would be
 # below LITTLE even with a single server, one server is enough.
 MUCH, LITTLE = 0.25, 0.05
-_MOST = 100000  # at most so many workers, servers or parameters
+_MOST = 100000  # maximum number of workers, of servers and of parameters
 
 
 def _above_zero(value: Any) -> float:
@@ -109,27 +111,27 @@ _ADDED = {
 
 
 class Fit(NamedTuple):
-    """How a profile fits the workers of a job."""
+    """A comparison of a profile with the workers of a job, the result of `fits`."""
 
     profile: Json
     # The position in the profile of each worker of the job; None if the profile lacks a worker.
     positions: Optional[List[int]]
-    note: str  # names missing workers and the cure, or workers that are gone; "" for neither
+    note: str  # missing workers with the cure, or workers outside the job; "" without both
 
 
 def complete(measured: Json, groups: int = 0) -> Json:
-    """Return the profile: the `measured` part, checked, with the entries that follow from it.
+    """Check the `measured` entries of a profile, and return the profile with all entries.
 
     - noise: the median of the workers' "spread" in "together", at least LEAST_NOISE.
     - groups, labels: `grouping.propose` for the speeds in "together". Each worker counts with the
-      speed of the slowest worker on its host. So the workers of a host are in one group, as the
-      file `groups` requires: it names hosts by address.
+      speed of the slowest worker on its host. So the workers of a host are in one group. The file
+      `groups` cannot split a host, because this file lists addresses.
     - shares: `grouping.shares`, cut from [0, 1] in the order of the workers.
     - placement: `grouping.placement` for `server_speeds`.
 
-    Args: `groups` the number of groups that the user asks for, 0 for the best.
+    Raises BadInput for a worker without a speed above 0, and for a too large number of groups.
 
-    BadInput names a worker without a speed above 0, and a number of groups that is too large.
+    Args: `groups` the requested number of groups, 0 for the best number.
     """
     found = _measured(measured, "the measured profile")
     noise = max(
@@ -155,9 +157,11 @@ def complete(measured: Json, groups: int = 0) -> Json:
 
 
 def read(content: Union[str, Json], name: str = "profile.json") -> Json:
-    """Return the checked profile of `content`, its JSON text or the dict.
+    """Check a profile and return it as a dict.
 
-    BadInput, with the cure, if the content is damaged. Args: `name` of the file in messages.
+    Raises BadInput with the cure if the profile is damaged.
+
+    Args: `content` the JSON text or the dict of the profile; `name` the file's name in messages.
     """
     try:
         whole = json.loads(content) if isinstance(content, str) else content
@@ -174,10 +178,12 @@ def read(content: Union[str, Json], name: str = "profile.json") -> Json:
 
 
 def fits(profile: Json, workers: Sequence[Tuple[str, int]]) -> Fit:
-    """Return the Fit of a profile from `read` or `complete` to the workers (host, number) of a job.
+    """Compare a profile with the workers of a job, and return the Fit.
 
-    A worker that the profile lacks has no speed, so the profile does not fit. Workers of the
-    profile that the job lacks do not matter: the others keep their groups.
+    A profile without the speed of one of the workers does not fit. If the profile also has other
+    workers, the job's workers keep their groups.
+
+    Args: `profile` the result of `read` or `complete`; `workers` [(host, number)] of the job.
     """
     places = {
         (worker["host"], worker["number"]): position
@@ -195,7 +201,7 @@ def fits(profile: Json, workers: Sequence[Tuple[str, int]]) -> Fit:
     return Fit(
         profile,
         [places[worker] for worker in workers],
-        "%s also has %s, not in this job: the job's workers keep their groups"
+        "%s also has %s, which the job lacks: the job's workers keep their groups"
         % (title(profile), some(gone))
         if gone
         else "",
@@ -203,10 +209,11 @@ def fits(profile: Json, workers: Sequence[Tuple[str, int]]) -> Fit:
 
 
 def groups_of(fit: Fit) -> Tuple[List[List[int]], List[str]]:
-    """Return (groups, labels) of the job's workers, by their indices, from fast to slow.
+    """Return (groups, labels) of the job's workers, from fast to slow. Groups are lists of indices.
 
-    These are the profile's groups without the workers that the job lacks, and without groups that
-    become empty. Args: `fit` with positions.
+    The result has the profile's groups, limited to the job's workers, without empty groups.
+
+    Args: `fit` a Fit whose profile has all workers.
     """
     of = {
         position: group
@@ -221,15 +228,15 @@ def groups_of(fit: Fit) -> Tuple[List[List[int]], List[str]]:
 
 
 def job_speeds(fit: Fit) -> Dict[str, float]:
-    """Return {worker's name: samples/s while all compute} of the job's workers, in their order."""
+    """Return {worker's name: samples/s} of the job's workers, while all workers compute."""
     workers = fit.profile["workers"]
     return speeds_of([workers[position] for position in fit.positions or []])
 
 
 def speeds_of(workers: Sequence[Json], kind: str = "together") -> Dict[str, float]:
-    """Return {name: samples/s} of the profile's `workers`, in their order.
+    """Return {worker's name: samples/s} of the profile's `workers`, in their order.
 
-    Args: `kind` "together" or "alone" (see the module).
+    Args: `kind` "together" or "alone" (see the module's docstring).
     """
     return {
         name_of(worker["host"], worker["number"]): worker[kind]["samples_per_s"]
@@ -238,7 +245,7 @@ def speeds_of(workers: Sequence[Json], kind: str = "together") -> Dict[str, floa
 
 
 def gpu_speeds(profile: Json) -> Dict[str, Dict[int, float]]:
-    """Return {host: {number of a GPU: samples/s}} of the GPUs that shared a worker's batch."""
+    """Return {host: {GPU number: samples/s}} for the GPUs of all workers with several GPUs."""
     found: Dict[str, Dict[int, float]] = {}
     for worker in profile["workers"]:
         speeds = zip(worker.get("gpus", []), worker.get("gpu_speeds", []))
@@ -247,10 +254,10 @@ def gpu_speeds(profile: Json) -> Dict[str, Dict[int, float]]:
 
 
 def server_speeds(profile: Json) -> Dict[str, float]:
-    """Return {name: whole models a second} of the servers, in their order.
+    """Return {server's name: models per second}, in the order of the profile's servers.
 
-    The time for one model is that of an update on the server, plus that of a push and a pull by the
-    median worker.
+    The time for a model is the time of an update on the server, plus the median time of the
+    workers' pushes and pulls.
     """
     result = {}
     for position, server in enumerate(profile["servers"]):
@@ -264,23 +271,23 @@ def server_speeds(profile: Json) -> Dict[str, float]:
 
 
 def title(profile: Json) -> str:
-    """Return the profile's name for a message: its job and date."""
+    """Return the job and date of a profile as text for messages."""
     day = time.strftime("%Y-%m-%d", time.gmtime(min(profile["time"], 253402300799)))
     return "the profile %s of %s" % (profile["job"], day)
 
 
 def name_of(host: str, number: int) -> str:
-    """Return the name of a worker in messages: its host, and which worker of the host it is."""
+    """Return the name of a worker for messages, such as "node1 worker 0"."""
     return "%s worker %d" % (host, number)
 
 
 def advice(profile: Json) -> List[str]:
-    """Return sentences about what the measured speeds mean for a job. Pure.
+    """Return advice about workers, servers and hosts, as sentences from the measured speeds.
 
-    The time of a step of several workers is estimated as that of the slowest computation plus that
-    of the slowest exchange, without any overlap.
+    The estimated time of a step is the slowest computation plus the slowest exchange, without any
+    overlap.
 
-    Args: `profile` with its groups.
+    Args: `profile` with its groups and noise.
     """
     return _about_gain(profile) + _about_servers(profile) + _about_hosts(profile)
 
@@ -295,7 +302,7 @@ def _about_gain(profile: Json) -> List[str]:
     alone = speeds_of(workers, "alone")
     best = max(alone, key=lambda name: alone[name])
     hosts = len({worker["host"] for worker in workers})
-    told = "a step of all %d workers takes about %.3g s, %.3g s of it for the exchange: " % (
+    told = "a step of all %d workers takes about %.3g s, including %.3g s for the exchange: " % (
         len(workers),
         seconds,
         exchange,
@@ -307,12 +314,12 @@ def _about_gain(profile: Json) -> List[str]:
     if max(together, in_groups) > alone[best]:
         return [told]
     if _throughput(profile, groups, with_exchange=False) > alone[best]:
-        many = "%d machines" % hosts if hosts > 1 else "%d workers" % len(workers)
+        many = "%d nodes" % hosts if hosts > 1 else "%d workers" % len(workers)
         return [
-            "this network is too small to gain from %s: %s; train with one worker, or with a "
+            "this network is too small to gain from %s: %s. Train with one worker, or with a "
             "larger batch_size or network" % (many, told)
         ]
-    return ["%s: the workers slow each other, so train with one worker" % told]
+    return ["%s: the workers slow each other down, so train with one worker" % told]
 
 
 def _about_servers(profile: Json) -> List[str]:
@@ -323,7 +330,7 @@ def _about_servers(profile: Json) -> List[str]:
     if exchange > MUCH * seconds:
         return [
             "the exchange with %d server%s takes %.0f %% of a step: more servers (hosts in the "
-            "group servers, or servers_per_host) can shorten it"
+            "group servers, or servers_per_host) can shorten the exchange"
             % (count, "" if count == 1 else "s", 100 * exchange / seconds)
         ]
     if count > 1 and count * exchange < LITTLE * seconds:
@@ -346,14 +353,14 @@ def _about_hosts(profile: Json) -> List[str]:
             continue
         if len(workers) == 1:
             told.append(
-                "%s: its worker is %.0f %% slower while the other workers compute: their hosts may "
-                "be one machine" % (host, 100 * lost)
+                "%s: its worker is %.0f %% slower while the other workers compute: check whether "
+                "the hosts of these workers are one machine" % (host, 100 * lost)
             )
             continue
         less = sum(together) <= max(alone) * (1 + profile["noise"])
         told.append(
             "%s: its %d workers are %.0f %% slower together than alone: together %.3g samples/s, "
-            "one alone %.3g%s"
+            "one worker alone %.3g%s"
             % (
                 host,
                 len(workers),
@@ -367,7 +374,7 @@ def _about_hosts(profile: Json) -> List[str]:
 
 
 def _step(profile: Json, members: Sequence[int]) -> Tuple[float, float]:
-    """Return (seconds of a step of these workers, seconds of it for the exchange)."""
+    """Return (seconds of a step, seconds of the exchange in it) for the workers `members`."""
     workers = [profile["workers"][member] for member in members]
     exchange = max(worker["exchange_s"] for worker in workers)
     compute = profile["batch_size"] / min(worker["together"]["samples_per_s"] for worker in workers)
@@ -377,7 +384,10 @@ def _step(profile: Json, members: Sequence[int]) -> Tuple[float, float]:
 def _throughput(
     profile: Json, groups: Sequence[Sequence[int]], with_exchange: bool = True
 ) -> float:
-    """Return the samples/s of all workers if the members of each group wait for each other."""
+    """Return the samples/s of all workers if the members of each group wait for each other.
+
+    Args: `with_exchange` False to leave out the time of the exchange.
+    """
     rate = 0.0
     for group in groups:
         seconds, exchange = _step(profile, group)
@@ -397,7 +407,7 @@ def _slowest_of_hosts(workers: Sequence[Json]) -> Dict[str, float]:
 
 
 def _measured(content: Any, name: str) -> Json:
-    """Return the measured part of `content` with the right shapes, or raise BadInput."""
+    """Check the shapes of the measured part of a profile and return it, or raise BadInput."""
     try:
         found: Json = shapes.fields(_MEASURED)(content)
     except shapes.Wrong as wrong:
@@ -411,7 +421,7 @@ def _measured(content: Any, name: str) -> Json:
             if times > 1
         ]
     problems += [
-        "%s: %s has the network times of %d servers, not of all %d: %s"
+        "%s: %s has the network times of %d servers instead of %d: %s"
         % (
             name,
             name_of(worker["host"], worker["number"]),
@@ -423,7 +433,7 @@ def _measured(content: Any, name: str) -> Json:
         if len(worker["servers"]) != len(found["servers"])
     ]
     problems += [
-        "%s: %s has %d GPUs and the speeds of %d: %s"
+        "%s: %s has %d GPUs, but the speeds of %d GPUs: %s"
         % (name, name_of(worker["host"], worker["number"]), len(numbers), len(speeds), CURE)
         for worker in found["workers"]
         for numbers, speeds in [(worker.get("gpus", []), worker.get("gpu_speeds", []))]
@@ -450,12 +460,12 @@ def _check_added(profile: Json) -> None:
     workers, problems = profile["workers"], []  # type: List[Json], List[str]
     counted = Counter(position for group in profile["groups"] for position in group)
     problems += [
-        "the worker %d is in %d groups, not in one" % (position, counted[position])
+        "the worker %d is in %d groups instead of one" % (position, counted[position])
         for position in range(len(workers))
         if counted[position] != 1
     ]
     problems += [
-        "the groups name a worker %d, and the profile has %d workers" % (position, len(workers))
+        "the groups name a worker %d, but the profile has %d workers" % (position, len(workers))
         for position in sorted(counted)
         if position >= len(workers)
     ]
@@ -480,7 +490,7 @@ def _check_added(profile: Json) -> None:
     servers = len(profile["servers"])
     if profile["placement"] and len(profile["placement"]) != len(profile["parameters"]):
         problems.append(
-            "the placement has %d parameters, and the network has %d"
+            "the placement has %d parameters, but the network has %d"
             % (len(profile["placement"]), len(profile["parameters"]))
         )
     if any(place >= servers for place in profile["placement"]):

@@ -1,12 +1,12 @@
-"""Make the ssh files of all nodes: authorized_keys, known_hosts and ssh's configuration.
+"""Compute the blocks of authorized_keys, known_hosts and ssh's configuration for all nodes.
 
-The blocks in these files are equal on all nodes. They come from the inventory's plan
-(`plan.make_cluster_files`), the node records and two host variables: ansible_host, the address that
-the controller uses, and ssh_mesh_from, further addresses from which the node may connect.
+All nodes get equal blocks. The blocks come from the inventory's plan (`plan.make_cluster_files`),
+the node records and two host variables. ansible_host is the address that the controller uses.
+ssh_mesh_from lists further addresses from which the node may connect.
 
-Records are checked on writing and reading. This module checks each word of a line once more. So no
-word from any source can become two words, an option, a marker such as @cert-authority, or another
-line.
+The controller checks node records when it writes and reads them. This module checks each word of a
+line once more. So a word from any source stays one word, and cannot become an option, a marker such
+as @cert-authority, or a new line.
 """
 
 import ipaddress
@@ -24,10 +24,10 @@ Json = Dict[str, Any]
 VARIABLES = ("ansible_host", "ansible_port", "node_host_key", "ssh_mesh_from")
 DRAFT = re.compile(r"\(the (key that [^\s\"]+ is going to make|host keys of [^\s\"]+)\)")
 # A host name, an address (IPv6 with its zone), an inventory name. The characters '*', '?', '!',
-# ',', '|' and '@' have a meaning in ssh's files.
+# ',', '|' and '@' have a special meaning in ssh's files.
 NAME = shapes.matching(r"[A-Za-z0-9_:][A-Za-z0-9_.:%/+-]*", "one name or address", 255)
 ORIGIN = shapes.matching(
-    r"[A-Za-z0-9_.:%/*?!-]+", "an address, a pattern or a network that ssh's from= takes", 255
+    r"[A-Za-z0-9_.:%/*?!-]+", "an address, a pattern or a network that ssh's from= accepts", 255
 )
 
 
@@ -38,9 +38,9 @@ def blocks(
     key_file: str,
     draft: bool = False,
 ) -> Dict[str, str]:
-    """Return {"authorized_keys", "known_hosts", "config"}: the text of each block.
+    """Return {"authorized_keys", "known_hosts", "config"}, the text of the block for each file.
 
-    BadInput if a node's key is unknown, or if a value is not allowed in ssh's files.
+    Raises BadInput if a node's key is unknown, or if ssh's files cannot contain a value.
 
     Args:
         nodes: {host: {"address", ...}} of the whole cluster.
@@ -51,7 +51,7 @@ def blocks(
     """
     if not draft:
         refuse(
-            "%s: the controller does not have its ssh keys: run provision.yml without --limit"
+            "%s: the controller lacks the ssh keys of this node: run provision.yml without --limit"
             % host
             for host in nodes
             if not _ssh(records, host).get("public_key")
@@ -77,21 +77,23 @@ def blocks(
                     for host in nodes
                     for line in configured(host, nodes[host], names[host], records, key_file)
                 ]
-                + ["# What follows is for all hosts again.", "Match all"]
+                + ["# The next lines apply to all hosts.", "Match all"]
             ),
         }
     except shapes.Wrong as wrong:
         raise BadInput(
-            "ssh's files are not written: %s is not %s. If the value is in the inventory (a host's "
-            "name, ansible_host, ssh_mesh_from), correct it there. Otherwise run provision.yml for "
-            "the node that has this value" % (wrong.shown, wrong.what)
+            "mxcluster cannot write ssh's files: %s is not %s. If the value is in the inventory (a "
+            "host's name, ansible_host, ssh_mesh_from), correct the inventory. Otherwise run "
+            "provision.yml for the node with this value" % (wrong.shown, wrong.what)
         ) from None
 
 
 def authorized(
     nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json]
 ) -> List[str]:
-    """Return the lines of authorized_keys: each key, limited to the addresses of its nodes.
+    """Return the lines of authorized_keys, one for each key.
+
+    A line limits its key to the addresses of the nodes with this key.
 
     The arguments are those of `blocks`.
     """
@@ -117,7 +119,10 @@ def authorized(
 
 
 def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str]:
-    """Return the lines of known_hosts: each host key of the node `host`, for all its `names`."""
+    """Return the lines of known_hosts for the node `host`, one for each of its host keys.
+
+    Args: `names` the node's names and addresses; `records` {host: node record}.
+    """
     port = _port(records, host)
     patterns = ",".join(
         NAME(name) if port == 22 else "[%s]:%d" % (NAME(name), port) for name in names
@@ -129,9 +134,10 @@ def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str
 def configured(
     host: str, node: Json, names: Sequence[str], records: Dict[str, Json], key_file: str
 ) -> List[str]:
-    """Return the lines of ssh's configuration for the node `host`, so that `ssh <host>` reaches it.
+    """Return the lines of ssh's configuration that make `ssh <host>` reach the node `host`.
 
-    Args: `node` {"address", ...}; `names` from `names_of`; `key_file` as in `blocks`.
+    Args: `node` {"address", ...}; `names` the result of `names_of`; `records` and `key_file` as in
+    `blocks`.
     """
     ssh = _ssh(records, host)
     lines = [
@@ -151,7 +157,8 @@ def names_of(
 ) -> List[str]:
     """Return all names and addresses of the node `host`, each once, without loopback.
 
-    The sources are the inventory, ansible_host, the node's own host name and its interfaces.
+    The sources are the inventory, ansible_host, and the host name and interfaces in the node
+    record. The arguments are those of `blocks`, with `node` an item of `nodes`.
     """
     hostname = records.get(host, {}).get("hostname") or ""
     return unique(
@@ -184,13 +191,16 @@ def gone(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
 
 
 def still_hold(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
-    """Return those hosts of `gone` whose key a host in `nodes` still uses, sorted."""
+    """Return the hosts of `gone` whose key is still the key of a host in `nodes`, sorted."""
     keys = {_ssh(records, host).get("public_key") for host in nodes} - {None, ""}
     return [host for host in gone(nodes, records) if _ssh(records, host).get("public_key") in keys]
 
 
 def of_ssh(hostvars: Dict[str, Json], hosts: Sequence[str]) -> Dict[str, Json]:
-    """Return {host: those of its host variables that this module reads} for `hosts`."""
+    """Return {host: {variable: value}} for `hosts`, with the variables that this module reads.
+
+    Args: `hostvars` {host: all host variables}.
+    """
     return {
         host: {name: hostvars[host][name] for name in VARIABLES if name in hostvars[host]}
         for host in hosts
@@ -200,7 +210,7 @@ def of_ssh(hostvars: Dict[str, Json], hosts: Sequence[str]) -> Dict[str, Json]:
 def of_the_controller(variables: Dict[str, Json]) -> str:
     """Return the controller's block of known_hosts, from the host variable node_host_key.
 
-    Args: `variables` {host: host variables}; node_host_key is a key or a list of keys.
+    Args: `variables` {host: host variables}. The variable node_host_key is a key or a list of keys.
     """
     lines = []
     for host in sorted(variables):
@@ -218,7 +228,7 @@ def of_the_controller(variables: Dict[str, Json]) -> str:
 
 
 def _key(text: str) -> str:
-    """Return the public key `text` without its comment; a placeholder stays as it is."""
+    """Return the public key `text` without its comment, or `text` itself for a placeholder."""
     return text if DRAFT.fullmatch(text) else node_records.public_key(" ".join(text.split(" ")[:2]))
 
 

@@ -19,7 +19,7 @@ CPU = "cpu"
 
 @functools.lru_cache(maxsize=None)
 def table() -> Json:
-    """Return the content of versions.yml."""
+    """Return the content (dict) of versions.yml."""
     import yaml  # only the controller has PyYAML
 
     with open(TABLE, encoding="utf-8") as stream:
@@ -28,14 +28,14 @@ def table() -> Json:
 
 
 def number(version: str) -> Tuple[int, ...]:
-    """Return a version as numbers, for comparisons: (9, 2, 148) for "9.2.148"."""
+    """Return a version as a tuple of ints for comparisons, such as (9, 2, 148) for "9.2.148"."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def chip(device: str) -> Tuple[str, Optional[str]]:
-    """Return (chip, compute capability) of a PCI device number: ("GK210", "3.7") for "102d" (hex).
+    """Return (chip, compute capability) of a PCI device number (hexadecimal text).
 
-    An unknown device gives ("", None).
+    The result for "102d" is ("GK210", "3.7"), and for an unknown device ("", None).
     """
     for first, last, name, capability in table()["devices"]:
         if int(first, 16) <= int(device, 16) <= int(last, 16):
@@ -44,7 +44,7 @@ def chip(device: str) -> Tuple[str, Optional[str]]:
 
 
 def architecture(capability: str) -> str:
-    """Return the name of the architecture of a compute capability: "Kepler" for "3.7"."""
+    """Return the architecture of a compute capability, such as "Kepler" for "3.7"."""
     found: str = next(
         name
         for name, known in table()["architectures"].items()
@@ -54,9 +54,9 @@ def architecture(capability: str) -> str:
 
 
 def target(cuda: str, mkl: bool = False) -> str:
-    """Return the target of a wheel: "cpu", "cu92", "cpu-mkl" or "cu92-mkl".
+    """Return the target of a wheel, such as "cpu", "cu92", "cpu-mkl" or "cu92-mkl".
 
-    `cuda` is "9.2", or "" for none.
+    Args: `cuda` a version such as "9.2", or "" for a CPU target; `mkl` True for a target with MKL.
     """
     return ("cu" + cuda.replace(".", "") if cuda else CPU) + ("-mkl" if mkl else "")
 
@@ -64,20 +64,22 @@ def target(cuda: str, mkl: bool = False) -> str:
 def wheel(mxnet: str, wanted: str) -> str:
     """Return the wheel of an MXNet version for a target.
 
-    For ("1.2.1", "cu92") the wheel is "mxnet-cu92==1.2.1.post1". BadInput names the nearest
-    versions if there is no such wheel.
+    The result for ("1.2.1", "cu92") is "mxnet-cu92==1.2.1.post1". Raises BadInput that names the
+    nearest versions if the table has no such wheel.
+
+    Args: `mxnet` the version; `wanted` the target, as `target` returns it.
     """
     known = table()["mxnet"]
     if mxnet not in known:
         raise BadInput(
-            "there is no MXNet %s in mxcluster's table%s: set mxnet_version to one of %s"
+            "mxcluster's table has no MXNet %s%s: set mxnet_version to one of %s"
             % (mxnet, did_you_mean(mxnet, known), ", ".join(known))
         )
     if wanted not in known[mxnet]["wheels"]:
         what = spoken(wanted)
         others = [version for version in known if wanted in known[version]["wheels"]]
         cures = (
-            ['set mxnet_version: "%s", the nearest one with a wheel' % nearest(mxnet, others)]
+            ['set mxnet_version: "%s", the nearest version with a wheel' % nearest(mxnet, others)]
             if others
             else []
         )
@@ -93,13 +95,13 @@ def wheel(mxnet: str, wanted: str) -> str:
             )
         if wanted.endswith("-mkl"):
             cures.append("set mxnet_build: openblas")
-        raise BadInput("MXNet %s was never made for %s: %s" % (mxnet, what, "; or ".join(cures)))
+        raise BadInput("MXNet %s has no wheel for %s: %s" % (mxnet, what, "; or ".join(cures)))
     wheel: str = known[mxnet]["wheels"][wanted]
     return wheel
 
 
 def spoken(wanted: str) -> str:
-    """Return a target as words for messages: "CUDA 9.2 with MKL" for "cu92-mkl"."""
+    """Return a target as words for messages, such as "CUDA 9.2 with MKL" for "cu92-mkl"."""
     cuda = version_of(wanted)
     return ("CUDA " + cuda if cuda else "CPUs only") + (
         " with MKL" if wanted.endswith("-mkl") else ""
@@ -107,15 +109,15 @@ def spoken(wanted: str) -> str:
 
 
 def version_of(wanted: str) -> str:
-    """Return the CUDA version of a target: "9.2" for "cu92-mkl", "" for "cpu"."""
+    """Return the CUDA version of a target, such as "9.2" for "cu92-mkl", or "" for "cpu"."""
     digits = re.sub(r"\D", "", wanted)
     return "%s.%s" % (digits[:-1], digits[-1]) if digits else ""
 
 
 def nearest(version: str, others: Sequence[str]) -> str:
-    """Return the version in `others` that is the fewest releases from `version`.
+    """Return the version in `others` that is nearest to `version`, counted in releases.
 
-    Of two equally near versions, the newer one is returned.
+    Of two equally near versions, the function returns the newer version.
     """
     order = sorted(set(others) | {version}, key=number)
     return min(
@@ -128,7 +130,9 @@ def environment(mxnet: str, wanted: str) -> Json:
     """Return {"builds", "hashes", "name", "note"} of an MXNet version for a target.
 
     These values are arguments of the module mxcluster_env. "builds" has an entry for each version
-    of Python that this MXNet supports. BadInput if MXNet has no wheel for the target.
+    of Python that this MXNet supports. Raises BadInput if MXNet has no wheel for the target.
+
+    Args: `mxnet` the version; `wanted` the target.
     """
     first = wheel(mxnet, wanted)
     row, builds, hashes = table()["mxnet"][mxnet], [], {}
@@ -147,7 +151,7 @@ def environment(mxnet: str, wanted: str) -> Json:
 
 
 def pythons(mxnet: str) -> List[str]:
-    """Return the versions of Python that this MXNet supports, the oldest first."""
+    """Return the versions of Python that the MXNet version `mxnet` supports, the oldest first."""
     return sorted(
         (python for known in table()["mxnet"][mxnet]["pythons"].values() for python in known),
         key=number,
@@ -155,7 +159,7 @@ def pythons(mxnet: str) -> List[str]:
 
 
 def check_python(mxnet: str, python: str) -> None:
-    """Raise BadInput if this MXNet does not support Python `python` ("3.6").
+    """Raise BadInput if the MXNet version `mxnet` does not support Python `python`, such as "3.6".
 
     The message names the reason and the nearest version of MXNet that supports this Python.
     """
@@ -164,11 +168,12 @@ def check_python(mxnet: str, python: str) -> None:
     if number(python) < (3, 6):
         raise BadInput(
             "Python %s is too old for mxcluster's nodes: install Python 3.6 (CentOS 7: yum install "
-            "python3) and set mxnet_python to its path" % python
+            "python3), and set mxnet_python to the path of Python 3.6" % python
         )
     works = [version for version in table()["mxnet"] if python in pythons(version)]
     cure = (
-        'Set mxnet_version: "%s", the nearest one for this Python; or set' % nearest(mxnet, works)
+        'Set mxnet_version: "%s", the nearest version for this Python, or set'
+        % nearest(mxnet, works)
         if works
         else "Set"
     )
@@ -179,11 +184,14 @@ def check_python(mxnet: str, python: str) -> None:
 
 
 def cuda_row(cuda: str) -> Json:
-    """Return the table's row of a CUDA version. BadInput if the table has no such version."""
+    """Return the table's row (dict) of a CUDA version.
+
+    Raises BadInput if the table has no such version.
+    """
     rows = table()["cuda"]
     if cuda not in rows:
         raise BadInput(
-            "there is no CUDA %s in mxcluster's table%s: set cuda_version to one of %s"
+            "mxcluster's table has no CUDA %s%s: set cuda_version to one of %s"
             % (cuda, did_you_mean(cuda, rows), ", ".join(rows))
         )
     row: Json = rows[cuda]
@@ -191,36 +199,45 @@ def cuda_row(cuda: str) -> Json:
 
 
 def runs_on(cuda: str, capability: str) -> bool:
-    """Return True if this CUDA has code for a GPU of this compute capability."""
+    """Return True if a CUDA version has code for GPUs of a compute capability.
+
+    Args: `cuda` such as "9.2"; `capability` such as "3.7".
+    """
     row = cuda_row(cuda)
     oldest, newest = (number(one) for one in row["capabilities"])
     return oldest <= number(capability) <= newest or capability in row.get("also", [])
 
 
 def check_gpus(cuda: str, devices: Iterable[str]) -> None:
-    """Raise BadInput if a GPU in `devices` (PCI numbers) is too old or too new for this CUDA."""
+    """Raise BadInput if a GPU in `devices` is too old or too new for a CUDA version.
+
+    Args: `cuda` such as "9.2"; `devices` PCI device numbers (hexadecimal texts).
+    """
     for device in sorted(set(devices)):
         name, capability = chip(device)
         if capability is None or runs_on(
             cuda, capability
-        ):  # unknown devices, newer than the table, are not judged
+        ):  # the table lacks newer devices: accept an unknown device
             continue
         works = [one for one in table()["cuda"] if runs_on(one, capability)]
         age = "old" if number(capability) < number(cuda_row(cuda)["capabilities"][0]) else "new"
         cure = (
             "set cuda_version to %s" % " or ".join(works)
             if works
-            else "no CUDA of mxcluster's table supports it, so remove the GPU from the node"
+            else "remove this GPU from the node, since no CUDA in mxcluster's table supports it"
         )
         raise BadInput(
-            "its GPU %s (%s, compute capability %s) is too %s for CUDA %s, which has code for "
+            "the GPU %s (%s, compute capability %s) is too %s for CUDA %s, which has code for "
             "compute capabilities %s to %s: %s"
             % (device, name, capability, age, cuda, *cuda_row(cuda)["capabilities"], cure)
         )
 
 
 def check_driver(cuda: str, driver: Optional[str]) -> None:
-    """Raise BadInput if the node's loaded `driver` (None: no driver) is too old for this CUDA."""
+    """Raise BadInput if a node's loaded driver is too old for a CUDA version.
+
+    Args: `cuda` such as "9.2"; `driver` the driver's version, None without a driver.
+    """
     least = cuda_row(cuda)["driver"]
     if driver and number(driver) < number(least):
         works = [
@@ -229,7 +246,7 @@ def check_driver(cuda: str, driver: Optional[str]) -> None:
             if number(table()["cuda"][one]["driver"]) <= number(driver)
         ]
         raise BadInput(
-            "its driver %s is too old for CUDA %s, which needs %s or newer: update the driver%s"
+            "the driver %s is too old for CUDA %s, which needs %s or newer: update the driver%s"
             % (
                 driver,
                 cuda,
@@ -240,9 +257,10 @@ def check_driver(cuda: str, driver: Optional[str]) -> None:
 
 
 def driver_branch(cuda: str, devices: Iterable[str]) -> int:
-    """Return the driver branch, such as 470, for this CUDA and all GPUs in `devices`.
+    """Return the driver branch, such as 470, for a CUDA version and all GPUs in `devices`.
 
-    BadInput if no branch supports them together.
+    Raises BadInput if no branch supports this CUDA together with all these GPUs. The arguments are
+    those of `check_gpus`.
     """
     newest = []
     for device in devices:
@@ -255,16 +273,18 @@ def driver_branch(cuda: str, devices: Iterable[str]) -> int:
         if branch <= min(newest, default=10**6) and branch >= number(cuda_row(cuda)["driver"])[0]:
             return branch
     raise BadInput(
-        "no driver supports its GPUs %s and CUDA %s: if they are Fermi GPUs, set cuda_version to "
-        "8.0; otherwise remove the oldest GPU" % (", ".join(sorted(set(devices))), cuda)
+        "no driver supports the GPUs %s together with CUDA %s: set cuda_version to 8.0 for Fermi "
+        "GPUs, otherwise remove the oldest GPU" % (", ".join(sorted(set(devices))), cuda)
     )
 
 
 def cudnn(cuda: str, wanted: str = "") -> Json:
     """Return {"version", "url", "sha256"} of a cuDNN for a CUDA version.
 
-    Args: `wanted` "7.6.5" or "7.6.5.32", "" for the table's choice. BadInput if the table has no
-    such cuDNN.
+    Raises BadInput if the table has no such cuDNN.
+
+    Args: `cuda` such as "9.2"; `wanted` such as "7.6.5" or "7.6.5.32", or "" for the table's
+    choice.
     """
     cuda_row(cuda)
     rows = table()["cudnn"][cuda]
@@ -275,16 +295,17 @@ def cudnn(cuda: str, wanted: str = "") -> Json:
     )
     if not found:
         raise BadInput(
-            "there is no cuDNN %s for CUDA %s in mxcluster's table: set cudnn_version to one of %s"
+            "mxcluster's table has no cuDNN %s for CUDA %s: set cudnn_version to one of %s"
             % (wanted, cuda, ", ".join(rows))
         )
     return dict(rows[found[-1]], version=found[-1])
 
 
 def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
-    """Return (name, row) of an operating system in the table; None if the table lacks it.
+    """Return (name, row) of an operating system in the table, None for an unknown system.
 
-    The table's name for ("CentOS", "7.9") is "CentOS 7", for ("Ubuntu", "20.04") "Ubuntu 20.04".
+    The table's name for ("CentOS", "7.9") is "CentOS 7". For ("Ubuntu", "20.04") it is "Ubuntu
+    20.04".
     """
     rows = table()["systems"]
     for known in ("%s %s" % (name, version), "%s %s" % (name, version.split(".")[0])):
@@ -293,8 +314,8 @@ def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
     return None
 
 
-# The system's parts that a node needs, and their packages, by Ansible's os_family. Ansible uses the
-# program ip to find a node's addresses.
+# The programs and libraries that a node needs, and their packages, by Ansible's os_family. Ansible
+# uses the program ip to find a node's addresses.
 INSTALL = {"Debian": "apt-get install -y", "RedHat": "yum install -y"}
 PACKAGES = {
     "Debian": {
@@ -313,9 +334,9 @@ PACKAGES = {
 
 
 def check_system(node: Json) -> None:
-    """Raise BadInput if the system lacks a part that mxcluster does not install.
+    """Raise BadInput if the node lacks a program or library that mxcluster does not install.
 
-    The message names the command that installs all missing parts.
+    The message names the command that installs all missing programs and libraries.
 
     Args: `node` as in `decide`.
     """
@@ -325,31 +346,33 @@ def check_system(node: Json) -> None:
     if not missing:
         return
     brings = PACKAGES.get(node["family"], {})
-    cure = "install the missing parts"
+    cure = "install the missing programs and libraries"
     if all(name in brings for name in missing):
         cure = "run '%s %s' as root" % (
             INSTALL[node["family"]],
             " ".join(sorted(brings[name] for name in missing)),
         )
     raise BadInput(
-        "its system lacks %s. On the node, %s; then run the playbook again. Nothing was fetched or "
-        "changed" % (", ".join(missing), cure)
+        "the node lacks %s. On the node, %s. Then run the playbook again"
+        % (", ".join(missing), cure)
     )
 
 
 def decide(choice: Json, node: Json) -> Json:
-    """Return the software to install on one node. BadInput names the reason and the nearest cure.
+    """Return the software to install on one node.
+
+    Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
 
     Args:
         choice: the user's settings: "cuda_version" ("" for no CUDA), "mxnet_version", "mxnet_build"
-            ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the first way that the
-            system has), "cudnn_version" ("" for the table's choice, or "none"), "mirror" (URL of
-            a mirror of NVIDIA's files, or ""), "sha256" ({file name: the user's digest}), "keys"
-            (the user's signing keys, [] for NVIDIA's).
-        node: "system", "system_version", "architecture", "python" ("3.6", None without one), "gpus"
+            ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the system's first way),
+            "cudnn_version" ("" for the table's choice, or "none"), "mirror" (URL of a mirror of
+            NVIDIA's files, or ""), "sha256" ({file name: the user's digest}), "keys" (the user's
+            signing keys, [] for NVIDIA's keys).
+        node: "system", "system_version", "architecture", "python" (such as "3.6", or None), "gpus"
             (PCI device numbers), "driver" (version of the loaded module, or None), "own_system"
-            (True if mxcluster may install system packages there), "family" (Ansible's os_family),
-            "missing" (the necessary libraries and programs that the node lacks).
+            (True if mxcluster may install system packages on the node), "family" (Ansible's
+            os_family), "missing" (the required libraries and programs that the node lacks).
 
     Returns:
         {"target", "gpus": number of the node's GPUs, 0 for training on the CPU, "system",
@@ -360,14 +383,14 @@ def decide(choice: Json, node: Json) -> Json:
     """
     if node["architecture"] != "x86_64":
         raise BadInput(
-            "its architecture is %s, and MXNet's wheels are for x86_64: remove the node from the "
-            "inventory" % node["architecture"]
+            "the node's architecture is %s, but MXNet's wheels require x86_64: remove the node "
+            "from the inventory" % node["architecture"]
         )
     known = system(node["system"], node["system_version"])
     if node["own_system"] and known is None:
         raise BadInput(
-            "mxcluster cannot install on %s %s; it supports %s. To install without changes to the "
-            "system, set mxcluster_user: ''"
+            "mxcluster cannot install system packages on %s %s, only on %s: set mxcluster_user: '' "
+            "to install without changes to the system"
             % (node["system"], node["system_version"], ", ".join(table()["systems"]))
         )
     check_system(node)
@@ -375,8 +398,9 @@ def decide(choice: Json, node: Json) -> Json:
     cuda = choice["cuda_version"]
     if cuda and choice["gpu_required"] and not node["gpus"]:
         raise BadInput(
-            "it has no NVIDIA GPU on its PCI bus, and gpu_required is set: remove the node, check "
-            "the seat of the card (lspci -d 10de:), or set gpu_required: false to train on its CPU"
+            "the node has no NVIDIA GPU on its PCI bus, but gpu_required is set: check the seat of "
+            "the card (lspci -d 10de:), remove the node, or set gpu_required: false to train on "
+            "the CPU"
         )
     if not node["gpus"]:
         cuda = ""
@@ -436,15 +460,15 @@ def decide(choice: Json, node: Json) -> Json:
 class Source:
     """URLs and digests of NVIDIA's files, with the user's mirror and digests.
 
-    Args: `mirror` a URL in place of NVIDIA's servers, or ""; `sha256` the user's digests by file
-    name.
+    Args: `mirror` the URL of a mirror of NVIDIA's files, or ""; `sha256` {file name: digest} of the
+    user.
     """
 
     def __init__(self, mirror: str, sha256: Dict[str, str]) -> None:
         self.mirror, self.sha256 = mirror.rstrip("/"), sha256
 
     def url(self, url: str) -> str:
-        """Return the URL of the same file on the mirror; without a mirror, `url`."""
+        """Return the URL of the file `url` on the mirror, or `url` itself without a mirror."""
         return (
             re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url)
             if self.mirror
@@ -456,7 +480,7 @@ class Source:
 
         The name of an RPM gets the suffix .rpm.
 
-        Args: `sha256` the digest to use if the user gives none, "" if unknown.
+        Args: `sha256` the digest from the table, "" if unknown. A digest of the user overrides it.
         """
         name = url.rsplit("/", 1)[1]
         if name.startswith("cuda-repo-") and not name.endswith(".rpm"):
@@ -465,9 +489,9 @@ class Source:
 
 
 def packages(cuda: str) -> Dict[str, Dict[str, str]]:
-    """Return the RPMs of a CUDA version: {"toolkit": rpms, "libraries": rpms}.
+    """Return {"toolkit": RPMs, "libraries": RPMs} of a CUDA version.
 
-    Each value is {name of an RPM: its version, "" for any}.
+    The RPMs are {name: version}, with the version "" for any version.
     """
     row = cuda_row(cuda)
     libraries = dict(dict.fromkeys(row["libraries"], ""), **row["patched"])
@@ -481,17 +505,18 @@ def packages(cuda: str) -> Dict[str, Dict[str, str]]:
 
 
 def cuda_source(wanted: str, row: Json, known: Optional[Tuple[str, Json]], node: Json) -> str:
-    """Return the way to install CUDA on a node: `wanted`, or for "" the first way of its system.
+    """Return the way to install CUDA on a node.
 
-    The way is "none" on a node without root. BadInput if the system does not have the way `wanted`.
+    The way is `wanted`, or for "" the first way of the node's system. On a node without root's
+    rights the way is "none". Raises BadInput if the node's system does not have the way `wanted`.
 
-    Args: `row` and `known` from `system`; `node` as in `decide`.
+    Args: `known` the result of `system`, `row` the row in it; `node` as in `decide`.
     """
     if not node["own_system"]:
         return "none"  # without root, users install their own CUDA
     if wanted and wanted not in row["cuda"]:
         raise BadInput(
-            "CUDA cannot be installed as %s on %s: set cuda_source to %s, or remove the setting"
-            % (wanted, known[0] if known else node["system"], " or ".join(row["cuda"]))
+            "mxcluster cannot install CUDA as %s on %s: set cuda_source to %s, or remove this "
+            "setting" % (wanted, known[0] if known else node["system"], " or ".join(row["cuda"]))
         )
     return wanted or row["cuda"][0]

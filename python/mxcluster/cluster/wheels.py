@@ -1,8 +1,8 @@
-"""Fetch wheels once for all nodes, into a store on the controller, and pack them for the nodes.
+"""Fetch wheels into a store on the controller, and pack them into tar files for the nodes.
 
-A requirement is a line of a pip requirements file, `name==version --hash=sha256:... --hash=...`.
-The name of a wheel's file tells the package, the versions and the Pythons of the wheel. The sha256
-of a file is checked each time before the file leaves the store.
+A requirement is a line of a pip requirements file, `name==version --hash=sha256:... --hash=...`. A
+wheel's file name contains the package, its version and the supported Python versions. `find` checks
+the sha256 of each file before a caller gets the path.
 """
 
 import contextlib
@@ -31,19 +31,21 @@ DRAFT = ".fetch-"
 
 
 def parse(requirement: str) -> Tuple[str, str, List[str]]:
-    """Return (name, version, [sha256, ...]) of a requirement line: ("mxnet", "1.9.1", [...])."""
+    """Return (name, version, sha256 values) of a requirement line.
+
+    Example of a result: ("mxnet", "1.9.1", ["65d5...", ...]).
+    """
     pinned, *options = requirement.split()
     name, version = pinned.split("==")
     return name, version, [option.split("sha256:")[1] for option in options]
 
 
 def fits(file_name: str, name: str, version: str, python: str) -> bool:
-    """Return True if the file is a wheel of this package for Python `python` on Linux x86_64.
+    """Return True if `file_name` names a wheel of the package for this Python on Linux x86_64.
 
-    The parts of a wheel's file name are those of the binary distribution format
-    (packaging.python.org, from PEP 427).
+    Args: `name` and `version` of the package; `python` a version such as "3.11".
 
-    Args: `name` and `version` of the package; `python` such as "3.11".
+    Source: binary distribution format, PEP 427 (packaging.python.org).
     """
     parts = file_name[: -len(".whl")].split("-") if file_name.endswith(".whl") else []
     if len(parts) < 5 or plain(parts[0]) != plain(name) or parts[1] != version:
@@ -70,7 +72,12 @@ def fits(file_name: str, name: str, version: str, python: str) -> bool:
 
 
 def find(folder: str, requirement: str, python: str) -> Optional[str]:
-    """Return the path of the wheel in `folder` that fits a requirement, or None."""
+    """Return the path of the wheel in `folder` that matches a requirement, None without one.
+
+    The name and the sha256 of the wheel must match the requirement.
+
+    Args: `requirement` a line as in `parse`; `python` a version such as "3.11".
+    """
     name, version, digests = parse(requirement)
     for candidate in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         path = os.path.join(folder, candidate)
@@ -83,7 +90,7 @@ def find(folder: str, requirement: str, python: str) -> Optional[str]:
 def locked(folder: str) -> Iterator[None]:
     """Lock the store `folder` while the block runs. Other processes wait for the lock.
 
-    Under the lock, the function first removes the files of killed downloads.
+    Before the block runs, the function removes the temporary folders of killed downloads.
     """
     os.makedirs(folder, exist_ok=True)
     # Only the owner can open the file and hold the lock.
@@ -104,11 +111,11 @@ def provide(
 ) -> List[str]:
     """Return the paths of the wheels for all `requirements`. Fetch the wheels that the store lacks.
 
-    A damaged file is fetched again. A fetched file is added to the store only if its digest is
-    right. MxclusterError if a wheel cannot be fetched.
+    The function fetches a damaged file again. It adds a fetched file to the store only if the
+    sha256 matches the requirement. Raises MxclusterError if the fetch gives no matching wheel.
 
-    Args: `folder` the store; `python` such as "3.11"; `fetch` a function like `download`, which is
-    the default.
+    Args: `folder` the store; `requirements` lines as in `parse`; `python` a version such as "3.11";
+    `fetch` a function with the arguments of `download`, which is the default.
     """
     there = {one: find(folder, one, python) for one in requirements}
     found = {one: path for one, path in there.items() if path is not None}
@@ -117,7 +124,7 @@ def provide(
         os.makedirs(folder, exist_ok=True)
         draft = tempfile.mkdtemp(
             prefix=DRAFT, dir=folder
-        )  # on the store's disk, so that a rename moves a file into the store
+        )  # on the store's disk, so that os.replace moves a file into the store
         try:
             said = ""
             try:
@@ -138,7 +145,7 @@ def provide(
 def download(folder: str, requirements: List[str], python: str) -> None:
     """Fetch the wheels of `requirements` for Python `python` into `folder` with pip.
 
-    pip checks their digests. MxclusterError if pip fails.
+    pip checks the sha256 of each wheel. Raises MxclusterError with pip's output if pip fails.
     """
     listed = os.path.join(folder, "requirements.txt")
     with open(listed, "w", encoding="utf-8") as stream:
@@ -154,7 +161,7 @@ def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]
     Args: `what` further arguments of pip, such as requirements.
 
     Returns:
-        None, or the end of pip's output if pip fails.
+        None on success, or the last 1500 characters of pip's output on failure.
     """
     argv = [
         sys.executable,
@@ -179,7 +186,7 @@ def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]
         argv += ["--abi", abi]
     for platform in PLATFORMS:
         argv += ["--platform", platform]
-    # pip's temporary files go to `folder`, too: /tmp may be small, and a wheel for GPUs has 800 MB.
+    # Put pip's temporary files into `folder`: /tmp may be too small for a GPU wheel of 800 MB.
     done = subprocess.run(
         argv + list(what),
         env=dict(os.environ, TMPDIR=folder),
@@ -196,7 +203,7 @@ def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]
 def pack(paths: Sequence[str], target: str) -> None:
     """Pack the files `paths` into the tar file `target`, atomically.
 
-    The members have no folders and no owners.
+    The names of the members have no folders. All members belong to uid 0.
     """
     os.makedirs(os.path.dirname(target), exist_ok=True)
     draft = target + ".part"
@@ -212,10 +219,12 @@ def pack(paths: Sequence[str], target: str) -> None:
 
 
 def archive(store: str, requirements: Sequence[str], python: str, folder: str) -> str:
-    """Return the path of a tar file in `folder` with the wheels of all `requirements`.
+    """Pack the wheels of all `requirements` into a tar file in `folder`. Return the file's path.
 
-    The name of the tar file has a digest of the requirements, so different requirements never share
-    a file. The wheels come from `provide`.
+    The file's name contains a digest of `python` and `requirements`, so different requirements give
+    different files.
+
+    Args: `store` the folder of the wheels; `requirements` and `python` as in `provide`.
     """
     digest = hashlib.sha256("\n".join([python] + list(requirements)).encode("utf-8")).hexdigest()
     target = os.path.join(folder, "wheels-py%s-%s.tar" % (python, digest[:12]))
@@ -224,11 +233,12 @@ def archive(store: str, requirements: Sequence[str], python: str, folder: str) -
 
 
 def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[str, str]:
-    """Return {need["digest"]: path of a tar file in `folder`} for each different need.
+    """Pack a tar file in `folder` for each different need, and return {digest: path of the file}.
 
-    A need without requirements gets no file. BadInput for a malformed requirement.
+    A need without requirements gets no file. Raises BadInput for a malformed requirement.
 
-    Args: `needs` a list of {"digest", "python", "requirements"} for all nodes.
+    Args: `store` the folder of the wheels; `needs` a list of {"digest", "python", "requirements"},
+    one for each node.
     """
     found = {}  # type: Dict[str, str]
     for need in needs:
@@ -237,16 +247,15 @@ def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[s
                 found[need["digest"]] = archive(store, need["requirements"], need["python"], folder)
             except ValueError as error:
                 raise BadInput(
-                    "cannot read the list of wheels for Python %s. Each line must have the form "
-                    "NAME==VERSION --hash=sha256:DIGEST: correct %s in mxcluster's table, "
-                    "python/mxcluster/cluster/versions.yml"
-                    % (need["python"], _wrong(need["requirements"]))
+                    "a line of the wheels for Python %s is malformed: correct %s in "
+                    "python/mxcluster/cluster/versions.yml to the form NAME==VERSION "
+                    "--hash=sha256:DIGEST" % (need["python"], _wrong(need["requirements"]))
                 ) from error
     return found
 
 
 def _wrong(requirements: Sequence[str]) -> str:
-    """Return the malformed requirements as text, or all of them if none is malformed."""
+    """Return the malformed lines of `requirements` as text, or all lines if none is malformed."""
     form = re.compile(r"[^\s=]+==[^\s=]+( --hash=sha256:[0-9a-f]{64})+")
     wrong = [one for one in requirements if not form.fullmatch(one)]
     return some([repr(one) for one in wrong or requirements])
@@ -259,16 +268,15 @@ def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def plain(name: str) -> str:
-    """Return a normalized package name: lower case, with single hyphens."""
+    """Return `name` in lower case, with a hyphen for each run of hyphens, dots and underscores."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _not_to_be_had(folder: str, requirement: str, python: str, said: str) -> str:
     name, version, digests = parse(requirement)
     return (
-        "the wheel of %s %s for Python %s could not be fetched. If the controller has no "
-        "access to a package index, give it access, or put the file with the sha256 %s into %s "
-        "on the controller%s"
+        "the controller could not fetch the wheel of %s %s for Python %s. Give the controller "
+        "access to a package index, or put the file with the sha256 %s into %s on the controller%s"
         % (
             name,
             version,

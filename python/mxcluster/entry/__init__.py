@@ -1,9 +1,10 @@
-"""Entry point on a node: carry out one command of the controller and print a JSON object.
+"""Carry out one command of the controller on this node, and print the answer as JSON.
 
-`python -I -m mxcluster.entry` reads the arguments of the module mxcluster_node as JSON from stdin,
-so that no argument is on a command line. As root, this process handles the systemd units, the
-firewall and the leftovers. A child process with the rights of the training user runs the probe or
-the agent.
+`python -I -m mxcluster.entry` reads the arguments of the module mxcluster_node as JSON from stdin.
+On a command line, other users could read the arguments.
+
+As root, this process manages the systemd units, the firewall rules and the leftover files. A child
+process with the rights of the training user runs the probe or the agent.
 """
 
 import os
@@ -19,10 +20,9 @@ SWEEPING = ("start", "stop", "collect", "jobs")
 
 
 def run(asked: Json) -> Json:
-    """Carry out asked["command"] on this node and return the answer (dict for JSON).
+    """Carry out asked["command"] on this node, and return the answer (dict for JSON).
 
-    `asked` has the arguments of the module mxcluster_node. Raises MxclusterError if the command
-    fails.
+    `asked`: the arguments of the module mxcluster_node. Raises MxclusterError if the command fails.
     """
     asked = dict(asked, **{name: os.path.expanduser(asked[name]) for name in PATHS if asked[name]})
     command = asked["command"]
@@ -42,10 +42,11 @@ def run(asked: Json) -> Json:
 
 
 def _stop(asked: Json, unit: str, swept: List[str]) -> Json:
-    """End a job that runs as the systemd unit `unit`, close the firewall, and return the answer.
+    """End the job in the systemd unit `unit`, and remove the job's firewall rules.
 
-    If the user's process fails, the function still ends the unit and closes the firewall, and then
-    raises MxclusterError. `swept` are the lines of `leftovers.sweep`.
+    Returns the answer (dict). If the process of the training user fails, the function still ends
+    the unit and removes the rules. Then the function raises MxclusterError. `swept`: the result of
+    `leftovers.sweep`.
     """
     try:
         answer = programs.answer_of(asked)
@@ -59,10 +60,10 @@ def _stop(asked: Json, unit: str, swept: List[str]) -> Json:
 
 
 def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
-    """Return the fields of the answer that root itself determines.
+    """Return the fields of the answer that root itself determines (dict).
 
-    The answer of the user's process cannot change these fields. `swept` are the lines of
-    `leftovers.sweep`.
+    The process of the training user cannot change these fields. `unit`: the job's systemd unit or
+    None. `swept`: the result of `leftovers.sweep`.
     """
     command = asked["command"]
     if command == "collect":
@@ -82,10 +83,11 @@ def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
 
 
 def _with(answer: Json, seen: Json) -> Json:
-    """Return `answer` with the fields of `seen`, which replace fields of the same name.
+    """Merge the dicts `answer` and `seen`, and return the result (dict).
 
-    The user's process has made `answer`, and root `seen`. The result joins the lists "left" and
-    "problems" of both.
+    `answer` comes from the process of the training user, and `seen` from root. A field of `seen`
+    replaces the field of the same name in `answer`. The function joins the lists "left" and
+    "problems" of both dicts.
     """
     both = {}
     for name in ("left", "problems"):
@@ -95,10 +97,13 @@ def _with(answer: Json, seen: Json) -> Json:
 
 
 def check(asked: Any) -> Json:
-    """Return `asked`, the JSON value from stdin. Raise MxclusterError if it is not a command."""
+    """Return `asked`, the JSON value from stdin, if the value is a command (dict with "command").
+
+    Raises MxclusterError for any other value.
+    """
     if not isinstance(asked, dict) or "command" not in asked:
         raise MxclusterError(
-            "stdin holds no command: mxcluster.entry needs the arguments of the module "
-            "mxcluster_node there, as one JSON object"
+            "stdin of mxcluster.entry on this node holds no command: write the arguments of the "
+            "module mxcluster_node to stdin, as one JSON object"
         )
     return asked

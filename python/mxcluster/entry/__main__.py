@@ -1,4 +1,4 @@
-"""Run `python -I -m mxcluster.entry` (see `mxcluster.entry`)."""
+"""Run `mxcluster.entry.run` as a program: `python -I -m mxcluster.entry`."""
 
 import json
 import os
@@ -14,7 +14,7 @@ def _run(_):
     return entry.run(entry.check(json.load(sys.stdin)))
 
 
-# stdout is for the answer only. What libraries (also in C) and children print goes to stderr.
+# stdout holds only the answer. Output of libraries (also in C) and of children goes to stderr.
 programs.ANSWERS.append(os.dup(1))
 os.dup2(2, 1)
 result, code = json_cli.of(_run, sys.argv[1:])

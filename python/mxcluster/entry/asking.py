@@ -1,4 +1,7 @@
-"""Build the controller's request to `mxcluster.entry` on a node, and check its answer. Pure."""
+"""Build the controller's request to `mxcluster.entry` on a node, and parse the answer.
+
+All functions are pure.
+"""
 
 import json
 import shlex
@@ -7,8 +10,8 @@ from typing import Any, Dict, Optional
 Json = Dict[str, Any]
 
 READING = ("look", "record", "check", "status", "logs", "plan", "jobs")
-# Keys of a result that Ansible acts on. The probe and the agent run as the training user, so their
-# answers may not set these keys.
+# Ansible acts on these keys of a result. The probe and the agent run as the training user, so an
+# answer of the probe or the agent may not set these keys.
 ANSIBLES_OWN = (
     "add_group",
     "add_host",
@@ -31,7 +34,7 @@ NEEDS = dict(
     jobs=["jobs_dir"],
     piece=["job_dir", "file"],
 )
-# Arguments that the node gets. Only the controller uses the other arguments.
+# The controller sends these arguments to the node, and keeps all other arguments.
 TOLD = (
     "command",
     "job_dir",
@@ -55,25 +58,36 @@ TOLD = (
     "reader",
     "user",
 )
-NO_PROGRAM = (126, 127)  # exit status of a shell: the program cannot run, or was not found
+NO_PROGRAM = (126, 127)  # exit status of a shell: the program cannot run, or is missing
 ANEW = ": run provision.yml"
 OLDER = ": the node may have another version of mxcluster; run provision.yml (running jobs go on)"
 
 
 def missing(asked: Json) -> Optional[str]:
-    """Return the error text for a command that lacks arguments, or None if it has all of them."""
+    """Return the error text if asked["command"] lacks arguments, else None."""
     lacking = [name for name in NEEDS.get(asked["command"], []) if asked.get(name) in (None, "")]
-    return "command=%s needs %s" % (asked["command"], " and ".join(lacking)) if lacking else None
+    return (
+        "command=%s needs %s: add the missing arguments to the task"
+        % (asked["command"], " and ".join(lacking))
+        if lacking
+        else None
+    )
 
 
 def program(python: str) -> str:
-    """Return the command line of `mxcluster.entry` for a shell on the node; `python` is a path."""
+    """Return the shell command line that runs `mxcluster.entry` on the node.
+
+    `python`: the path of the Python on the node, which may begin with ~/.
+    """
     home = "~/" if python.startswith("~/") else ""  # the shell on the node expands ~
     return "%s%s -I -m mxcluster.entry" % (home, shlex.quote(python[len(home) :]))
 
 
 def request(asked: Json, check: bool) -> bytes:
-    """Return the bytes for the stdin of `mxcluster.entry`. `check`: True in check mode."""
+    """Return the request for stdin of `mxcluster.entry` (JSON as bytes).
+
+    `asked`: the arguments of the task. `check`: True in check mode.
+    """
     return json.dumps(
         dict({name: asked.get(name) for name in TOLD}, check=check), sort_keys=True
     ).encode()
@@ -84,7 +98,8 @@ def result(asked: Json, code: int, out: str, err: str) -> Json:
 
     `asked`: the arguments of the task. `code`, `out`, `err`: exit status, stdout and stderr of the
     run.
-    The result of a failed command has "failed" and "msg".
+
+    For a failed command the result has "failed" and "msg".
     """
     where = "%s on this node" % asked["python"]
     answer = _last(out)
@@ -96,14 +111,17 @@ def result(asked: Json, code: int, out: str, err: str) -> Json:
         tail = "\n".join((err or out).strip().splitlines()[-5:]) or "(nothing)"
         cure = OLDER if "No module named" in tail else ""
         return _failed(
-            "%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. Its last "
-            "output:\n%s" % (asked["python"], asked["command"], code, cure, tail)
+            "%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. For "
+            "the cause, see the last output:\n%s"
+            % (asked["python"], asked["command"], code, cure, tail)
         )
     if code != 0:
         return _failed(
             str(
                 answer.get("error")
-                or "%s (%s) ended with status %d" % (where, asked["command"], code)
+                or "%s (%s) ended with status %d and without an error message: run the playbook "
+                "again with -vvv"
+                % (where, asked["command"], code)
             )
         )
     told = {
@@ -119,9 +137,9 @@ def _failed(text: str) -> Json:
 
 
 def _last(out: str) -> Optional[Json]:
-    """Return the last line of `out` that is a JSON object, as a dict, or None without such a line.
+    """Return the last JSON object (dict) among the lines of `out`, or None without an object.
 
-    A shell and its start files may print other lines, too.
+    `out` may also contain lines that a shell or its start files print.
     """
     for line in reversed(out.strip().splitlines()):
         try:
@@ -156,9 +174,9 @@ def _of(asked: Json, answer: Json) -> Json:
 
 
 def of_check_mode(command: str) -> Json:
-    """Return the task's result in check mode for a `command` that would change the node.
+    """Return the result (dict) of a task in check mode, for a `command` that would change the node.
 
-    In check mode no job was started, so the commands wait and stop find no job.
+    Check mode starts no job. So `wait` and `stop` give the result for a node without a job.
     """
     found = {
         "changed": command in ("start", "collect"),

@@ -1,4 +1,4 @@
-"""Remove files of killed modules and controllers: Ansible's temporary folders and packed jobs."""
+"""Remove temporary folders of killed Ansible modules, and job archives of killed controllers."""
 
 import glob
 import os
@@ -8,7 +8,7 @@ import tempfile
 import time
 from typing import Callable, List, Optional
 
-# Seconds after which no module uses its folder any more, and no controller fetches an archive.
+# Seconds. The module or controller of an older folder or archive has ended.
 OLD = 3600.0
 FOLDERS = "ansible_mxcluster_*_payload_*"
 
@@ -16,8 +16,9 @@ FOLDERS = "ansible_mxcluster_*_payload_*"
 def sweep(spool: Optional[str] = None) -> List[str]:
     """Remove old temporary folders of mxcluster's modules, and old archives in the folder `spool`.
 
-    Returns a line for each folder and archive that could not be removed. The function removes only
-    files of this process's user, in folders where no other user can replace them.
+    "Old" means older than OLD seconds. The function skips files of other users, and folders in
+    which another user can replace files. Returns a message for each folder or archive that is still
+    there.
     """
     lines = []
     for path in ours(tempfile.gettempdir(), FOLDERS, stat.S_ISDIR) + (
@@ -36,10 +37,10 @@ def sweep(spool: Optional[str] = None) -> List[str]:
 
 
 def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
-    """Return the paths in `folder` that are older than OLD and belong to this process's user.
+    """Return the sorted paths in `folder` that belong to this user and are older than OLD seconds.
 
-    `pattern`: a glob. `kind`: a function of the module stat, such as S_ISDIR. The result is empty
-    if another user could replace files in `folder`.
+    `pattern`: a glob for file names. `kind`: a test of the file type from the module stat, such as
+    S_ISDIR. Returns [] if another user could replace files in `folder`.
     """
     try:
         above = os.stat(folder)

@@ -1,4 +1,4 @@
-"""Run the probe or the agent for a command, with the rights of the training user."""
+"""Run the probe or the agent with the rights of the training user."""
 
 import io
 import json
@@ -13,9 +13,9 @@ from mxcluster.node import json_cli, processes, training_user
 
 Json = Dict[str, Any]
 
-# Descriptors for this process's answer. Children close them.
+# File descriptors for the answer of this process. Child processes close these descriptors.
 ANSWERS = []  # type: List[int]
-# Seconds that root waits for the answer of the user's process to a command.
+# Timeout in seconds for the answer of the training user's process to a command.
 LIMIT, LIMITS = 300.0, {"collect": 3600.0}
 OF_NODE = ("look", "record", "check", "machine")
 
@@ -23,7 +23,8 @@ OF_NODE = ("look", "record", "check", "machine")
 def argv_for(asked: Json, target: Optional[int] = None) -> List[str]:
     """Return the arguments of mxcluster.node.probe or mxcluster.agent for asked["command"].
 
-    `target`: the descriptor that `collect` writes to, None to use the path in `asked`.
+    `target`: the file descriptor into which `collect` writes. Without `target`, `collect` writes to
+    the path asked["output"].
     """
     command = asked["command"]
     if command in OF_NODE:
@@ -64,13 +65,14 @@ def argv_for(asked: Json, target: Optional[int] = None) -> List[str]:
 
 
 def answer_of(asked: Json, target: Optional[int] = None) -> Json:
-    """Return the answer (dict) of the probe or the agent to asked["command"].
+    """Run the probe or the agent with asked["command"], and return the program's answer (dict).
 
-    If there is a training user, a child process with that user's rights runs the program.
+    If asked["user"] is another user, a child process with that user's rights runs the program.
     `target`: see `argv_for`. Raises MxclusterError if the command fails.
 
-    The command `start` runs in a new Python, because the started agent outlives the command. In a
-    fork of root's process the kernel would deny the agent access to the agent's files in /proc.
+    The command `start` runs in a new Python process, because the started agent outlives the
+    command. In a fork of root's process the kernel would deny the agent access to its own files in
+    /proc.
     """
     refusing = Refusing(asked["check"])
     argv, entry = argv_for(asked, target), training_user.other(refusing, asked["user"])
@@ -88,10 +90,10 @@ def answer_of(asked: Json, target: Optional[int] = None) -> Json:
 
 
 def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Json, int]]:
-    """Return a function for the child process, which carries out `argv` with `_in_process`.
+    """Return a function that carries out `argv` in the child process (see `_in_process`).
 
-    The child ends with the process `parent`. No other process of the user can read the child's
-    memory or open its descriptors.
+    The child ends with the process `parent` (a pid). Other processes of the same user cannot read
+    the child's memory or open the child's descriptors. `stdin`: the text that the command reads.
     """
 
     def work():
@@ -105,9 +107,9 @@ def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Js
 
 
 def _prove_that_it_runs(entry: Any) -> None:
-    """Start this Python once as the user of the passwd entry `entry`, as a job will do.
+    """Check that the user of the passwd entry `entry` can run this Python, as a job will do.
 
-    Raises MxclusterError if that fails.
+    Raises MxclusterError if Python does not start.
     """
     try:
         done = subprocess.run(
@@ -123,14 +125,15 @@ def _prove_that_it_runs(entry: Any) -> None:
         why = str(error)
     if why:
         raise MxclusterError(
-            "the training user %s cannot run the Python %s: %s. If a permission is missing, make "
-            "all folders on the path to this Python, and to the Python that its environment uses, "
-            "readable and executable for all users" % (entry.pw_name, sys.executable, why)
+            "the training user %s cannot run the Python %s: %s. If a permission is missing, let "
+            "all users read and enter all folders on the path of this Python. For a virtual "
+            "environment, do the same for the path of the base Python"
+            % (entry.pw_name, sys.executable, why)
         )
 
 
 def told(asked: Json) -> str:
-    """Return the plan, secrets, token and script in `asked` as JSON for the stdin of the agent.
+    """Return the plan, secrets, token and script in `asked` as JSON for stdin of the agent.
 
     These values go through stdin, because any user of the node can read a command line.
     """
@@ -139,7 +142,7 @@ def told(asked: Json) -> str:
 
 
 class Refusing:
-    """A substitute for an Ansible module, with the parts that `node.training_user` uses."""
+    """A substitute for an Ansible module, for `mxcluster.node.training_user`."""
 
     def __init__(self, check_mode: bool):
         self.check_mode = check_mode
@@ -172,8 +175,8 @@ def _run(argv: List[str]) -> Json:
 def program_of(command: str) -> Any:
     """Return the module that carries out `command`: the probe or the agent's command line.
 
-    The import is inside the function, so that it mostly happens in the user's process. That process
-    needs the module anyway, and root's process does not.
+    The import is inside the function, so that it mostly happens in the training user's process.
+    Root's process works without the module.
     """
     if command in OF_NODE:
         from mxcluster.node import probe
@@ -196,8 +199,8 @@ def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return {
-            "error": "%s cannot be run as %s: %s"
-            % (sys.executable, entry.pw_name if entry else "the login user", error)
+            "error": "%s cannot be run as %s on this node (%s): run provision.yml, which checks "
+            "this Python" % (sys.executable, entry.pw_name if entry else "the login user", error)
         }, 1
     try:
         return json.loads(done.stdout.decode().splitlines()[-1]), done.returncode
@@ -206,8 +209,8 @@ def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
             "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-5:]) or "(nothing)"
         )
         return {
-            "error": "`%s` ended with status %d and without an answer. Its last output:\n%s"
-            % (" ".join(argv[:3]), done.returncode, last)
+            "error": "`%s` ended with status %d and without an answer on this node. Correct the "
+            "cause, which the last output shows:\n%s" % (" ".join(argv[:3]), done.returncode, last)
         }, 1
 
 
@@ -217,21 +220,22 @@ def _heard(argv: List[str], found: Any, code: int) -> Json:
     raise MxclusterError(
         found["error"]
         if isinstance(found, dict) and "error" in found
-        else "`%s` ended with status %d and without an answer" % (" ".join(argv[:3]), code)
+        else "`%s` ended with status %d and without an answer: check the training user's processes "
+        "on this node, and run the playbook again" % (" ".join(argv[:3]), code)
     )
 
 
 def call(argv: List[str]) -> Tuple[int, str, str]:
-    """Run the system program `argv` and return (exit status, stdout, stderr).
+    """Run the system program `argv`, and return (exit status, stdout, stderr).
 
-    The status is 127 if the program cannot be run; then stderr has the reason.
+    If the program cannot be run, the exit status is 127, and stderr has the reason.
     """
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
         )
     except OSError as error:
-        return 127, "", "`%s` cannot be run: %s" % (argv[0], error.strerror)
+        return 127, "", "`%s` cannot be run on this node: %s" % (argv[0], error.strerror)
     return (
         done.returncode,
         done.stdout.decode(errors="replace"),

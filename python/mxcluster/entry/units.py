@@ -1,4 +1,4 @@
-"""Root's part of a job of the training user: systemd unit, firewall request, packed file."""
+"""Carry out root's part of a job: the systemd unit, the firewall request and the archive."""
 
 import contextlib
 import json
@@ -19,14 +19,15 @@ Json = Dict[str, Any]
 
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
-UNIT_ENDS = 10  # seconds
-PRIVATE = ("/tmp", "/var/tmp")  # PrivateTmp=yes: a unit sees its own, empty folders here
+UNIT_ENDS = 10  # seconds to wait for the end of a unit
+PRIVATE = ("/tmp", "/var/tmp")  # a unit with PrivateTmp=yes has its own, empty folders
 
 
 def has_units(asked: Json) -> bool:
-    """Return True if jobs run as systemd units here.
+    """Return True if jobs run as systemd units on this node.
 
-    This needs root, a training user, systemd, and the unit's template from the role agent_unit.
+    Units require root's rights, a training user, systemd, and the unit template of the role
+    agent_unit.
     """
     return bool(
         os.geteuid() == 0
@@ -37,20 +38,20 @@ def has_units(asked: Json) -> bool:
 
 
 def hidden(asked: Json) -> List[str]:
-    """Return a line if a job in a unit cannot see the `data_dir` of the request, else []."""
+    """Return [message] if `data_dir` of the request is hidden from jobs in units, else []."""
     path = asked["request"].get("data_dir") or ""
     if not any(
         (os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE
     ) or not has_units(asked):
         return []
     return [
-        "data_dir=%s: a job has its own %s on this node and does not see this folder: choose "
+        "data_dir=%s is hidden from jobs on this node, because a job has its own %s: choose "
         "another folder, such as /srv/data" % (path, " and ".join(PRIVATE))
     ]
 
 
 def unit_of(asked: Json) -> Optional[str]:
-    """Return the name of the job's systemd unit, or None if the job does not run as a unit."""
+    """Return the name of the job's systemd unit, or None if the job runs without a unit."""
     if not has_units(asked):
         return None
     job = os.path.basename(os.path.abspath(asked["job_dir"]))
@@ -62,14 +63,15 @@ def unit_of(asked: Json) -> Optional[str]:
 
 
 def start(asked: Json, unit: str) -> Json:
-    """Start a job as the systemd unit `unit` and return {"job", "pid", "status"}.
+    """Start a job as the systemd unit `unit`, and return {"job", "pid", "status"}.
 
-    Only the preparation and the job itself run as the training user. Raises MxclusterError if the
-    unit fails.
+    "job" is the job's id, "pid" the agent's pid, and "status" the agent's answer to `status`. Only
+    the preparation and the job itself run as the training user. Raises MxclusterError if the unit
+    fails.
     """
-    programs.program_of("prepare")  # imported once, for the two children that need it
+    programs.program_of("prepare")  # one import here serves both child processes
     programs.answer_of(dict(asked, command="prepare"))
-    # Forget failed units of earlier jobs, whose agent and controller were killed together.
+    # Reset failed units of earlier jobs: the agent and the controller were killed together.
     programs.call(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
     write_wish(asked["plan"], pwd.getpwnam(asked["user"]).pw_uid)
     code, out, err = programs.call(["systemctl", "start", unit])
@@ -77,10 +79,10 @@ def start(asked: Json, unit: str) -> Json:
         state = programs.call(
             ["systemctl", "status", "--no-pager", "--full", "--output=cat", "--lines=30", unit]
         )[1]
-        # Read the user's file as the user: as root, a link in its place could lead to any file.
+        # Read agent.log as the training user: for root, a link of that name could expose any file.
         path = os.path.join(os.path.abspath(asked["job_dir"]), "agent.log")
         log = programs.call(["runuser", "-u", asked["user"], "--", "tail", "-n", "15", path])[1]
-        # Remove the prepared job, and secrets that the agent has not read.
+        # Remove the prepared job, and secrets that the agent left unread.
         with contextlib.suppress(MxclusterError):  # the error of the start is raised below
             programs.answer_of(dict(asked, command="stop"))
         settle(asked, unit)
@@ -90,9 +92,11 @@ def start(asked: Json, unit: str) -> Json:
 
 
 def why_not_started(unit: str, said: str, state: str, log: str) -> str:
-    """Return why `unit` did not start: the agent's own error, else the last lines of its output.
+    """Return the error message for a `unit` that failed to start.
 
-    `said`: the message of systemctl. `state`: its status of the unit. `log`: the end of agent.log.
+    The message has the agent's own error, or without such an error the last lines of output.
+    `said`: the error of `systemctl start`. `state`: the output of `systemctl status`. `log`: the
+    end of agent.log.
     """
     errors = []
     for line in state.splitlines() + log.splitlines():
@@ -108,12 +112,16 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
         )
     last = [line for line in (log.strip() or state.strip()).splitlines() if line.strip()][-5:]
     return "\n".join(
-        ["%s did not start: %s" % (unit, (said.splitlines() or ["no reason was given"])[0])] + last
+        [
+            "%s did not start (%s): correct the cause, and run the playbook again"
+            % (unit, (said.splitlines() or ["systemctl gave no reason"])[0])
+        ]
+        + last
     )
 
 
 def jobs_with_units(asked: Json) -> Optional[List[str]]:
-    """Return the names of jobs whose unit is active, starting or stopping, sorted.
+    """Return the ids of the jobs whose systemd unit is active, starting or stopping, sorted.
 
     Returns None if root's rights, a training user or systemd is missing.
     """
@@ -140,11 +148,12 @@ def jobs_with_units(asked: Json) -> Optional[List[str]]:
 
 
 def untrue_end(asked: Json, unit: str) -> Optional[str]:
-    """Return why asked["told"] cannot be true, or None if it can.
+    """Return a message if asked["told"] contradicts the state of the systemd unit, else None.
 
-    asked["told"] is the reason for the job's end in the answer to `wait`. The training user's
-    process gave that answer, and root compares it with the state of the unit. The function waits up
-    to UNIT_ENDS seconds for the unit's end, because the agent ends shortly after its last status.
+    asked["told"] is the reason for the job's end, from the answer to `wait`. The training user's
+    process gave that answer, and root compares the reason with the state of the unit. The agent
+    ends shortly after its last status. So the function waits up to UNIT_ENDS seconds for the end of
+    the unit.
     """
     if not asked["told"]:
         return None
@@ -160,30 +169,33 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
         if time.time() > deadline:
             return (
                 "the node answered that its part of the job had ended (%s), but %d s later the "
-                "unit %s was still %s: a process of %s has forged the answer, and root has ended "
-                "the unit" % (asked["told"], UNIT_ENDS, unit, state, asked["user"])
+                "unit %s was still %s. A process of %s has forged the answer, and root has ended "
+                "the unit. Check the processes of that user"
+                % (asked["told"], UNIT_ENDS, unit, state, asked["user"])
             )
         time.sleep(0.1)
     if asked["told"] == "done" and state == "failed" and shown.get("Result") != "timeout":
         return (
             "the node answered that its part of the job was done, but the agent has failed "
-            "(%s: %s): a process of %s has forged the answer"
+            "(%s: %s). A process of %s has forged the answer: check the processes of that user"
             % (unit, shown.get("Result"), asked["user"])
         )
     return None
 
 
 def settle(asked: Json, unit: str) -> List[str]:
-    """End the units of a job that has ended, and close the firewall in any case.
+    """End the systemd units of an ended job, and remove the job's firewall rules in any case.
 
-    Returns a line for each unit and firewall rule that is still there. Only root sees these.
+    Returns a message for each unit and firewall rule that is still there. Only root can list units
+    and rules.
     """
     both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
     programs.call(["systemctl", "stop"] + both)
     programs.call(["systemctl", "reset-failed"] + both)
     states = programs.call(["systemctl", "is-active"] + both)[1].split()
     lines = [
-        "unit %s is %s" % (name, state)
+        "the unit %s on this node is still %s: run stop.yml again for this job, or reboot the node"
+        % (name, state)
         for name, state in zip(both, states)
         if state not in ("inactive", "unknown")
     ]
@@ -192,33 +204,43 @@ def settle(asked: Json, unit: str) -> List[str]:
         return lines + firewall.close(wish)
     except Exception as error:  # no error here may prevent the end of the job
         return lines + [
-            "the firewall rules of the job in %s could not be removed: %s: %s"
-            % (asked["job_dir"], type(error).__name__, error)
+            "the firewall rules of the job in %s could not be removed (%s: %s): run stop.yml again "
+            "for this job" % (asked["job_dir"], type(error).__name__, error)
         ]
 
 
 def why_open(asked: Json) -> str:
-    """Return why job ports here are open to other machines, or "" if a firewall can close them."""
+    """Return the reason why other hosts can reach job ports, or "" behind a firewall.
+
+    The reason is a message with a cure.
+    """
     if os.geteuid() != 0 or not asked["user"]:
         return (
-            "jobs run without root here (mxcluster_user is empty), so no firewall protects their "
-            "ports"
+            "jobs run without root here (mxcluster_user is empty, or Ansible connects as this "
+            "user), so no firewall protects job ports: close the ports with your own firewall"
         )
     if not (os.path.exists(TEMPLATE) and os.path.isdir("/run/systemd/system")):
-        return "jobs run without systemd units here, so no firewall protects their ports"
+        return (
+            "jobs run without systemd units on this node, so no firewall protects job ports: start "
+            "systemd, and run provision.yml, which installs the units"
+        )
     try:
         return firewall.can()
     except Exception as error:  # training goes on after any error here
-        return "the state of the firewall for job ports is unknown: %s: %s" % (
-            type(error).__name__,
-            error,
+        return (
+            "the state of the firewall for job ports is unknown (%s: %s): repair the firewall "
+            "program"
+            % (
+                type(error).__name__,
+                error,
+            )
         )
 
 
 def write_wish(plan: Json, uid: int) -> None:
     """Write the job's firewall request to a file that only root can change.
 
-    `plan` is the node's part of the plan. `uid` is the uid of the training user.
+    `plan`: the node's part of the plan. `uid`: the uid of the training user.
     """
     if not os.path.isdir(WISHES):
         try:
@@ -226,27 +248,31 @@ def write_wish(plan: Json, uid: int) -> None:
         except OSError:
             if not os.path.isdir(WISHES):  # another start may have made the folder
                 raise
-        os.chmod(WISHES, 0o755)  # independent of the umask: agents read the firewall's notes there
+        os.chmod(WISHES, 0o755)  # under any umask: agents read the firewall's notes there
     replace(
         os.path.join(WISHES, plan["job"] + ".json"), json.dumps(dict(plan["firewall"], uid=uid))
     )
 
 
 def is_spooled(asked: Json) -> bool:
-    """Return True if root packs the job's files into the spool.
+    """Return True if root packs the job's files into the folder asked["spool"].
 
-    Root does so if the training user or the login user is not root.
+    Root does so if the training user or the login user is another user than root.
     """
     return bool(asked["spool"]) and os.geteuid() == 0 and bool(asked["user"] or asked["reader"])
 
 
 def collect_into_spool(asked: Json) -> Json:
-    """Carry out `collect` with a tar file in the folder asked["spool"]. Return the answer.
+    """Pack the job's files into a new tar file in the folder asked["spool"].
 
-    Root makes the tar file and the training user fills it, in a folder that the user cannot change.
-    The login user fetches the file with its own rights. As root, Ansible's fetch would hold the
-    whole file in memory, more than once, and root would read any file that the user put there.
-    Raises MxclusterError if the folder or the file cannot be made.
+    Root makes the tar file, and the training user fills the file. Only root can change the folder.
+    The login user fetches the file with the login user's rights. A fetch as root would have two
+    faults. Ansible would hold several copies of the whole file in memory. Root would also read any
+    file that the training user put in place of the archive.
+
+    Returns the agent's answer (dict) with "output", the path of the tar file, and "spooled", which
+    is False if no file was packed. Raises MxclusterError if root cannot make the folder or the
+    file.
     """
     spool = os.path.abspath(asked["spool"])
     try:
@@ -259,7 +285,7 @@ def collect_into_spool(asked: Json) -> Json:
                 "%s is not a folder of root that only root can write to: remove this path, and try "
                 "again" % spool
             )
-        # Two controllers may wait for the same job. Each fetches its own file.
+        # Two controllers may wait for the same job. Each controller fetches a file of its own.
         prefix = os.path.basename(os.path.abspath(asked["job_dir"])) + "-"
         target, path = tempfile.mkstemp(".tar", prefix, spool)
     except OSError as error:

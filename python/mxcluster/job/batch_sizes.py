@@ -1,12 +1,14 @@
-"""Fit the batch sizes of the workers to their speeds, for `balance=batch`. Pure.
+"""Fit the batch sizes of the workers to the workers' speeds, for `balance=batch`.
 
-Source: LB-BSP, arXiv 1806.02508, and SoCC 2020, doi 10.1145/3419111.3421299. The sizes of the
-workers that wait for each other always add up to the knob batch_size times the number of these
-workers. Under dist_sync these are all workers, under dist_gsync those of a group. A worker's
-gradient is the sum over its samples, so the sum of the pushes does not depend on the sizes.
+Source: LB-BSP, arXiv 1806.02508, and SoCC 2020, doi 10.1145/3419111.3421299.
 
-Each worker computes the sizes by itself, from the same speeds. Sums and quotients are exact
-(fractions), so that all workers get the same sizes on any machine.
+Under dist_sync all workers wait for each other. Under dist_gsync the workers of a group wait for
+each other. The batch sizes of such a set of workers always add up to the knob batch_size times the
+number of workers in the set. A worker's gradient is the sum over the samples of its batch, so the
+sum of the pushes does not depend on the sizes.
+
+Each worker computes the sizes of all workers by itself, from the same speeds. Sums and quotients
+are exact fractions, so all workers get the same sizes on any node. The functions do no I/O.
 """
 
 import math
@@ -16,24 +18,24 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from mxcluster.cluster.files import largest_remainder
 from mxcluster.errors import BadInput, refuse
 
-# Dead band, so that noise changes no size. Sizes change only if, for at least one worker, the size
-# that fits its speed differs by more than this part of its size and by more than this number of
-# samples.
+# The dead band, so that noise changes no size. The sizes change only if the size of one worker is
+# far from the size that fits its speed. The distance must exceed DEAD_BAND times the size, and
+# LEAST_MOVE samples.
 DEAD_BAND, LEAST_MOVE = Fraction(1, 20), Fraction(3, 4)
-SMOOTHING = 0.2  # weight of the newest step in the moving average of a worker's seconds
-MOST_MEASURED = 16  # steps of an epoch that a worker measures
+SMOOTHING = 0.2  # weight of the newest step in the moving average of a worker's seconds per step
+MOST_MEASURED = 16  # maximum number of steps that a worker measures in an epoch
 
 
 class State(NamedTuple):
-    """The batch sizes of all workers, and the last change of each size."""
+    """The batch sizes of all workers, with the last direction and the step of each size."""
 
-    sizes: Tuple[int, ...]
-    directions: Tuple[int, ...]  # of each size's last change: 1 up, -1 down, 0 without a change
-    steps: Tuple[Fraction, ...]  # the part of its distance to the target by which a size changes
+    sizes: Tuple[int, ...]  # in samples
+    directions: Tuple[int, ...]  # the last change of each size: 1 up, -1 down, 0 before any change
+    steps: Tuple[Fraction, ...]  # each size moves by this fraction of the distance to its target
 
 
 def start(sizes: Sequence[int]) -> State:
-    """Return the State of workers that begin with the batch `sizes`."""
+    """Return the first State of the workers, with the batch sizes `sizes` in samples."""
     return State(tuple(sizes), (0,) * len(sizes), (Fraction(1),) * len(sizes))
 
 
@@ -44,16 +46,17 @@ def follow(
     most: Sequence[int],
     workers: Sequence[int] = (),
 ) -> State:
-    """Return the State after the workers have measured `speeds`. In the dead band it is `state`.
+    """Return the next State, with batch sizes that fit the workers' measured `speeds` better.
 
-    Under the new sizes all workers need the same time for a batch, as far as `least` and `most`
-    allow. A size changes by a part of its distance to the target. This part is halved if the size
-    changes its direction, and doubled, at most to the whole distance, if the size keeps its
-    direction. So sizes also converge if the speed of a worker depends on its batch size.
+    Returns `state` if all sizes are within the dead band. With the target sizes, all workers take
+    the same time for a batch, as far as `least` and `most` allow. Each size moves by a fraction of
+    the distance to its target. `follow` halves the fraction if the size changes its direction, and
+    doubles the fraction, up to 1, if the size keeps its direction. So the sizes also converge if
+    the speed of a worker depends on its batch size.
 
-    Args: `speeds` in samples per second; `least` and `most` the bounds of each worker's size;
-    `workers` the workers' indices for messages, 0, 1 and so on by default. Raises BadInput for a
-    speed that is not a number above 0, with the worker's name.
+    Args: `speeds` in samples per second; `least` and `most` the bounds of each worker's size, in
+    samples; `workers` the indices of the workers for messages (default: 0, 1, ...). Raises BadInput
+    with the worker's name for a speed that is not a finite number above 0.
     """
     _check_speeds(dict(zip(workers or range(len(speeds)), speeds)))
     sizes, total = state.sizes, sum(state.sizes)
@@ -84,29 +87,34 @@ def follow(
 def divide(
     weights: Sequence[Any], total: int, least: Sequence[int], most: Sequence[int]
 ) -> List[int]:
-    """Return batch sizes in proportion to `weights`, with the sum `total`.
+    """Return batch sizes in proportion to `weights`, with the sum `total`, in samples.
 
-    The largest remainder method rounds the sizes. A size stays within its bounds, and the other
+    The largest remainder method rounds the sizes. If a bound limits the size of a worker, the other
     workers share the difference.
 
-    Args: `weights` numbers above 0 (int, float or Fraction); `least` and `most` the bounds. Raises
-    BadInput if no sizes within the bounds have the sum `total`.
+    Args: `weights` numbers above 0 (int, float or Fraction), one for each worker; `least` and
+    `most` the bounds of each worker's size, in samples. Raises BadInput if no sizes within the
+    bounds have the sum `total`.
     """
     check_bounds(total, least, most)
     return largest_remainder(_quotas(weights, total, least, most), total)
 
 
 def check_bounds(total: int, least: Sequence[int], most: Sequence[int]) -> None:
-    """Raise BadInput unless some sizes from `least` to `most` of each worker add up to `total`."""
+    """Raise BadInput unless the bounds of the workers allow batch sizes with the sum `total`.
+
+    Args: `total` the samples of a step; `least` and `most` the bounds of each worker's size, in
+    samples.
+    """
     if total < len(least):
         raise BadInput(
-            "a step has %d samples for %d workers, but each worker needs at least one: use a "
-            "larger batch_size, or fewer workers" % (total, len(least))
+            "a step has %d samples for %d workers, but each worker needs at least one sample: use "
+            "a larger batch_size, or fewer workers" % (total, len(least))
         )
     refuse(
-        "worker %d has the lower bound %d and the upper bound %d for its batch size: the lower "
-        "bound must be at least 1, and the upper bound (worker_batch_max) at least as large"
-        % (worker, low, high)
+        "the batch size of worker %d has the lower bound %d and the upper bound %d: the lower "
+        "bound must be at least 1, and the upper bound (worker_batch_max) must be at least the "
+        "lower bound" % (worker, low, high)
         for worker, (low, high) in enumerate(zip(least, most))
         if not 1 <= low <= high
     )
@@ -126,13 +134,13 @@ def check_bounds(total: int, least: Sequence[int], most: Sequence[int]) -> None:
 def check_sizes(
     sizes: Sequence[int], total: int, least: Sequence[int], most: Sequence[int]
 ) -> None:
-    """Raise BadInput unless `sizes` are batch sizes within the bounds, with the sum `total`.
+    """Raise BadInput unless `sizes` has a valid batch size for each worker, and the sum `total`.
 
-    The bounds are those of `divide`.
+    Args: `least` and `most` the bounds of each worker's size, in samples.
     """
     check_count("the batch sizes", sizes, len(least))
     refuse(
-        "the batch size %d of worker %d is not from %d to %d: give a size within these bounds"
+        "the batch size %d of worker %d is outside the bounds %d to %d: give a size within bounds"
         % (size, worker, low, high)
         for worker, (size, low, high) in enumerate(zip(sizes, least, most))
         if not low <= size <= high
@@ -145,16 +153,19 @@ def check_sizes(
 
 
 def check_count(name: str, sizes: Sequence[int], workers: int) -> None:
-    """Raise BadInput unless `sizes`, called `name` in the message, has an entry for each worker."""
+    """Raise BadInput unless `sizes` has one batch size for each of the `workers` workers.
+
+    Args: `name` the words for the sizes in the message.
+    """
     if len(sizes) != workers:
         raise BadInput(
-            "%s (%s) are for %d workers, but the job has %d: give one size for each worker"
+            "%s (%s) are for %d workers, but the job has %d workers: give one size for each worker"
             % (name, shown(sizes), len(sizes), workers)
         )
 
 
 def shown(sizes: Sequence[float], most: int = 8) -> str:
-    """Return `sizes` as text: "48/16", or "4-48" for more than `most` workers."""
+    """Return `sizes` as text, such as "48/16", or "4-48" for more than `most` sizes."""
     if len(sizes) > most:
         return "%d-%d" % (min(sizes), max(sizes))
     return "/".join(map(str, sizes))
@@ -166,16 +177,21 @@ def epoch_of(
     waiting: Sequence[Sequence[int]],
     weights: Sequence[Fraction],
 ) -> Tuple[List[Tuple[int, int]], List[int], List[int]]:
-    """Return ([range of samples (first, last + 1)], [batches], [repeated samples]), by worker.
+    """Return the range of samples, and the number of batches, of every worker in an epoch.
 
-    The ranges cover the `samples` samples of an epoch once. A set of workers gets samples in
-    proportion to its weight, and shares them in proportion to the batch `sizes`. The workers of a
-    set have the same number of batches: the samples of the set / sum(sizes), rounded up. A worker
-    whose range has too few samples for these batches repeats some. The ranges and batches of a set
-    do not depend on the sizes of other sets. Raises BadInput if a worker would get no sample.
+    The ranges cover the `samples` samples of an epoch once. The weight of a set of workers decides
+    the number of samples of the set. The batch sizes of the workers decide their parts of these
+    samples. All workers of a set have the same number of batches: the samples of the set divided by
+    the sum of the workers' sizes, rounded up. A worker with too few samples for these batches
+    repeats some samples. The ranges and batches of a set do not depend on the sizes of other sets.
 
-    Args: `waiting` the sets of workers that wait for each other, as from `schemes.waiting_sets`;
-    `weights` of the sets.
+    Args: `sizes` the batch size of each worker; `samples` the number of samples of an epoch;
+    `waiting` the sets of workers that wait for each other, as from `schemes.waiting_sets`;
+    `weights` the weight of each set.
+
+    Returns three lists with an entry for each worker: the range (first, last + 1) of its samples,
+    the number of its batches, and the number of samples that it repeats. Raises BadInput if a
+    worker would get no sample.
     """
     ranges, batches, repeated = [(0, 0)] * len(sizes), [0] * len(sizes), [0] * len(sizes)
     of_sets = largest_remainder([weight * samples / sum(weights) for weight in weights], samples)
@@ -186,7 +202,7 @@ def epoch_of(
             [Fraction(sizes[worker] * of_set, total) for worker in members], of_set
         )
         refuse(
-            "worker %d, with %d of the %d samples of a step, would get none of the %d training "
+            "worker %d has %d of the %d samples of a step, and would get none of the %d training "
             "samples: use fewer workers (num_workers)" % (worker, sizes[worker], total, of_set)
             for worker, count in zip(members, counts)
             if not count
@@ -199,12 +215,14 @@ def epoch_of(
 
 
 def measured_steps(batches: int) -> List[int]:
-    """Return the steps of an epoch of `batches` batches that a worker measures, in rising order.
+    """Return the numbers of the steps that a worker measures in an epoch, in rising order.
 
     A measurement waits for the end of the backward pass, which otherwise overlaps with the pushes.
-    So a worker measures at most MOST_MEASURED steps, evenly over the epoch. It leaves out the first
-    step, in which MXNet may allocate memory and choose algorithms for a new batch size. In an epoch
-    of one batch the worker measures the first step.
+    So a worker measures at most MOST_MEASURED steps, evenly over the epoch. The worker skips step
+    0, in which MXNet may allocate memory and choose algorithms for a new batch size. If the epoch
+    has one batch, the worker measures step 0.
+
+    Args: `batches` the number of batches of the epoch.
     """
     if batches == 1:
         return [0]
@@ -213,7 +231,10 @@ def measured_steps(batches: int) -> List[int]:
 
 
 class Speed:
-    """The speed of one worker: batch size divided by the moving average of seconds for a batch."""
+    """The speed of one worker: its batch size divided by its average seconds for a batch.
+
+    The average is a moving average with the weight SMOOTHING.
+    """
 
     def __init__(self, size: int):
         self._size = size
@@ -221,13 +242,13 @@ class Speed:
         self._last = math.nan
 
     def resize(self, size: int) -> None:
-        """Begin a new average for the batch size `size`, unless the size is already `size`."""
+        """Set the batch size to `size` samples, and begin a new average if the size changes."""
         if size != self._size:
             self._last = self.value()
             self._size, self._seconds = size, None
 
     def add(self, seconds: float) -> None:
-        """Add the `seconds` of one batch."""
+        """Add the `seconds` of one batch to the moving average."""
         seconds = max(seconds, 1e-9)  # the resolution of the clock
         before = seconds if self._seconds is None else self._seconds
         self._seconds = SMOOTHING * seconds + (1 - SMOOTHING) * before
@@ -235,15 +256,16 @@ class Speed:
     def value(self) -> float:
         """Return the speed in samples per second, or NaN before the first measurement.
 
-        Between `resize` and the next measurement, the speed is that of the previous size.
+        Between `resize` and the next `add`, the method returns the speed with the previous size.
         """
         return self._last if self._seconds is None else self._size / self._seconds
 
 
 def _check_speeds(speeds: Dict[int, float]) -> None:
     refuse(
-        "worker-%d measured a speed of %r samples/s, which is not a number above 0: read the "
-        "worker's log. If the clock of its node is wrong, train with balance=none" % (worker, speed)
+        "worker-%d measured a speed of %r samples/s, but a speed must be a number above 0: read "
+        "the worker's log. If the clock of the worker's node is wrong, train with balance=none"
+        % (worker, speed)
         for worker, speed in speeds.items()
         if not (math.isfinite(speed) and speed > 0)
     )
@@ -252,13 +274,13 @@ def _check_speeds(speeds: Dict[int, float]) -> None:
 def _quotas(
     weights: Sequence[Any], total: int, least: Sequence[int], most: Sequence[int]
 ) -> List[Fraction]:
-    """Return exact shares of `total` in proportion to `weights`, within the bounds.
+    """Return exact parts of `total` in proportion to `weights`, within `least` and `most`.
 
-    A share is a common factor times the weight, raised or cut to the worker's bounds. Each round
-    computes the factor of the workers without a final share. If raising adds more than cutting
-    removes, this factor is too large. A smaller factor leaves the raised shares below their lower
-    bounds, so these bounds are final. In the opposite case the upper bounds of the cut shares are
-    final.
+    A part is a common factor times the weight of the worker, raised or cut to the worker's bounds.
+    Each round computes the factor for the workers whose parts are not final yet. If the raised
+    parts gain more than the cut parts lose, this factor is too large. A smaller factor keeps the
+    raised parts at their lower bounds, so these parts are final. In the opposite case the cut parts
+    are final, at their upper bounds.
     """
     exact = [Fraction(weight) for weight in weights]
     fixed: Dict[int, Fraction] = {}

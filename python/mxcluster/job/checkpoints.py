@@ -1,20 +1,23 @@
 """Write, check and delete checkpoints on disk. The module needs only the standard library.
 
-After epoch 5 of mlp a checkpoint has these files::
+The checkpoint of the network mlp after epoch 5 has these files::
 
     mlp-0005.params           the weights, written by worker 0
     mlp-0005.server-0.npz     the optimizer's states of one server, such as momentum
                               (`training.kvstore.optimizer_states`)
-    mlp-0005.server-0.json    its manifest: SHA-256 and size of the file, and an id that all
-                              parts of this checkpoint share
+    mlp-0005.server-0.json    the manifest of this server's file: its SHA-256 and size, and an id
+                              that all parts of this checkpoint share
     mlp-0005.json             the manifest of the whole checkpoint, written last
 
-Each file is written under another name, forced to disk and renamed. Until they are collected, the
-servers' files may lie on other nodes than the files of worker 0.
+`write` writes each file under a temporary name, forces the file to disk, and renames the file. The
+servers' files may lie on other nodes than the files of worker 0, until the controller fetches all
+files.
 
-While the job runs, the controller fetches one checkpoint at a time. An epoch may be shorter than
-the transfer, so worker 0 holds one checkpoint: no node deletes this checkpoint until the controller
-reports that all of its files have arrived. Then worker 0 holds the next complete checkpoint.
+While the job runs, the controller fetches one checkpoint at a time. During a slow transfer, the
+job may write many new checkpoints, and each node deletes old checkpoints. To keep the files of the
+transfer, worker 0 marks one checkpoint as held. All nodes keep the held checkpoint until the
+controller reports that all files of this checkpoint have arrived. Then worker 0 marks the next
+complete checkpoint as held.
 """
 
 import collections
@@ -28,14 +31,15 @@ from mxcluster.file_io import digest
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
 FOLDER, RESUMED = "checkpoints", "resume"
-# Files in the job folder that hold the name of a checkpoint: the one that worker 0 holds for the
-# controller, and the one that the controller has fetched.
+# Files in the job folder with the name of a checkpoint. HELD names the checkpoint that the nodes
+# keep for the controller. TAKEN names the last checkpoint that the controller has fetched.
 HELD, TAKEN = "held", "taken"
 FILE = re.compile(
     r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)"
 )
 
-# `name`: network and epoch, such as "mlp-0005"; `files`: all paths; `content`: of the manifest.
+# `name`: network and epoch, such as "mlp-0005". `files`: the paths of all files. `content`: the
+# content of the manifest, a dict.
 Checkpoint = collections.namedtuple("Checkpoint", "name epoch files content")
 
 
@@ -45,10 +49,10 @@ def name_of(network: str, epochs: int) -> str:
 
 
 def write(path: str, fill: Callable[[str], Any]) -> None:
-    """Write the file `path` so that a crash leaves no partial file of this name.
+    """Write the file `path` so that a crash leaves no partial file with this name.
 
-    Args: `fill(name)` writes the content into the file `name` beside `path`. The function then
-    forces that file to disk and renames it to `path`.
+    Args: `fill(name)` writes the content into the file `name` beside `path`. Then `write` forces
+    the file `name` to disk, and renames the file to `path`.
     """
     partial = path + ".partial"
     fill(partial)
@@ -63,7 +67,7 @@ def write(path: str, fill: Callable[[str], Any]) -> None:
 def write_manifest(path: str, files: List[str], **content: Any) -> None:
     """Write the manifest `path` with the digests of `files` and the entries of `content`.
 
-    All `files` lie in the folder of the manifest.
+    Args: `files` paths in the folder of the manifest; `content` further entries, as JSON values.
     """
     content["files"] = {os.path.basename(name): digest(name) for name in files}
 
@@ -75,10 +79,10 @@ def write_manifest(path: str, files: List[str], **content: Any) -> None:
 
 
 def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
-    """Delete from `folder` the network's checkpoints of at most `epochs` epochs.
+    """Delete the network's checkpoints up to the epoch `epochs` from `folder`.
 
-    The checkpoint named `spare` stays. The function deletes manifests first, so that no manifest
-    names a deleted file.
+    The function spares the checkpoint named `spare`. The function deletes manifests first, so that
+    every manifest on disk names only existing files.
     """
     found = [
         (match, name)
@@ -96,7 +100,10 @@ def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
 
 
 def keep(folder: str, network: str, kept: int) -> None:
-    """Delete the network's checkpoints in `folder` older than the last `kept` complete ones."""
+    """Keep the last `kept` complete checkpoints of the network in `folder`, and delete older ones.
+
+    If `folder` has fewer complete checkpoints, the function deletes nothing.
+    """
     whole = [
         epoch for epoch in _epochs(folder, network) if is_there(folder, name_of(network, epoch))
     ]
@@ -105,9 +112,10 @@ def keep(folder: str, network: str, kept: int) -> None:
 
 
 def hold(job_dir: str, name: str) -> str:
-    """Offer checkpoint `name`, unless the controller is still fetching an earlier one.
+    """Mark checkpoint `name` as held, unless the controller still fetches an earlier checkpoint.
 
-    Returns the name of the checkpoint that worker 0 holds. `name` must be complete.
+    Returns the name of the held checkpoint, which no node deletes. The checkpoint `name` must be
+    complete.
     """
     held = told(job_dir, HELD)
     if held and held != told(job_dir, TAKEN):
@@ -117,7 +125,7 @@ def hold(job_dir: str, name: str) -> str:
 
 
 def tell(folder: str, note: str, name: str) -> None:
-    """Write the `name` of a checkpoint into the file `note` in `folder`, atomically."""
+    """Write the `name` of a checkpoint atomically into the file `note` in `folder`."""
     partial = os.path.join(folder, "%s.%d" % (note, os.getpid()))
     with open(partial, "w", encoding="utf-8") as stream:
         stream.write(name)
@@ -125,7 +133,10 @@ def tell(folder: str, note: str, name: str) -> None:
 
 
 def told(folder: str, note: str) -> str:
-    """Return the checkpoint's name in the file `note` in `folder`, "" without a valid name."""
+    """Return the checkpoint name in the file `note` of `folder`, or "" without a name.
+
+    An invalid name counts as no name.
+    """
     try:
         with open(os.path.join(folder, note), "rb") as stream:
             name = stream.read(300).decode("utf-8", "replace")
@@ -135,7 +146,7 @@ def told(folder: str, note: str) -> str:
 
 
 def is_there(folder: str, name: str) -> bool:
-    """Return True if `folder` has all files of the checkpoint, with the sizes in its manifests."""
+    """Return True if `folder` has all files of checkpoint `name`, with the manifests' sizes."""
     try:
         return bool(read(folder, name, digests=False))
     except BadInput:
@@ -143,10 +154,10 @@ def is_there(folder: str, name: str) -> bool:
 
 
 def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
-    """Return (Checkpoint, problems) of the network's last complete checkpoint in `folder`.
+    """Return (the network's last complete Checkpoint in `folder`, [problem, ...]).
 
-    The Checkpoint is None if no checkpoint is complete. The problems are one line for each later
-    checkpoint that is incomplete or damaged.
+    The Checkpoint is None if no checkpoint is complete. All later checkpoints are incomplete or
+    damaged, and the list has one message (str) for each later checkpoint.
     """
     problems: List[str] = []
     for epoch in _epochs(folder, network):
@@ -158,8 +169,9 @@ def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
 
 
 def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
-    """Return the Checkpoint `name` in `folder` after a check of each file against its manifest.
+    """Check all files of checkpoint `name` in `folder`, and return the Checkpoint.
 
+    The manifests of the checkpoint list the size and the digest of each file.
     Without `digests`, the function checks only the sizes of the files. Raises BadInput with the
     name of the first file that is missing or damaged.
     """
@@ -177,14 +189,16 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
             files += [part, part[: -len("json")] + "npz"]
         return Checkpoint(name, int(content["epoch"]), files, content)
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % whole) from error
+        raise BadInput(
+            "%s is an invalid manifest of a checkpoint: use another checkpoint" % whole
+        ) from error
 
 
 def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
-    """Return the content of the manifest `path` after a check of the files that it lists.
+    """Check the files that the manifest `path` lists, and return the content of the manifest.
 
     Without `digests`, the function checks only the sizes of the files. Raises BadInput with the
-    name of the faulty file.
+    name of the first file that is missing or damaged.
     """
     try:
         with open(path, encoding="utf-8") as stream:
@@ -200,15 +214,19 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
                 )
         return content
     except OSError as error:
-        raise BadInput("%s cannot be read (%s)" % (error.filename, error.strerror)) from error
+        raise BadInput(
+            "%s cannot be read (%s): use another checkpoint" % (error.filename, error.strerror)
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput("%s is damaged: it is not the manifest of a checkpoint" % path) from error
+        raise BadInput(
+            "%s is an invalid manifest of a checkpoint: use another checkpoint" % path
+        ) from error
 
 
 def _epochs(folder: str, network: str) -> List[int]:
-    """Return the epochs of the network's checkpoint files in `folder`, the last epoch first.
+    """Return the epochs of the network's checkpoints in `folder`, the last epoch first.
 
-    Incomplete checkpoints count, too.
+    The list includes the epochs of incomplete checkpoints.
     """
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(

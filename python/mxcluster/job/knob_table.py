@@ -1,14 +1,14 @@
-"""Define the knobs of train.yml and mpi.yml, one entry for each. No other file states them.
+"""Define the knobs of train.yml and mpi.yml, with one entry for each knob.
 
-`make docs` generates from this table the defaults and argument specs of the role train_job, its
-part of group_vars/all.yml, docs/knobs.md and the table in the README of the role. These modules
-read the table:
+`make docs` generates these texts from the table: the defaults, the argument specs and the README
+table of the role train_job, the knobs in group_vars/all.yml, and docs/knobs.md. These modules read
+the table:
 
 - `options`: types, limits, and what a resumed job inherits;
 - `mxcluster.ansible.knobs`: the names for -e;
 - `plan.processes` and `training.programs`: the arguments of a training program.
 
-Rules between several knobs are in `options`.
+The module `options` has the rules between several knobs.
 """
 
 import re
@@ -21,18 +21,18 @@ from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_i
 from mxcluster.numbers import to_float
 
 PROGRAMS = ("image_classification",)
-# The networks of the program itself; the node record lists those of MXNet's model zoo.
+# The networks of the program itself. The node record lists the networks of MXNet's model zoo.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
 
 # A smaller array is not worth a message to every server.
 LEAST_BOUND = 1000
-# The host variable, and argument of the program, that emulates a slower machine.
+# The host variable that emulates a slower node. The program has an argument of the same name.
 SLOWDOWN = Option(
     "slowdown",
     1.0,
     to_float,
     between(1, 1000),
-    "a factor from 1 (the machine's own speed) to 1000, such as 2",
+    "a factor from 1 (the node's own speed) to 1000, such as 2",
 )
 
 _CASTS = {"str": to_text, "int": to_int, "float": to_float, "bool": option_types.to_bool}
@@ -81,10 +81,10 @@ def _knob(
     own: bool = False,
     no_log: bool = False,
 ) -> Knob:
-    """Return a Knob with these fields, which `option_types.Knob` explains.
+    """Return a Knob with these fields, as `option_types.Knob` describes.
 
-    Without `cast` the type decides about the conversion of values. The type "raw" needs a `cast`,
-    unless only the role reads the knob.
+    Without `cast`, the function takes the conversion for `type` from _CASTS. The type "raw" needs a
+    `cast`, unless only the role reads the knob.
     """
     option = Option(name, default, cast or _CASTS.get(type), check, message)
     return Knob(*option, type, description, choices, inherited, flag, own, no_log)
@@ -159,7 +159,7 @@ SECTIONS = {
         _path(
             "script",
             "Your own script on the controller. Every worker runs the script instead of the "
-            "program. The script's folder is copied to the nodes.",
+            "program. `train.yml` copies the script's folder to the nodes.",
         ),
         _knob(
             "script_args",
@@ -200,7 +200,7 @@ SECTIONS = {
             "data",
             "digits",
             tuple(DATASETS),
-            "The data set. `warped` are small noisy pictures of warped digits, a harder task.",
+            "The data set. `warped` has small noisy pictures of warped digits, a harder task.",
             inherited=True,
             flag="--data",
         ),
@@ -216,14 +216,14 @@ SECTIONS = {
         ),
         _path(
             "data_src",
-            "A folder on the controller. Before the start, its files are copied to `data_dir` on "
-            "the workers' nodes. Equal files are skipped.",
+            "A folder on the controller. Before the start, `train.yml` copies the files of this "
+            "folder to `data_dir` on the workers' nodes, and skips equal files.",
         ),
         _count(
             "batch_size",
             32,
             1,
-            "The number of samples of a batch for each worker. At least 1.",
+            "The number of samples in a batch of one worker. At least 1.",
             inherited=True,
             flag="--batch-size",
         ),
@@ -268,10 +268,11 @@ SECTIONS = {
             "none",
             ("none", "2bit"),
             "The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` "
-            "sends 2 bits for each number, a 16th of the bytes: a worker adds the gradient to the "
-            "rest of the previous steps, sends -`compression_threshold`, 0 or "
-            "`compression_threshold`, and keeps the new rest for the next step. This knob is for "
-            "the program; a script calls `kv.set_gradient_compression`. `2bit` is refused under %s."
+            "sends 2 bits for each number, a 16th of the bytes. A worker adds the gradient to the "
+            "rest of the previous steps, and sends -`compression_threshold`, 0 or "
+            "`compression_threshold`. The worker keeps the new rest for the next step. This knob "
+            "is for the program; a script calls `kv.set_gradient_compression`. `2bit` is refused "
+            "under %s."
             % " and ".join("`%s`" % one.name for one in schemes.SCHEMES if one.no_compression),
             inherited=True,
             flag="--compression",
@@ -317,8 +318,8 @@ SECTIONS = {
             1.0,
             check=lambda value: 0 < value <= 1,
             message="a number above 0 and at most 1, such as 0.9",
-            description="The learning rate is multiplied by this factor every `lr_factor_epoch` "
-            "epochs. Above 0, at most 1.",
+            description="The program multiplies the learning rate by this factor every "
+            "`lr_factor_epoch` epochs. Above 0, at most 1.",
             inherited=True,
             flag="--lr-factor",
         ),
@@ -455,9 +456,10 @@ SECTIONS = {
             "grouping",
             "given",
             ("given", "auto"),
-            "The groups of workers if `worker_group` and `groups_file` are not set: those of the "
-            "profile that `profile.yml` has measured. If no profile fits, `given` makes one group "
-            "of all workers, and `auto` first runs `profile.yml`.",
+            "The source of the groups if `worker_group` and `groups_file` are not set. Both values "
+            "take the groups of a fitting profile that `profile.yml` has measured. Without a "
+            "fitting profile, `given` makes one group of all workers, and `auto` first runs "
+            "`profile.yml`.",
         ),
         _path(
             "hosts_file",
@@ -479,7 +481,7 @@ SECTIONS = {
             description="For rehearsals: the forward and backward pass of `batch_size` samples "
             "takes at least this number of milliseconds, and more samples take longer in "
             "proportion. The host variable `slowdown` multiplies this time. 0 sets no minimum. The "
-            "figures of such a job do not describe its machines.",
+            "figures of such a job do not describe its nodes.",
             flag="--step-ms",
         ),
         _knob(
@@ -547,9 +549,9 @@ SECTIONS = {
             "secret_env",
             "raw",
             {},
-            description="Like `env`, for tokens and passwords: absent from the output, from the "
-            "files of `runs/` and from process lists. Give the dict from a vault or with `-e "
-            "@file`.",
+            description="Environment variables for tokens and passwords, a dict like `env`. Their "
+            "values are absent from the output, from the files of `runs/` and from process lists. "
+            "Give the dict from a vault or with `-e @file`.",
             own=True,
             no_log=True,
         ),
@@ -582,7 +584,7 @@ SECTIONS = {
             "max_restarts",
             0,
             0,
-            "The maximum number of restarts of a job with `savemodel` after a machine fault (a "
+            "The maximum number of restarts of a job with `savemodel` after a fault of a node (a "
             "killed process or agent, a lost node). The job resumes from the last complete "
             "checkpoint on the remaining nodes. An error of the program never causes a restart.",
         ),
@@ -592,10 +594,10 @@ SECTIONS = {
             10.0,
             check=between(0, 86400),
             message="a number of seconds from 0 to 86400",
-            description="The number of seconds before the first restart, from 0 to 86400. Before "
-            "each further restart, the number is doubled.",
+            description="The number of seconds before the first restart, from 0 to 86400. Each "
+            "further restart doubles the number.",
         ),
-        # Below 2 s a single late heartbeat would end a healthy job.
+        # With a timeout below 2 s, a single late heartbeat would end a healthy job.
         _knob(
             "heartbeat_timeout",
             "int",
@@ -605,7 +607,7 @@ SECTIONS = {
             description="A process without a heartbeat for this number of seconds counts as dead. "
             "From 2 to 3600.",
         ),
-        # A process reports progress about once a second: below 5 s healthy jobs would end.
+        # A process reports progress about once a second. With a limit below 5 s, healthy jobs end.
         _knob(
             "start_timeout",
             "float",
@@ -623,9 +625,9 @@ SECTIONS = {
             300.0,
             check=_is_none_or_from_5_s,
             message="0 (no limit) or a number of seconds of at least 5",
-            description="A job without progress for this number of seconds is ended, and the "
-            "verdict names the process that blocks the others. 0 is no limit, otherwise at least "
-            "5.",
+            description="After this number of seconds without progress, the agents end the job, "
+            "and the verdict names the process that blocks the other processes. 0 is no limit, "
+            "otherwise at least 5.",
         ),
         _knob(
             "job_id",
@@ -680,27 +682,29 @@ SECTIONS = {
             "mpi_pre_execution_command",
             "str",
             "",
-            message="a text",
+            message="commands for bash, such as 'source /opt/intel/oneapi/setvars.sh'",
             description="Commands for bash that load the MPI engine and the program, such as "
-            "`source /opt/intel/oneapi/setvars.sh`. They run on each node during the checks, and "
-            "again before mpirun and its daemons start. So they may only set variables.",
+            "`source /opt/intel/oneapi/setvars.sh`. The commands run on each node during the "
+            "checks, and again before mpirun and its daemons start. So the commands may only set "
+            "variables.",
         ),
         _knob(
             "mpi_coordination_command",
             "str",
             "",
-            message="a text",
+            message="a command for bash, such as './prepare.sh'",
             description="A command for bash that runs once on each node before mpirun starts. If "
-            "the command fails, the job fails. Its background processes end with the job.",
+            "the command fails, the job fails. Background processes of the command end with the "
+            "job.",
         ),
         _knob(
             "mpi_image",
             "str",
             "",
             check=("",),
-            message="empty: mpi.yml runs no containers; install the MPI engine and the program on "
-            "the nodes",
-            description="Not supported, so refused: `mpi.yml` runs no containers.",
+            message="empty, because mpi.yml runs no containers. Install the MPI engine and the "
+            "program on the nodes",
+            description="A container image, which is refused because `mpi.yml` runs no containers.",
         ),
         _knob(
             "mpi_gpus",
@@ -718,7 +722,8 @@ SECTIONS = {
             cast=option_types.to_bool_or_auto,
             message="auto, true or false",
             description="`true` lets the engine use only InfiniBand between nodes, and refuses "
-            "nodes without it. `false` forbids InfiniBand. `auto` leaves the choice to the engine.",
+            "nodes without InfiniBand. `false` forbids InfiniBand. `auto` leaves the choice to the "
+            "engine.",
         ),
         _knob(
             "mpi_env",
@@ -736,16 +741,16 @@ SECTIONS = {
             [],
             cast=option_types.to_names,
             message="paths on the controller, such as solve,input.txt",
-            description="Files and folders on the controller. Each is copied into the folder "
-            "`$MXCLUSTER_WORK_DIR` of every node, under its own name.",
+            description="Files and folders on the controller. `mpi.yml` copies these files and "
+            "folders, under their own names, into the folder `$MXCLUSTER_WORK_DIR` of every node.",
         ),
         _choice(
             "mpi_output",
             "always",
             ("always", "success", "failure"),
-            "When the controller fetches the files that the program wrote into "
-            "`$MXCLUSTER_WORK_DIR`: always, after a success or after a failure. The files go to "
-            "`runs/<job>/nodes/<host>/files`; `collect_mb` limits their size.",
+            "The condition for fetching the files that the program wrote into "
+            "`$MXCLUSTER_WORK_DIR`: `always`, after a `success` or after a `failure`. The files go "
+            "to `runs/<job>/nodes/<host>/files`; `collect_mb` limits their size.",
         ),
     ),
     "Measurements.": (
@@ -754,7 +759,7 @@ SECTIONS = {
             0,
             0,
             "Train only `warm_up` batches and then this number of batches, on every worker, and "
-            "report the seconds of the measured batches. `num_epochs` does not count, and there is "
+            "report the seconds of the measured batches. The job ignores `num_epochs` and reports "
             "no accuracy. 0 measures nothing.",
             flag="--measured",
             cure=" (0: none)",
@@ -795,6 +800,6 @@ SECTIONS = {
 }
 
 KNOBS = tuple(knob for knobs in SECTIONS.values() for knob in knobs)
-# The knobs that are options of a plan; a plan of an MPI program has those of MPI, too.
+# The knobs that are options of a plan. A plan of an MPI program also has the knobs in MPI.
 MPI = SECTIONS[OF_MPI]
 OPTIONS = tuple(knob for knob in KNOBS if not knob.own and knob not in MPI)

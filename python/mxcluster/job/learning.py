@@ -1,4 +1,4 @@
-"""Decide from the losses that the workers reported whether a job learned anything."""
+"""Decide whether a job learned, from the losses that its workers reported."""
 
 import math
 from typing import Any, Dict, List, Optional
@@ -7,24 +7,24 @@ from mxcluster.datasets import DATASETS
 
 Json = Dict[str, Any]
 
-# The later epochs are those after the first.
-LATE = 0.25  # the last part of the later epochs; the mean of their losses counts
-SMALLEST = 0.01  # part of the first loss; a smaller fall does not count
-ENOUGH = 5  # later epochs needed to tell the noise of their losses from a trend
-GUESSING = 3.0  # factor on the accuracy of a guess; a higher accuracy proves learning
+# The later epochs are all epochs after the first epoch.
+LATE = 0.25  # this fraction of the later epochs, at the end of the job, gives the final loss
+SMALLEST = 0.01  # fraction of the first loss by which the loss must fall
+ENOUGH = 5  # number of later epochs from which the noise of a loss can be estimated
+GUESSING = 3.0  # an accuracy of at least this number times that of a guess proves learning
 
 
 def problem(plan: Json, events: List[Json], accuracy: Optional[float]) -> Optional[str]:
-    """Return a clause with the losses of a job that learned nothing, or None for any other job.
+    """Return a message with the losses of a job that learned nothing, or None for any other job.
 
     A job learned if its loss fell from the first epoch to the last epochs. The fall must exceed the
     noise and 1 % of the first loss. The noise is twice the standard deviation of an epoch's loss.
-    If the first loss is above the loss of a guess, the loss of a guess takes its place: a first
-    step that was far too large raises the loss.
+    A first step that is far too large raises the first loss above the loss of a guess. In this case
+    the loss of a guess replaces the first loss.
 
     Args: `plan` of the job; `events` of all nodes; `accuracy` on held-out samples at the end, None
-    if unknown. Returns None as well if fewer than two epochs have losses, or if the accuracy is far
-    above that of a guess.
+    if unknown. Returns None too if fewer than two epochs have losses, or if the accuracy is far
+    above the accuracy of a guess.
     """
     losses = by_epoch(events)
     if len(losses) < 2:
@@ -46,11 +46,12 @@ def problem(plan: Json, events: List[Json], accuracy: Optional[float]) -> Option
 
 
 def cannot_tell(plan: Json, events: List[Json], accuracy: Optional[float]) -> Optional[str]:
-    """Return a warning if a job was too short to tell whether it learned, else None.
+    """Return a warning if a job was too short for a judgement of its learning, else None.
 
-    The losses of such a job cover fewer than two epochs, and its accuracy is close to a guess. A
-    script gets no warning, because the number of its classes is unknown. The arguments are those
-    of `problem`.
+    The losses of such a job cover fewer than two epochs, and its accuracy is close to the accuracy
+    of a guess. A script gets no warning, because the number of its classes is unknown.
+
+    Args: the same as for `problem`.
     """
     guess = _classes(plan["options"])
     if (
@@ -61,8 +62,8 @@ def cannot_tell(plan: Json, events: List[Json], accuracy: Optional[float]) -> Op
     ):
         return None
     return (
-        "an accuracy of %.3g is close to a guess, and one epoch is too short to tell whether the "
-        "job learns: train more epochs" % accuracy
+        "the accuracy of %.3g is close to a guess, and one epoch is too short to show "
+        "whether the job learns: train more epochs" % accuracy
     )
 
 
@@ -76,10 +77,10 @@ def _classes(options: Json) -> Optional[int]:
 
 
 def _noise(losses: List[float]) -> float:
-    """Return twice the standard deviation of a loss, or 0.0 for fewer than ENOUGH losses.
+    """Return twice the standard deviation of an epoch's loss, estimated from `losses`.
 
-    The estimate uses the differences of neighbouring losses, which a trend hardly changes. If a
-    loss is not finite, the result is 0.0.
+    The estimate uses the differences of neighbouring losses, which a trend hardly changes. The
+    result is 0.0 for fewer than ENOUGH losses, and if a loss is inf or NaN.
     """
     steps = [after - before for before, after in zip(losses, losses[1:])]
     if len(losses) < ENOUGH or not all(map(math.isfinite, losses)):
@@ -88,7 +89,10 @@ def _noise(losses: List[float]) -> float:
 
 
 def by_epoch(events: List[Json]) -> List[float]:
-    """Return the mean loss of each epoch, in order. A loss that is not finite gives inf."""
+    """Return the mean loss of each epoch, in the order of the epochs.
+
+    Args: `events` of all nodes. A loss of inf or NaN makes the mean of its epoch inf.
+    """
     told = {}  # type: Dict[int, List[float]]
     for event in events:
         epoch, loss = event.get("epoch"), event.get("loss")

@@ -1,8 +1,8 @@
-"""List the jobs of all nodes, choose a job, and make the texts of the job playbooks.
+"""List the jobs of all nodes, choose a job, and make the messages of the job playbooks.
 
 The job list of a node is the output of `python -m mxcluster.agent jobs`: {"jobs": [summary, ...]},
-see `agent.jobs`. The training user can write to job folders, so no function here trusts their
-content.
+see `agent.jobs`. The training user can write to the job folders, so the content of a job folder is
+untrusted input.
 """
 
 import json
@@ -20,9 +20,9 @@ Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]
 
 HEADINGS = ("job", "state", "started", "kv", "nodes", "ports", "GPUs")
-STATES = {"lease": "lease ran out"}  # the words for states whose own name is unclear
-NAMED = 6  # most nodes that a line names
-# The summary of a job that its node does not report.
+STATES = {"lease": "lease ran out"}  # {state: text in the table}, if the state's name is unclear
+NAMED = 6  # maximum number of hosts that a line names
+# The summary of a job that runs on a node, but is missing from the node's job list.
 HIDDEN: Json = {
     "why": None,
     "kv": None,
@@ -38,20 +38,20 @@ HIDDEN: Json = {
 
 
 def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
-    """Return the jobs of all nodes: running jobs first, then the newest first.
+    """Return the jobs of all nodes. Running jobs come first, and newer jobs before older jobs.
 
-    Args: `answers` {host: its job list, None without one}; `now` in unix seconds (default: the
-    clock).
+    Args: `answers` {host: job list of this host, None without a list}; `now` in unix seconds
+    (default: the clock).
 
-    Each job is {"job", "kv", "state", "detached", "started", "ended", "nodes": {host: its state},
-    "holds": {host: {"ports": {port: process}, "gpus": [number]}}, "progress": the live line of
-    train.yml, "first_failure"}.
+    Each job is {"job", "kv", "state", "detached", "started", "ended", "nodes": {host: state of this
+    host}, "holds": {host: {"ports": {port: process}, "gpus": [number]}}, "progress": the live line
+    of train.yml, "first_failure"}. "started" and "ended" are in unix seconds.
 
     The state of a node is "running", "done", "failed", "peer" (another node's part failed),
     "stopped", "lease" (the lease ran out), "prepared", "broken" (damaged files), "missing"
-    (the node has no part of the job) or "not asked". The job is "running" if a node is, and "done"
-    if each node with a job list has done its part. Otherwise the job has the worst state of a node,
-    or "incomplete".
+    (the node has no part of the job) or "not asked". The job is "running" if one of its nodes is
+    "running". The job is "done" if each of its nodes with a job list is "done". Otherwise the job
+    has the worst state of its nodes, or "incomplete".
     """
     parts = {}  # type: Dict[str, Dict[str, Json]]
     for host, answer in sorted(answers.items()):
@@ -74,7 +74,10 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
 
 
 def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[float]) -> Json:
-    """Return the job `name`, as an entry of `merge`, from `entries` {host: its summary}."""
+    """Return the entry of the job `name` in the result of `merge`.
+
+    Args: `entries` {host: summary of the job by this host}; `answers` and `now` as for `merge`.
+    """
     members = set(entries).union(*(map(str, entry["nodes"]) for entry in entries.values()))
     nodes = {host: _state(entries.get(host), answers.get(host)) for host in sorted(members)}
     running = {host: entry for host, entry in entries.items() if entry["state"] == "running"}
@@ -112,10 +115,10 @@ def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[fl
 
 
 def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
-    """Return the state of one node in a job, see `merge`.
+    """Return the state of one node in a job; `merge` lists the states.
 
-    Args: `entry` the node's summary of the job, None without one; `answer` the node's whole job
-    list, None without one.
+    Args: `entry` the node's summary of the job, None without a summary; `answer` the node's whole
+    job list, None without a list.
     """
     if entry is None:
         return "not asked" if answer is None else "missing"
@@ -123,7 +126,7 @@ def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
 
 
 def _whole(nodes: Dict[str, str]) -> str:
-    """Return the state of a job from the states of its `nodes`, {host: state}."""
+    """Return the state of a job, as `merge` describes, from the states `nodes`, {host: state}."""
     states = set(nodes.values())
     for state in ("running", "failed", "peer", "lease", "stopped", "broken", "prepared"):
         if state in states:
@@ -132,16 +135,18 @@ def _whole(nodes: Dict[str, str]) -> str:
 
 
 def choose(jobs: List[Json], wanted: str, lost: Sequence[str] = ()) -> Optional[Json]:
-    """Return the job named `wanted`; for "" the only running or prepared job, None without one.
+    """Return the job named `wanted`, or for "" the only running or prepared job.
 
-    Raises BadInput, with a list of jobs, if no job is named `wanted`, or if `wanted` is "" and
-    several jobs are running or prepared. `lost` names the hosts that did not answer.
+    Returns None for "" if no job is running or prepared. Raises BadInput with a list of jobs if no
+    job is named `wanted`, and for "" if several jobs are running or prepared.
+
+    Args: `jobs` from `merge`; `lost` the hosts that did not answer.
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if not wanted:
         if len(alive) > 1:
             raise BadInput(
-                "%d jobs are running or prepared: name one with -e job=<id>\n%s"
+                "%d jobs are running or prepared: name a job with -e job=<id>\n%s"
                 % (len(alive), "\n".join(table(alive)))
             )
         return alive[0] if alive else None
@@ -160,7 +165,8 @@ def choose(jobs: List[Json], wanted: str, lost: Sequence[str] = ()) -> Optional[
                 if jobs
                 else "check the inventory, and the nodes that did not answer"
                 if lost
-                else "no job has run there; if it ran on other nodes, give their inventory with -i",
+                else "these nodes have no job. If the job ran on other nodes, give the inventory "
+                "of those nodes with -i",
             )
         )
     return found
@@ -171,21 +177,25 @@ def choose_to_stop(
 ) -> List[Json]:
     """Return the jobs to end: the job named `wanted`, or with `every` all running or prepared jobs.
 
-    Raises BadInput if both arguments are given, if neither is given, or if no job is named
-    `wanted`. Even the only running job must be named, because it may belong to another user. `lost`
-    names the hosts that did not answer.
+    Raises BadInput if no job is named `wanted`, and unless the caller gives exactly one of `wanted`
+    and `every`. The user must name even the only running job, because that job may belong to
+    another user.
+
+    Args: `jobs` from `merge`; `lost` the hosts that did not answer.
     """
     alive = [job for job in jobs if job["state"] in ("running", "prepared")]
     if wanted and every:
-        raise BadInput("job='%s' and all=true: leave one of them out" % wanted)
+        raise BadInput(
+            "job='%s' and all=true are both set: give either -e job=<id> or -e all=true" % wanted
+        )
     if every:
         return alive
     if not wanted:
         raise BadInput(
-            "stop.yml needs the job to stop: give -e job=<id>, or -e all=true for all running and "
-            "prepared jobs, which are\n%s" % "\n".join(table(alive))
+            "stop.yml needs the id of a job: give -e job=<id>, or -e all=true for all of these "
+            "running and prepared jobs\n%s" % "\n".join(table(alive))
             if alive
-            else "no job is running or prepared on the nodes%s: there is nothing to stop"
+            else "no job is running or prepared on the nodes%s: list the ended jobs with status.yml"
             % (" that answered (no answer from %s)" % some(sorted(lost)) if lost else "")
         )
     found = choose(jobs, wanted, lost)
@@ -193,7 +203,10 @@ def choose_to_stop(
 
 
 def parts(chosen: Iterable[Json]) -> Dict[str, List[str]]:
-    """Return {host: ids of the `chosen` jobs that have a part on this host}."""
+    """Return {host: ids of the `chosen` jobs with a part on this host}.
+
+    Args: `chosen` jobs from `merge`.
+    """
     found = {}  # type: Dict[str, List[str]]
     for job in chosen:
         for host, state in job["nodes"].items():
@@ -203,7 +216,10 @@ def parts(chosen: Iterable[Json]) -> Dict[str, List[str]]:
 
 
 def table(jobs: List[Json], now: Optional[float] = None) -> List[str]:
-    """Return `jobs` as lines: the headings, then for each job its figures and indented notes."""
+    """Return a table of `jobs` as text lines: headings, then a row and indented notes for each job.
+
+    Args: `jobs` from `merge`; `now` in unix seconds (default: the clock).
+    """
     if not jobs:
         return ["no job has run on these nodes"]
     rows = [HEADINGS] + [_row(job, now) for job in jobs]
@@ -265,10 +281,11 @@ def _ago(when: Optional[float], now: Optional[float]) -> str:
 
 
 def agreed(plans: Dict[str, Any], job: str) -> Any:
-    """Return the one plan of a job from `plans`, {host: the plan that this node holds}.
+    """Return the plan of the job `job` from `plans`, {host: plan that this host keeps}.
 
-    Each node keeps the plan of the whole job. Raises BadInput if the plans differ, because the
-    training user can write to a node's copy. The message names the minority.
+    Each node keeps the plan of the whole job, and the training user can write to this copy. Raises
+    BadInput if `plans` is empty or the plans differ. The message names the hosts of each plan, and
+    proposes to leave out the hosts of the rarest plan.
     """
     parties = grouped(
         (json.dumps(plan, sort_keys=True), host) for host, plan in sorted(plans.items())
@@ -281,12 +298,12 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     if len(parties) > 1:
         few = min(parties.values(), key=len)
         raise BadInput(
-            "the nodes hold different plans of the job %s: one plan on %s. Find out which program "
-            "changed plan.json in the job folder; -e without=%s continues with the other nodes, "
-            "stop.yml -e job=%s ends the job"
+            "the nodes hold different plans of the job %s: one plan is on %s. Find the program "
+            "that changed plan.json in the job folder. Then leave nodes out with -e without=%s, "
+            "or end the job with stop.yml -e job=%s"
             % (
                 job,
-                ", another on ".join(", ".join(hosts) for hosts in parties.values()),
+                ", another plan on ".join(", ".join(hosts) for hosts in parties.values()),
                 ",".join(few),
                 job,
             )
@@ -295,14 +312,15 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
 
 
 def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
-    """Return the plan of a job that another controller started, for this controller to continue.
+    """Return the plan with which this controller continues a job of another controller.
 
-    Args: `plan` as the nodes hold it; `asked` {host: {"python", "jobs_dir"}} by this controller's
-    inventory, None for a node that has not answered. Such a node gets empty paths. Raises BadInput
-    if the plan is invalid or names a host that `asked` lacks.
+    The paths of this controller's inventory replace the paths of the plan. The training user can
+    change the plan in a job folder, and the paths in the plan decide which program runs on a node.
 
-    The paths of the inventory replace those of the plan. The training user can change a plan in a
-    job folder, and its paths would decide which program runs on all nodes.
+    Args: `plan` the plan that the nodes hold; `job` the job's id; `asked` {host: {"python",
+    "jobs_dir"}}, the paths of this controller's inventory, None for a host that has not answered.
+    Such a host gets empty paths. Raises BadInput if the plan is invalid, or if the plan names a
+    host that `asked` lacks.
     """
     try:
         hosts, named = sorted(plan["nodes"]), [process["host"] for process in plan["processes"]]
@@ -373,13 +391,13 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
 def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> List[str]:
     """Return the last lines of all logs of a job as text lines.
 
-    Args: `job` the job's id; `logs` {host: {name: [line, ...]}, None for a node without logs}.
+    Args: `job` the job's id; `logs` {host: {log name: [line, ...]}, None for a host without logs}.
     Raises BadInput if `job` is "".
     """
     if not job:
         raise BadInput(
-            "no job runs on these nodes: name an ended job with -e job=<id>; status.yml lists the "
-            "jobs"
+            "no job runs on these nodes: name an ended job with -e job=<id>. status.yml lists the "
+            "ids"
         )
     lines = ["LOGS      of the job %s" % job]
     for host, of_host in sorted(logs.items()):
@@ -394,10 +412,10 @@ def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> L
 def told_of_stops(
     jobs: List[Json], stopped: Dict[str, Dict[str, Optional[Json]]], check: bool
 ) -> Dict[str, Any]:
-    """Return {"text": lines, "ok": bool}, the result of ending `jobs`.
+    """Return {"text": [line, ...], "ok": bool}, the joined results of `told_of_stop` for `jobs`.
 
-    Args: `stopped` {job: {host: result of its command stop, None without one}}; `check` True for a
-    dry run.
+    Args: `jobs` from `merge`; `stopped` {job id: {host: result of the command stop on this host,
+    None without a result}}; `check` True for a dry run.
     """
     if not jobs:
         return {"text": ["OK        no job runs on these nodes"], "ok": True}
@@ -409,10 +427,13 @@ def told_of_stops(
 
 
 def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> Dict[str, Any]:
-    """Return {"text": lines, "ok": bool}, the result of ending one job.
+    """Return {"text": [line, ...], "ok": bool}, the result of stop.yml for one job.
 
-    Args: `stopped` {host: result of its command stop, None without one}; `check` True for a dry
-    run. "ok" is True if nothing of the job is left, and each node that ran the job has a result.
+    "ok" is True if no node has a leftover of the job, and every node that may run the job has a
+    result. In a dry run "ok" is always True.
+
+    Args: `job` from `merge`; `stopped` {host: result of the command stop on this host, None without
+    a result}; `check` True for a dry run.
     """
     ran = [host for host, answer in stopped.items() if (answer or {}).get("ran")]
     looked = {
@@ -435,7 +456,7 @@ def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> 
                     job["job"],
                     "would be ended on " + _some(running)
                     if running
-                    else "does not run: nothing would be done",
+                    else "does not run, so stop.yml would do nothing",
                 )
             ],
             "ok": True,
@@ -453,21 +474,21 @@ def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> 
         looked,
     )
     text += [
-        "not asked %s, where the job may still run: make the node reachable, and run the command "
-        "again" % host
+        "not asked %s: the job may still run on this node. Make the node reachable, then run "
+        "stop.yml again" % host
         for host in lost
     ]
     return {"text": text, "ok": not left and not lost}
 
 
 def told_of_detached(job: str, inventory: str) -> List[str]:
-    """Return lines with the commands for a job that runs without a controller.
+    """Return text lines with the commands for a job that runs without a controller.
 
-    Args: `job` the job's id; `inventory` the argument of -i for these commands, "" to leave -i out.
+    Args: `job` the job's id; `inventory` the argument of -i in these commands, "" for no -i.
     """
     with_inventory = "ansible-playbook %s" % ("-i %s " % inventory if inventory else "")
     return [
-        "STARTED   job %s: it runs without a controller. These commands work on any controller "
+        "STARTED   job %s, which runs without a controller. These commands work on any controller "
         "with this inventory:" % job,
         "look      %sstatus.yml" % with_inventory,
         "attach    %strain.yml -e attach=%s" % (with_inventory, job),
@@ -477,8 +498,8 @@ def told_of_detached(job: str, inventory: str) -> List[str]:
 
 
 def as_json(jobs: Iterable[Json], lost: Iterable[str]) -> str:
-    """Return one JSON line, {"jobs": [...], "not_asked": [host, ...]}.
+    """Return the job list as one line of JSON, {"jobs": [job, ...], "not_asked": [host, ...]}.
 
-    Args: `jobs` of `merge`; `lost` the hosts without a job list.
+    Args: `jobs` from `merge`; `lost` the hosts without a job list.
     """
     return json.dumps({"jobs": list(jobs), "not_asked": sorted(lost)}, sort_keys=True)

@@ -1,12 +1,12 @@
-"""Make the live line of a job from the status and progress of all nodes. Pure.
+"""Make the live line of a job from the status and progress of all nodes, without I/O.
 
 The answer of a node is the output of `python -m mxcluster.agent wait`:
 
     {"status": {...status.json...},
      "progress": {"worker-0": {"start": event, "batch": event, "epoch": event, "end": event}}}
 
-"progress" holds the last event of each kind for each process of the node. A kind without an event
-is absent.
+"progress" holds the last event of each kind for each process of the node. If a process has no event
+of a kind, the kind is absent.
 """
 
 import time
@@ -17,27 +17,30 @@ from mxcluster.job.verdict import clock, figure, first_failure, printable
 
 Answers = Dict[str, Optional[Dict[str, Any]]]
 
-ROLES = ("worker", "server", "scheduler")  # their order in a line; other roles follow
-ABSURD = 1e100  # far above any valid figure of a training
+ROLES = ("worker", "server", "scheduler")  # the order of the roles in a line; other roles follow
+ABSURD = 1e100  # a limit far above any valid figure of a training
 
 
 def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = None) -> str:
-    """Return the job's line from `answers`, {host: its latest answer, None before the first}.
+    """Return the live line of a job, with at most `width` characters.
 
-    - samples/s is the sum of the running workers; the slowest worker is named;
-    - epoch and step are those of the worker with the least progress, and the ETA is the longest of
-      all workers;
-    - b lists the batch sizes of the running workers if they differ; if no worker runs, of all
-      workers;
-    - loss is the mean of the workers' latest batches; accuracy is worker 0's latest epoch on
-      held-out samples.
+    During the training, the line has these parts:
+
+    - samples/s: the sum of the speeds of the running workers, and the slowest worker;
+    - epoch and step: the epoch and step of the worker with the least progress;
+    - ETA: the longest estimate of a running worker;
+    - b: the batch sizes of the running workers, if these sizes differ. If no worker runs, the line
+      shows the sizes of all workers;
+    - loss: the mean loss of the workers' latest batches;
+    - accuracy: the accuracy of worker 0 on held-out samples after its latest epoch.
 
     Before the training, the line counts the nodes that have answered, the nodes that have finished
-    the rendezvous, or the workers that have begun. After a failure, it names the first failure.
+    the rendezvous, or the workers that have begun. After a failure, the line names the first
+    failure.
 
-    Args: `width` the most characters of the line: a longer line loses its least important parts;
-    `now` in unix seconds, for tests. Texts of nodes pass through `printable`. The function ignores
-    fields of events that are not numbers below ABSURD.
+    Args: `answers` {host: latest answer of this host, None before the first answer}; `width` None
+    for no limit: a longer line loses its least important parts; `now` in unix seconds, for tests.
+    Texts of nodes pass through `printable`. The function uses only numbers below ABSURD.
     """
     statuses = {
         host: answer["status"]
@@ -91,7 +94,10 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
 
 
 def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
-    """Return `events` {kind: event} with only numbers below ABSURD; a loss may be inf or nan."""
+    """Return `events` {kind: event}, reduced to the fields that are numbers below ABSURD.
+
+    A loss may also be inf or NaN.
+    """
     return {
         kind: {
             name: value
@@ -104,9 +110,9 @@ def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
 
 
 def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
-    """Return the parts of a training's line, [(rank, text)]; rank 0 is the most important.
+    """Return the parts of the line of a training, [(rank, text)]; rank 0 is the most important.
 
-    Args: `workers` {name: {kind: last event of this kind}}.
+    Args: `workers` {worker name: {kind: last event of this kind}}.
     """
     batches = {name: events["batch"] for name, events in workers.items() if "batch" in events}
     running = {name: batch for name, batch in batches.items() if "end" not in workers[name]}
@@ -159,12 +165,12 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
 
 
 def _number(item: Tuple[str, Any]) -> Tuple[int, str]:
-    """Return the key by which (name, value) pairs of workers sort: worker-2 before worker-10."""
+    """Return a sort key for a pair (worker name, value), so that worker-2 precedes worker-10."""
     return len(item[0]), item[0]
 
 
 def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
-    """Return the number of epochs of the job, 0 before a worker has reported this number."""
+    """Return the number of epochs of the job, or 0 before a worker has reported this number."""
     return max(
         [events["start"].get("epochs") or 0 for events in workers.values() if "start" in events]
         or [0]
@@ -174,11 +180,11 @@ def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
 def _remaining(
     workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, Any]]
 ) -> Optional[float]:
-    """Return the seconds until the last running worker is done, None if unknown.
+    """Return the seconds until the last running worker is done, or None before any estimate.
 
-    Each worker's estimate uses the speed and the clock of that worker.
+    The estimate for a worker uses the speed and the clock of this worker.
 
-    Args: `workers` {name: {kind: last event}}; `running` {name: last batch event}.
+    Args: `workers` {worker name: {kind: last event}}; `running` {worker name: last batch event}.
     """
     seconds = []
     for name, batch in running.items():
@@ -189,9 +195,11 @@ def _remaining(
 
 
 def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[int, str]]:
-    """Return the parts, [(rank, text)], of the line of a script without events.
+    """Return the parts of the line of a script without events, [(rank, text)].
 
     The parts are the time since the start and the number of running processes of each role.
+
+    Args: `statuses` {host: content of its status.json}; `now` in unix seconds.
     """
     parts = [
         (
@@ -219,10 +227,12 @@ def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[in
 
 
 def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
-    """Join the texts of `parts` to one line of at most `width` characters.
+    """Join the strings of `parts` to one line (str) of at most `width` characters.
 
-    Args: `parts` [(rank, text)]; `width` None for no limit. The function drops the parts with the
-    highest rank first. If the parts of rank 0 are still too long, it cuts the line.
+    The function drops the parts with the highest rank first. If the parts of rank 0 are still too
+    long, the function cuts the line.
+
+    Args: `parts` [(rank, text)]; `width` None for no limit.
     """
     while True:
         text = printable("  ".join(text for _, text in parts).replace("  (", " ("))

@@ -31,11 +31,11 @@ class Option(NamedTuple):
     default: Any
     cast: Any  # function value -> typed value
     check: Any  # a tuple of the allowed values, or a function value -> bool, or None
-    message: str  # what the value must be, completing the words "it must be"
+    message: str  # a description of the allowed values, which follows the words "it must be"
 
 
 class Knob(NamedTuple):
-    """One knob of train.yml (see `knob_table`): the fields of an Option, then its own."""
+    """One knob of train.yml (see `knob_table`): the fields of an Option, then further fields."""
 
     name: str
     default: Any
@@ -45,20 +45,20 @@ class Knob(NamedTuple):
     type: str  # of the variable train_job_<name> in Ansible's argument specs
     description: str  # one or more sentences in Markdown, for all pages and comments
     choices: Any  # the allowed values in the argument specs, or None
-    # True if a resumed job takes the value of the job that it resumes. The name of a scheme if it
-    # does so only when both jobs use this scheme.
+    # True if a resumed job inherits the value from the job before. The name of a scheme if the
+    # resumed job inherits the value only when both jobs use this scheme.
     inherited: Any
-    # The argument of the training program that passes the value, or "". The argument of a bool has
-    # no value; the program gets it if the knob is true.
+    # The argument of the training program that passes the value, or "". For a bool, the program
+    # gets the argument alone, and only if the knob is true.
     flag: str
-    own: bool  # whether only the role reads the knob, so that it is no option of a plan
+    own: bool  # whether only the role reads the knob; such a knob is no option of a plan
     no_log: bool  # whether Ansible hides the value
 
 
 def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
     """Return `value` with the type of `option`, or the option's default if `value` is None.
 
-    Args: `where` a host name in front of the message, "" for none. Raises BadInput with the wrong
+    Args: `where` the host name with which the message begins, or "". Raises BadInput with the wrong
     value and the allowed values.
     """
     if value is None:
@@ -88,84 +88,90 @@ def shown(value: Any) -> str:
 
 
 def to_text(value: Any) -> str:
-    """Return `value` (str or number) as a string without outer blanks, or raise ValueError."""
+    """Return `value` (str, int or float) as a string without spaces at its ends.
+
+    Raises ValueError for a value of another type.
+    """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError("not a text")
+        raise ValueError("the value must be a string or a number")
     return str(value).strip()
 
 
 def to_int(value: Any) -> int:
     """Return an int from an int or a string of decimal digits.
 
-    Other values raise ValueError, such as 5.5, '5.5', True and 'five'.
+    Raises ValueError for other values, such as 5.5, '5.5', True and 'five'.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
         return int(value)
-    raise ValueError("not a whole number")
+    raise ValueError("the value must be a whole number")
 
 
 def to_bool(value: Any) -> bool:
     """Return a bool from a bool, 0, 1, or a word of WORDS in upper or lower case.
 
-    Other values raise ValueError.
+    Raises ValueError for other values.
     """
     if isinstance(value, (bool, int, str)) and str(value).strip().lower() in WORDS:
         return WORDS[str(value).strip().lower()]
-    raise ValueError("not true or false")
+    raise ValueError("the value must be true or false")
 
 
 def to_list(value: Any) -> List[str]:
-    """Return a list of strings from such a list or from its JSON text, or raise ValueError.
+    """Return a list of strings, unchanged, from a list of strings or its JSON text.
 
-    Strings stay exactly as they are. Numbers raise ValueError, because YAML and JSON lose their
-    original spelling (0.10, 1e-3, 007).
+    Raises ValueError for other values, and for a list with a number. YAML and JSON lose the
+    spelling of numbers such as 0.10, 1e-3 and 007.
     """
     value = _from_json(value, [])
     if not isinstance(value, (list, tuple)) or not all(
         isinstance(item, str) and "\0" not in item for item in value
     ):
-        raise ValueError("not a list of strings")
+        raise ValueError("the value must be a list of strings")
     return [str(item) for item in value]
 
 
 def to_names(value: Any) -> List[str]:
-    """Return a list of names, each once, from a list, its JSON text or a text such as 'a,b'."""
+    """Return a list of distinct names from a list, its JSON text, or a string such as 'a,b'.
+
+    Raises ValueError for other values.
+    """
     if isinstance(value, str) and not value.strip().startswith("["):
         value = [name for name in re.split(r"[,\s]+", value) if name]
     return list(dict.fromkeys(name.strip() for name in to_list(value)))
 
 
 def to_environment(value: Any) -> Dict[str, str]:
-    """Return {variable: text} from a dict of environment variables or from its JSON text.
+    """Return {variable: string} from a dict of environment variables, or from the JSON of a dict.
 
-    Numbers become strings. A wrong name or value raises ValueError.
+    Numbers become strings. Raises ValueError for a wrong name or value.
     """
     value = _from_json(value, {})
     if not isinstance(value, dict):
-        raise ValueError("not a dict")
+        raise ValueError("the value must be a dict")
     for name, content in value.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError("not a variable name")
+            raise ValueError("each name must be the name of an environment variable")
         if (
             isinstance(content, bool)
             or not isinstance(content, (str, int, float))
             or re.search("[\0\r\n]", str(content))
         ):
-            raise ValueError("not a string of one line")
+            raise ValueError("each variable must be a string of one line")
     return {str(name): str(content) for name, content in value.items()}
 
 
 def to_port(value: Any) -> Union[str, int]:
-    """Return 'auto', or an int from `value`, see `to_int`."""
+    """Return 'auto' for the word auto, or else the port number that `to_int` returns."""
     return "auto" if _is_word(value, "auto") else to_int(value)
 
 
 def to_gpus(value: Any) -> Union[str, List[int]]:
-    """Return 'auto', or a list of GPU numbers from a number, a list or a text such as '0,1'.
+    """Return 'auto', or a list of GPU numbers from a number, a list or a string such as '0,1'.
 
-    The text '' gives [], which means no GPU. Wrong or repeated numbers raise ValueError.
+    The string '' gives [], which means no GPU. Raises ValueError for wrong or repeated numbers.
     """
     if isinstance(value, str):
         value = value.strip()
@@ -180,27 +186,30 @@ def to_gpus(value: Any) -> Union[str, List[int]]:
         value = [value]
     numbers = [to_int(number) for number in value]
     if len(set(numbers)) != len(numbers) or any(number < 0 for number in numbers):
-        raise ValueError("not a list of GPU numbers")
+        raise ValueError("the value must be a list of different GPU numbers of at least 0")
     return numbers
 
 
 def to_gpus_or_all(value: Any) -> Union[str, List[int]]:
-    """Return 'auto' for 'all', else the result of `to_gpus`."""
+    """Return 'auto' for the word all, or else the result of `to_gpus`."""
     return "auto" if _is_word(value, "all") else to_gpus(value)
 
 
 def to_int_or_all(value: Any) -> Union[str, int]:
-    """Return 'all', or an int from `value`, see `to_int`."""
+    """Return 'all' for the word all, or else the int that `to_int` returns."""
     return "all" if _is_word(value, "all") else to_int(value)
 
 
 def to_bool_or_auto(value: Any) -> Union[str, bool]:
-    """Return 'auto', or a bool from `value`, see `to_bool`."""
+    """Return 'auto' for the word auto, or else the bool that `to_bool` returns."""
     return "auto" if _is_word(value, "auto") else to_bool(value)
 
 
 def to_processes(value: Any) -> Union[str, int]:
-    """Return an int from `value`, or 'gpus' for this word and for the command that counts GPUs."""
+    """Return the int that `to_int` returns, or 'gpus' for one process on each GPU.
+
+    'gpus' is the result for the word gpus, and for the command `nvidia-smi -L | wc -l`.
+    """
     if isinstance(value, str) and "".join(value.split()) in ("gpus", "nvidia-smi-L|wc-l"):
         return "gpus"
     return to_int(value)
@@ -211,9 +220,9 @@ def _is_word(value: Any, word: str) -> bool:
 
 
 def to_numbers(value: Any) -> List[float]:
-    """Return a list of floats from a number, a list or a text such as '3,1'. The text '' gives [].
+    """Return a list of floats from a number, a list or a string such as '3,1'.
 
-    Wrong numbers raise ValueError.
+    The string '' gives []. Raises ValueError for a wrong number.
     """
     if isinstance(value, str):
         value = value.strip()
@@ -231,7 +240,7 @@ def are_above_0(numbers: List[float]) -> bool:
 
 
 def is_job_id(text: str) -> bool:
-    """Return True if `text` is valid as the id of a job, which is also a folder name.
+    """Return True if `text` is a valid job id, which is also a folder name.
 
     An id has at most 100 letters, digits, '.', '_' and '-', and begins with a letter or a digit.
     """

@@ -1,7 +1,7 @@
-"""The options of a plan: check their values against the table of knobs, and against each other.
+"""Check the options of a plan against the table of knobs, and against each other.
 
-`cast` returns a dict with all options, each of its type. Its BadInput has one line for each wrong
-option. The other functions derive the step size, the options of a resumed job and `secret_env`.
+`cast` returns all options with their types, or raises BadInput with one line for each wrong option.
+Other functions compute the learning rate of a push, the options of a resumed job, and `secret_env`.
 """
 
 import json
@@ -17,7 +17,7 @@ from mxcluster.job.option_types import cast_value, shown
 
 DEFAULT_STALENESS = 3
 
-# The variables that the plan sets for every process; `env` must not set them.
+# The plan sets these variables for every process, so `env` must not contain these variables.
 PLANNED_VARIABLES = (
     "DMLC_ROLE",
     "DMLC_PS_ROOT_URI",
@@ -32,25 +32,25 @@ PLANNED_VARIABLES = (
     "PS_HEARTBEAT_TIMEOUT",
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
-    # Set by ps-lite itself. The ps-lite of MXNet 1.2.1 hangs if the variable is set before.
+    # ps-lite sets this variable itself. The ps-lite of MXNet 1.2.1 hangs if the user sets it.
     "DMLC_RANK",
-    # ps-lite would listen on all addresses, or on none.
+    # With these variables, ps-lite would listen on all addresses, or on no address.
     "DMLC_USE_KUBERNETES",
     "DMLC_LOCAL",
 )
-# {variable that decides which code a process of mxcluster loads: why not, and what to do instead}.
+# {variable that decides which code a process loads: reason for the refusal, and what to do}.
 LOADER_VARIABLES = {
-    "PATH": "it would replace the PATH of the node; use absolute paths in the script, or change "
-    "os.environ there",
-    "PYTHONPATH": "its modules could replace those of mxcluster and MXNet; put your modules beside "
-    "the script",
-    "PYTHONHOME": "Python on the nodes would not find its standard library; remove PYTHONHOME",
-    "PYTHONSAFEPATH": "the script would not find the modules beside it; remove PYTHONSAFEPATH",
-    "LD_PRELOAD": "it would load code into the servers and the scheduler too; load the library in "
+    "PATH": "this PATH would replace the PATH of the node. Use absolute paths in the script, or "
+    "change os.environ in the script",
+    "PYTHONPATH": "modules in PYTHONPATH could replace the modules of mxcluster and MXNet. Put "
+    "your modules beside the script",
+    "PYTHONHOME": "Python on a node would not find the standard library. Remove PYTHONHOME",
+    "PYTHONSAFEPATH": "Python would not find the modules beside the script. Remove PYTHONSAFEPATH",
+    "LD_PRELOAD": "the servers and the scheduler would load this library too. Load the library in "
     "the script, with ctypes.CDLL",
-    "LD_AUDIT": "it would load code into the servers and the scheduler too; remove LD_AUDIT",
+    "LD_AUDIT": "the servers and the scheduler would load this library too. Remove LD_AUDIT",
 }
-# The schemes under which unequal batches do not change the size of an update.
+# The schemes whose update keeps its size under unequal batches.
 BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
 
 
@@ -58,7 +58,8 @@ def _has_groups(options: Dict[str, Any]) -> bool:
     return schemes.of(options["kv"]).servers_of_a_group
 
 
-# Options that contradict each other: a test of all options, and the message, which names options.
+# Contradictions between options: a function that returns a true value for contradictory options,
+# and the message, a %-format with the names of options.
 CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     (
         lambda given: given["staleness"] is not None and given["kv"] != "dist_ssync",
@@ -77,8 +78,8 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: given["compression"] != "none" and given["script"],
-        "compression=%(compression)s with a script: a script sets the compression itself; leave "
-        "compression out, and call kv.set_gradient_compression({'type': '%(compression)s', "
+        "compression=%(compression)s is refused with a script, which sets the compression itself: "
+        "leave compression out, and call kv.set_gradient_compression({'type': '%(compression)s', "
         "'threshold': %(compression_threshold)g}) in the script before the first init()",
     ),
     (
@@ -87,34 +88,35 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
             and not given["script"]
             and schemes.of(given["kv"]).no_compression
         ),
-        "compression=%(compression)s with kv=%(kv)s: %(no_compression)s; use -e compression=none, "
-        "or another kv",
+        "compression=%(compression)s is refused with kv=%(kv)s: %(no_compression)s. Use -e "
+        "compression=none, or another kv",
     ),
     (
         lambda given: given["bigarray_bound"] and BOUND in given["env"],
-        "bigarray_bound=%(bigarray_bound)d and env: {bound}=%(given_bound)s set the same value: "
-        "leave one of them out".format(bound=BOUND),
+        "bigarray_bound=%(bigarray_bound)d and {bound}=%(given_bound)s in env set the same value: "
+        "leave bigarray_bound or the variable out".format(bound=BOUND),
     ),
     (
         lambda given: given["script_args"] and not given["script"],
-        "script_args=%(script_args)s without script: give the script too, as -e "
+        "script_args=%(script_args)s without script: add the script, as -e "
         "script=path/to/script.py",
     ),
     (
         lambda given: (
             not given["script"] and DATASETS[given["data"]].from_data_dir and not given["data_dir"]
         ),
-        "data=%(data)s needs data_dir: give the folder on the nodes with the data set's files",
+        "data=%(data)s needs data_dir: set data_dir to the folder on the nodes with the files of "
+        "the data set",
     ),
     (
         lambda given: given["balance"] != "none" and given["script"],
-        "balance=%(balance)s with a script: only the program of mxcluster changes its batch sizes; "
-        "use -e balance=none, or leave the script out",
+        "balance=%(balance)s is refused with a script, because only the program of mxcluster can "
+        "change batch sizes: use -e balance=none, or leave the script out",
     ),
     (
         lambda given: given["balance"] != "none" and given["kv"] not in BALANCED,
-        "balance=%(balance)s with kv=%(kv)s: unequal batches leave the size of an update unchanged "
-        "only if each update sums one batch of every worker, or of every worker of a group; use kv="
+        "balance=%(balance)s is refused with kv=%(kv)s. Each update must sum one batch of every "
+        "worker of the job or group, so that unequal batches keep the size of an update. Use kv="
         + " or ".join(BALANCED)
         + ", or "
         "-e balance=none",
@@ -125,53 +127,53 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
             and given["data_allocator"]
             and schemes.of(given["kv"]).waits == schemes.EVERYBODY
         ),
-        "balance=%(balance)s with data_allocator=1 and kv=%(kv)s: the batch sizes decide the "
-        "shares of the data; leave data_allocator out, or use -e balance=none",
+        "balance=%(balance)s is refused with data_allocator=1 and kv=%(kv)s, because the batch "
+        "sizes decide the shares of the data: leave data_allocator out, or use -e balance=none",
     ),
     (
         lambda given: given["step_ms"] and given["script"],
-        "step_ms=%(step_ms)g with a script: only the program of mxcluster lengthens its steps; "
-        "leave step_ms or the script out",
+        "step_ms=%(step_ms)g is refused with a script, because only the program of mxcluster can "
+        "lengthen a step: leave step_ms or the script out",
     ),
     (
         lambda given: given["server_classes"] and not given["script"],
-        "server_classes=%(server_classes)s without script: only a script has classes of its own; "
-        "give the script too, as -e script=path/to/script.py",
+        "server_classes=%(server_classes)s without script: add the script that defines the "
+        "classes, as -e script=path/to/script.py",
     ),
     (
         lambda given: given["data_src"] and not given["data_dir"],
-        "data_src=%(data_src)s without data_dir: give data_dir too, the folder on the nodes to "
-        "which the files are copied",
+        "data_src=%(data_src)s without data_dir: set data_dir to the folder on the nodes for the "
+        "copied files",
     ),
     (
         lambda given: given["max_restarts"] and given["detach"],
-        "max_restarts=%(max_restarts)d with detach=true: a detached job has no controller that "
-        "could restart it; leave max_restarts or detach out",
+        "max_restarts=%(max_restarts)d is refused with detach=true, because only a controller can "
+        "restart a job: leave max_restarts or detach out",
     ),
     (
         lambda given: given["max_restarts"] and given["script"],
-        "max_restarts=%(max_restarts)d with a script: mxcluster can resume its own training "
-        "program only; leave max_restarts out, and restart the script yourself",
+        "max_restarts=%(max_restarts)d is refused with a script, because mxcluster can resume only "
+        "its own training program: leave max_restarts out, and restart the script yourself",
     ),
     (
         lambda given: given["max_restarts"] and not given["script"] and not given["savemodel"],
-        "max_restarts=%(max_restarts)d without savemodel=true: a restart continues from a saved "
-        "checkpoint; add -e savemodel=true",
+        "max_restarts=%(max_restarts)d needs savemodel=true, because a restart continues from a "
+        "saved checkpoint: add -e savemodel=true",
     ),
     (
         lambda given: given["resume"] and given["script"],
-        "resume=%(resume)s with a script: a script saves and loads its own checkpoints; leave "
-        "resume or the script out",
+        "resume=%(resume)s is refused with a script, which saves and loads its own checkpoints: "
+        "leave resume or the script out",
     ),
     (
         lambda given: given["model_load_epoch"] and not given["model_load_job"],
-        "model_load_epoch=%(model_load_epoch)d without model_load_job: give model_load_job too, "
-        "the job in runs/ that saved the model",
+        "model_load_epoch=%(model_load_epoch)d without model_load_job: set model_load_job to the "
+        "job in runs/ that saved the model",
     ),
     (
         lambda given: given["model_load_job"] and not given["model_load_epoch"],
-        "model_load_job=%(model_load_job)s without model_load_epoch: give model_load_epoch too, "
-        "the epoch (1 or more) after which the model was saved",
+        "model_load_job=%(model_load_job)s without model_load_epoch: set model_load_epoch to the "
+        "epoch (1 or more) after which the job saved the model",
     ),
     (
         lambda given: not given["script"] and given["model_load_epoch"] >= given["num_epochs"],
@@ -181,36 +183,37 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: given["measured"] and given["script"],
-        "measured=%(measured)d with a script: only the program of mxcluster measures its batches; "
-        "leave measured or the script out",
+        "measured=%(measured)d is refused with a script, because only the program of mxcluster "
+        "measures its batches: leave measured or the script out",
     ),
     (
         lambda given: given["measure_waits"] and given["script"],
-        "measure_waits=true with a script: only the program of mxcluster measures its waits; leave "
-        "measure_waits or the script out",
+        "measure_waits=true is refused with a script, because only the program of mxcluster "
+        "measures its waits: leave measure_waits or the script out",
     ),
     (
         lambda given: given["measured"] and given["savemodel"],
-        "measured=%(measured)d with savemodel=true: a measurement ends before its epochs do, so "
-        "its model is incomplete; leave measured or savemodel out",
+        "measured=%(measured)d is refused with savemodel=true, because a measurement ends with an "
+        "incomplete model: leave measured or savemodel out",
     ),
     (
         lambda given: given["measured"] and given["resume"],
-        "measured=%(measured)d with resume=%(resume)s: a measurement does not continue a "
-        "training; leave measured or resume out",
+        "measured=%(measured)d is refused with resume=%(resume)s, because a measurement does not "
+        "continue a training: leave measured or resume out",
     ),
 )
 
 
 def cast(given: Dict[str, Any]) -> Dict[str, Any]:
-    """Return {name: typed value} of all options: the `given` values, and defaults for the others.
+    """Return {name: typed value} of all options, with the defaults of options without a value.
 
-    A given value is a string of `-e` or a value of YAML. BadInput lists every unknown name and
-    every wrong value. If all values are right, it lists the contradictions between them.
+    Args: `given` {name: value}, where a value is a string of `-e` or a value of YAML. Raises
+    BadInput with every unknown name and every wrong value. If all values are right, raises BadInput
+    with the contradictions between the values.
     """
     by_name = {option.name: option for option in OPTIONS}
     problems = [
-        "%s is not an option of train.yml%s: correct or remove it"
+        "%s is not an option of train.yml%s: correct or remove the name"
         % (shown(name), did_you_mean(name, by_name))
         for name in given
         if name not in by_name
@@ -222,7 +225,7 @@ def cast(given: Dict[str, Any]) -> Dict[str, Any]:
         except BadInput as refusal:
             problems.append(str(refusal))
             continue
-        # A copy of a list or dict: a caller must not change the default in the table.
+        # Copy a list or dict, because a caller must not change the default in the table.
         options[option.name] = type(value)(value) if isinstance(value, (list, dict)) else value
     refuse(problems)
     refuse(_contradictions(options))
@@ -232,10 +235,10 @@ def cast(given: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def step_size(options: Dict[str, Any], workers: int) -> float:
-    """Return the learning rate that applies to one push of one of `workers` workers.
+    """Return the learning rate for one push of a worker, in a job with `workers` workers.
 
-    The option `lr` is the rate of a round of all workers. If the scheme applies each push by
-    itself, each push gets an equal part of `lr`, unless lr_scale is none.
+    The option `lr` is the learning rate for one push of every worker together. If the scheme
+    applies each push by itself, each push gets an equal part of `lr`, unless lr_scale is none.
     """
     rate: float = options["lr"]
     if options["lr_scale"] == "auto" and schemes.updates_each_push(schemes.of(options["kv"])):
@@ -249,7 +252,8 @@ def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()
     An inherited knob with its default value in `given` takes the value in `old`. The table of knobs
     marks the inherited knobs, which determine the training but not its nodes.
 
-    Args: `anew` the names that the user gave again; they keep their values in `given`.
+    Args: `given` and `old` {name: value}; `anew` the names of knobs that the user set again. These
+    knobs keep their values in `given`.
     """
     by_name = {option.name: option for option in OPTIONS}
 
@@ -263,9 +267,9 @@ def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()
             return False
 
     result = dict(given)
-    # Jobs planned by an earlier version lack these knobs and trained with these values.
+    # Jobs of earlier versions lack these knobs, and trained with these values.
     old = dict({"lr_scale": "none", "gsync_y": "gradient"}, **old)
-    for option in OPTIONS:  # kv comes first
+    for option in OPTIONS:  # The first option is kv, so `result` has the final scheme.
         same = option.inherited == result.get("kv") == old.get("kv")
         if (option.inherited is True or same) and option.name in old and is_default(option.name):
             result[option.name] = old[option.name]
@@ -273,11 +277,13 @@ def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()
 
 
 def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
-    """Return ({variable: text}, [problem, ...]) of the knob secret_env. No problem shows a value.
+    """Return ({variable: string}, [problem, ...]) of the knob secret_env.
+
+    The problems contain no values of secret_env.
 
     Args: `value` a dict or its JSON text.
     """
-    must = "it must be %s; its values are not shown here" % next(
+    must = "it must be %s. The values of secret_env are not shown here" % next(
         option.message for option in OPTIONS if option.name == "env"
     )
     try:
@@ -292,9 +298,9 @@ def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
             found.update(option_types.to_environment({name: content}))
         except ValueError:
             problems.append(
-                "secret_env: %s is refused: a name must consist of letters, digits and '_' and not "
-                "begin with a digit, a value must be a string of one line; its values are not "
-                "shown here" % shown(name)
+                "secret_env: %s is refused: a name must consist of letters, digits and '_', and "
+                "begin with a letter or '_'. A value must be a string of one line. The values of "
+                "secret_env are not shown here" % shown(name)
             )
     return found, problems
 
@@ -304,14 +310,15 @@ def refuse_secret_env(
 ) -> None:
     """Raise BadInput if secret_env has a problem or a forbidden name.
 
-    Args: `names` the variables of secret_env; `problems` those of `cast_secret_env`; `env` the
-    option env, whose names are forbidden here; `bound` the option bigarray_bound: above 0, its
-    variable is forbidden, too.
+    Args: `names` the variables of secret_env; `problems` the problems from `cast_secret_env`; `env`
+    the option env, whose names are forbidden in secret_env; `bound` the option bigarray_bound,
+    whose values above 0 forbid the variable BOUND.
     """
     refuse(
         list(problems)
         + [
-            "secret_env: %s is refused: mxcluster sets %s itself; take it out" % (name, name)
+            "secret_env: %s is refused, because mxcluster sets %s itself: remove the variable"
+            % (name, name)
             for name in sorted(names)
             if is_own(name)
         ]
@@ -319,20 +326,20 @@ def refuse_secret_env(
             "secret_env: %s is refused: %s"
             % (
                 name,
-                dict(LOADER_VARIABLES, LD_LIBRARY_PATH="give it in env, not in secret_env")[name],
+                dict(LOADER_VARIABLES, LD_LIBRARY_PATH="move the variable to env")[name],
             )
             for name in sorted(names)
             if name in LOADER_VARIABLES or name == "LD_LIBRARY_PATH"
         ]
         + [
-            "secret_env: %s is given in env too, where everybody can read it: remove it from env "
-            "or from secret_env" % name
+            "secret_env: %s is in env too, whose values everybody can read: remove the variable "
+            "from env or from secret_env" % name
             for name in sorted(names)
             if name in env
         ]
         + [
-            "secret_env: %s is refused, because bigarray_bound=%d sets it: leave one of them out"
-            % (name, bound)
+            "secret_env: %s is refused, because bigarray_bound=%d sets this variable: leave the "
+            "variable or bigarray_bound out" % (name, bound)
             for name in names
             if name == BOUND and bound
         ]
@@ -340,7 +347,7 @@ def refuse_secret_env(
 
 
 def is_own(variable: str) -> bool:
-    """Return True if the plan sets this environment variable itself."""
+    """Return True if mxcluster reserves the environment variable named `variable` for itself."""
     return variable in PLANNED_VARIABLES or variable.startswith("MXCLUSTER_")
 
 
@@ -363,7 +370,7 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
     for name in sorted(options["env"]):
         if is_own(name):
             yield (
-                "env: %s=%s is refused: mxcluster sets %s itself; take it out"
+                "env: %s=%s is refused, because mxcluster sets %s itself: remove the variable"
                 % (name, shown(options["env"][name]), name)
             )
         elif name in LOADER_VARIABLES:

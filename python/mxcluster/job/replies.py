@@ -1,7 +1,7 @@
-"""Check the answers of nodes on the controller, before they are shown or used.
+"""Check the answers of nodes, before the controller shows or uses an answer.
 
-The answering programs run as the training user, and this user may run any program on the node.
-So an answer may hold anything. The error for an invalid answer names the node and the field.
+The agent answers as the training user, and this user can run any program on the node. So an answer
+is untrusted input. The error for an invalid answer names the node and the field.
 """
 
 import os
@@ -29,7 +29,7 @@ from mxcluster.shapes import (
 Json = Dict[str, Any]
 
 CURE = (
-    "read the job's logs with logs.yml, end the job with stop.yml, and run provision.yml if the "
+    "Read the job's logs with logs.yml, end the job with stop.yml, and run provision.yml if the "
     "error persists"
 )
 ANY = json_of(6, 5000)
@@ -48,7 +48,7 @@ _part = fields(
 )
 _reason = either(None, one_of(*exit_codes.REASONS))
 _job = passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
-_text = passing(lambda value: isinstance(value, str), "a text")
+_text = passing(lambda value: isinstance(value, str), "a string")
 
 failure = fields(
     {
@@ -90,9 +90,9 @@ _status = fields(
 
 
 def status(value: Any) -> Json:
-    """Return `value` as the checked content of a status.json, or raise shapes.Wrong.
+    """Return the content `value` of a status.json after a check, or raise shapes.Wrong.
 
-    The status of an ended job must have a reason.
+    The status of an ended job must contain a reason.
     """
     found: Json = _status(value)
     if found["state"] == "ended" and not found.get("reason"):
@@ -101,7 +101,10 @@ def status(value: Any) -> Json:
 
 
 def event(value: Any) -> Json:
-    """Return the event `value` without its invalid fields."""
+    """Return the event `value` without its invalid fields.
+
+    Raises shapes.Wrong if `value` is not a dict.
+    """
     found = {}
     for name, item in fields({}, rest=lambda item: item)(value).items():
         try:
@@ -112,9 +115,9 @@ def event(value: Any) -> Json:
 
 
 def is_event(value: Json) -> bool:
-    """Return True if all known figures of an event have their types.
+    """Return True if every field of the event `value` that mxcluster reads has a valid value.
 
-    Other fields may hold anything, because a script may write events of its own.
+    Other fields may have any value, because a script may write its own events.
     """
     try:
         for name in set(_FIGURES) & set(value):
@@ -177,9 +180,9 @@ _entry = fields(
 
 
 def entry(value: Any) -> Optional[Json]:
-    """Return a node's checked summary of a job, or None if it has no valid job id.
+    """Return the checked summary `value` of a job, or None if the summary has no valid job id.
 
-    An invalid summary becomes one with the state "broken".
+    If another field is invalid, the function returns a summary with the state "broken".
     """
     try:
         found: Json = _entry(value)
@@ -211,7 +214,7 @@ def _entries(value: Any) -> List[Json]:
 
 
 def _or_error(shape: shapes.Shape) -> shapes.Shape:
-    """Return a shape for the values of `shape` and for {"error": text} of a check that failed."""
+    """Return a shape that accepts the values of `shape`, and {"error": text} of a failed check."""
     failed = fields({"error": words})
     return lambda value: (
         failed(value) if isinstance(value, dict) and "error" in value else shape(value)
@@ -243,10 +246,10 @@ _gpus = fields(
 
 
 def _mxnet(value: Any) -> Json:
-    """Return `value` as the checked result of importing MXNet, or raise shapes.Wrong.
+    """Return the checked result `value` of an import of MXNet, or raise shapes.Wrong.
 
     The result of a failed import holds the error, and perhaps the Python version and the digest of
-    the library.
+    MXNet's library.
     """
     broken = fields({"error": words}, {"python": words, "libmxnet": _digest})
     found: Json = (
@@ -269,7 +272,7 @@ _met = fields({"host": words, "rtt": number, "offset": number})
 _unreachable = fields(
     {"host": words, "name": words, "address": words, "port": whole(), "reason": words}
 )
-# open_files: -1 means no limit.
+# The value -1 of open_files means no limit.
 _meeting = fields(
     {
         "met": list_of(_met, 5000),
@@ -305,7 +308,7 @@ ALSO = {
     "units": either(None, list_of(words, 10000)),
     "facts": ANY,
 }
-# The names that the action plugin and Ansible add to the answer of the node's program.
+# The fields that the action plugin and Ansible add to the answer of the agent.
 MODULES_OWN = (
     "asked",
     "changed",
@@ -320,10 +323,12 @@ MODULES_OWN = (
 
 
 def check(command: str, host: str, result: Json, job: str = "") -> Json:
-    """Return the module's result for a command on a host, with the node's answer checked.
+    """Check a node's answer to a command, and return the module's result with this answer.
 
-    Args: `job` the id of the requested job, "" for none. Raises BadInput if the answer is invalid
-    or belongs to another job. The host of a status and of its failure is always `host`.
+    The returned status and its first failure have `host` as their host.
+
+    Args: `command` a key of REPLIES; `result` the module's result; `job` the id of the requested
+    job, "" without a job. Raises BadInput if the answer is invalid or belongs to another job.
     """
     wanted = REPLIES[command]
     try:
@@ -335,7 +340,7 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
             raise shapes.Wrong("the requested job %s" % job, known["job"], ".status.job")
     except shapes.Wrong as wrong:
         raise BadInput(
-            "the answer of %s to the command %s is invalid: %s: %s" % (host, command, wrong, CURE)
+            "the answer of %s to the command %s is invalid: %s. %s" % (host, command, wrong, CURE)
         ) from None
     if known:
         told["status"] = of_host(host, known)
@@ -360,33 +365,43 @@ def of_host(host: str, known: Json) -> Json:
 
 
 def packed(host: str, known: Any, plan: Json) -> Json:
-    """Return the content of a collected status.json, reduced to the host's own processes.
+    """Return the content of a status.json from `host`, with only the processes of this host.
 
-    Raises BadInput if the content `known` is invalid or belongs to another job than `plan`.
+    Args: `known` the content before the check; `plan` of the job. Raises BadInput if `known` is
+    invalid or belongs to another job.
     """
     try:
         found = of_host(host, status(known))
         if found["job"] != plan["job"]:
             raise shapes.Wrong("the job %s" % plan["job"], found["job"], ".job")
     except shapes.Wrong as wrong:
-        raise BadInput("its status.json is invalid: %s" % wrong) from None
+        raise BadInput(
+            "the status.json of this host is invalid: %s. Find the program on the host that "
+            "changed this file" % wrong
+        ) from None
     own = {process["name"] for process in plan["processes"] if process["host"] == host}
     return dict(found, processes=[part for part in found["processes"] if part.get("name") in own])
 
 
 def meeting(host: str, value: Any) -> Json:
-    """Return the checked content of a meeting.json that was collected from `host`.
+    """Return the content `value` of a meeting.json from `host` after a check.
 
-    Raises BadInput if the content `value` is invalid.
+    Raises BadInput if `value` is invalid.
     """
     try:
         return dict(_meeting(value), host=host)
     except shapes.Wrong as wrong:
-        raise BadInput("its meeting.json is invalid: %s" % wrong) from None
+        raise BadInput(
+            "the meeting.json of this host is invalid: %s. Find the program on the host that "
+            "changed this file" % wrong
+        ) from None
 
 
 def job_of(arguments: Json) -> str:
-    """Return the job id of a command with `arguments`: the name of its job_dir, "" without one."""
+    """Return the job id of a command, which is the folder name of the job_dir in `arguments`.
+
+    Returns "" if `arguments` have no job_dir.
+    """
     return (
         os.path.basename(os.path.abspath(arguments["job_dir"])) if arguments.get("job_dir") else ""
     )

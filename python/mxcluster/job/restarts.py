@@ -1,7 +1,7 @@
-"""Decide whether and how a failed job restarts by itself (max_restarts).
+"""Decide whether and how mxcluster restarts a failed job (max_restarts).
 
-A job restarts after a fault of a machine, of the network or of an operator. An error of the program
-or of its input would recur, so it causes no restart.
+A job restarts after a fault of a node, of the network or of an operator. An error of the program or
+of its input causes no restart, because the error would recur.
 """
 
 import os
@@ -15,15 +15,16 @@ from mxcluster.job.plan import inputs
 
 Json = Dict[str, Any]
 
-# Signals that come from outside the program.
+# The signals that other programs send to a process, such as the OOM kill.
 OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
 MISSING = "missing"  # the state of a node in a verdict
 
 
 def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
-    """Return the result of `decide` for an ended job whose run folder is `run_dir`.
+    """Return the result of `decide` for an ended job with the run folder `run_dir`.
 
-    The last complete checkpoint and the used ids come from the runs beside `run_dir`.
+    The function reads the last complete checkpoint and the used ids from the folders beside
+    `run_dir`.
     """
     if verdict["ok"] or not plan["options"].get("max_restarts"):
         return None
@@ -40,15 +41,15 @@ def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
 def decide(
     plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]
 ) -> Optional[Json]:
-    """Decide about the next attempt at a job that has ended.
+    """Return the decision about the restart of an ended job.
 
-    Args: `epoch` of the last complete checkpoint on the controller, None for none; `used(id)` True
-    if a run of that name exists.
+    Args: `plan` and `verdict` of the ended job; `epoch` of the last complete checkpoint on the
+    controller, None without a checkpoint; `used(id)` True if the run folder of a job has this id.
 
     Returns:
         None if the job is ok or max_restarts is 0, else {"text": a line for the user, "extra":
-        {knob: value} of the next attempt, None for no attempt, "delay": the seconds until the
-        attempt starts}.
+        {knob: value} for the restart, None for no restart, "delay": the seconds before the
+        restart}.
     """
     options = plan["options"]
     more = int(options.get("max_restarts") or 0)
@@ -81,18 +82,20 @@ def decide(
 
 
 def refused(reason: str) -> Json:
-    """Return a result of `decide` that allows no other attempt and names the `reason`."""
+    """Return the result of `decide` for a job that does not restart, with the `reason`."""
     return {"text": "RESTART   no: %s" % reason, "extra": None, "delay": 0}
 
 
 def why_not(failure: Json, lost: List[str]) -> Optional[str]:
-    """Return the reason why `failure` causes no restart, None if it causes one.
+    """Return the reason why `failure` forbids a restart, or None if `failure` allows a restart.
 
     Args: `failure` the first failure of a verdict; `lost` the nodes that did not answer at
     the end of the job.
     """
     kind, code = failure.get("kind"), failure["exit_code"]
-    again = "the cause would most likely recur; remove it, then continue with -e resume=<job>"
+    again = (
+        "the cause would most likely recur; remove the cause, then continue with -e resume=<job>"
+    )
     if kind:
         return None if kind in ("stopped", "network") else again
     if failure["host"] in lost or failure["reason"] in (
@@ -100,14 +103,14 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
         exit_codes.AGENT_HELD,
     ):
         return None
-    # The agent's own reasons: stopped on request, lease ran out, could not start.
+    # Without an exit code, an agent failed to start or ended the job (stop on request, lease).
     if code is None:
-        return "a restart does not remove the cause; remove it, then start the job again"
+        return "a restart does not remove the cause; remove the cause, then start the job again"
     return None if code == exit_codes.PEER_DIED or -code in OUTSIDE else again
 
 
 def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
-    """Return (id, number) of the first unused attempt after `job`: job-r1, job-r2 and so on."""
+    """Return (id, number) of the next restart: the first unused id of job-r1, job-r2 and so on."""
     match = re.fullmatch(r"(.+)-r([1-9][0-9]{0,3})", job)
     base, number = (match.group(1), int(match.group(2))) if match else (job, 0)
     while True:
@@ -119,9 +122,10 @@ def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
 
 
 def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
-    """Return the reason why another attempt is impossible, None if it is possible.
+    """Return the reason why a restart is impossible, or None if a restart is possible.
 
-    Args: `lost` the nodes that did not answer; `epoch` of the last complete checkpoint.
+    Args: `lost` the nodes that did not answer; `epoch` of the last complete checkpoint, None
+    without a checkpoint.
     """
     hosts = {
         role: {process["host"] for process in plan["processes"] if process["role"] == role}
@@ -134,10 +138,10 @@ def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
         )
     if hosts["scheduler"] & set(lost):
         return (
-            "%s is lost, the only host of the group scheduler; put another host into that group, "
-            "then continue with -e resume=%s "
+            "%s, the only host of the group scheduler, is lost; put another host into the group "
+            "scheduler, then continue with -e resume=%s "
             "-e without=%s" % (", ".join(hosts["scheduler"]), plan["job"], ",".join(sorted(lost)))
         )
     if epoch is not None and epoch >= plan["options"]["num_epochs"]:
-        return "all %d epochs are trained and saved, so nothing is left to train" % epoch
+        return "the job has trained and saved all %d epochs, so its training is complete" % epoch
     return None

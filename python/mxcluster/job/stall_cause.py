@@ -8,10 +8,11 @@ Json = Dict[str, Any]
 
 
 def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
-    """Return `failure` with the process that causes the stall and the reason.
+    """Return `failure` with the process that causes the stall, and with the reason.
 
-    Args: `failure` as the first node reported it; `statuses` {host: status}. "pulses" of a status
-    holds the last progress of the node's processes.
+    Args: `failure` the stall that the first node reported; `plan` of the job; `statuses` {host:
+    content of its status.json, None without one}. The field "pulses" of a status holds the last
+    progress of the node's processes.
 
     The first of these processes that exists is the cause:
 
@@ -30,7 +31,7 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     blamed = parts.get(failure["name"])
     if blamed is None:
         return failure
-    # In a healthy job, too, a server runs its optimizer, but for a short time.
+    # The optimizer of a server in a healthy job returns sooner.
     long = float((plan.get("timeouts") or {}).get("stall") or 0) / 2
     busy = [
         name
@@ -44,8 +45,8 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         return _blame(
             failure,
             parts[name],
-            "its optimizer has not returned for %.0f s: look for an endless loop or a wait in it"
-            % _idle(failure, pulses[name]),
+            "the optimizer of this server has not returned for %.0f s: look for an endless loop or "
+            "a wait in the optimizer" % _idle(failure, pulses[name]),
         )
     if pulses[blamed["name"]]["phase"] == phases.LEAVING:
         return failure
@@ -58,9 +59,9 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         return _blame(
             failure,
             parts[first],
-            "its script ended after %d pushes, and %s, after %d pushes, waits for the next push of "
-            "%s: unequal numbers of batches. Give all workers of a group the same number of batches"
-            % (pulses[first]["pushes"], last, pulses[last]["pushes"], first),
+            "unequal numbers of batches: the script ended after %d pushes, and %s, after %d "
+            "pushes, waits for the next push of %s. Give all workers of a group the same number of "
+            "batches" % (pulses[first]["pushes"], last, pulses[last]["pushes"], first),
         )
     merges = schemes.of(plan["kv"]).merges != schemes.NOBODY
     found = _left_out({name: pulses[name] for name in mates}) if merges else None
@@ -69,7 +70,7 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         return _blame(
             failure,
             parts[name],
-            "its script has pushed the key %s %d times and other keys up to %d times; %s has "
+            "the script has pushed the key %s %d times and other keys up to %d times. %s has "
             "pushed that key %d times, and waits for the next push of %s. Push the same keys on "
             "all workers of a group"
             % (
@@ -86,24 +87,25 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     )
     most = max(pulses[name]["pushes"] for name in (waiting or [blamed["name"]]))
     told = (
-        "this worker has pushed %d times, and the workers that wait for its push up to %d times"
-        % (pulses[least]["pushes"], most)
+        "this worker has pushed %d times, and the workers that wait for its next push have pushed "
+        "up to %d times" % (pulses[least]["pushes"], most)
         if pulses[least]["pushes"] < most
-        else "no worker has pushed more often"
+        else "no worker has pushed more often than this worker"
     )
     return _blame(
         failure,
         parts[least],
-        "no progress for %.0f s (stall_timeout): %s. Read the logs, which show where every process "
-        "was. If the script is only slow, raise stall_timeout"
+        "no progress for %.0f s (stall_timeout): %s. Read the logs, which show the position of "
+        "every process in the code. If the script is only slow, raise stall_timeout"
         % (_idle(failure, pulses[least]), told),
     )
 
 
 def failure(plan: Json, host: str, found: Json) -> Json:
-    """Return the failure of a worker for whose next push other workers wait for ever.
+    """Return the failure of a worker for whose next push other workers wait forever.
 
-    Args: `host` of the worker; `found` {"name": the worker's name, "time": unix seconds}.
+    Args: `plan` of the job; `host` of the worker; `found` {"name": the worker's name, "time": of
+    the stall, in unix seconds}.
     """
     part = next(one for one in plan["processes"] if one["name"] == found["name"])
     return {
@@ -113,7 +115,7 @@ def failure(plan: Json, host: str, found: Json) -> Json:
         "name": part["name"],
         "kind": "stall",
         "exit_code": None,
-        "reason": "other workers wait for its next push",
+        "reason": "other workers wait for the next push of this worker",
         "time": found["time"],
         "log": [],
         "echo": False,
@@ -121,12 +123,14 @@ def failure(plan: Json, host: str, found: Json) -> Json:
 
 
 def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
-    """Return the name of a worker for which other workers wait for ever, or None if there is none.
+    """Return the name of a worker for whose next push other workers wait forever, or None.
 
-    Args: `pulses` {name: pulse} of workers without progress for a while; `together` lists of worker
-    indices whose pushes are merged. A worker is at fault in two cases: it is done while another
-    worker of its list has pushed more often, or it and another worker have each pushed a key more
-    often than the other.
+    Args: `pulses` {worker name: pulse} of workers without progress for a while; `together` lists of
+    the indices of workers whose pushes the servers add up.
+
+    A list of workers has such a worker in two cases. In the first case, a worker has finished, and
+    another worker has pushed more often. In the second case, each of two workers has pushed some
+    key more often than the other worker.
     """
     for indices in together:
         of_set = {
@@ -149,10 +153,10 @@ def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
 
 
 def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
-    """Return (worker, key that it left out, worker that waits for it), or None if there is none.
+    """Return (worker, key that this worker left out, worker that waits for this key), or None.
 
-    Each of the two workers has pushed a key more often than the other, so each waits for the other.
-    Of the two, the worker with more progress left out a key.
+    Each of the two workers has pushed a key more often than the other worker, so the two workers
+    wait for each other. The worker with more progress left out a key.
     """
     training = {
         name: found
@@ -173,13 +177,16 @@ def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
 
 
 def _times(found: Json, key: Optional[str]) -> int:
-    """Return the number of pushes of a key in the pulse `found`; None means the most pushed key."""
+    """Return the number of pushes of `key` in the pulse `found`.
+
+    The key None stands for the most pushed key.
+    """
     times: int = found["keys"]["fewer"].get(key, found["keys"]["most"])
     return times
 
 
 def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -> List[str]:
-    """Return the names of the workers that cannot continue without `blamed`, itself included."""
+    """Return the names of the workers that cannot continue without `blamed`, including `blamed`."""
     waits = schemes.of(plan["kv"]).waits
     if waits == schemes.NOBODY:
         return [blamed["name"]]
@@ -193,7 +200,10 @@ def _idle(failure: Json, found: Json) -> float:
 
 
 def _blame(failure: Json, part: Json, reason: str) -> Json:
-    """Return `failure` with the process `part` and `reason`, without the log of another process."""
+    """Return `failure` with `part` as the failed process, and with `reason`.
+
+    The log lines of `failure` stay only if they belong to `part`.
+    """
     log = failure["log"] if part["name"] == failure["name"] else []
     return dict(
         failure,

@@ -11,12 +11,12 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 from mxcluster import package
 from mxcluster.errors import BadInput, refuse, some
 
-MOST_CODE = 16 << 20  # bytes
+MOST_CODE = 16 << 20  # maximum size of a script's folder, in bytes
 MOST_FILES = 5000
-NAMED = 5  # most names in a message
+NAMED = 5  # maximum number of names in a message
 OURS = ("mxcluster", "mxnet", "numpy")
-PYTHONS = ("python", "pypy", "uv run")  # in the first line of a script
-# Older Pythons accept `async` and `await` as names, the controller's Python does not.
+PYTHONS = ("python", "pypy", "uv run")  # Python interpreters in the first line of a script
+# Older Pythons accept `async` and `await` as names, but the controller's Python refuses them.
 OLDEST_JUDGED = (3, 7)
 
 Folder = NamedTuple(
@@ -33,10 +33,9 @@ Folder = NamedTuple(
 def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:
     """Return (the script's folder as a zip file in base64, [note for the plan, ...]).
 
-    Raises BadInput if the nodes cannot run the script or cannot get its folder.
-
     Args: `script` an absolute path on the controller; `pythons` the versions ("3.11.2") of Python
-    on the workers' nodes.
+    on the workers' nodes, None for an unknown version. Raises BadInput if the nodes cannot run the
+    script, or if the controller cannot pack the script's folder.
     """
     folder, name = os.path.split(script)
     about = "script='%s': " % script
@@ -44,8 +43,8 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     refuse(
         [
             about
-            + "%s in its folder cannot be read: correct the mode of these paths (or a name that is "
-            "not UTF-8), or put the script and its imports into a folder of their own"
+            + "%s in the script's folder cannot be read: correct the mode of these paths, rename "
+            "paths that are not UTF-8, or put the script and its imports into a separate folder"
             % _named(found.unreadable)
         ]
         if found.unreadable
@@ -53,13 +52,14 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     )
     if name not in found.files:
         raise BadInput(
-            about + "hidden and compiled files do not go to the nodes: give the script a name that "
-            "does not begin with '.' or end with .pyc or .pyo"
+            about + "hidden and compiled files stay on the controller: rename the script, without "
+            "'.' at the beginning and without .pyc or .pyo at the end"
         )
     shadowing = sorted(module for module in _modules(found.files) if module in OURS)
     refuse(
         about
-        + "the nodes would import this %s in place of the installed package: rename %s"
+        + "the nodes would import the module %s of the script's folder in place of the installed "
+        "package: rename %s"
         % (
             module,
             "the script"
@@ -79,7 +79,7 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     if hidden:
         notes.append(
             "the script imports these files of its folder in place of modules of Python's standard "
-            "library: %s; rename the files, unless this is intended" % _named(hidden)
+            "library: %s. Rename the files, unless you intend these imports" % _named(hidden)
         )
     try:
         return base64.b64encode(
@@ -88,15 +88,16 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     except OSError as error:
         raise BadInput(
             about
-            + "%s cannot be read (%s): correct this on the controller"
+            + "%s cannot be read (%s): let your user read this path on the controller"
             % (error.filename, error.strerror)
         ) from error
 
 
 def look(folder: str, about: str) -> Folder:
-    """Return the Folder: files and folders to send, skipped paths by reason, unreadable paths.
+    """Return a Folder with the paths to send, the skipped paths and the unreadable paths.
 
-    Raises BadInput, with a message that starts with `about`, if the folder is too large.
+    All paths are relative to `folder`. The field `skipped` is {reason: [path, ...]}. Raises
+    BadInput, with a message that starts with `about`, if `folder` is too large.
     """
     size, found = 0, Folder([], [], {}, [])
 
@@ -134,7 +135,7 @@ def look(folder: str, about: str) -> Folder:
         if size > MOST_CODE or len(found.files) + len(found.folders) > MOST_FILES:
             raise BadInput(
                 about + "its folder goes to every node, and holds more than %d MB or %d files and "
-                "folders: put the script and its imports into a folder of their own, and data on "
+                "folders: put the script and its imports into a separate folder, and put data on "
                 "the nodes (data_dir)" % (MOST_CODE >> 20, MOST_FILES)
             )
     found.files.sort()
@@ -143,10 +144,10 @@ def look(folder: str, about: str) -> Folder:
 
 
 def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[str]:
-    """Return notes on the script for the plan, or raise BadInput if it is no Python 3 script.
+    """Return notes on the script for the plan, or raise BadInput for an invalid Python 3 script.
 
-    A script that the controller's Python cannot compile gets a note, if the Python of a node may
-    accept the script.
+    The script gets a note if the controller's Python cannot compile the script, but the Python of a
+    node may accept the script.
 
     Args: `pythons` as in `pack`; `about` the start of a message.
     """
@@ -154,11 +155,13 @@ def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[st
         source = stream.read()
     first = source.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     if b"\0" in source:
-        raise BadInput(about + "it holds NUL bytes, so it is not a Python script: correct the path")
+        raise BadInput(
+            about + "the file holds NUL bytes, so the file is no Python script: correct the path"
+        )
     if first.startswith("#!") and not any(name in first for name in PYTHONS):
         raise BadInput(
             about
-            + "its first line, %s, names another interpreter, and the nodes run the script with "
+            + "its first line, %s, names another interpreter, but the nodes run the script with "
             "Python 3: give a Python script, which may start other programs" % first[:80]
         )
     try:
@@ -170,32 +173,35 @@ def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[st
         versions = [tuple(map(int, version.split(".")[:2])) for version in pythons if version]
         if all(OLDEST_JUDGED <= version <= sys.version_info[:2] for version in versions):
             raise BadInput(
-                about + "it is not valid Python 3, %s: correct the script" % where
+                about + "the script is not valid Python 3, %s: correct the script" % where
             ) from error
         return [
-            "the controller's Python %d.%d cannot compile the script (%s); the nodes run another "
+            "the controller's Python %d.%d cannot compile the script (%s). The nodes run another "
             "version of Python, which may accept the script" % (sys.version_info[:2] + (where,))
         ]
-    except (MemoryError, RecursionError):  # The script is too deep for the compiler here.
+    except (MemoryError, RecursionError):  # The script nests too deeply for this compiler.
         pass
     return []
 
 
 def _modules(files: Iterable[str]) -> Dict[str, str]:
-    """Return {module: file or folder} of the modules that `import` finds in the folder."""
+    """Return {module: file or folder} of the modules that `import` finds in the script's folder.
+
+    Args: `files` the paths of the files, relative to the script's folder.
+    """
     found = {}
     for path in files:
         top, _, rest = path.partition("/")
         if not rest and path.endswith((".py", ".so")):
             found[path.split(".")[0]] = path
-        # Without this file the folder does not hide an installed package of the same name.
+        # Without __init__.py, Python prefers an installed package of the same name.
         elif rest == "__init__.py":
             found[top] = top
     return found
 
 
 def _standard_library() -> Iterable[str]:
-    # The attribute exists since Python 3.10, which the controller has.
+    # The attribute exists since Python 3.10, the oldest Python of a controller.
     return getattr(sys, "stdlib_module_names", ())
 
 
@@ -204,7 +210,7 @@ def _inside(path: str, folder: str) -> str:
 
 
 def _is_text(path: str) -> bool:
-    """Return True if a zip file can hold the name `path`, which must be encodable as UTF-8."""
+    """Return True if UTF-8 can encode `path`, so that a zip file can hold this name."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
@@ -213,6 +219,6 @@ def _is_text(path: str) -> bool:
 
 
 def _named(names: List[str]) -> str:
-    """Return the first NAMED names, and the number of the others, as text for a message."""
+    """Return the first NAMED of `names`, and the number of further names, as text for a message."""
     shown = [name if name.isprintable() else ascii(name)[1:-1] for name in sorted(names)]
     return some(shown, NAMED)

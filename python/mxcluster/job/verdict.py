@@ -15,22 +15,22 @@ Json = Dict[str, Any]
 _ENDINGS = {"lease": "ended: the lease ran out", "stopped": "ended: the job was stopped on request"}
 _PEER = "ended, because another node's part of the job had failed"
 
-NOT_DONE = "exited with status 0 before it was done: its training is not complete"
+NOT_DONE = "exited with status 0 before its training was complete: read its log"
 _NO_GPU = (
-    "the job uses GPUs, but a wheel for CPUs is installed: provision the host with a CUDA version, "
-    "or train with -e gpus=''."
+    "the job uses GPUs, but the host has an MXNet wheel for CPUs: provision the host with a CUDA "
+    "version, or train with -e gpus=''."
 )
 _HINTS = (
     (
         "bind failed",
         "the process could not listen on its port. If another program holds the port (see 'ss "
-        "-ltnp'), end that program, or choose another port with -e root_port=. If the address is "
-        "not one of this machine, correct node_address.",
+        "-ltnp'), end that program, or choose another port with -e root_port=. If the node lacks "
+        "this address, correct node_address.",
     ),
     (
         "Address already in use",
-        "another program holds the port; 'ss -ltnp' shows which one. If it belongs to a job, end "
-        "that job with stop.yml. Otherwise choose another port with -e root_port=.",
+        "another program holds the port; 'ss -ltnp' shows the program. If the program belongs to a "
+        "job, end that job with stop.yml. Otherwise choose another port with -e root_port=.",
     ),
     (
         "compile with USE_DIST_KVSTORE",
@@ -39,15 +39,15 @@ _HINTS = (
     ),
     (
         "No module named",
-        "a Python module is missing on the nodes: if it is your own, put it beside the script; if "
-        "not, name its package in mxnet_packages and run provision.yml.",
+        "a Python module is missing on the nodes: put a module of your own beside the script. For "
+        "any other module, name its package in mxnet_packages and run provision.yml.",
     ),
     ("GPU support is disabled", _NO_GPU),
     ("GPU is not enabled", _NO_GPU),
     (
         "libcudart",
-        "the CUDA runtime that this MXNet was built for is not found: provision the host with the "
-        "wheel's CUDA version.",
+        "the host lacks the CUDA runtime of this MXNet wheel: provision the host with the wheel's "
+        "CUDA version.",
     ),
     (
         "No space left on device",
@@ -55,15 +55,15 @@ _HINTS = (
     ),
     (
         "bad_alloc",
-        "the memory was used up: use a smaller batch_size, or fewer workers on this host.",
+        "the process ran out of memory: use a smaller batch_size, or fewer workers on this host.",
     ),
     (
         "MemoryError",
-        "the memory was used up: use a smaller batch_size, or fewer workers on this host.",
+        "the process ran out of memory: use a smaller batch_size, or fewer workers on this host.",
     ),
     (
         "out of memory",
-        "the memory was used up: use a smaller batch_size, or fewer workers on this host.",
+        "the process ran out of memory: use a smaller batch_size, or fewer workers on this host.",
     ),
 )
 
@@ -74,7 +74,7 @@ _COMMANDS = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
 )
-_NAMED = 3  # most pairs of nodes, and processes of a pair, that a verdict names
+_NAMED = 3  # maximum number of node pairs in a verdict, and of processes in each pair
 
 
 def compute(
@@ -88,23 +88,27 @@ def compute(
     files: int = 0,
     untrue: Optional[Dict[str, str]] = None,
 ) -> Json:
-    """Return the verdict on the job of `plan`, as it is written to verdict.json.
+    """Return the verdict on the job of `plan`, the content of verdict.json.
+
+    A job is ok under these conditions:
+
+    - every process of the plan exited with 0;
+    - every worker wrote its `done` event, because an exit status alone can mislead.
+      `mxcluster.training` writes this event at the end of a program or script;
+    - the controller reached every node and collected its files;
+    - no searched node has a leftover of the job;
+    - a program of mxcluster that began with new weights learned (see `learning.problem`).
 
     Args:
         plan: the plan of the whole job.
-        statuses: {host: content of its status.json, None if it is not available}.
+        statuses: {host: content of the host's status.json, None without this file}.
         events: the merged events of all nodes.
-        problems: {host: why its files could not be collected}.
+        problems: {host: why the controller could not collect the host's files}.
         lost: {host: {"since": unix seconds, "why": text}} of the nodes that no longer answer.
-        left: {host: [leftover of the job, ...]} of the nodes that were searched.
+        left: {host: [leftover of the job, ...]} of the searched nodes.
         warnings: further lines for the user.
         files: the number of fetched files that a script wrote.
-        untrue: {host: why its report that the job had ended was false}.
-
-    A job is ok under four conditions. Every process of the plan exited with 0. Every worker also
-    wrote its `done` event, as `mxcluster.training` does at the end of a program or script, because
-    an exit status alone can mislead. No leftover was found. A program that started afresh
-    has learned something (see `learning.problem`).
+        untrue: {host: why the host's report of the job's end was false}.
     """
     found = {
         process["name"]: process
@@ -130,7 +134,7 @@ def compute(
     if failure and failure.get("kind") == "stall":
         failure = stall_cause.explain(failure, plan, statuses)
     failure = _network(failure, plan, statuses)
-    # The failures of other processes follow from these two.
+    # A false report or a lost node causes failures of processes on other nodes.
     if untrue and _gives_way(failure):
         failure = _agent_failure(*min(untrue.items()))
     if lost and _gives_way(failure):
@@ -141,15 +145,16 @@ def compute(
             _not_collected(plan, statuses, problems or {})
             or _silent(plan, found, done)
             or _alone(failure)
-            # Here every node has a status, else `_not_collected` returns a failure.
+            # Every node has a status here, because `_not_collected` found no failure.
             or _not_finished(plan, cast(Dict[str, Json], statuses), codes, done)
         )
     failure = failure or _left_over(left or {})
     accuracy = ends.get(0, {}).get("accuracy")
     warnings = list(warnings) + [
-        "%s: its files were not collected: %s" % (host, " ".join(problem.split()))
+        "%s: the controller could not collect the files of this node: %s"
+        % (host, " ".join(problem.split()))
         for host, problem in sorted((problems or {}).items())
-        # With a problem, `failure` is not None: see `_not_collected`.
+        # A host with a problem always has a `failure`, from `_not_collected`.
         if host != cast(Json, failure)["host"] and host not in (lost or {})
     ]
     if failure is None:
@@ -176,12 +181,17 @@ def compute(
 
 
 def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
-    """Return the first cause among the failures that the nodes saw, or None.
+    """Return the failure that caused the other failures in `statuses`, or None without a failure.
 
-    The first of these that exists is the cause: the earliest process that failed by itself, a
-    failure of the network, a node whose agent ended the job, the earliest "echo". An echo is a
-    process that ended because another process had ended. If a node is lost, an echo may be the only
-    failure.
+    The first of these failures that exists is the cause:
+
+    1. the earliest failure of a process by itself;
+    2. a failure of the network;
+    3. the end of the job by the agent of a node;
+    4. the earliest "echo", a process that ended because another process had ended. If a node is
+       lost, an echo may be the only failure.
+
+    Args: `statuses` the contents of the nodes' status.json.
     """
     statuses = list(statuses)
     failures = sorted(
@@ -197,7 +207,7 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
         return first
     for status in sorted(statuses, key=lambda status: status.get("ended") or 0):
         if status.get("reason") in _ENDINGS:
-            # When a node is lost, the controller stops the other nodes. So a stop is no cause.
+            # A stop is no cause, because the controller stops all other nodes after a lost node.
             told = _ENDINGS[status["reason"]] + (
                 _of_lease(status.get("lease")) if status["reason"] == "lease" else ""
             )
@@ -220,14 +230,15 @@ def hints(failure: Optional[Json]) -> List[str]:
 
 
 def text(verdict: Json, run_dir: str) -> List[str]:
-    """Return the lines that show the verdict at the end of train.yml.
+    """Return the text lines with the verdict, for the end of train.yml.
 
-    Args: `run_dir` the job's folder on the controller, which holds the report.
+    Args: `verdict` from `compute`; `run_dir` the job's folder on the controller, which holds the
+    report.
     """
     last = ["warning   %s" % printable(warning) for warning in verdict["warnings"]]
     if verdict["files"]:
         where = os.path.join(run_dir, "nodes", "*", OWN_FOLDERS)
-        last.append("files     %d that its program wrote, in %s" % (verdict["files"], where))
+        last.append("files     %d files of the program, in %s" % (verdict["files"], where))
     last.append("report    %s" % os.path.join(run_dir, "report.html"))
     if verdict["ok"]:
         lines = [
@@ -257,9 +268,10 @@ def text(verdict: Json, run_dir: str) -> List[str]:
 
 
 def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
-    """Return lines with the leftovers of a job on `nodes`, and the nodes that were not searched.
+    """Return text lines with the leftovers of a job, and with the `nodes` that were not searched.
 
-    Args: `left` {host: [leftover, ...]} of the searched nodes. An empty `left` gives no lines.
+    Args: `nodes` the hosts of the job; `left` {host: [leftover, ...]} of the searched hosts. An
+    empty `left` gives no lines.
     """
     if not left:
         return []
@@ -274,11 +286,11 @@ def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
             % (len(left), "" if len(left) == 1 else "s")
         )
     unseen = sorted(set(nodes) - set(left))
-    return lines + (["not looked at: %s" % ", ".join(unseen)] if unseen else [])
+    return lines + (["not searched: %s" % ", ".join(unseen)] if unseen else [])
 
 
 def sentence(failure: Json) -> str:
-    """Return a failure as one line: "worker 1 on node2: killed by signal 9 (SIGKILL)"."""
+    """Return `failure` as one line, such as "worker 1 on node2: killed by signal 9 (SIGKILL)"."""
     index = "" if failure["index"] is None else " %s" % failure["index"]
     return printable(
         "%s%s on %s: %s" % (failure["role"], index, failure["host"], failure["reason"])
@@ -286,7 +298,7 @@ def sentence(failure: Json) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return seconds as a clock: 0:07, 12:31, 1:02:03."""
+    """Return `seconds` as the text of a clock, such as "0:07", "12:31" or "1:02:03"."""
     whole = int(seconds + 0.5)
     if whole >= 3600:
         return "%d:%02d:%02d" % (whole // 3600, whole // 60 % 60, whole % 60)
@@ -299,11 +311,11 @@ def figure(number: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text`, written by a node, as one line that no terminal or page takes as a command.
+    """Return the `text` of a node as one line without commands for a terminal or a page.
 
-    The function drops escape sequences, control characters, signs without width and signs that
-    reverse the direction. A tab becomes four spaces. A newline becomes one space, so that a text of
-    a node cannot add a line to the report.
+    The function drops escape sequences, control characters, characters without width, and
+    characters that reverse the direction of writing. A tab becomes four spaces. A newline becomes
+    one space, so that the text of a node cannot add a line to the report.
     """
     if text.isprintable():
         return text
@@ -315,7 +327,11 @@ def printable(text: str) -> str:
 
 
 def _gives_way(failure: Optional[Json]) -> bool:
-    """Return True if `failure` may be a consequence of a fault that only the controller saw."""
+    """Return True if a lost node or a false report of the end may have caused `failure`.
+
+    Returns True for None, too. Such a fault can cause an echo, a failure of the network, or the end
+    of the job by an agent.
+    """
     return (
         failure is None
         or bool(failure.get("echo"))
@@ -340,7 +356,9 @@ def _agent_failure(host: str, reason: str, when: Optional[float] = None) -> Json
 def _of_lease(seen: Any) -> str:
     """Return the measurements of `agent.lease.Lease.expired` as text.
 
-    The function checks the numbers, because the training user may have forged them.
+    The function checks the numbers, because the training user can change a status.
+
+    Args: `seen` the field "lease" of a status: {"age", "limit", "gap"}, each in seconds.
     """
     found = seen if isinstance(seen, dict) else {}
     age, limit, gap = (
@@ -352,7 +370,7 @@ def _of_lease(seen: Any) -> str:
     renewed = (
         "the last renewal was %s ago, and at most %s are allowed" % (age, limit)
         if age and limit
-        else "no renewal came"
+        else "the node received no renewal"
     )
     return ", %s%s: check whether train.yml was interrupted or lost its connection to the node" % (
         renewed,
@@ -361,10 +379,12 @@ def _of_lease(seen: Any) -> str:
 
 
 def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]) -> Json:
-    """Return the failure of the node that has been silent for the longest.
+    """Return the failure of the node in `lost` that has been silent for the longest time.
 
-    The reason also names the node's processes if processes of other nodes ended because they
-    received no heartbeat.
+    If a process of another node ended because heartbeats stopped, the reason also names the
+    processes of the silent node.
+
+    Args: `lost` as for `compute`.
     """
     host = min(lost, key=lambda name: lost[name]["since"])
     since = lost[host]["since"]
@@ -391,10 +411,10 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
 def _network(
     failure: Optional[Json], plan: Json, statuses: Dict[str, Optional[Json]]
 ) -> Optional[Json]:
-    """Return a failure of the network in place of an echo or a stall that it explains.
+    """Return a failure of the network if the network caused `failure`, else return `failure`.
 
-    Any other failure stays as it is. The "unanswered" of a status lists the processes of other
-    nodes that acknowledged no packet. Without such a process the network did not fail.
+    The field "unanswered" of a status lists the processes of other nodes that acknowledged no
+    packet. If all lists are empty, the network is not the cause.
     """
     if (
         failure is None
@@ -423,10 +443,17 @@ def _network(
 
 
 def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:
-    """Return a failure that names the first leftover in `left`, or None if nothing is left."""
+    """Return a failure with the first leftover in `left`, or None if `left` has no leftover.
+
+    Args: `left` {host: [leftover, ...]}.
+    """
     for host, found in sorted(left.items()):
         if found:
-            return _agent_failure(host, "the job is done, but has left on this node: %s" % found[0])
+            return _agent_failure(
+                host,
+                "a leftover of the finished job is on this node. Log in to the node and remove the "
+                "leftover: %s" % found[0],
+            )
     return None
 
 
@@ -435,9 +462,9 @@ def _learned(
 ) -> Tuple[Optional[Json], List[str]]:
     """Return (failure, warnings) about the learning of a job without another failure.
 
-    A job that learned nothing gets a failure. A script, a job from a saved model and a job that was
-    too short to judge get a warning in its place. A job that learned gets (None, []), and so does a
-    measurement, which trains for its speed.
+    A job that learned nothing gets a failure. A script and a job from a saved model get a warning
+    instead. A job that was too short for a judgement also gets a warning. The result is (None, [])
+    for a job that learned, and for a measurement.
     """
     if plan["options"].get("measured"):
         return None, []
@@ -452,35 +479,40 @@ def _learned(
         for process in plan["processes"]
         if process["role"] == "worker"
     )
-    cure = "use another lr than %g, a smaller one if the loss oscillates" % options["lr"]
+    cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options["lr"]
     if options.get("lr_scale") == "none" and schemes.updates_each_push(schemes.of(plan["kv"])):
         cure += ", or leave lr_scale=none out"
     return dict(
-        who, reason="%s: %s" % (found, cure), exit_code=0, time=None, log=[], kind="learning"
+        who, reason="%s. %s" % (found, cure), exit_code=0, time=None, log=[], kind="learning"
     ), []
 
 
 def _not_collected(
     plan: Json, statuses: Dict[str, Optional[Json]], problems: Dict[str, str]
 ) -> Optional[Json]:
-    """Return a failure for the first node without a status or without its files, or None."""
+    """Return the failure of the first node whose status or files are missing, or None.
+
+    Args: `statuses` and `problems` as for `compute`.
+    """
     for host in plan["nodes"]:
         if not statuses.get(host) or host in problems:
             return _agent_failure(
                 host,
-                "its status could not be collected: %s"
-                % problems.get(host, "the node sent no status.json; check that it is reachable"),
+                "the controller could not collect the status of this node: %s"
+                % problems.get(
+                    host, "the node sent no status.json; check that the node is reachable"
+                ),
             )
     return None
 
 
 def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json]:
-    """Return the failure of a worker that exited with 0 before its work was done, or None.
+    """Return the failure of the first worker that exited with 0 before its `done` event, or None.
 
-    An agent cannot detect this fault, but the other processes end because of it.
+    Agents cannot detect this fault, but the fault ends the other processes.
 
-    Args: `found` {process name: its entry in a status}; `done` the indices of the workers that
-    wrote their `done` event.
+    Args: `found` {process name: entry of the process in a status}; `done` the indices of the
+    workers that wrote their `done` event.
     """
     for process in plan["processes"]:
         part = found.get(process["name"], {})
@@ -492,12 +524,12 @@ def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json
 
 
 def _alone(failure: Optional[Json]) -> Optional[Json]:
-    """Return `failure`. The reason of an echo also says that no node saw an earlier failure."""
+    """Return `failure`, and add to the reason of an echo that no node saw an earlier failure."""
     if failure is None or failure["exit_code"] not in exit_codes.reserved():
         return failure
     return dict(
         failure,
-        reason="%s, and no node saw a process fail first: check the network between the nodes"
+        reason="%s, and no node reported an earlier failure: check the network between the nodes"
         % failure["reason"],
     )
 
@@ -505,11 +537,17 @@ def _alone(failure: Optional[Json]) -> Optional[Json]:
 def _not_finished(
     plan: Json, statuses: Dict[str, Json], codes: Dict[str, Optional[int]], done: Set[int]
 ) -> Optional[Json]:
-    """Return the failure of the first unfinished process; no agent has reported such a failure."""
+    """Return the failure of the first process of `plan` that did not finish its work, or None.
+
+    Agents do not report such a failure.
+
+    Args: `codes` {process name: exit code, None without one}; `done` the indices of the workers
+    that wrote their `done` event.
+    """
     for process in plan["processes"]:
         code = codes[process["name"]]
         if code is None:
-            reason = "had not ended when its logs were collected"
+            reason = "was still running when the controller collected its logs"
         elif code != 0:
             reason = exit_codes.describe(code)
         elif process["role"] == "worker" and process["index"] not in done:
@@ -524,7 +562,7 @@ def _not_finished(
 
 
 def _elapsed(statuses: Iterable[Optional[Json]]) -> float:
-    """Return the seconds from the first start to the last end that the nodes report."""
+    """Return the seconds from the first start to the last end in `statuses`, 0.0 without an end."""
     known = [status for status in statuses if status]
     ends = [status["ended"] for status in known if status.get("ended")]
     return max(0.0, max(ends) - min(status["started"] for status in known)) if ends else 0.0

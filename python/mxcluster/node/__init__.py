@@ -1,1 +1,1 @@
-"""Inspect and change one machine: addresses, GPUs, processes, firewall, probe, rendezvous."""
+"""Inspect and change one node: addresses, GPUs, processes, firewall, probe, rendezvous."""

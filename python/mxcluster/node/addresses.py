@@ -1,4 +1,4 @@
-"""IPv4 addresses, ports and connections of this machine, as the kernel lists them.
+"""Read the IPv4 addresses, ports and connections of this node from the kernel.
 
 The functions run no other program and send no packet.
 """
@@ -16,21 +16,23 @@ RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 CARDS = "/sys/class/net"
-DOCKERS = re.compile(r"br-[0-9a-f]{12}$")  # docker's bridge of a network that a user has created
+DOCKERS = re.compile(r"br-[0-9a-f]{12}$")  # docker's bridge for a network of a user
 TCP, TCP6 = "/proc/net/tcp", "/proc/net/tcp6"
 LISTEN, ESTABLISHED, SYN_SENT = "0A", "01", "02"  # states of a socket in /proc/net/tcp
-RETRANSMITS = 3  # of unacknowledged data: with a short round trip, the third comes after 1.4 s
+RETRANSMITS = 3  # retransmissions of data; with a short round trip, the third comes after 1.4 s
 
 
 def interfaces() -> Dict[str, List[str]]:
-    """Return the interfaces of this machine with their IPv4 addresses.
+    """Return the interfaces of this node with their IPv4 addresses.
 
-    {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}. Source: rtnetlink(7). A label
-    such as eth0:1 does not appear: its address belongs to the interface eth0.
+        {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}
+
+    Source: rtnetlink(7). The result has no labels such as eth0:1. The address of a label belongs to
+    the interface eth0.
 
     Container engines create and remove virtual interfaces, and each of these changes would change
-    the node record. So an interface without an address appears only if it is a network card, and a
-    bridge of a docker network does not appear.
+    the node record. So an interface without an address appears only if it is a network card. The
+    bridge of a docker network never appears.
     """
     names = dict(socket.if_nameindex())
     found = {name: [] for name in names.values()}  # type: Dict[str, List[str]]
@@ -57,15 +59,15 @@ def interfaces() -> Dict[str, List[str]]:
 
 
 def _is_device(name: str) -> bool:
-    """Return True if the interface is a network card, also a virtual machine's, by sysfs."""
+    """Return True if sysfs lists the interface `name` as a network card, real or virtual."""
     return os.path.exists(os.path.join(CARDS, name, "device"))
 
 
 def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
     """Parse `data`, one part of the kernel's reply to RTM_GETADDR.
 
-    Returns ([(interface index, "address/prefix"), ...], True if this was the last part). Raises
-    OSError if the kernel reports an error.
+    Returns ([(interface index, "address/prefix"), ...], True for the last part). Raises OSError if
+    the kernel reports an error.
     """
     found, offset = [], 0  # type: Tuple[List[Tuple[int, str]], int]
     while offset < len(data):
@@ -78,8 +80,8 @@ def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
         if kind == RTM_NEWADDR:
             prefix, index = data[offset + 17], struct.unpack_from("=I", data, offset + 20)[0]
             attributes = _attributes(data[offset + 24 : offset + length])
-            # On a point-to-point link IFA_ADDRESS is the peer's address. IFA_LOCAL is always our
-            # own.
+            # On a point-to-point link IFA_ADDRESS is the peer's address. IFA_LOCAL is always this
+            # node's address.
             raw = attributes.get(IFA_LOCAL, attributes.get(IFA_ADDRESS))
             if raw is not None:
                 found.append((index, "%s/%d" % (socket.inet_ntoa(raw), prefix)))
@@ -104,10 +106,10 @@ def _padded(length: int) -> int:
 
 
 def default_route_address() -> Optional[str]:
-    """Return the source IPv4 address of the default route, None without such a route.
+    """Return the source IPv4 address of the default route, or None without such a route.
 
-    Connecting a UDP socket only reads the routing table and sends no packet. 198.51.100.1 belongs
-    to no machine (RFC 5737). For a loopback address the result is None, too.
+    To connect a UDP socket, the kernel reads the routing table and sends no packet. 198.51.100.1
+    belongs to no host (RFC 5737). The result is also None for a loopback address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -119,10 +121,10 @@ def default_route_address() -> Optional[str]:
 
 
 def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
-    """Return the interface that has `address`, or None if there is none.
+    """Return the name of the interface with `address`, or None without such an interface.
 
-    `known` is the result of `interfaces`. A loopback address that `known` does not list belongs
-    to the interface with 127.0.0.0/8, because Linux accepts all these addresses there.
+    `known`: the result of `interfaces`. A loopback address that is missing in `known` belongs to
+    the interface with 127.0.0.0/8, because Linux accepts all these addresses there.
     """
     wanted = ipaddress.IPv4Address(address)
     for name, addresses in known.items():
@@ -138,10 +140,11 @@ def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
 
 
 def can_bind(address: str, port: int) -> Optional[str]:
-    """Return None if a server of this user can listen on address:port now, else the kernel's error.
+    """Return None if a process of this user can listen on address:port, else the kernel's error.
 
-    Port 0 checks the address alone. The function sets SO_REUSEADDR, as ps-lite does on its sockets:
-    connections of an earlier job in TIME_WAIT do not block the port, but a listening socket does.
+    Port 0 checks the address alone. The function sets SO_REUSEADDR, as ps-lite does. So a
+    connection of an earlier job in TIME_WAIT leaves the port free, but a listening socket blocks
+    the port.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -156,7 +159,7 @@ def can_bind(address: str, port: int) -> Optional[str]:
 def who_listens(address: str, port: int) -> Optional[str]:
     """Return "pid 123 (python)" for the process that listens on address:port, else None.
 
-    The result is None, too, if /proc does not show the process to this user.
+    The result is also None if /proc does not show the process to this user.
     """
     pid = listener(address, port)
     return None if pid is None else "pid %d (%s)" % (pid, processes.command_name(pid))
@@ -165,7 +168,7 @@ def who_listens(address: str, port: int) -> Optional[str]:
 def listener(address: str, port: int) -> Optional[int]:
     """Return the pid of the process that listens on address:port, else None.
 
-    The result is None, too, if /proc does not show the process to this user.
+    The result is also None if /proc does not show the process to this user.
     """
     inodes = parse_listeners(_text(TCP), address, port)
     inodes |= parse_listeners(_text(TCP6), address, port)
@@ -188,7 +191,7 @@ def listeners(address: str) -> List[int]:
 def parse_ports(text: str, address: str) -> set:
     """Return the ports of all sockets that listen at `address` or at all addresses.
 
-    `text` is the content of /proc/net/tcp or tcp6.
+    `text`: the content of /proc/net/tcp or tcp6.
     """
     return {
         int(fields[1].rpartition(":")[2], 16)
@@ -200,8 +203,8 @@ def parse_ports(text: str, address: str) -> set:
 def parse_listeners(text: str, address: str, port: int) -> set:
     """Return the inodes (strings) of the sockets that listen on address:port.
 
-    `text` is the content of /proc/net/tcp or tcp6. Sockets that listen on all addresses count, also
-    IPv6 ones: by default they accept IPv4 connections, too.
+    `text`: the content of /proc/net/tcp or tcp6. Sockets that listen on all addresses count. An
+    IPv6 socket of this kind also counts, because Linux lets it accept IPv4 connections by default.
     """
     places = {"%s:%04X" % (where, port) for where in _anybody(address)}
     return {
@@ -212,12 +215,18 @@ def parse_listeners(text: str, address: str, port: int) -> set:
 
 
 def peers_of(address: str, port: int) -> List[str]:
-    """Return the IPv4 addresses with a connection to address:port, sorted, or [] without /proc."""
+    """Return the IPv4 addresses that have a connection to address:port, sorted.
+
+    Returns [] if /proc is unreadable.
+    """
     return sorted(parse_peers(_text(TCP), address, port))
 
 
 def parse_peers(text: str, address: str, port: int) -> set:
-    """Return the peer addresses of address:port's connections, from the text of /proc/net/tcp."""
+    """Return the peer addresses of the connections of address:port.
+
+    `text`: the content of /proc/net/tcp.
+    """
     here, found = "%08X:%04X" % (struct.unpack("=I", socket.inet_aton(address))[0], port), set()
     for fields in (line.split() for line in text.splitlines()[1:]):
         if fields[1] == here and fields[3] == ESTABLISHED:
@@ -226,7 +235,7 @@ def parse_peers(text: str, address: str, port: int) -> set:
 
 
 def unanswered() -> set:
-    """Return {(address, port)} of the peers that do not acknowledge data of this machine.
+    """Return {(address, port)} of the peers that do not acknowledge data of this node.
 
     Returns an empty set if /proc is unreadable.
     """
@@ -234,10 +243,11 @@ def unanswered() -> set:
 
 
 def parse_unanswered(text: str) -> set:
-    """Return {(address, port)} of the peers that do not acknowledge data of this machine.
+    """Return {(address, port)} of the peers that do not acknowledge data of this node.
 
-    `text` is the content of /proc/net/tcp. A peer counts after RETRANSMITS retransmissions. A
-    connection that its process has closed counts: the kernel still sends the remaining data.
+    `text`: the content of /proc/net/tcp. A peer counts after RETRANSMITS retransmissions. A
+    connection that this node's process has closed counts, too, because the kernel still sends the
+    remaining data.
     """
     found = set()
     for fields in (line.split() for line in text.splitlines()[1:]):
@@ -248,7 +258,7 @@ def parse_unanswered(text: str) -> set:
 
 
 def _text(path: str) -> str:
-    """Return the text of the file `path`, "" if it cannot be read."""
+    """Return the text of the file `path`, or "" if the file is unreadable."""
     try:
         with open(path) as stream:
             return stream.read()
@@ -257,7 +267,7 @@ def _text(path: str) -> str:
 
 
 def _anybody(address: str) -> set:
-    """Return the texts for `address` and for the wildcard addresses in /proc/net/tcp and tcp6."""
+    """Return `address` and the wildcard addresses as /proc/net/tcp and tcp6 print these."""
     # The kernel prints the bytes as a number in native byte order.
     ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
     return {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}

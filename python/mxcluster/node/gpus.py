@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of a node, as its driver lists them, and whether MXNet can compute on them."""
+"""List the NVIDIA GPUs of a node, and test whether MXNet can compute on each GPU."""
 
 import glob
 import importlib.util
@@ -15,10 +15,10 @@ Json = Dict[str, Any]
 Gpu = NamedTuple("Gpu", [("number", int), ("uuid", str), ("name", str), ("driver", str)])
 
 PROC = "/proc/driver/nvidia/gpus"
-SECONDS = 20  # for nvidia-smi, which may have to load the driver
-FIRST_SECONDS = 300  # for MXNet on all GPUs: the driver may have to compile MXNet's code first
-# The test of MXNet's own page "Validate your installation"
-# (mxnet.apache.org/get_started/validate_mxnet), on every GPU.
+SECONDS = 20  # timeout of nvidia-smi, which may have to load the driver
+FIRST_SECONDS = 300  # timeout of MXNet on all GPUs: the driver may first compile MXNet's code
+# The test from MXNet's page "Validate your installation"
+# (mxnet.apache.org/get_started/validate_mxnet), for every GPU.
 ONES = """
 import json, sys
 from mxcluster.node import mxnet_compat
@@ -34,7 +34,7 @@ for number in range(int(sys.argv[1])):
 
 
 def ask(option: str) -> List[List[str]]:
-    """Return the rows of an nvidia-smi query with `option`, each a list of texts.
+    """Run nvidia-smi with the query `option`, and return the rows, each a list of strings.
 
     Returns [] if nvidia-smi is missing or fails, for example because the versions of driver and
     library differ.
@@ -44,18 +44,21 @@ def ask(option: str) -> List[List[str]]:
 
 
 def listed() -> List[Gpu]:
-    """Return the GPUs that the driver lists, sorted by number, or [] if it lists none."""
+    """Return the GPUs that the driver lists, sorted by number.
+
+    Returns [] if nvidia-smi is missing, fails or lists no GPU.
+    """
     rows = ask("--query-gpu=index,uuid,name,driver_version")
     return sorted(Gpu(int(row[0]), *row[1:4]) for row in rows if len(row) >= 4 and row[0].isdigit())
 
 
 def count() -> int:
-    """Return the number of NVIDIA GPUs: from nvidia-smi, else from the driver's files in /proc."""
+    """Return the number of NVIDIA GPUs from nvidia-smi, else from the driver's files in /proc."""
     return len(listed()) or len(glob.glob(PROC + "/*"))
 
 
 def users() -> Dict[str, List[str]]:
-    """Return {uuid of a GPU: the programs that compute on it, such as "python3 (pid 4711)"}."""
+    """Return {uuid of a busy GPU: [program, ...]}, with programs such as "python3 (pid 4711)"."""
     found = {}  # type: Dict[str, List[str]]
     for row in ask("--query-compute-apps=gpu_uuid,pid,process_name"):
         if len(row) >= 3:
@@ -64,9 +67,9 @@ def users() -> Dict[str, List[str]]:
 
 
 def problems(wanted: List[int]) -> List[str]:
-    """Return a line with the GPU numbers of `wanted` that this node lacks, and the cure.
+    """Return [message] if the node lacks GPUs of `wanted` (GPU numbers), else [].
 
-    Returns [] if the node has all of these GPUs.
+    The message names the missing GPUs and the cure.
     """
     number = count()
     missing = [one for one in wanted if not 0 <= one < number]
@@ -75,7 +78,7 @@ def problems(wanted: List[int]) -> List[str]:
     cure = (
         "; the node has GPUs %s: correct -e gpus" % ", ".join(map(str, range(number)))
         if number
-        else ": neither nvidia-smi nor %s shows any; set -e gpus='' to train on the CPU, "
+        else ": nvidia-smi and %s show no GPU; set -e gpus='' to train on the CPU, "
         "or install the driver" % PROC
     )
     return [
@@ -90,10 +93,11 @@ def problems(wanted: List[int]) -> List[str]:
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
-    """Return why a job that uses all GPUs would not get all of them, or None if it gets all.
+    """Return a message if a job that uses all GPUs of this node would miss some GPUs, else None.
 
-    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number on the PCI bus if
-    provision.yml chose an MXNet for GPUs, else 0}, or None for a job that does not use all GPUs.
+    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number of GPUs on
+    the PCI bus if provision.yml chose an MXNet for GPUs, else 0}. None stands for a job that
+    does not use all GPUs.
     """
     if not wanted:
         return None
@@ -115,7 +119,7 @@ def unlike(wanted: Optional[Json]) -> Optional[str]:
 
 
 def busy() -> Dict[int, str]:
-    """Return {number of a busy GPU: the programs that compute on it}."""
+    """Return {number of a busy GPU: the programs that compute on this GPU, as one string}."""
     there = listed()
     programs = users() if there else {}
     return {gpu.number: ", ".join(programs[gpu.uuid]) for gpu in there if programs.get(gpu.uuid)}
@@ -124,10 +128,11 @@ def busy() -> Dict[int, str]:
 def check(cuda: Json) -> Json:
     """Return the GPU facts of a node for verify.yml.
 
-    The result is {"listed": number of GPUs, "driver": version, "nouveau": True if this module is
-    loaded, "nvcc": version, "device_query": its last line, "cudnn": version, "unresolved":
-    [library, ...], "computes": {"0": None or the error, ...}}. A version or line is None without
-    its program, header or driver. Without a driver "listed" is 0, and "computes" is {}.
+    The result is {"listed": number of GPUs, "driver": version, "nouveau": True if this kernel
+    module is loaded, "nvcc": version, "device_query": last line of deviceQuery, "cudnn": version,
+    "unresolved": [library, ...], "computes": {"0": None or the error, ...}}. A version or line is
+    None if the program, header or driver is missing. Without a driver "listed" is 0, and "computes"
+    is {}.
 
     `cuda`: the value "installed" of `versions.decide`, of which the function reads "folder" only.
     """
@@ -146,14 +151,17 @@ def check(cuda: Json) -> Json:
 
 
 def nvcc(folder: str) -> Optional[str]:
-    """Return the version of CUDA's compiler in `folder`, such as "9.2.148", or None without one."""
+    """Return the version of CUDA's compiler in `folder`, such as "9.2.148".
+
+    Returns None if the compiler is missing.
+    """
     said = said_by([folder + "/bin/nvcc", "--version"])
     found = re.search(r"\bV(\d+(?:\.\d+)+)", said or "")
     return found.group(1) if found else None
 
 
 def device_query(folder: str) -> Optional[str]:
-    """Return the last line of NVIDIA's deviceQuery in `folder`, None if it is not installed."""
+    """Return the last line of NVIDIA's deviceQuery in `folder`, or None without this program."""
     program = folder + "/extras/demo_suite/deviceQuery"
     if not os.access(program, os.X_OK):
         return None
@@ -161,7 +169,10 @@ def device_query(folder: str) -> Optional[str]:
 
 
 def cudnn(folder: str) -> Optional[str]:
-    """Return the version in cuDNN's header in `folder`, such as "7.6.5", None without a header."""
+    """Return the version in cuDNN's header in `folder`, such as "7.6.5".
+
+    Returns None if the header is missing or has no version.
+    """
     numbers = {}  # type: Dict[str, str]
     for name in ("cudnn_version.h", "cudnn.h"):
         try:
@@ -177,7 +188,7 @@ def cudnn(folder: str) -> Optional[str]:
 
 
 def unresolved(environment: Dict[str, str]) -> List[str]:
-    """Return the libraries that libmxnet.so needs and the linker does not find.
+    """Return the libraries that libmxnet.so needs and that the linker cannot find.
 
     `environment`: further variables for the linker, such as LD_LIBRARY_PATH.
     """
@@ -192,9 +203,10 @@ def unresolved(environment: Dict[str, str]) -> List[str]:
 
 
 def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str]]:
-    """Return {"0": None, "1": the error, ...}: None for each GPU on which MXNet computes.
+    """Compute with MXNet on each GPU, and return {"0": None, "1": the error, ...}.
 
-    `number`: how many GPUs to test. A child process with the variables `environment` runs MXNet.
+    None stands for success. `number`: the number of GPUs to test. A child process with the
+    variables `environment` runs MXNet.
     """
     child = subprocess.Popen(
         [sys.executable, "-c", ONES, str(number)],
@@ -220,9 +232,10 @@ def computes(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str
 def said_by(
     argv: List[str], environment: Optional[Dict[str, str]] = None, seconds: float = FIRST_SECONDS
 ) -> Optional[str]:
-    """Return the stdout of the program `argv`, None if it cannot run, fails or does not end.
+    """Run the program `argv`, and return its stdout, or None if the program fails or is missing.
 
-    `environment`: further variables of the program. `seconds`: the time limit.
+    `environment`: further variables of the program. `seconds`: the timeout, after which the result
+    is None.
     """
     try:
         return subprocess.check_output(

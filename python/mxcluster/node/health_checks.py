@@ -1,7 +1,7 @@
-"""Collect facts about the present state of one node for verify.yml, without any change.
+"""Collect facts about the present state of one node for verify.yml.
 
-Each check is a function of the request that returns facts. `verify` on the controller judges the
-facts and compares the nodes.
+The checks change nothing on the node. Each check is a function that takes the request and returns
+facts. On the controller, `mxcluster.cluster.verify` judges the facts and compares the nodes.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ SHM = "/dev/shm"
 SSH_AT_ONCE, SSH_SECONDS = 8, 10
 IMPORT_SECONDS, KVSTORE_SECONDS = 60.0, 1.0
 MARK = b"MXNET "
-# MXNet runs in a child process, since a broken library can kill its process. If MXNet has
+# MXNet runs in a child process, since a broken library can kill the process. If MXNet has
 # the distributed kv-store, `create` waits for a scheduler. Otherwise `create` fails at once.
 TRY_MXNET = """
 import json, sys
@@ -52,7 +52,7 @@ NOBODY = {
 
 
 def check(request: Json) -> Json:
-    """Return {name: facts} of all CHECKS. A check that raises gives {"error": text}."""
+    """Run all CHECKS, and return {name: facts}. A failed check gives {"error": text}."""
     answers = {}
     for name, ask in CHECKS.items():
         try:
@@ -63,10 +63,11 @@ def check(request: Json) -> Json:
 
 
 def mxnet(_: Json) -> Json:
-    """Import MXNet in a child process and return its facts (dict).
+    """Import MXNet in a child process, and return the facts about MXNet (dict).
 
-    "python", "numpy" and "mxnet": their versions. "libmxnet": the digest of MXNet's library.
-    "compiled_in": whether MXNet has the distributed kv-store. "says": the error if not, else "".
+    "python", "numpy" and "mxnet": the versions. "libmxnet": the digest of MXNet's library.
+    "compiled_in": True if MXNet has the distributed kv-store. "says": MXNet's error
+    if the distributed kv-store is missing, else "".
 
     If the import fails, "error" (text) replaces the facts that need the import.
     """
@@ -105,9 +106,9 @@ def mxnet(_: Json) -> Json:
 
 
 def files(request: Json) -> Json:
-    """Return {file name: {"sha256": digest} or {"error": text}} for the three cluster files.
+    """Check the three cluster files, and return {file name: {"sha256": digest}}.
 
-    The files are in request["etc_dir"]. The error says why the file cannot be used.
+    The files are in request["etc_dir"]. An unusable file gives {"error": text} with the reason.
     """
     hosts: Optional[List[str]] = None
     answer = {}
@@ -128,7 +129,7 @@ def files(request: Json) -> Json:
 
 
 def room(request: Json) -> Json:
-    """Return {folder: free bytes} of each existing folder of the request and of shared memory."""
+    """Return {folder: free bytes} for shared memory and the existing folders of the request."""
     free = {
         path: shutil.disk_usage(path).free for path in request["folders"] if os.path.isdir(path)
     }
@@ -136,9 +137,9 @@ def room(request: Json) -> Json:
 
 
 def ssh(request: Json) -> Json:
-    """Return {"peers": {peer: None or the error text of `ssh peer`}} for each peer of the request.
+    """Run `ssh peer` for each of request["peers"], and return {"peers": {peer: None or the error}}.
 
-    ssh runs with BatchMode, so it asks no question.
+    ssh runs with BatchMode, and so fails instead of asking a question.
     """
 
     def one(peer: str) -> Optional[str]:
@@ -170,7 +171,10 @@ def ssh(request: Json) -> Json:
 
 
 def gpu(request: Json) -> Optional[Json]:
-    """Return `gpus.check` of request["cuda"], or None without that key (a node without a GPU)."""
+    """Return the GPU facts of this node (see `gpus.check`), or None without request["cuda"].
+
+    A request for a node without GPUs has no "cuda".
+    """
     return gpus.check(request["cuda"]) if request.get("cuda") else None
 
 
@@ -179,7 +183,10 @@ CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh, "gpus": gpu}
 
 
 def _digest_of_library() -> Optional[str]:
-    """Return the sha256 of libmxnet.so, found without an import, or None without MXNet."""
+    """Return the sha256 of libmxnet.so, or None without MXNet.
+
+    The function finds the library without an import of MXNet.
+    """
     spec = importlib.util.find_spec("mxnet")
     path = os.path.join(os.path.dirname(spec.origin), "libmxnet.so") if spec and spec.origin else ""
     return sha256(path) if os.path.isfile(path) else None

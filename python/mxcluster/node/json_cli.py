@@ -12,7 +12,7 @@ from mxcluster.errors import BadInput, MxclusterError
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises BadInput for a wrong command line, so that the program prints the error as JSON."""
+    """A parser that raises BadInput for a wrong command line, so that the error becomes JSON."""
 
     def error(self, message: str) -> NoReturn:
         """Raise BadInput with `message` and the usage."""
@@ -20,7 +20,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
-    """Return (result, exit status): run(argv) and 0, or {"error": text} and 1 if it raises."""
+    """Call run(argv). Return (result, 0), or ({"error": text}, 1) if the call raises.
+
+    The number is the exit status.
+    """
     try:
         return run(argv), 0
     except MxclusterError as error:
@@ -30,11 +33,14 @@ def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
         return {"error": where + (error.strerror or str(error))}, 1
     except Exception as error:
         traceback.print_exc()  # a bug of mxcluster: the traceback goes to stderr
-        return {"error": "%s: %s (an error in mxcluster itself)" % (type(error).__name__, error)}, 1
+        return {
+            "error": "%s: %s (an error in mxcluster itself: please report this error)"
+            % (type(error).__name__, error)
+        }, 1
 
 
 def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:
-    """Print the result of run(argv) (see `of`) as JSON and return the exit status."""
+    """Print the result of run(argv) (see `of`) as JSON, and return the exit status."""
     result, code = of(run, argv)
     print(json.dumps(result), flush=True)
     return code

@@ -1,12 +1,12 @@
-"""Shorten `import mxnet`: write MXNet's operator functions at their first call.
+"""Shorten `import mxnet`: make each operator function of MXNet at its first call.
 
 The import writes and compiles the source of some 2,500 functions, one for each operator of
-``mx.nd``, ``mx.sym`` and ``mx.np``. That takes 60 % of the import's CPU time (0.8 of 1.4 s, MXNet
-1.9.1), in each process of a job. A training calls some 50 of them.
+``mx.nd``, ``mx.sym`` and ``mx.np``. This work takes 60 % of the import's CPU time (0.8 of 1.4 s,
+MXNet 1.9.1), in each process of a job. A training program calls some 50 of these functions.
 
-The module changes only the two functions of ``mxnet.base`` that register the operators. They get a
-maker of small functions: at its first call, such a function calls MXNet's own maker. The small
-functions have no docstring, and their signature is ``(*args, **kwargs)``.
+The module changes only the two functions of ``mxnet.base`` that register the operators. Each of
+these two functions gets a maker of small functions. At the first call, a small function calls
+MXNet's own maker. A small function has no docstring, and has the signature ``(*args, **kwargs)``.
 """
 
 import importlib
@@ -16,11 +16,11 @@ import types
 
 _MODULE = "mxnet.base"
 _DOWNLOADS = "requests"  # MXNet uses this package for downloads only; its import takes 0.1 s
-_REGISTERS = ("_init_op_module", "_init_np_op_module")  # the second came with MXNet 1.6
+_REGISTERS = ("_init_op_module", "_init_np_op_module")  # MXNet 1.6 added the second function
 
 
 class Finder(object):  # importlib.abc has a base class, whose import takes 0.01 s
-    """Find ``mxnet.base`` as Python does, but with a loader that makes its operators lazy."""
+    """A finder that loads ``mxnet.base`` as Python does, but with lazy operators."""
 
     def find_spec(self, name, path=None, target=None):
         """Return the spec of ``mxnet.base``, and None for any other module."""
@@ -86,7 +86,7 @@ def _with_lazy_maker(register):
 
 
 def lazy_maker(make):
-    """Return a maker of operator functions that calls the maker `make` when a function is called.
+    """Return a maker whose functions call the maker `make` at the first call only.
 
     Both makers have the arguments handle (a ctypes pointer), name (str) and func_name (str), and
     return the function of the operator.

@@ -1,8 +1,9 @@
-"""Sealed messages over TCP between the processes of an MPI job on different nodes.
+"""Send sealed messages over TCP between the processes of an MPI job on different nodes.
 
-A frame is 4 bytes with the length of its body, then the body: a message that is sealed with the
-job's token (`mxcluster.seal`). A frame without a body is a beat (heartbeat). The payload of a
-message begins with a line that names its receiver, so no other process accepts the message.
+A frame is 4 bytes with the length of the body, then the body. The body is a message that is sealed
+with the job's token (`mxcluster.seal`). A frame with an empty body is a heartbeat.
+
+The first line of a message's payload names the receiver, so no other process accepts the message.
 """
 
 import socket
@@ -13,16 +14,16 @@ from typing import Optional
 
 from mxcluster import seal
 
-BEAT = 1.0  # seconds between two beats
+BEAT = 1.0  # seconds between two heartbeats
 MOST = 1 << 20  # bytes of the largest allowed message
 _LENGTH = struct.Struct("!I")
 
 
 class Channel:
-    """One connection between two processes of the plan, `own` (this one) and `other`.
+    """One connection from this process, `own`, to another process of the plan, `other`.
 
-    `opener` opens the messages of all connections of this process, each message once. Only one
-    thread may call `receive`. Any thread may call `send`.
+    `opener` opens the messages of all connections of this process, and rejects repeated messages.
+    Only one thread may call `receive`. Any thread may call `send`.
     """
 
     def __init__(
@@ -33,16 +34,16 @@ class Channel:
         self.sending = threading.Lock()
 
     def send(self, kind: str, payload: str = "") -> None:
-        """Send a message. Raises OSError if the connection is lost."""
+        """Seal and send a message of the kind `kind`. Raises OSError if the connection is lost."""
         text = "%s\n%s" % (self.other, payload)
         self._put(seal.sealed(self.token, self.own, kind, text).encode("utf-8"))
 
     def beat(self) -> None:
-        """Send a beat. Raises OSError if the connection is lost."""
+        """Send a heartbeat. Raises OSError if the connection is lost."""
         self._put(b"")
 
     def beat_on(self) -> None:
-        """Send beats in a thread of its own until the connection is lost."""
+        """Send heartbeats in a separate thread until the connection is lost."""
 
         def beats() -> None:
             try:
@@ -55,11 +56,11 @@ class Channel:
         threading.Thread(target=beats, daemon=True).start()
 
     def receive(self, patience: Optional[float] = None) -> Optional[seal.Message]:
-        """Return the next message, None for a beat.
+        """Wait for the next frame, and return the Message, or None for a heartbeat.
 
-        `patience` is in seconds, None for no limit. Raises OSError if the connection is lost or
-        if nothing arrives in time, and seal.NotSealed if the message is too long or is not one of
-        `other` to `own`.
+        `patience`: the timeout in seconds, None for no timeout. Raises OSError if the connection is
+        lost or the timeout passes. Raises seal.NotSealed if the message is too long, or is not a
+        message from `other` to `own`.
         """
         self.connection.settimeout(patience)
         length = _LENGTH.unpack(self._take(_LENGTH.size))[0]
@@ -67,13 +68,13 @@ class Channel:
             return None
         if length > MOST:
             raise seal.NotSealed(
-                "the message has %d bytes, and at most %d are allowed" % (length, MOST)
+                "the message has %d bytes, and at most %d bytes are allowed" % (length, MOST)
             )
         message = self.opener.opened(self._take(length))
         receiver, _, payload = message.payload.partition(b"\n")
         if (message.sender, receiver.decode("utf-8", "replace")) != (self.other, self.own):
             raise seal.NotSealed(
-                "a message of %s arrived, and only messages of %s to %s are allowed"
+                "the message is from %s, and only messages from %s to %s are allowed"
                 % (message.sender, self.other, self.own)
             )
         return seal.Message(message.sender, message.kind, payload)
@@ -93,9 +94,9 @@ class Channel:
 
 
 def connect(address: str, port: int, patience: float) -> socket.socket:
-    """Return a connection to address:port, where a process may still be starting.
+    """Connect to address:port, where a process may still be starting, and return the socket.
 
-    Raises OSError if no connection is made within `patience` seconds.
+    Raises OSError if no connection succeeds within `patience` seconds.
     """
     deadline = time.monotonic() + patience
     while True:

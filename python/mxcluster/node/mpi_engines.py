@@ -1,8 +1,10 @@
-"""MPI engines: detect an engine by its version text, and make the command line of its mpirun. Pure.
+"""Detect an MPI engine by the output of `mpirun --version`, and make mpirun's command line.
 
-An engine is an implementation of MPI with its own mpirun. The engines differ in the names of their
-arguments and variables; ENGINES has these names. Sources: mpirun(1) of Open MPI 4.1 and 5.0, the
-guide of Hydra (MPICH), Intel's Developer Reference; each entry was tried with the real mpirun.
+All functions are pure. An engine is an implementation of MPI with an mpirun. ENGINES holds the
+names of the arguments and variables, which differ between engines.
+
+Sources: mpirun(1) of Open MPI 4.1 and 5.0, the guide of Hydra (MPICH), Intel's Developer Reference.
+Each entry was tried with the real mpirun.
 """
 
 import re
@@ -12,23 +14,23 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 class Engine(NamedTuple):
     """The properties of an MPI engine that mxcluster uses.
 
-    - `name`: the value of the knobs; `title`: the name for people;
-    - `version`: a regular expression for the output of `mpirun --version`; its group is the version
-    - `install`: how a user installs the engine;
-    - `programs`: the names of its mpirun, the usual one first;
-    - `slots`: a line of the hosts file for (host, number of processes);
-    - `arguments`: the arguments of mpirun; {hosts_file}, {processes} and {names} are replaced;
-    - `passed`: the arguments that pass variables: {names} is replaced by all names with commas;
-      arguments with {name} are repeated for each name;
-    - `agent`: variables with which mpirun starts its daemons through the program {agent}. mpirun
+    - `name`: the value of the knobs for this engine; `title`: the name in messages;
+    - `version`: a regular expression for the output of `mpirun --version`. Group 1 is the version;
+    - `install`: the advice for the installation of the engine;
+    - `programs`: the names of mpirun, the usual name first;
+    - `slots`: the format of a line of the hosts file, for (host, number of processes);
+    - `arguments`: the arguments of mpirun, with {hosts_file}, {processes} and {names};
+    - `passed`: the arguments that pass variables to the processes. {names} stands for all names
+      with commas. mpirun gets an argument with {name} once for each name;
+    - `agent`: the variables that make mpirun start daemons through the program {agent}. mpirun
       calls the program as AGENT [OPTION...] HOST COMMAND...;
-    - `root`: variables that allow mpirun to run as root;
-    - `address`: the arguments with the {address} or {interface} of mpirun's node, to which the
-      daemons connect;
-    - `network`: variables that bind the engine to the network {network} (address/prefix), or to the
-      network interface {interface} of the node;
-    - `no_infiniband`: variables that forbid InfiniBand;
-    - `infiniband`: variables that forbid all other networks between nodes.
+    - `root`: the variables that allow mpirun to run as root;
+    - `address`: the arguments with the {address} or {interface} to which the daemons connect on the
+      node of mpirun;
+    - `network`: the variables that bind the engine to the network {network} (address/prefix), or to
+      the network interface {interface} of the node;
+    - `no_infiniband`: the variables that forbid InfiniBand;
+    - `infiniband`: the variables that forbid all other networks between nodes.
     """
 
     name: str
@@ -137,9 +139,9 @@ ENGINES = {engine.name: engine for engine in (_OPENMPI, _MPICH, _INTELMPI)}
 
 
 def detect(text: str) -> Optional[Tuple[str, str]]:
-    """Return (name of the engine, its version) from `text`, the output of `mpirun --version`.
+    """Return (name of the engine, version) from `text`, the output of `mpirun --version`.
 
-    None if no engine of ENGINES prints such a text.
+    Returns None for the text of an unknown engine.
     """
     for engine in ENGINES.values():
         found = re.search(engine.version, text)
@@ -149,7 +151,7 @@ def detect(text: str) -> Optional[Tuple[str, str]]:
 
 
 def hosts_file(engine: Engine, hosts: Sequence[Tuple[str, int]]) -> str:
-    """Return the text of the hosts file: one line for each (host, number of processes) of `hosts`.
+    """Return the text of the hosts file, one line for each (host, number of processes) of `hosts`.
 
     The ranks of MPI follow the order of the lines.
     """
@@ -168,9 +170,9 @@ def command_line(
 ) -> List[str]:
     """Return the argument list that runs `program` (an argument list) in `processes` processes.
 
-    Args: `mpirun` its path; `hosts_file` the path of the file; `names` the variables that mpirun
-    passes to all processes, besides the variables that its daemons have; `address` and `interface`
-    of mpirun's node, "" if mpirun may choose.
+    Args: `mpirun` the path of mpirun; `hosts_file` the path of the hosts file; `names` the
+    variables that mpirun passes to all processes; `address` and `interface` of mpirun's node, "" if
+    mpirun may choose. A process also has the variables of its daemon.
     """
     given = {"hosts_file": hosts_file, "processes": str(processes), "names": ",".join(names)}
     line = [mpirun] + [argument.format(**given) for argument in engine.arguments]
@@ -193,15 +195,15 @@ def environment(
     interface: str = "",
     infiniband: Optional[bool] = None,
 ) -> Dict[str, str]:
-    """Return the variables of mpirun and its daemons.
+    """Return the environment variables of mpirun and of mpirun's daemons.
 
     Args:
         engine: an entry of ENGINES.
-        agent: the program that starts a daemon on another node, "" for the engine's own way (ssh).
+        agent: the program that starts a daemon on another node, "" for the engine's default (ssh).
         as_root: True if mpirun runs as root.
         network: address/prefix of the network of the nodes, "" if the engine may choose.
         interface: the node's interface in this network, "" if the engine may choose.
-        infiniband: True for InfiniBand alone, False for none, None if the engine may choose.
+        infiniband: True for InfiniBand alone, False without InfiniBand, None for either.
     """
     env: Dict[str, str] = {}
     if agent:

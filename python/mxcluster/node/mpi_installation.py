@@ -1,6 +1,6 @@
-"""Find the MPI engine of this node, and check it for a job.
+"""Find the MPI engine of this node, and check the engine for a job.
 
-The module changes nothing: mpirun only prints its version.
+The module changes nothing on the node, and runs mpirun only with --version.
 """
 
 import os
@@ -12,8 +12,8 @@ from mxcluster.node.mpi_engines import ENGINES
 
 Json = Dict[str, Any]
 
-SHELL = "/bin/bash"  # the commands of a job are for this shell: sites write `source` in them
-PATIENCE = 30.0  # seconds for the commands that load an engine, and for all version texts
+SHELL = "/bin/bash"  # runs the commands of a job, which may contain `source`
+PATIENCE = 30.0  # seconds to load an engine and to print all version texts
 INFINIBAND = "/dev/infiniband"
 _MARK = "mxcluster found mpirun: "
 _ASK = (
@@ -23,7 +23,7 @@ _ASK = (
 
 
 class Installed(NamedTuple):
-    """An MPI engine of this node: its name in ENGINES, its version, the path of its mpirun."""
+    """An MPI engine of this node: the name in ENGINES, the version, and the path of mpirun."""
 
     engine: str
     version: str
@@ -33,19 +33,20 @@ class Installed(NamedTuple):
 def shell(pre_execution: str, command: str) -> List[str]:
     """Return the argument list that runs `command` in a shell, after the commands `pre_execution`.
 
-    Both are texts. The variables that `pre_execution` sets count for `command`.
+    Both arguments are strings with shell commands. `command` has the variables that
+    `pre_execution` sets.
     """
     return [SHELL, "-c", "\n".join(filter(None, (pre_execution, command)))]
 
 
 def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = None) -> Json:
-    """Return {"installed": Installed or None, "others": [Installed], "output": [line]}.
+    """Find the MPI engines of this node, and return {"installed", "others", "output"}.
 
-    "installed": the wanted engine. "others": engines that are not wanted. "output": the last three
-    lines of the shell's output.
+    "installed": the Installed engine `wanted`, or None. "others": [Installed] of all other engines.
+    "output": the last three lines of the shell's output.
 
-    Args: `pre_execution` the commands that load the engine; `wanted` its name, "" for any engine;
-    `env` the environment of the commands (default: that of this process).
+    Args: `pre_execution` the commands that load the engine; `wanted` the name of the engine, "" for
+    any engine; `env` the environment of the commands (default: the environment of this process).
     """
     names = ENGINES[wanted].programs if wanted else ("mpirun", "mpiexec")
     try:
@@ -72,7 +73,7 @@ def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = N
 
 
 def installed(output: str) -> List[Installed]:
-    """Return the engines in `output`, the version texts that the shell has printed."""
+    """Return an Installed for each engine in `output`, the versions that the shell has printed."""
     found = []
     for part in ("\n" + output).split("\n" + _MARK)[1:]:
         program, _, text = part.partition("\n")
@@ -83,11 +84,11 @@ def installed(output: str) -> List[Installed]:
 
 
 def look(request: Json) -> Json:
-    """Return {"problems": [text, ...], "engine", "version"} of this node for an MPI job.
+    """Check this node for an MPI job, and return {"problems": [message, ...], "engine", "version"}.
 
     `request` has "runtime" (name of an engine, "" for any), "pre_execution" (shell commands that
     load the engine), "env" ({variable: value} of the job) and "infiniband" (True if the job needs
-    it). "engine" and "version" are "" without a usable engine.
+    InfiniBand). "engine" and "version" are "" without a usable engine.
     """
     seen = find(
         request["pre_execution"], request["runtime"], dict(os.environ, **(request.get("env") or {}))
@@ -115,15 +116,15 @@ def missing(wanted: str, pre_execution: str, seen: Json) -> str:
     cure = (
         ENGINES[wanted].install
         if wanted
-        else "install one (packages openmpi-bin or mpich, or Intel MPI)"
+        else "install an engine (packages openmpi-bin or mpich, or Intel MPI)"
     )
     text = "%s is not installed on this node" % name
     if seen["others"]:
         other = seen["others"][0]
-        text += " (its %s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
+        text += " (%s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
     elif pre_execution and seen["output"]:
         text += " (the shell prints: %s)" % " / ".join(seen["output"])
-    return text + ": %s, or load it in mpi_pre_execution_command%s" % (
+    return text + ": %s, or load the engine in mpi_pre_execution_command%s" % (
         cure,
         ", or name another mpi_runtime" if wanted else "",
     )

@@ -5,13 +5,13 @@
     python -m mxcluster.node.mpi_job launch [OPTION...] HOST COMMAND...     start one daemon
 
 mpirun starts a daemon on each node, and the daemon starts the processes of that node. By default
-mpirun uses ssh, which leaves orphaned daemons when a job breaks off. Here mpirun calls `launch`,
-which sends the daemon's command to the process `serve` of that node. So every process of the
-program is a descendant of its node's agent, has the environment that the plan gives to its node,
-and ends with the agent. No node needs to log in on another one.
+mpirun uses ssh, which leaves orphaned daemons after an aborted job. Here mpirun calls `launch`, and
+`launch` sends the daemon's command to the process `serve` of that node. So every process of the
+program is a descendant of the agent on the same node, has the environment of the plan for this
+node, and ends with the agent. No node needs ssh access to another node.
 
-`run` has a connection to each `serve`. Both ends send a beat each second. If the connection is
-lost, both programs end with the status PEER_DIED: another process is the cause.
+`run` has a connection to each `serve`. Both ends send a heartbeat each second. If the connection is
+lost, both programs end with the status PEER_DIED, because another process is the cause.
 """
 
 import json
@@ -33,17 +33,17 @@ from mxcluster.package import OWN_FOLDERS
 Json = Dict[str, Any]
 
 FOLDER = "mpi"  # in the job folder: the hosts file, and the program that mpirun calls
-START = 60.0  # seconds in which the processes of all nodes must have started
-LEAVE = 10.0  # seconds for the daemons to end after mpirun has succeeded
+START = 60.0  # timeout in seconds for the start of the processes on all nodes
+LEAVE = 10.0  # timeout in seconds for the end of the daemons after the success of mpirun
 SSH_LOST = 255  # the exit status of ssh after a lost connection, which mpirun expects
 # The variables that mpirun passes to all processes. Each daemon already has the variables of its
 # node. Without this list, Hydra would replace them by the variables of the first node.
 PASSED = ("MXCLUSTER_JOB",)
-NO_NODE = "%s is not a node of this job"
+NO_NODE = "%s is not a node of this job: remove this host from mpi_env and mpi_command"
 
 
 class Job:
-    """The plan of the job, from this node's job folder `path`."""
+    """The job's plan and token, from this node's job folder `path`."""
 
     def __init__(self, path: str):
         with open(os.path.join(path, "plan.json"), encoding="utf-8") as stream:
@@ -53,21 +53,25 @@ class Job:
         self.opener = seal.Opener(self.token)
         self.hosts = {one["host"]: one for one in self.spec["hosts"]}  # in the order of the ranks
         self.own = self.hosts[self.plan["host"]]
-        self.patience = float(self.plan["heartbeat"]["timeout"])  # seconds without a beat
+        self.patience = float(self.plan["heartbeat"]["timeout"])  # seconds without a heartbeat
 
     @property
     def work_folder(self) -> str:
-        """The folder on this node in which the program runs."""
+        """The path of the folder in which the program runs on this node."""
         return os.path.join(self.path, OWN_FOLDERS, self.own["name"])
 
     def channel(self, connection: Any, other: str, own: Optional[str] = None) -> Channel:
-        """Return a Channel over `connection` between two processes of the plan."""
+        """Return a Channel over `connection` from the process `own` to the process `other`.
+
+        Both are names of processes in the plan. By default `own` is the MPI process of this node.
+        """
         return Channel(connection, self.token, self.opener, own or self.own["name"], other)
 
     def prepare(self) -> mpi_installation.Installed:
-        """Set the engine's variables, make folders and the program `launch`, and return the engine.
+        """Prepare this node for mpirun, and return the engine of the node.
 
-        Raises MxclusterError if the node lacks the engine.
+        The function sets the engine's variables, and makes the work folder and the program
+        `launch`. Raises MxclusterError if the node lacks the engine.
         """
         os.makedirs(self.work_folder, exist_ok=True)
         seen = mpi_installation.find(self.spec["pre_execution"], self.spec["runtime"])
@@ -76,7 +80,7 @@ class Job:
             raise MxclusterError(
                 mpi_installation.missing(self.spec["runtime"], self.spec["pre_execution"], seen)
             )
-        # The daemons of Open MPI 4 look for this program, too, though mpirun alone calls it.
+        # Only mpirun calls this program, but the daemons of Open MPI 4 look for the program, too.
         program = os.path.join(self.path, FOLDER, "launch")
         os.makedirs(os.path.dirname(program), 0o700, exist_ok=True)
         line = "exec %s -m mxcluster.node.mpi_job launch" % shlex.quote(sys.executable)
@@ -95,7 +99,7 @@ class Job:
         return here
 
     def coordinate(self) -> int:
-        """Run the coordination command in the work folder to its end. Return its exit status."""
+        """Run the coordination command in the work folder, and return the command's exit status."""
         if not self.spec["coordination"]:
             return 0
         code = subprocess.call(
@@ -104,11 +108,14 @@ class Job:
             stdin=subprocess.DEVNULL,
         )
         if code:
-            say("mpi_coordination_command %s" % exit_codes.describe(code))
+            say(
+                "mpi_coordination_command %s on this node: correct the command"
+                % exit_codes.describe(code)
+            )
         return code
 
     def start(self, command: str) -> subprocess.Popen:
-        """Start `command` (a text) in a shell of this node, and return the process (Popen).
+        """Start `command` (a string) in a shell on this node, and return the process (Popen).
 
         The process gets SIGTERM when the calling thread ends.
         """
@@ -122,18 +129,21 @@ class Job:
 
 
 class Run:
-    """The first node's part: mpirun, and a connection to the process `serve` of each other node."""
+    """The MPI job's part on the first node, which runs mpirun and watches the other nodes.
+
+    Each other node runs the process `serve`.
+    """
 
     def __init__(self, job: Job):
         self.job = job
         self.others = [one for host, one in job.hosts.items() if one is not job.own]
         self.channels = {}  # type: Dict[str, Channel]  # by host
-        self.heard = {}  # type: Dict[str, float]  # host -> monotonic time of its last beat
+        self.heard = {}  # type: Dict[str, float]  # host -> monotonic time of the last heartbeat
         self.ready = set()  # type: set  # hosts
         self.lost = {}  # type: Dict[str, str]  # host -> reason
 
     def run(self) -> int:
-        """Run the job to its end and return the exit status."""
+        """Run the job to its end, and return the exit status."""
         for one in self.others:
             threading.Thread(target=self.follow, args=(one,), daemon=True).start()
         here = self.job.prepare()
@@ -153,10 +163,10 @@ class Run:
         return status_of(mpirun.returncode)
 
     def follow(self, one: Json) -> None:
-        """Connect to the process `serve` of the node `one`, and receive its beats.
+        """Connect to the process `serve` of the node `one`, and receive heartbeats.
 
-        `one` is an item of the spec's "hosts". Runs in a thread of its own until the connection is
-        lost.
+        `one`: an item of the spec's "hosts". A separate thread runs this function until the
+        connection is lost.
         """
         host = one["host"]
         try:
@@ -170,10 +180,16 @@ class Run:
                 if message and message.kind == "ready":
                     self.ready.add(host)
         except (OSError, seal.NotSealed) as error:
-            self.lost[host] = "the connection to its part of the job is lost (%s)" % error
+            self.lost[host] = (
+                "the connection to the node's part of the job is lost (%s). Check this node and "
+                "the network" % error
+            )
 
     def meet(self) -> int:
-        """Wait until all nodes have run their coordination command. Return 0, or PEER_DIED."""
+        """Wait until all nodes have run the coordination command.
+
+        Returns 0, or PEER_DIED if a node is lost.
+        """
         while len(self.ready) < len(self.others) and not self.lost:
             time.sleep(0.05)
         for host, why in sorted(self.lost.items()):
@@ -181,18 +197,18 @@ class Run:
         return exit_codes.PEER_DIED if self.lost else 0
 
     def look_after_failure(self) -> None:
-        """Wait until each node has sent another beat, or until a node is lost.
+        """Wait after a failure of mpirun until each node has sent a heartbeat or a node is lost.
 
-        mpirun also fails when a node is lost. In this case the loss is the cause of the failure.
+        mpirun also fails if a node is lost. The wait shows whether a lost node caused the failure.
         """
-        ended = time.monotonic() + BEAT  # an earlier beat may have been on its way
+        ended = time.monotonic() + BEAT  # an earlier heartbeat may have been on its way
         while not self.lost and any(
             self.heard.get(one["host"], 0.0) < ended for one in self.others
         ):
             time.sleep(0.05)
 
     def command(self, here: mpi_installation.Installed) -> str:
-        """Write mpirun's hosts file, and return the command line of mpirun as a text."""
+        """Write mpirun's hosts file, and return the command line of mpirun as a string."""
         engine, folder = mpi_engines.ENGINES[here.engine], os.path.join(self.job.path, FOLDER)
         write(
             os.path.join(folder, "hosts"),
@@ -218,9 +234,11 @@ class Run:
 
 
 class Serve:
-    """The part of each other node: run the daemons of mpirun until `run` sends "done".
+    """The MPI job's part on each other node, which runs the daemons of mpirun.
 
-    `run` connects once, `launch` connects once for each daemon.
+    The part ends when `run` sends "done".
+
+    `run` connects once. `launch` connects once for each daemon.
     """
 
     def __init__(self, job: Job):
@@ -234,7 +252,10 @@ class Serve:
         self.lock = threading.Lock()
 
     def run(self) -> int:
-        """Serve to the end of the job and return the exit status."""
+        """Serve connections until the job ends, and return the exit status.
+
+        The function also runs the coordination command, and fails with the status of that command.
+        """
         self.job.prepare()
         listener = rendezvous.listen(self.job.own["address"], self.job.own["port"])
         threading.Thread(target=self.accept, args=(listener,), daemon=True).start()
@@ -244,7 +265,10 @@ class Serve:
             return code
         self.ready.set()
         if not self.followed.wait(START):
-            say("%s has not connected within %d s" % (self.first, START))
+            say(
+                "%s did not connect to this node within %d s: read the log of that process, and "
+                "check the network" % (self.first, START)
+            )
             return exit_codes.PEER_DIED
         self.over.wait()
         deadline = time.monotonic() + LEAVE
@@ -253,19 +277,22 @@ class Serve:
         return self.code
 
     def accept(self, listener: Any) -> None:
-        """Accept connections; a thread serves each of them."""
+        """Accept connections on `listener`, and serve each connection in a new thread."""
         while True:
             connection = listener.accept()[0]
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection: Any) -> None:
-        """Serve one connection. A connection without the job's token is closed."""
+        """Serve one connection, or close a connection without the job's token."""
         with connection:
             channel = self.job.channel(connection, self.first)
             try:
                 message = channel.receive(self.job.patience)
             except (OSError, seal.NotSealed) as error:
-                say("a connection is refused: %s" % error)
+                say(
+                    "this node has closed a connection without a valid message (%s): find the "
+                    "program that connected" % error
+                )
                 return
             if message and message.kind == "follow":
                 self.follow(channel)
@@ -273,7 +300,7 @@ class Serve:
                 self.launch(channel, message.payload.decode("utf-8"))
 
     def follow(self, channel: Channel) -> None:
-        """Exchange beats with `run` until `run` sends "done" or the connection is lost."""
+        """Exchange heartbeats with `run` until `run` sends "done" or the connection is lost."""
         self.followed.set()
         channel.beat_on()
         try:
@@ -283,7 +310,10 @@ class Serve:
                 if message and message.kind == "done":
                     break
         except (OSError, seal.NotSealed) as error:
-            say("the connection to %s is lost (%s)" % (self.first, error))
+            say(
+                "the connection to %s is lost (%s): read the log of that process, and check the "
+                "network" % (self.first, error)
+            )
             self.code = exit_codes.PEER_DIED
         self.over.set()
 
@@ -296,7 +326,7 @@ class Serve:
             pass  # `follow` sees the lost connection, too
 
     def launch(self, channel: Channel, command: str) -> None:
-        """Run a daemon of mpirun to its end, and send its exit status to the program `launch`."""
+        """Run a daemon of mpirun to its end, and send the exit status to the program `launch`."""
         with self.lock:
             self.daemons += 1
         try:
@@ -304,16 +334,17 @@ class Serve:
             say("mpirun's daemon is pid %d" % daemon.pid)
             channel.send("ended", str(status_of(daemon.wait())))
         except OSError:
-            pass  # `launch` was killed, or this machine has no shell: mpirun fails
+            pass  # `launch` was killed, or this node has no shell: mpirun fails
         finally:
             with self.lock:
                 self.daemons -= 1
 
 
 def launch(job: Job, arguments: List[str]) -> int:
-    """Start a daemon of mpirun, and return its exit status when it has ended.
+    """Run a daemon of mpirun to its end, and return the daemon's exit status.
 
-    `arguments` are those of ssh: options without values, the host, the words of the command.
+    `arguments` begin with options without values, as for ssh. The host and the command follow.
+    Returns SSH_LOST for an unknown host or a lost connection.
     """
     words = list(arguments)
     while words and words[0].startswith("-"):
@@ -335,24 +366,30 @@ def launch(job: Job, arguments: List[str]) -> int:
             if message and message.kind == "ended":
                 return int(message.payload)
     except (OSError, ValueError, seal.NotSealed) as error:
-        say("%s: the connection to its part of the job is lost (%s)" % (one["host"], error))
+        say(
+            "%s: the connection to the node's part of the job is lost (%s). Check this node and "
+            "the network" % (one["host"], error)
+        )
         return SSH_LOST
 
 
 def status_of(code: int) -> int:
-    """Return the exit status for a Popen's `code`, as in shells: 128 + the signal's number."""
+    """Return the exit status of a shell for `code`, the return code of a Popen.
+
+    The status of a killed process is 128 plus the number of the signal.
+    """
     return 128 - code if code < 0 else code
 
 
 def write(path: str, text: str, mode: int = 0o600) -> None:
-    """Write the file `path` with this mode."""
+    """Write `text` to the file `path`. A new file gets the permissions `mode`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with open(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
 
 
 def say(text: str) -> None:
-    """Write `text` to the log of this process."""
+    """Write `text` to the log of this process (stderr)."""
     print("mxcluster: " + text.replace("\n", "\nmxcluster: "), file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Import MXNet in any process of a job, also beside a newer numpy, and list its model zoo."""
+"""Import MXNet beside an old or new numpy, and list MXNet's model zoo."""
 
 import gc
 import os
@@ -9,7 +9,7 @@ from mxcluster.node import lazy_operators
 
 
 def import_mxnet():
-    """Import numpy and mxnet so that they work together, and return the module mxnet.
+    """Import mxnet beside any version of numpy, and return the module mxnet.
 
     - MXNet up to 1.9.1 uses `numpy.bool`, which numpy 1.24 removed. The function sets `numpy.bool`
       to the builtin.
@@ -31,8 +31,8 @@ def import_mxnet():
     finally:
         if role is not None:
             os.environ["DMLC_ROLE"] = role
-    # Python 3.7 and newer have gc.freeze. The objects of the import stay until the process ends.
-    # Frozen objects take no part in garbage collections, of which the last one alone would take a
+    # Python 3.7 and newer have gc.freeze, which excludes the objects of the import from garbage
+    # collection. These objects stay until the process ends. The last collection alone would take a
     # tenth of the import's time.
     if hasattr(gc, "freeze"):
         gc.freeze()
@@ -42,8 +42,8 @@ def import_mxnet():
 def model_zoo() -> List[str]:
     """Return the names of the networks in MXNet's model zoo, sorted.
 
-    MXNet offers no list of these names. For a wrong name get_model() raises an error that lists
-    them, one a line, in 1.2.1, 1.5.1 and 1.9.1 alike. Raises BadInput if there is no such error.
+    The function reads the names from the error of get_model() for a wrong name. The error lists one
+    name a line in MXNet 1.2.1, 1.5.1 and 1.9.1. Raises BadInput if get_model() raises no error.
     """
     from mxnet.gluon.model_zoo import vision
 
@@ -52,6 +52,6 @@ def model_zoo() -> List[str]:
     except ValueError as refusal:
         return sorted(line.strip() for line in str(refusal).splitlines()[1:] if line.strip())
     raise BadInput(
-        "mxcluster cannot list the model zoo of this MXNet: set mxnet_version to a supported "
+        "the model zoo of this node's MXNet cannot be listed: set mxnet_version to a supported "
         "version, and run provision.yml"
     )

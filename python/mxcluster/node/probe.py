@@ -1,10 +1,11 @@
 """Inspect one node, on the node itself.
 
-- `python -m mxcluster.node.probe look --request JSON`: check whether the node can run a job.
-  The check changes nothing.
-- `python -m mxcluster.node.probe record`: print the facts for the node record; imports MXNet.
-- `python -m mxcluster.node.probe machine`: print the machine's part of the record.
-  `mxcluster.entry` calls `machine` as root if possible.
+- `python -m mxcluster.node.probe look --request JSON`: check whether the node can run a job. The
+  check changes nothing on the node.
+- `python -m mxcluster.node.probe record`: print the facts for the node record. The program imports
+  MXNet.
+- `python -m mxcluster.node.probe machine`: print the part of the record that needs no MXNet.
+  `mxcluster.entry` runs `machine` as root if possible.
 - `python -m mxcluster.node.probe check --request JSON`: print the facts for verify.yml (see
   `health_checks`).
 """
@@ -41,19 +42,20 @@ ANEW = "run provision.yml, which reads the node's facts again"
 
 
 def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
-    """Return the problems that this node has with `request`, with cures, and the node's facts.
+    """Check whether this node can run the job of `request`, and return problems and facts.
 
-    {"problems": [text, ...], "facts": {...}, "held", "fits"}. "held": ports and GPUs in use (see
-    `held`). "fits": whether the job's ports and GPUs are free; if not, the controller plans again.
+    The result is {"problems": [message, ...], "facts": {...}, "held", "fits"}. Each problem names a
+    cure. "held": ports and GPUs in use (see `held`). "fits": True if the job's ports and GPUs are
+    free. Otherwise the controller plans again.
 
     `jobs_hold` returns the ports and GPUs of the jobs in "jobs_dir".
 
-    Keys of `request`, all optional: "address" (literal IPv4 that processes bind), "interface" that
-    has this address, "ports" at it, "gpus" (numbers), "all_gpus" (see `gpus.unlike`), "jobs_dir"
-    with the folders of all jobs, "job" that must be a new id, "files" that must exist and be
-    readable, "python" that runs the job, "package" (the file name of the controller's mxcluster),
-    "versions" (as provision.yml recorded them), "free" ({folder: bytes}), "open_files" (how many a
-    process opens), "mpi" (see `mpi_installation.look`).
+    Keys of `request`, all optional: "address" (literal IPv4 address that processes bind),
+    "interface" with this address, "ports" at this address, "gpus" (numbers), "all_gpus" (see
+    `gpus.unlike`), "jobs_dir" with the folders of all jobs, "job" (a new job id), "files" (paths
+    that must be readable), "python" that runs the job, "package" (the file name of the controller's
+    mxcluster), "versions" (as provision.yml recorded the versions), "free" ({folder: bytes}),
+    "open_files" (number of files that a process opens), "mpi" (see `mpi_installation.look`).
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -95,9 +97,9 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
 def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:
     """Return the ports and GPUs that other jobs and other programs use.
 
-    {"ports": {"9091": holder}, "gpus": {"0": holder}}. A port counts if a process listens on it at
-    `address`, or if it is one of `ports` and cannot be bound for another reason. `of_jobs` is the
-    result of `claims.held`.
+    The result is {"ports": {"9091": holder}, "gpus": {"0": holder}}. A port counts if a process
+    listens at `address` on this port. A port of `ports` also counts if the kernel refuses a bind.
+    `of_jobs`: the result of `claims.held`.
     """
     found = {
         str(port): "another program" for port in (addresses.listeners(address) if address else ())
@@ -116,9 +118,9 @@ def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:
 
 
 def job_problems(jobs_dir: Optional[str], job: Optional[str]) -> List[str]:
-    """Return a line if the new job id `job` has a plan in `jobs_dir` already, else [].
+    """Return [message] if the new job id `job` already has a plan in `jobs_dir`, else [].
 
-    No file may go into another job's folder.
+    So no file of a new job goes into the folder of an earlier job.
     """
     if not jobs_dir or not job or not os.path.exists(os.path.join(jobs_dir, job, "plan.json")):
         return []
@@ -129,7 +131,7 @@ def job_problems(jobs_dir: Optional[str], job: Optional[str]) -> List[str]:
 
 
 def address_problems(address: str, known: Interfaces) -> List[str]:
-    """Return a line if a process of this node cannot listen on `address`, else [].
+    """Return [message] if a process of this node cannot listen on `address`, else [].
 
     `known`: the result of `addresses.interfaces`.
     """
@@ -152,7 +154,7 @@ def address_problems(address: str, known: Interfaces) -> List[str]:
 def interface_problems(
     interface: Optional[str], address: Optional[str], known: Interfaces
 ) -> List[str]:
-    """Return a line if `interface` is gone or has lost `address` since provision.yml, else [].
+    """Return [message] if `interface` is gone or has lost `address` since provision.yml, else [].
 
     `known`: the result of `addresses.interfaces`.
     """
@@ -165,21 +167,21 @@ def interface_problems(
         ]
     if not known[interface]:
         return [
-            "interface %s has no IPv4 address any more; the node has %s: give it one, or %s"
-            % (interface, _addresses(known), ANEW)
+            "interface %s has no IPv4 address any more; the node has %s: give the interface an "
+            "address, or %s" % (interface, _addresses(known), ANEW)
         ]
     if address and addresses.interface_of(address, {interface: known[interface]}) is None:
         return [
-            "interface %s does not have the address %s any more, but %s: %s"
+            "interface %s does not have the address %s any more, but has %s: %s"
             % (interface, address, ", ".join(known[interface]), ANEW)
         ]
     return []
 
 
 def port_problem(address: str, port: int) -> Optional[str]:
-    """Return a line if a process of this user cannot listen on address:port, None if it can.
+    """Return a message if a process of this user cannot listen on address:port, else None.
 
-    The line says which process holds the port, as far as visible, and what to do.
+    The message names the holder of the port, as far as visible, and the cure.
     """
     refusal = addresses.can_bind(address, port)
     if refusal is None:
@@ -202,9 +204,9 @@ def port_problem(address: str, port: int) -> Optional[str]:
 
 
 def file_problems(files: List[str], python: Optional[str]) -> List[str]:
-    """Return a line for each of `files` that is missing or not readable.
+    """Return a message for each of `files` (paths of a job) that is missing or unreadable.
 
-    `files`: paths of files and folders of a job. There is also a line if `python` cannot be run.
+    The function also returns a message if this user cannot run `python` (a path).
     """
     problems = []
     if python and not os.access(python, os.X_OK):
@@ -223,11 +225,11 @@ def file_problems(files: List[str], python: Optional[str]) -> List[str]:
 
 
 def package_problems(wanted: Optional[str], ours: str) -> List[str]:
-    """Return a line if this node runs another mxcluster than the controller, else [].
+    """Return [message] if this node and the controller have different versions of mxcluster.
 
-    `wanted`: the controller's file name. `ours`: the folder that this package runs from.
-    provision.yml unpacks `<name>.zip` into `<name>-<version of Python>`. Any other folder is the
-    source itself.
+    Otherwise the function returns []. `wanted`: the controller's file name. `ours`: the
+    folder from which this package runs. provision.yml unpacks `<name>.zip` into
+    `<name>-<version of Python>`. Any other folder is the source itself.
     """
     here = re.match(r"(mxcluster-[0-9a-f]{12})-\d+\.\d+$", os.path.basename(ours))
     if not wanted or not here or here.group(1) + ".zip" == wanted:
@@ -239,9 +241,9 @@ def package_problems(wanted: Optional[str], ours: str) -> List[str]:
 
 
 def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
-    """Return a line for each folder of `free` ({folder: needed bytes}) with too little free space.
+    """Return a message for each folder of `free` ({folder: needed bytes}) with too little space.
 
-    There is also a line if a process may not open `open_files` files.
+    The function also returns a message if a process may open fewer than `open_files` files.
     """
     problems = []
     for path, least in sorted(free.items()):
@@ -251,7 +253,7 @@ def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
         has = shutil.disk_usage(there).free
         if has < least:
             problems.append(
-                "%s has %d MiB free, and a job needs %d MiB: make room there"
+                "%s has %d MiB free, and a job needs %d MiB: remove unneeded files there"
                 % (path, has >> 20, least >> 20)
             )
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -264,9 +266,9 @@ def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
 
 
 def machine(_: Json) -> Json:
-    """Return the machine's part of the node record: addresses, names, keys and GPUs.
+    """Return the part of the node record that needs neither MXNet nor numpy.
 
-    This function needs neither MXNet nor numpy.
+    The part holds addresses, names, keys and the number of GPUs.
     """
     return {
         "address_of_default_route": addresses.default_route_address(),
@@ -278,10 +280,11 @@ def machine(_: Json) -> Json:
 
 
 def record(request: Json) -> Json:
-    """Return the node's part of the node record: the machine and the Python environment.
+    """Return the node's part of the node record: the facts of `machine` and of `environment`.
 
-    MXNet takes seconds to import. If its files have the fingerprints of request["known"], the
-    record so far, the versions come from that record.
+    request["known"]: the present record. If the files of MXNet and numpy have the fingerprints of
+    that record, the function takes the versions from the record. An import of MXNet would take
+    seconds.
     """
     return dict(machine(request), **environment(request.get("known") or {}))
 
@@ -289,8 +292,8 @@ def record(request: Json) -> Json:
 def environment(known: Json) -> Json:
     """Return {"python_version", "mxnet", "numpy", "model_zoo", "fingerprints"} of this Python.
 
-    `known` is the present record. If its fingerprints match the files, the function does not import
-    MXNet. Raises BadInput if the import of MXNet fails.
+    `known`: the present record. If the fingerprints of the record match the files, the function
+    skips the import of MXNet. Raises BadInput if the import of MXNet fails.
     """
     now = {"python_version": platform.python_version(), "fingerprints": software.fingerprints()}
     told = ("mxnet", "numpy", "model_zoo")
@@ -304,8 +307,8 @@ def environment(known: Json) -> Json:
         mxnet = mxnet_compat.import_mxnet()
     except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
         raise BadInput(
-            "%s cannot import MXNet (%s: %s). If the error names a library, install it and run "
-            "provision.yml again; otherwise %s"
+            "%s cannot import MXNet (%s: %s). If the error names a library, install this library, "
+            "and run provision.yml again. Otherwise %s"
             % (sys.executable, type(error).__name__, error, software.cure())
         ) from error
     import numpy
@@ -316,7 +319,7 @@ def environment(known: Json) -> Json:
 
 
 def host_keys(folder: str = "/etc/ssh") -> List[str]:
-    """Return the public host keys (lines without comments) of this machine's sshd."""
+    """Return the public host keys of this node's sshd (lines without comments)."""
     keys = []
     for path in sorted(glob.glob(os.path.join(folder, "ssh_host_*_key.pub"))):
         with open(path) as stream:
@@ -339,7 +342,7 @@ def run(argv: List[str], jobs_hold: Optional[Holds] = None) -> Json:
     parser = json_cli.Parser(prog="mxcluster.node.probe", description="Inspect this node.")
     parser.add_argument("command", choices=("look", "record", "machine", "check"))
     parser.add_argument(
-        "--request", default="{}", help="a JSON object, see the functions look and record"
+        "--request", default="{}", help="a JSON object (see the functions look and record)"
     )
     given = parser.parse_args(argv)
     try:

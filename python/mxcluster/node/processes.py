@@ -1,6 +1,6 @@
-"""Identify, find and end processes of this machine.
+"""Identify, find and end processes of this node.
 
-Pids are reused. A process is therefore identified by its pid **and** its start time.
+The kernel reuses pids. So the pid **and** the start time together identify a process.
 """
 
 import ctypes
@@ -13,10 +13,10 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
-HELD = "T"  # stopped by SIGSTOP
+HELD = "T"  # stopped by a signal such as SIGSTOP
 DEAD = "ZXx"  # zombies and processes that the kernel is removing
 
-# Loaded here once: nothing may be loaded between fork and exec.
+# Loaded at the import, because a child must not load a library between fork and exec.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -28,7 +28,7 @@ class Identity(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One process in the kernel's table. `session` and `group` are the pids of their leaders."""
+    """One process in the kernel's table. `session` and `group` are the pids of the leaders."""
 
     pid: int
     parent: int
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """The pid and start time of the process."""
+        """The Identity of the process: pid and start time."""
         return Identity(self.pid, self.start_time)
 
 
@@ -48,8 +48,9 @@ def parse_stat(text: str) -> Entry:
 
     The program's name in `text` may hold blanks and parentheses.
 
-    The state is that of the first thread. If that thread has ended before other threads, the
-    process still runs, keeps its ports, and cannot be reaped: such a process counts as sleeping.
+    The state is that of the first thread. If only the first thread has ended, the process still
+    runs and keeps its ports, and its parent cannot reap the process. Such a process counts as
+    sleeping.
     """
     pid = int(text[: text.index(" ")])
     fields = text[text.rindex(")") + 2 :].split()
@@ -58,7 +59,7 @@ def parse_stat(text: str) -> Entry:
 
 
 def entry(pid: int) -> Optional[Entry]:
-    """Return the Entry of the process with this pid, None without such a process."""
+    """Return the Entry of the process with the pid `pid`, or None if no process has this pid."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
             return parse_stat(stream.read().decode("latin-1"))
@@ -67,25 +68,25 @@ def entry(pid: int) -> Optional[Entry]:
 
 
 def table() -> List[Entry]:
-    """Return an Entry for each process that /proc shows: of this machine, or of this container."""
+    """Return an Entry for each process in /proc, which shows this node or this container."""
     found = (entry(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [line for line in found if line]
 
 
 def identity(pid: int) -> Optional[Identity]:
-    """Return the Identity of the process with this pid, None without one. A zombie has one, too."""
+    """Return the Identity of the process or zombie with the pid `pid`, else None."""
     line = entry(pid)
     return line.identity if line else None
 
 
 def alive(who: Identity) -> bool:
-    """Return True if the process `who` runs, False also for a zombie or a reused pid."""
+    """Return True if the process `who` runs. The result is False for a zombie or a reused pid."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state not in DEAD
 
 
 def queued(pid: int) -> float:
-    """Return the seconds in which the first thread of a process was ready but had no core.
+    """Return the seconds that the first thread of the process `pid` has waited for a core.
 
     Source: /proc/<pid>/schedstat. Returns 0.0 if this file is missing.
     """
@@ -97,21 +98,25 @@ def queued(pid: int) -> float:
 
 
 def is_held(who: Identity) -> bool:
-    """Return True if the process `who` is stopped by SIGSTOP or a similar signal."""
+    """Return True if a signal such as SIGSTOP has stopped the process `who`."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state == HELD
 
 
 def witness(pid: int) -> Optional[Dict[str, Any]]:
-    """Return a description (dict) of a process for `lives`, or None if there is no such process."""
+    """Return a description (dict) of the process `pid` for `lives`.
+
+    Returns None if no process has this pid.
+    """
     who = identity(pid)
     return dict(who._asdict(), numbers=_numbers()) if who else None
 
 
 def lives(known: Optional[Dict[str, Any]]) -> Optional[bool]:
-    """Return True if the process of `known`, the result of `witness`, runs, and False if not.
+    """Return True if the process that `known` describes runs, and False if the process has ended.
 
-    Returns None if `known` is None or from another machine, boot or container.
+    `known`: a result of `witness`. Returns None if `known` is None, or comes from another host,
+    boot or container.
     """
     if not known or known["numbers"] != _numbers():
         return None
@@ -119,7 +124,7 @@ def lives(known: Optional[Dict[str, Any]]) -> Optional[bool]:
 
 
 def _numbers() -> str:
-    """Return a text for the scope of a pid: this boot of the machine, and this pid namespace."""
+    """Return the scope of the pids as text: the boot id of the host and the pid namespace."""
     with open("/proc/sys/kernel/random/boot_id") as stream:
         return "%s %s" % (stream.read().strip(), os.readlink("/proc/self/ns/pid"))
 
@@ -139,12 +144,14 @@ def send(who: Identity, signum: int) -> bool:
 
 
 def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> List[Identity]:
-    """Return the living processes that belong to `roots`.
+    """Return the living processes that belong to `roots`: the family of the roots.
 
-    These are the roots themselves, the processes in a session or process group that a root founded
-    (also orphans, after the root's end), and the descendants of all these.
+    - The roots themselves.
+    - The processes in a session or process group of a root. Orphans after the root's end count,
+      too.
+    - The descendants of all these processes.
 
-    `lines` is the process table, by default the present one.
+    `lines`: the process table, by default the present table.
     """
     lines = table() if lines is None else lines
     now = {line.pid: line for line in lines}
@@ -172,7 +179,7 @@ def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> Li
 
 
 def command_name(pid: int) -> str:
-    """Return the program's name of the process with this pid, "gone" after its end."""
+    """Return the program name of the process with the pid `pid`, or "gone" after its end."""
     try:
         with open("/proc/%d/comm" % pid, errors="replace") as stream:
             return stream.read().strip()
@@ -181,7 +188,7 @@ def command_name(pid: int) -> str:
 
 
 def variable(pid: int, name: str) -> Optional[str]:
-    """Return the value of the variable `name` in a process's initial environment.
+    """Return the value of the variable `name` in the initial environment of the process `pid`.
 
     Returns None if the process has no such variable, has ended, or belongs to another user.
     """
@@ -196,9 +203,9 @@ def variable(pid: int, name: str) -> Optional[str]:
 
 
 def with_variable(name: str, value: str) -> List[Identity]:
-    """Return the living processes that started with name=value in their environment.
+    """Return the living processes that started with name=value in the environment.
 
-    The result has only processes that this user may inspect. Children inherit the environment. So
+    The result has only processes that this user may inspect. Children inherit the environment, so
     the result also has orphans and processes in other sessions.
     """
     return [
@@ -215,10 +222,11 @@ def end_groups(
     spare: Iterable[Identity] = (),
     each_pass: Callable[[], None] = lambda: None,
 ) -> List[Identity]:
-    """End the families of `roots`, except `spare`: SIGTERM, after `grace` seconds SIGKILL.
+    """End the families of `roots` with SIGTERM, and after `grace` seconds with SIGKILL.
 
-    Returns the processes that still live: the kernel blocks them, or another user owns them. See
-    `family` for families. The function calls `each_pass` every 50 ms, to reap children.
+    Returns the processes that still live, because the kernel blocks them or another user owns them.
+    See `family` for families. The function spares the processes `spare`, and calls
+    `each_pass` every 50 ms, to reap children.
 
     The function returns as soon as all processes have ended, and at most `patience` seconds after
     the first SIGKILL.
@@ -234,9 +242,7 @@ def end_groups(
             if not left:
                 return []
             for who in left:
-                if (
-                    who not in told
-                ):  # one SIGTERM each: a second one could interrupt the handler's cleanup
+                if who not in told:  # a second SIGTERM could interrupt the cleanup of the handler
                     told.add(who)
                     _send_if_allowed(who, signum)
             if time.monotonic() >= deadline:
@@ -248,15 +254,16 @@ def end_groups(
 def _send_if_allowed(who: Identity, signum: int) -> None:
     try:
         send(who, signum)
-    except PermissionError:  # a set-uid program: `end_groups` returns it
+    except PermissionError:  # a set-uid program: `end_groups` returns the process
         pass
 
 
 def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:
     """Make the kernel send `signum` to this child when the forking *thread* of `parent` ends.
 
-    The child calls this between fork and exec (prctl(2)). If the parent ended before the call, the
-    kernel would send nothing. In this case the function sends the signal.
+    The child calls this function between fork and exec (prctl(2)). `parent`: a pid. If the parent
+    ended before the call, the kernel would send no signal. In this case the function sends the
+    signal.
     """
     _prctl(PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
@@ -264,9 +271,9 @@ def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:
 
 
 def hide() -> None:
-    """Forbid other processes of the same user to open this process's descriptors or memory.
+    """Deny other processes of the same user access to this process's descriptors and memory.
 
-    After setuid the kernel forbids this itself in most cases.
+    After setuid the kernel itself denies this access in most cases.
     """
     _prctl(PR_SET_DUMPABLE, 0)
 

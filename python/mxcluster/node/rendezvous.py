@@ -1,14 +1,15 @@
-"""The rendezvous: check before a job's start that TCP works between all its processes.
+"""Check before a job's start that TCP works between all processes of the job (the rendezvous).
 
 The agent of each node runs `python -m mxcluster.node.rendezvous` in the job folder. The program
-listens on the planned address and port of each process of the node. It also connects to those
-processes of other nodes that have another role than a process of this node: the scheduler, servers
-and workers each talk to the other roles. Both ends send their host name and their time. The node is
-ready when all its calls were answered and all expected callers have connected.
+listens on the planned address and port of each process of the node. The program also connects to
+processes of other nodes. The program skips a process whose role is the only role on this node,
+because the scheduler, servers and workers talk to other roles only.
 
-Both ends prove that they have the job's token. Each sends a nonce, and the other end's proof
-(`mxcluster.seal`) covers both nonces, both hosts and the port. So a recorded proof cannot be
-replayed.
+Each end sends its host name, and the answerer also sends its time. The node is ready when all calls
+have an answer and all expected callers have connected.
+
+Each end proves that it has the job's token. For this proof (`mxcluster.seal`), each end sends a
+nonce. Each proof covers both nonces, both hosts and the port, so a replayed proof is invalid.
 
     caller:    {"job", "host", "nonce"}
     answerer:  {"job", "host", "time", "nonce", "proof"}
@@ -17,8 +18,8 @@ replayed.
 meeting.json holds the round-trip times, the clock offsets and this node's limits. Exit status:
 
 - 0: success;
-- MEETING_FAILED: stderr names unreachable nodes and why, taken ports, or wrong clocks;
-- PEER_DIED: expected callers have not connected, and their own nodes report the reason.
+- MEETING_FAILED: stderr names taken ports, wrong clocks, or unreachable nodes with the reason;
+- PEER_DIED: expected callers have not connected. The nodes of these callers report the reason.
 """
 
 import json
@@ -39,18 +40,18 @@ from mxcluster.file_io import replace
 Json = Dict[str, Any]
 Call = NamedTuple("Call", [("host", str), ("name", str), ("address", str), ("port", int)])
 
-PAUSE = 0.1  # seconds between two attempts: another agent may start later
+PAUSE = 0.1  # seconds before a new call: another agent may start later
 PATIENCE = 5.0  # seconds for one connection
-CALLERS = 16  # threads that connect
+CALLERS = 16  # number of threads that connect
 
 
 def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
     """Return a Call for each process that this node has to reach.
 
-    These are the processes on other hosts whose role differs from that of at least one process of
-    this node.
+    Such a process runs on another host, and its role differs from that of a process of this node.
 
-    Args: `own` the processes of this node; `peers` the processes of all nodes; `host` this node.
+    Args: `own` the processes of this node; `peers` the processes of all nodes; `host` the name of
+    this node.
     """
     roles = {process["role"] for process in own}
     return [
@@ -61,7 +62,7 @@ def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
 
 
 def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]]:
-    """Return {port of this node: the hosts that have to connect to it}, the reverse of `calls`."""
+    """Return {port of this node: hosts that must connect to the port}, the reverse of `calls`."""
     return {
         process["port"]: {
             peer["host"]
@@ -75,8 +76,8 @@ def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]
 class Meeting:
     """One node's part in the rendezvous.
 
-    `job`: the job's id. `host`: this node. `own`: its processes in the plan. `peers`: the processes
-    of all nodes. `timeout`: seconds. `token`: the job's token.
+    `job`: the job's id. `host`: the name of this node. `own`: the processes of this node in the
+    plan. `peers`: the processes of all nodes. `timeout`: seconds. `token`: the job's token.
     """
 
     def __init__(
@@ -116,14 +117,14 @@ class Meeting:
             listener.close()
 
     def complete(self) -> bool:
-        """Return True if all calls were answered and all expected callers have connected."""
+        """Return True if all calls have an answer and all expected callers have connected."""
         with self.lock:
             return len(self.answers) == len(self.calls) and not any(self.missing.values())
 
     def call_all(self, waiting: List[Call]) -> None:
-        """Run a calling thread: take the next call of `waiting`, and put it back if it fails.
+        """Make the calls in `waiting`, one after another, until all are done or the time is over.
 
-        Returns when no call is waiting or the time is over.
+        A failed call goes back to the end of `waiting`. Several threads run this function.
         """
         while time.monotonic() < self.deadline:
             with self.lock:
@@ -144,7 +145,10 @@ class Meeting:
                     self.answers[call] = answer
 
     def receive(self, listener: socket.socket) -> None:
-        """Accept connections on `listener` until `run` closes it. A thread answers each caller."""
+        """Accept connections on `listener` until `run` closes the socket.
+
+        A separate thread answers each caller.
+        """
         port = listener.getsockname()[1]
         while True:
             try:
@@ -154,9 +158,9 @@ class Meeting:
             threading.Thread(target=self.answer, args=(connection, port), daemon=True).start()
 
     def answer(self, connection: socket.socket, port: int) -> None:
-        """Answer one caller on `connection`, which came to `port`.
+        """Answer one caller on `connection`, which came to the port `port` of this node.
 
-        Record the caller's host if the caller proves that it has the job's token.
+        If the caller proves that it has the job's token, record the caller's host.
         """
         try:
             with connection:
@@ -203,7 +207,7 @@ class Meeting:
                 name=call.name,
                 address=call.address,
                 port=call.port,
-                reason=self.refusals.get(call, "the timeout came before the first attempt"),
+                reason=self.refusals.get(call, "the timeout passed before the first call"),
             )
             for call in self.calls
             if call not in self.answers
@@ -236,9 +240,9 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def why_taken(address: str, port: int, error: OSError) -> str:
-    """Return a line with the holder of a port that could not be bound, and what to do.
+    """Return the message for address:port, which this process could not bind because of `error`.
 
-    `error`: the error of the failed attempt.
+    The message names the holder of the port and the cure.
     """
     from mxcluster.node.probe import port_problem  # rarely needed
 
@@ -252,15 +256,16 @@ def why_taken(address: str, port: int, error: OSError) -> str:
 
 
 def facts(job: str, caller: str, answerer: str, port: int, asked: str, answered: str) -> Tuple:
-    """Return the data that both proofs cover, as a tuple. `asked` and `answered` are the nonces."""
+    """Return the tuple of data that both proofs cover. `asked` and `answered` are the nonces."""
     return job, caller, answerer, port, asked, answered
 
 
 def ask(call: Call, job: str, host: str, token: bytes) -> Json:
-    """Call a process of another node and return {"rtt", "offset"} in seconds.
+    """Call a process of another node, and return {"rtt", "offset"} in seconds.
 
-    "rtt": the round-trip time. "offset": how far the other node's clock is ahead. Raises ValueError
-    if the answer is not from this job, and OSError if there is no connection.
+    "rtt": the round-trip time. "offset": the time of the other node's clock minus the time of this
+    node's clock. Raises ValueError if the answer is not from this job, and OSError if there is no
+    connection.
     """
     nonce = uuid.uuid4().hex
     with socket.create_connection((call.address, call.port), PATIENCE) as connection:
@@ -284,7 +289,10 @@ def ask(call: Call, job: str, host: str, token: bytes) -> Json:
 
 
 def read_line(connection: socket.socket) -> str:
-    """Return the text received until the end of a line or of the connection, below 8 KiB."""
+    """Receive one line (below 8 KiB) from `connection`, and return the line as text.
+
+    The end of the connection also ends the line.
+    """
     data = b""
     while not data.endswith(b"\n") and len(data) < 4096:
         piece = connection.recv(4096)
@@ -300,10 +308,10 @@ def line(said: Json) -> bytes:
 
 
 def main(folder: Optional[str] = None) -> int:
-    """Run the rendezvous as plan.json in `folder` says. Return the exit status.
+    """Run the rendezvous with the plan.json in `folder`, and return the exit status.
 
-    `folder` holds plan.json and the job's token; by default it is the working directory. The
-    function writes meeting.json into the working directory.
+    `folder` holds plan.json and the job's token. The default is the working directory. The function
+    writes meeting.json into the working directory.
     """
     with open(os.path.join(folder or os.getcwd(), "plan.json"), encoding="utf-8") as stream:
         plan = json.load(stream)
@@ -327,7 +335,8 @@ def main(folder: Optional[str] = None) -> int:
         return exit_codes.MEETING_FAILED
     if result["missing"]:
         print(
-            "%s did not connect to %s" % (", ".join(result["missing"]), plan["host"]),
+            "%s did not connect to %s: read meeting.log of the job on the missing nodes"
+            % (", ".join(result["missing"]), plan["host"]),
             file=sys.stderr,
         )
         return exit_codes.PEER_DIED

@@ -1,8 +1,8 @@
-"""Fingerprints of a node's MXNet and numpy, made quickly and without importing them.
+"""Make fingerprints of a node's MXNet and numpy quickly, without an import of MXNet or numpy.
 
-A fingerprint covers a small part of a large file: its size, both ends and pieces between. Another
-version or build differs there. Only verify.yml, which reads the whole file, detects a change of a
-few bytes elsewhere.
+A fingerprint covers a small part of a large file: the size, both ends and pieces between the ends.
+Another version or build has another fingerprint. Only verify.yml, which reads the whole file,
+detects a change of a few bytes elsewhere.
 """
 
 import glob
@@ -21,7 +21,7 @@ PIECE, PIECES = 4096, 64
 def fingerprints() -> Dict[str, str]:
     """Return {"libmxnet.so": sha256, "numpy": sha256} of the installed files.
 
-    The result has no entry for missing files.
+    The result omits missing files.
     """
     found = {
         "libmxnet.so": _of_files(_inside("mxnet", "libmxnet.so")),
@@ -35,7 +35,7 @@ def fingerprints() -> Dict[str, str]:
 
 
 def problems(known: Json) -> List[str]:
-    """Return a line for each change of Python, MXNet or numpy since provision.yml.
+    """Return a message for each change of Python, MXNet or numpy since provision.yml.
 
     `known`: "python_version" and "fingerprints" of the node record.
     """
@@ -55,20 +55,18 @@ def problems(known: Json) -> List[str]:
 
 
 def cure() -> str:
-    """Return the advice for a damaged environment, which provision.yml alone takes for complete."""
+    """Return the advice for a damaged Python environment that provision.yml takes for complete."""
     own = sys.prefix != sys.base_prefix  # False for the system's Python
     return (
-        "remove %s on this node and run provision.yml, which builds it again" % sys.prefix
+        "remove %s on this node, and run provision.yml, which makes this Python environment again"
+        % sys.prefix
         if own
         else "install MXNet and numpy for %s again, and run provision.yml" % sys.executable
     )
 
 
 def fingerprint(path: str) -> str:
-    """Return the sha256 of a file's size, of its ends, and of evenly spaced pieces between them.
-
-    `path`: the file.
-    """
+    """Return the sha256 of the size, the ends, and evenly spaced pieces of the file `path`."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -80,7 +78,7 @@ def fingerprint(path: str) -> str:
 
 
 def _of_files(paths: List[str]) -> Optional[str]:
-    """Return one fingerprint for all files `paths`, None if `paths` is empty."""
+    """Return one fingerprint for all files `paths`, or None if `paths` is empty."""
     told = [fingerprint(path) for path in sorted(paths)]
     return (
         told[0]
@@ -92,7 +90,7 @@ def _of_files(paths: List[str]) -> Optional[str]:
 
 
 def _inside(package: str, *pattern: str) -> List[str]:
-    """Return the files of `package` that match the glob `pattern`, without importing the package.
+    """Return the files of `package` that match the glob `pattern`, without an import of `package`.
 
     `pattern`: the parts of the glob, relative to the package's folder.
     """

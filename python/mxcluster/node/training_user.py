@@ -1,7 +1,8 @@
 # -*- coding: utf-8 -*-
-"""Run parts of Ansible modules as the training user, who owns the files that such a part makes.
+"""Run a part of an Ansible module as the training user.
 
-A child process drops root's rights and runs the part.
+A child process drops root's rights and runs the part. So the training user owns the files that the
+part makes.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -20,14 +21,14 @@ import traceback
 
 
 def act_as(module, user, work):
-    """Run `work()` with the rights of `user`; '' is the user that runs the module.
+    """Run `work()` with the rights of `user`. '' stands for the user that runs the module.
 
     `work` must end the module. Root runs `work` in a child process that drops root's rights. The
     module's own process stays root and ends with the child's status, so that Ansible's wrapper can
-    remove its temporary folder.
+    remove the temporary folder of the module.
 
-    Fails the module with a message that names the cure if the module may not act as `user`. In
-    check mode the user may not exist yet: then `work` runs with the present rights.
+    If the module may not act as `user`, the function fails the module with a message that names the
+    cure. If `user` does not exist in check mode, `work` runs with the present rights.
     """
     entry = other(module, user)
     if entry is None:
@@ -43,9 +44,7 @@ def act_as(module, user, work):
         os.close(ready)
         end_with(lambda: (drop_rights(entry), work()))
     status = wait_for(child, go)
-    os.close(
-        ready
-    )  # not earlier: if the child was killed already, the write to the pipe would fail
+    os.close(ready)  # not earlier: after the death of the child, the write to the pipe would fail
     if os.WIFSIGNALED(status):
         module.fail_json(
             msg="a process with the rights of %s was killed by signal %d: run the playbook again"
@@ -55,11 +54,11 @@ def act_as(module, user, work):
 
 
 def ask_as(module, entry, work, limit=300.0):
-    """Return the result (for JSON) of `work()`, run with the rights of the passwd entry `entry`.
+    """Run `work()` with the rights of the passwd entry `entry`, and return the result (for JSON).
 
-    A child process runs `work`. If `entry` is None, this process runs it. Fails the module if
-    `work` raises. If the child sends no result within `limit` seconds, the function kills the
-    child and fails the module.
+    A child process runs `work`. If `entry` is None, this process itself runs `work`. Fails the
+    module if `work` raises. If the child sends no result within `limit` seconds, the function kills
+    the child and fails the module.
     """
     if entry is None:
         return work()
@@ -105,7 +104,7 @@ def ask_as(module, entry, work, limit=300.0):
 
 
 def outcome(work):
-    """Return [None, the result of `work()`], or [the error as text, None] if `work` raises.
+    """Call `work()`, and return [None, result], or [error text, None] if the call raises.
 
     The traceback of the error goes to stderr.
     """
@@ -117,9 +116,9 @@ def outcome(work):
 
 
 def hear(descriptor, deadline):
-    """Return (all bytes received, True if the deadline passed before the other end was closed).
+    """Read from a pipe, and return (bytes, True if the deadline passed before the end of the data).
 
-    `descriptor`: the end of a pipe to read. `deadline`: unix seconds.
+    `descriptor`: the end of the pipe to read. `deadline`: unix seconds.
     """
     heard = b""
     while True:
@@ -135,8 +134,8 @@ def hear(descriptor, deadline):
 def other(module, user):
     """Return the passwd entry of `user` if the module has to change to that user, else None.
 
-    Fails the module if the user does not exist or is root, or if the module may not change users.
-    In check mode the result for a user that does not exist is None.
+    Fails the module if the user is missing or is root, or if the module may not change users. In
+    check mode the result for a missing user is None.
     """
     if not user:
         return None
@@ -146,8 +145,8 @@ def other(module, user):
         if module.check_mode:
             return None
         module.fail_json(
-            msg="there is no user %s on this node: run provision.yml, which creates this user, or "
-            "set mxcluster_user to another user" % user
+            msg="the user %s does not exist on this node: run provision.yml, which creates this "
+            "user, or set mxcluster_user to another user" % user
         )
     if entry.pw_uid == 0:
         module.fail_json(
@@ -171,9 +170,10 @@ def drop_rights(entry):
 
 
 def end_with(work):
-    """Run `work()` in this forked child, and end the child before it returns to parent code.
+    """Run `work()` in this forked child process, and end the process.
 
-    The exit status is that of SystemExit, 1 after another exception, else 0.
+    The child never returns to the code of the parent. The exit status is that of SystemExit, 1
+    after another exception, else 0.
     """
     status = 1
     try:
@@ -190,11 +190,11 @@ def end_with(work):
 
 
 def wait_for(child, go):
-    """Let `child` (a pid) continue, wait for its end, and return its wait status.
+    """Let `child` (a pid) continue, wait for the end of the child, and return the wait status.
 
     The child waits for a byte from the pipe `go`. The function passes signals that would end this
-    process on to the child. Every signal, also SIGCHLD, writes a byte into a pipe. So a signal that
-    comes just before the wait also ends the wait.
+    process on to the child. Every signal, also SIGCHLD, writes a byte into a second pipe. So a
+    signal just before the wait also ends the wait.
     """
 
     def pass_on(number, frame):
@@ -220,12 +220,12 @@ def wait_for(child, go):
         try:
             select.select([woken], [], [])
             os.read(woken, 512)
-        except (OSError, select.error):  # Python 2.7: the signal has interrupted it
+        except (OSError, select.error):  # Python 2.7: the signal has interrupted select
             pass
 
 
 def refusal(connected, user):
-    """Return the error text for a connection as a user other than root or the training user.
+    """Return the error text for a connection as a user that is neither root nor the training user.
 
     `connected`: the user of the connection. `user`: the training user.
     """

@@ -1,1 +1,1 @@
-"""The code inside the processes of a job: scheduler, servers and workers."""
+"""The code that runs inside the processes of a job: scheduler, servers and workers."""

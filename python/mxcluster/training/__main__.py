@@ -4,10 +4,10 @@
     program NAME -- ARGUMENTS   a worker that runs the training program NAME of mxcluster
     script PATH -- ARGUMENTS    a worker that runs the user's unmodified script in its own folder
 
-In a worker, ``mx.kv.create`` also makes mxcluster's kv-stores. At the end of its script the worker
+In a worker, ``mx.kv.create`` also makes mxcluster's kv-stores. At the end of the script the worker
 waits for the other workers at a barrier, still under the death watch. Then the worker stops the
-watch and frees its store. If it freed the store before the barrier, ps-lite would wait for peers
-that may be dead. If the watch still ran after the store is freed, ps-lite would abort.
+watch and frees its store. Without the barrier, ps-lite would wait for peers that may be dead. If
+the watch ran after the store is freed, ps-lite would abort.
 """
 
 import faulthandler
@@ -29,7 +29,10 @@ _FREE_SECONDS = 30.0
 
 
 class Worker(object):
-    """One worker: its distributed kv-store, if the script makes one, and its death watch."""
+    """The distributed kv-store of one worker, and the death watch of this store.
+
+    ``store`` and ``watch`` are None until the script makes a distributed kv-store.
+    """
 
     def __init__(self):
         self.store = None
@@ -38,7 +41,8 @@ class Worker(object):
     def make(self, create):
         """Start the death watch, then return the distributed kv-store that `create()` makes.
 
-        End this process with PORT_TAKEN if another program holds the port of this process.
+        If another program holds the port of this process, the method ends the process with the exit
+        code PORT_TAKEN.
         """
         refuse_taken_port()
         self.watch = Watch(watching_handle(), timeout_from_env())
@@ -51,8 +55,9 @@ class Worker(object):
     def run(self, what, name, arguments):
         """Run a program or script with `arguments` (list of str) and return the exit status (int).
 
-        `what` is "program" or "script", and `name` is the program's name or the script's path. The
-        status is NO_KVSTORE if a worker of a distributed job has made no distributed store.
+        `what` is "program" or "script", and `name` is the program's name or the script's path
+        (str). The status is NO_KVSTORE if a worker of a distributed job has made no distributed
+        kv-store.
         """
         mx = mxnet_compat.import_mxnet()
         from mxcluster.training.kvstore import server_messages
@@ -66,15 +71,15 @@ class Worker(object):
         status = _status_of(_program if what == "program" else _script, name, arguments)
         if status == 0 and self.store is None and "DMLC_ROLE" in os.environ:
             sys.stderr.write(
-                "mxcluster: %s ended without making a distributed kv-store, so it trained alone "
-                "and used no server: call mx.kv.create(%r) in it, or run it with -e kv=local\n"
-                % (name, os.environ.get("MXCLUSTER_KV", "dist_sync"))
+                "mxcluster: %s ended without making a distributed kv-store, so this worker trained "
+                "alone and used no server: call mx.kv.create(%r) in the script, or run the script "
+                "with -e kv=local\n" % (name, os.environ.get("MXCLUSTER_KV", "dist_sync"))
             )
             status = exit_codes.NO_KVSTORE
         if status == 0 and self.store is not None:
             self._finish()
         if status == 0:
-            events.from_env().write("done")  # missing if a script calls os._exit(0)
+            events.from_env().write("done")  # a script that calls os._exit(0) skips this event
         return status
 
     def _finish(self):
@@ -86,7 +91,7 @@ class Worker(object):
         self.store._barrier()
         self.watch.stop()
         gc.collect()
-        # All workers have passed the barrier. If a worker dies now, only this timer detects it.
+        # All workers have passed the barrier. From now on only this timer detects a dead worker.
         timer = threading.Timer(_FREE_SECONDS, os._exit, [exit_codes.PEER_DIED])
         timer.daemon = True
         timer.start()
@@ -129,15 +134,15 @@ def _script(path, arguments):
 def refuse_taken_port():
     """End this process with PORT_TAKEN if another program holds this process's planned port.
 
-    Without this check, ps-lite's servers and workers would listen on another port and print no
+    Without this check, ps-lite's servers and workers would listen on another port without a
     message.
     """
     address, port = os.environ["DMLC_NODE_HOST"], int(os.environ["PORT"])
     why = addresses.can_bind(address, port)
     if why:
         sys.stderr.write(
-            "mxcluster: bind failed: %s:%d, %s; the port was free when the job was planned, and is "
-            "held by %s now: start the job again, or choose another -e root_port\n"
+            "mxcluster: bind failed: %s:%d, %s. The port was free when the job was planned, but "
+            "%s holds the port now: start the job again, or choose another -e root_port\n"
             % (address, port, why, addresses.who_listens(address, port) or "another user's program")
         )
         sys.stderr.flush()
@@ -145,7 +150,10 @@ def refuse_taken_port():
 
 
 def show_stacks_when_asked():
-    """Make SIGUSR1 write the stacks of all threads to stderr, also while Python waits in MXNet."""
+    """Make SIGUSR1 write the stacks of all threads to stderr, even while Python waits in MXNet.
+
+    A fatal signal such as SIGSEGV writes these stacks, too.
+    """
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
@@ -178,5 +186,6 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     if exit_status:
-        # A normal exit would free the kv-store, which waits for processes that wait for this one.
+        # A normal exit would free the kv-store, and so wait for the other processes. But the other
+        # processes wait for this process.
         os._exit(exit_status)

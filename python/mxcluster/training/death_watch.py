@@ -1,8 +1,8 @@
 """End this process when another process of the job has died.
 
 A job hangs for ever in ps-lite after one of its processes has died. ps-lite counts the peers that
-have sent no heartbeat (PS_HEARTBEAT_INTERVAL and PS_HEARTBEAT_TIMEOUT, off by default), but only
-reports the count. The scheduler detects dead workers and servers. Workers and servers detect a dead
+have sent no heartbeat (PS_HEARTBEAT_INTERVAL and PS_HEARTBEAT_TIMEOUT, off by default), but takes
+no action. The scheduler detects dead workers and servers. Workers and servers detect a dead
 scheduler. So the scheduler ends first, and the other processes follow.
 """
 
@@ -29,11 +29,14 @@ _LONG_AGO = -(10**6)
 class Watch(threading.Thread):
     """A thread that ends this process when ps-lite reports dead peers twice in a row.
 
-    The thread reads the count of dead peers every `interval` seconds. A single count above 0 is too
-    weak: single counts ended healthy jobs at their start (measured).
+    The thread reads the count of dead peers every `interval` seconds. A single count above 0 also
+    occurs in healthy jobs at their start (measured).
 
-    Args: `handle` of a distributed KVStore, which must not be freed before `stop` has returned;
-    `timeout` of the heartbeats in seconds, 0 for no watch; `interval` in seconds.
+    Args:
+        handle: the KVStoreHandle of a distributed kv-store. MXNet must not free the handle before
+            `stop` has returned.
+        timeout: the heartbeat timeout in seconds, 0 for no watch.
+        interval: seconds between two counts.
     """
 
     def __init__(self, handle, timeout, interval=1.0):
@@ -42,7 +45,10 @@ class Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self):
-        """Watch until `stop` is called. End the process if a peer is dead or connects too late."""
+        """Watch the peers until `stop` is called, and end the process if a peer is dead or late.
+
+        A peer is late if ps-lite has not connected the peer within `start_seconds()`.
+        """
         missing, together, began, limit = 0, False, time.monotonic(), start_seconds()
         clock, settled, begun = _clock(), began, False
         while self._timeout > 0 and not self._ended.wait(self._interval):
@@ -59,7 +65,7 @@ class Watch(threading.Thread):
             missing = missing + 1 if silent else 0
             if missing >= 2:
                 _end(
-                    "%s of this job sent no heartbeat for %d s"
+                    "%s of this job sent no heartbeat for %d s: read the other processes' logs"
                     % (_who(self._handle, self._timeout), self._timeout)
                 )
             if limit and not together and time.monotonic() - began > limit:
@@ -69,14 +75,14 @@ class Watch(threading.Thread):
                 )
 
     def stop(self):
-        """Stop the watch. Return when the thread has ended and reads no further count."""
+        """Stop the watch, and return after the thread has ended."""
         self._ended.set()
         if self.is_alive():
             self.join()
 
 
 def _clock():
-    """Return by how many seconds the wall clock is ahead of the monotonic clock.
+    """Return the difference between the wall clock and the monotonic clock in seconds (float).
 
     ps-lite dates heartbeats by the wall clock. When NTP or a person sets the wall clock forward,
     all peers look silent until they send the next heartbeat.
@@ -85,7 +91,10 @@ def _clock():
 
 
 def start_seconds():
-    """Return the most seconds that this process waits for the other processes; 0: no limit."""
+    """Return the longest wait for the other processes at the start, in seconds.
+
+    0 means no limit.
+    """
     told = os.environ.get("MXCLUSTER_START_TIMEOUT")
     return (
         START_SECONDS
@@ -97,17 +106,18 @@ def start_seconds():
 
 
 def timeout_from_env():
-    """Return the heartbeat timeout of the job in seconds, or 0 outside a distributed job."""
+    """Return the heartbeat timeout of the job in seconds (int), or 0 outside a distributed job."""
     return int(float(os.environ.get("PS_HEARTBEAT_TIMEOUT") or 0))
 
 
 def watching_handle():
-    """Return a KVStore handle for the watch to use before this worker's own kv-store exists.
+    """Return a KVStoreHandle for the watch, before this worker has its own kv-store.
 
-    Making the worker's own store waits for the other processes, so the watch needs an earlier
-    handle. This handle belongs to a server's store, which does nothing until MXNet runs it. Any
-    store gives the count of dead peers, because ps-lite keeps one list for the whole process. The
-    handle is never freed, because MXNet would free it like a worker's store and end ps-lite.
+    The creation of the worker's own kv-store waits for the other processes, so the watch needs an
+    earlier handle. The handle belongs to a server's store, which stays idle in this process. Any
+    store gives the count of dead peers, because ps-lite keeps one list for the whole process. This
+    module never frees the handle. MXNet would free the handle like a worker's store and end
+    ps-lite.
     """
     from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 
@@ -121,7 +131,10 @@ def watching_handle():
 
 
 def _who(handle, timeout):
-    """Return the peers silent for `timeout` seconds as text, such as "1 server and 2 workers"."""
+    """Return the number of silent peers of each role (str), such as "1 server and 2 workers".
+
+    `handle` is a KVStoreHandle. A peer without a heartbeat for `timeout` seconds is silent.
+    """
     counts = [(dead_nodes(handle, timeout, group), role) for group, role in _ROLES]
     told = [
         "%d %s%s" % (number, role, "" if number == 1 else "s") for number, role in counts if number
@@ -130,10 +143,14 @@ def _who(handle, timeout):
 
 
 def dead_nodes(handle, timeout, group=_EVERYBODY):
-    """Return how many known peers have been silent for `timeout` seconds (int).
+    """Return how many known peers have sent no heartbeat for `timeout` seconds (int).
 
-    Args: `handle` of a distributed KVStore; `group` the number of ps-lite's node group to count.
     Returns 0 if MXNet's function fails, as before the start of ps-lite.
+
+    Args:
+        handle: the KVStoreHandle of a distributed kv-store.
+        timeout: seconds (int).
+        group: the number of the ps-lite node group to count (int).
     """
     number = ctypes.c_int(0)
     failed = mxnet_library.load().MXKVStoreGetNumDeadNode(
@@ -143,9 +160,9 @@ def dead_nodes(handle, timeout, group=_EVERYBODY):
 
 
 def has_begun():
-    """Return True if ps-lite listens at this process's port.
+    """Return True if ps-lite listens on the port of this process.
 
-    A call of `dead_nodes` before ps-lite listens ends the process by SIGSEGV.
+    If ps-lite does not listen yet, a call of `dead_nodes` ends the process by SIGSEGV.
     """
     return int(os.environ["PORT"]) in addresses.listeners(os.environ["DMLC_NODE_HOST"])
 
@@ -154,7 +171,7 @@ def are_together(handle):
     """Return True once ps-lite knows its peers.
 
     With a negative timeout ps-lite reports every known peer as dead. A count above 0 therefore
-    shows that ps-lite knows some peers.
+    shows that ps-lite knows some peers. `handle` is a KVStoreHandle.
     """
     return dead_nodes(handle, _LONG_AGO) > 0
 

@@ -10,7 +10,10 @@ from mxcluster.errors import MxclusterError
 
 
 def load():
-    """Return MXNet's C library (ctypes.CDLL), from the imported MXNet or from MXNet's own path."""
+    """Return MXNet's C library (ctypes.CDLL) without importing MXNet.
+
+    If this process has imported MXNet already, the function returns the library of that MXNet.
+    """
     base = sys.modules.get("mxnet.base")
     return base._LIB if base else _loaded()
 
@@ -18,7 +21,7 @@ def load():
 def check(status):
     """Raise MxclusterError with MXNet's message if `status` is not 0.
 
-    `status` is the result of a function of MXNet's C library.
+    `status` (int) is the result of a function of MXNet's C library.
     """
     if status != 0:
         message = load().MXGetLastError
@@ -34,8 +37,8 @@ def _loaded():
 def _libinfo():
     """Return MXNet's own libinfo.py as a module, without importing the rest of MXNet.
 
-    Only this file states where MXNet looks for its library, and in which order. Raises ImportError
-    if this Python has no MXNet.
+    Only libinfo.py defines where, and in which order, MXNet looks for its library. Raises
+    ImportError if this Python has no MXNet.
     """
     package = importlib.util.find_spec("mxnet")
     # Python's own find_spec("mxnet.libinfo") would import mxnet first.

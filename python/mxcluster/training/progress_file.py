@@ -1,9 +1,9 @@
 """Write the progress file (pulse) of a process for its agent, at most once a second.
 
-A living process may make no progress: it may wait for a missing peer while its heartbeats continue.
-So the agent also checks how its processes use their kv-store. Most scripts need no change for this.
-A script that does not use the kv-store for longer than stall_timeout, for example in a long
-validation, calls `mxcluster.pulse.beat()` now and then.
+A living process may make no progress. For example, a worker may wait for a missing peer and still
+send heartbeats. So the agent also checks how its processes use their kv-store. Most scripts need no
+change for this check. A script that does not use the kv-store for longer than stall_timeout, for
+example in a long validation, must call `mxcluster.pulse.beat()` now and then.
 """
 
 import json
@@ -17,7 +17,7 @@ from mxcluster.file_io import replace
 
 SUFFIX = ".pulse"
 _PERIOD = 1.0
-_MANY = 100  # most keys in "fewer" of the file
+_MANY = 100  # maximum number of keys in the field "fewer" of the file
 _now = {"phase": phases.STARTING, "pushes": 0, "time": time.time()}
 _pushed: Dict[Union[int, str], int] = {}  # {key of the kv-store: its number of pushes}
 _told: Dict[str, Any] = {}
@@ -26,16 +26,19 @@ _telling = threading.Lock()
 
 
 def file_of(folder, name):
-    """Return the path of the progress file of the process `name` ("worker-0") in a job folder."""
+    """Return the path of the progress file of a process in a job folder (str).
+
+    `folder` is the path of the job folder, `name` the name of the process, such as "worker-0".
+    """
     return os.path.join(folder, name + SUFFIX)
 
 
 def read(path):
-    """Return the content of the progress file `path`, None if it is missing or invalid.
+    """Return the content of the progress file `path`, or None if the file is missing or invalid.
 
     The content is {"phase", "pushes": calls of push, "time": unix seconds of the last progress,
-    "keys"}. "keys" is {"most": pushes of the most pushed key, "fewer": {key: its pushes, for keys
-    with fewer}}, or None if more than 100 keys have fewer pushes.
+    "keys"}. "keys" is {"most": pushes of the most pushed key, "fewer": {key: pushes, for keys with
+    fewer pushes}}. If more than 100 keys have fewer pushes, "keys" is None.
     """
     try:
         with open(path) as stream:
@@ -80,14 +83,17 @@ def start():
 
 
 def enter(phase):
-    """Set the phase of this process to `phase`, and the time of its last progress to now."""
+    """Set the phase of this process, and record progress.
+
+    `phase` (str) is a constant of `mxcluster.phases`.
+    """
     _now.update(phase=phase, time=time.time())
 
 
 def leave():
-    """Enter the phase LEAVING and write the progress file at once, not in the next second.
+    """Enter the phase LEAVING and write the progress file at once.
 
-    The process may end before the thread of `start` writes again.
+    The process may end before the thread of `start` writes the next time.
     """
     enter(phases.LEAVING)
     _tell()
@@ -96,7 +102,8 @@ def leave():
 def beat():
     """Record that this process makes progress now.
 
-    In a process without DMLC_ROLE, hence without servers, the first call begins the phase TRAINING.
+    A process without DMLC_ROLE has no servers. In such a process the first call begins the phase
+    TRAINING.
     """
     _now["time"] = time.time()
     if _now["phase"] == phases.STARTING and "DMLC_ROLE" not in os.environ:
@@ -104,7 +111,7 @@ def beat():
 
 
 def attach(store):
-    """Wrap the methods of the kv-store `store`, so that each call counts as progress.
+    """Wrap the methods of the mx.kvstore.KVStore `store`, so that each call counts as progress.
 
     The wrapped methods also count the pushes of each key. The process enters the phase TRAINING.
     """
@@ -137,9 +144,10 @@ def _counted(method, with_keys, pushes):
 
 
 def _keys_of(key=None, *_, **__):
-    """Return {key: its number of pushes so far} for `key`, one key or a list of keys.
+    """Return {key: number of pushes so far} for `key`, a key or a list of keys.
 
-    The arguments are those of a kv-store's method. The result has only keys of type int and str.
+    The arguments are the arguments of a kv-store's method. The result has only keys of type int and
+    str.
     """
     return {
         one: _pushed.get(one, 0)

@@ -1,9 +1,9 @@
 """Run a scheduler or a server.
 
 By itself, MXNet runs a server's loop inside ``import mxnet``, which never returns. This module
-starts the loop after the import. So mxcluster can watch the other processes, check a message before
-it is unpickled, and end the process if the user's optimizer raises an exception. MXNet itself would
-drop this exception and go on without learning.
+starts the loop after the import. So mxcluster can watch the other processes and check every
+message. mxcluster also ends the process after an exception in the user's optimizer. MXNet itself
+would drop this exception and go on without learning.
 """
 
 import ctypes
@@ -21,8 +21,8 @@ from mxcluster.training import kvstore, mxnet_library, progress_file
 from mxcluster.training.death_watch import Watch, timeout_from_env
 
 _CONTROLLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-# The only command that reaches Python. MXNet's C++ handles some of the other commands. An unknown
-# command ends MXNet 1.2.1, and newer versions drop such a command.
+# Only this command reaches Python. MXNet's C++ handles some of the other commands. An unknown
+# command ends the server under MXNet 1.2.1. Newer versions drop such a command.
 _OURS = 0
 # A folder that a process can enter, and in which no user, not even root, can make a file.
 _NOWHERE = "/proc"
@@ -32,7 +32,7 @@ _MOST_TOLD = 20  # most refusals in the log, so that a program outside the job c
 def schedule():
     """Run the scheduler until the workers end the job. Return the exit status 0.
 
-    The scheduler computes nothing, so MXNet's C library is enough.
+    The scheduler computes nothing, so the function loads only MXNet's C library.
     """
     handle, mxnet = ctypes.c_void_p(), mxnet_library.load()
     mxnet_library.check(mxnet.MXKVStoreCreate(b"dist_async", ctypes.byref(handle)))
@@ -68,8 +68,8 @@ def serve():
         return 1
     watch.start()
     progress_file.enter(phases.MEETING)  # MXNet's loop does not report its end.
-    # MXNet's C++ carries out some commands of workers without a check: its profiler writes to
-    # rank<n>_<name>, for any <name> of a message, relative to the working directory.
+    # MXNet's C++ carries out some commands of workers without a check. For example, the profiler
+    # writes a file rank<n>_<name> into the working directory, with the <name> from a message.
     os.chdir(_NOWHERE)
 
     def controller(command, body, _):
@@ -85,10 +85,13 @@ def serve():
 class Commands(object):
     """Carries out the sealed messages (`mxcluster.seal`) of the job's workers on this server.
 
-    ``given`` holds the optimizer's states of the checkpoint from which the job resumes.
+    ``given`` has the optimizer's states from the checkpoint that the job resumes, {} for a new job.
 
     Raises MxclusterError if the server cannot read the job's token, a class that the job declares,
-    or the checkpoint from which the job resumes.
+    or the checkpoint.
+
+    Args:
+        store: the server's mx.kvstore.KVStore.
     """
 
     def __init__(self, store):
@@ -110,9 +113,9 @@ class Commands(object):
         self._refused = 0
 
     def receive(self, body):
-        """Carry out one message (bytes).
+        """Carry out the message `body` (bytes) of a worker.
 
-        A message of another job or with forbidden content has no effect. The log names the reason.
+        The method refuses a message of another job or with forbidden content, and logs the reason.
         """
         message = None
         try:
@@ -132,22 +135,26 @@ class Commands(object):
 
     @property
     def rank(self):
-        """The server's rank in ps-lite (int).
+        """The rank of the server in ps-lite (int).
 
-        Read the rank only after MXNet has started the server. Before that, ps-lite crashes.
+        Read the rank only after MXNet has started the server. Before the start, ps-lite crashes.
         """
         return self._store.rank
 
     def close(self):
-        """Close the scheme's update. The server calls this once, after the workers are done."""
+        """Call `close` of the scheme's update object, if the object has this method.
+
+        The server calls this method once, after its loop.
+        """
         if hasattr(self._update, "close"):
             self._update.close()
 
     def _begin(self, message):
-        """Make the update of the scheme that the message names, unless there is one already.
+        """Make the update object of the scheme that `message` names, unless the server has one.
 
-        A worker's store sends its scheme's name before the first push. Raises MxclusterError if
-        MXNet's own servers serve the scheme.
+        The object, such as a `GroupUpdate`, updates the weights with each push.
+        A worker's store sends the name of its scheme before the first push. Raises MxclusterError
+        if MXNet itself updates the weights under this scheme.
         """
         if self._update is None:
             scheme = schemes.of(message.payload.decode("ascii", "replace"))
@@ -160,10 +167,10 @@ class Commands(object):
             self._run(self._update)
 
     def updates(self, optimizer, number=1):
-        """Return the `optimizer_states.Updates` of `optimizer`.
+        """Return the `optimizer_states.Updates` of `optimizer` (mx.optimizer.Optimizer).
 
         `number` counts the job's optimizers from 1. Optimizer 1 starts with the states of the
-        checkpoint from which the job resumes.
+        checkpoint that the job resumes.
         """
         # The states of a checkpoint belong to the first optimizer.
         given = self.given if number == 1 else {}
@@ -176,7 +183,7 @@ class Commands(object):
     def _set_optimizer(self, message):
         if hasattr(self._update, "use"):
             raise self._guard.Forbidden(
-                "servers of this job's scheme accept an optimizer only from mxcluster's kv-store; "
+                "servers of this job's scheme accept an optimizer only from mxcluster's kv-store: "
                 "give the name of the job's scheme to mx.kv.create()"
             )
         optimizer = self._read(message.payload)
@@ -188,9 +195,10 @@ class Commands(object):
         return self._guard.check_optimizer(self._guard.read(payload, self._classes))
 
     def _agree(self, message):
-        """Compare a worker's optimizer and order of keys with those of the first worker.
+        """Check that a worker's optimizer and order of keys equal those of the first worker.
 
-        If the number of the optimizer is new, the scheme's update uses this optimizer from now on.
+        If the number of the optimizer is new, the scheme's update object uses this optimizer from
+        now on.
         Raises BadInput if the workers differ.
         """
         told = json.loads(message.payload.decode("utf-8"))
@@ -212,10 +220,13 @@ class Commands(object):
         self._update.refresh(int(message.payload))
 
     def _assign(self, message):
-        """Let the pushes of a key replace its value, for `kvstore.assigned_key`."""
+        """Make each push of the key in `message` replace the key's value.
+
+        See `kvstore.assigned_key`.
+        """
         if not hasattr(self._update, "assign"):
             raise self._guard.Forbidden(
-                "servers of this job's scheme take keys of parameters only; use dist_sync"
+                "servers of this job's scheme accept only keys of parameters: use dist_sync"
             )
         self._update.assign(int(message.payload))
 
@@ -248,7 +259,10 @@ class Commands(object):
         )
 
     def _measure(self, message):
-        """Measure how fast this server updates the model that the message describes."""
+        """Measure the speed at which this server updates the model that `message` describes.
+
+        The method writes the event `server_speed`.
+        """
         from mxcluster.training.kvstore import server_speed
 
         told = json.loads(message.payload.decode("utf-8"))
@@ -275,14 +289,14 @@ class Commands(object):
 
 
 def _note(text):
-    """Write `text` to the log of this process and, as a note of the report, to the events."""
+    """Write `text` (str) to the log of this process, and to the events as a note for the report."""
     sys.stderr.write("mxcluster: %s\n" % text)
     sys.stderr.flush()
     events.from_env().write("note", text=text)
 
 
 def _plain(name):
-    """Return `name` if it is a plain file name, which cannot lead to another folder.
+    """Return `name` (str) if `name` is a plain file name, without a path to another folder.
 
     Raises ValueError for any other `name`.
     """
@@ -295,7 +309,7 @@ def _plain(name):
 
 
 def _felt(update):
-    """Return a function that calls `update` in the phase UPDATING.
+    """Return a function that enters the phase UPDATING while it calls `update`.
 
     The agent reads the phase from the progress file, and so detects an update that never ends.
     """
@@ -313,9 +327,9 @@ def _felt(update):
 def _guarded(function, failed):
     """Return a function that calls `function` and ends the process if `function` raises.
 
-    The process writes the reason to stderr and ends with UPDATER_FAILED. `failed` begins the
-    message for an error that is not mxcluster's. Without this wrapper ctypes would drop the
-    exception.
+    After an exception the process writes the reason to stderr and ends with UPDATER_FAILED.
+    `failed` (str) begins the message for an exception that is not an MxclusterError. Without this
+    wrapper ctypes would drop the exception.
     """
 
     def call(*args):
@@ -326,7 +340,7 @@ def _guarded(function, failed):
                 sys.stderr.write("mxcluster: %s; ending\n" % error)
             else:
                 traceback.print_exc()
-                sys.stderr.write("mxcluster: %s (see above); ending\n" % failed)
+                sys.stderr.write("mxcluster: %s: read the traceback above; ending\n" % failed)
             sys.stderr.flush()
             os._exit(exit_codes.UPDATER_FAILED)
 

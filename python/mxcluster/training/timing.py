@@ -8,13 +8,17 @@ TIGHT = 0.01  # error of the median at which the measurement ends, relative to t
 
 
 def repeat(step, seconds, whole=False, clock=time.monotonic):
-    """Call `step()` again and again, and return the seconds of each call (list of float).
+    """Call `step()` repeatedly, and return the seconds of each call (list of float).
 
-    The function makes at least LEAST_STEPS calls. Then it stops as soon as the error of the median
-    is below TIGHT, or after `seconds`, or after MOST_STEPS calls.
+    The function makes at least LEAST_STEPS calls. After these calls the function stops when the
+    error of the median is below TIGHT, after `seconds`, or after MOST_STEPS calls.
 
-    Args: `whole` True to stop only after `seconds`, so that processes that measure at the same time
-    end together; `clock` a function that returns the time in seconds.
+    Args:
+        step: a function without arguments.
+        seconds: the time after which the function stops (float).
+        whole: True to stop only after `seconds`. Processes that measure at the same time then end
+            together.
+        clock: a function that returns the time in seconds.
     """
     times, begin = [], clock()
     while True:
@@ -42,17 +46,17 @@ def quantile(values, part):
 
 
 def median(values):
-    """Return the median of `values` (list of float)."""
+    """Return the median (float) of `values` (list of float)."""
     return quantile(values, 0.5)
 
 
 def spread(values):
-    """Return the interquartile range of `values` divided by their median."""
+    """Return the interquartile range of `values` (list of float), divided by the median."""
     return (quantile(values, 0.75) - quantile(values, 0.25)) / median(values)
 
 
 def error(values):
-    """Return the relative standard error of the median of `values`.
+    """Return the relative standard error of the median of `values` (list of float).
 
     For a normal distribution the standard error of the median is 0.93 times the interquartile range
     divided by the root of the number of values (McGill, Tukey and Larsen 1978, 1.25 IQR / 1.35).

@@ -33,7 +33,7 @@ def modules():
     kv.set_optimizer(mx.optimizer.SGD(param_idx2name={0: "b_weight"}))
     refused(
         ValueError,
-        ["the number 0 for the parameter 'b_weight'", "number 1", "two Modules"],
+        ["the number 0 for the parameter 'b_weight'", "number 1", "all Modules"],
         kv.push,
         "a_weight",
         mx.nd.ones((2,)),

@@ -104,7 +104,7 @@ def test_a_job_outlives_deleted_and_altered_files(job):
     open(job.folder.file("go"), "w").close()
     status = job.end(PATIENCE)
     assert (status["reason"], status["first_failure"]) == ("done", None), job.evidence(status)
-    assert "plan.json was deleted or altered, and is restored" in "\n".join(
+    assert "plan.json was deleted or changed, and the agent has restored the file" in "\n".join(
         job.folder.log_lines("agent", 99)
     )
     told = [json.loads(line)["event"] for line in open(job.folder.file("events.jsonl"))]

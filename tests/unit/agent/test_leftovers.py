@@ -68,8 +68,10 @@ def test_a_leftover_process_and_its_port_are_found(job, port, start):
     child.stdout.readline()
     name = processes.command_name(child.pid)
     assert leftovers.look(job.folder, 0) == [
-        "pid %d (%s) still runs" % (child.pid, name),
-        "port %d is still listened on by pid %d (%s)" % (port, child.pid, name),
+        "pid %d (%s), a process of the ended job, still runs: kill this process"
+        % (child.pid, name),
+        "port %d is still held by the leftover process pid %d (%s): kill this process"
+        % (port, child.pid, name),
     ]
 
 
@@ -78,7 +80,7 @@ def test_a_leftover_process_without_the_jobs_environment_is_found_by_its_port(jo
     child = start([sys.executable, "-c", LISTEN % port])
     child.stdout.readline()
     assert leftovers.look(job.folder, 0) == [
-        "port %d is still listened on by pid %d (%s)"
+        "port %d is still held by the leftover process pid %d (%s): kill this process"
         % (port, child.pid, processes.command_name(child.pid))
     ]
 
@@ -100,7 +102,8 @@ def test_an_agent_gets_time_to_exit_after_its_last_status(job):
     agent = job.agent(status)
     assert (
         leftovers.look(job.folder, 0)[0]
-        == "the agent still runs, pid %d, and holds the job's ports and GPUs" % agent.pid
+        == "the agent (pid %d) still runs, and holds the job's ports and GPUs: run stop.yml"
+        % agent.pid
     )
     os.kill(agent.pid, signal.SIGTERM)
     assert leftovers.look(job.folder, 5) == []

@@ -117,7 +117,7 @@ def test_stop_and_lease_end_the_rendezvous(job, how):
     "signum, reason",
     [
         (signal.SIGKILL, "killed by signal 9 (SIGKILL)"),
-        (signal.SIGSTOP, "has been held by a signal (SIGSTOP) for "),
+        (signal.SIGSTOP, "has been stopped by a signal (SIGSTOP) for "),
     ],
 )
 def test_a_signal_to_the_rendezvous_is_the_first_failure(job, signum, reason):

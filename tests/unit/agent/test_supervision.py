@@ -267,7 +267,8 @@ def test_an_unanswering_server_is_named_after_twice_the_heartbeat_timeout(tmp_pa
     )
     assert (
         one.examine_network(quiet).reason
-        == "node1 gets no answer from server-0: the network between the nodes failed"
+        == "node1 gets no answer from server-0, because the network between the nodes failed: "
+        "check switches, cables and firewalls"
     )
 
 

@@ -33,7 +33,7 @@ def unknown(
         (
             "train.yml",
             "bath_size",
-            "-e bath_size: no role, playbook or inventory has a variable of this name "
+            "-e bath_size is unknown, because no role, playbook or inventory has this variable "
             "(did you mean 'batch_size'?): correct the name",
         ),
         (

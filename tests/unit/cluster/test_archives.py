@@ -95,7 +95,7 @@ def test_the_next_run_resumes_a_download(server, tmp_path):
 
 def test_content_with_a_wrong_digest_is_refused_and_deleted(server, tmp_path):
     server.content = CONTENT[:-1] + b"x"
-    assert "the file was deleted" in refusal(tmp_path, server.file)
+    assert "mxcluster deleted the file" in refusal(tmp_path, server.file)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -131,7 +131,7 @@ def test_a_file_put_into_the_store_is_checked(server, tmp_path):
     said = refusal(tmp_path, server.file)
     assert (
         "has the sha256" in said
-        and "remove it" in said
+        and "replace or remove this file" in said
         and (tmp_path / "file.rpm").read_bytes() == b"another"
     )
 

@@ -27,7 +27,7 @@ def test_an_unchanged_node_has_no_drift():
     "known, digest, words",
     [
         ({}, "d", "provision.yml has never completed for this node on this controller"),
-        (KNOWN, "e", "its settings have changed"),
+        (KNOWN, "e", "the node's settings have changed"),
         (
             dict(KNOWN, digest=""),
             "d",
@@ -50,8 +50,8 @@ def test_a_reason_known_without_asking_the_node(known, digest, words):
         ({"user trainer": SEEN["user trainer"]}, {}, "/etc/mxcluster/hosts is gone"),
         (dict(SEEN, **{"/etc/mxcluster/more": []}), {}, "/etc/mxcluster/more is new"),
         ({"/etc/mxcluster/hosts": SEEN["/etc/mxcluster/hosts"]}, {}, "user trainer is gone"),
-        (SEEN, {"gpus": 2}, "its record is out of date: gpus has changed"),
-        (SEEN, {"interfaces": {}}, "its record is out of date: interfaces has changed"),
+        (SEEN, {"gpus": 2}, "the node record is out of date: gpus has changed"),
+        (SEEN, {"interfaces": {}}, "the node record is out of date: interfaces has changed"),
     ],
 )
 def test_the_changed_file_or_user_is_named(seen, told, why):

@@ -75,24 +75,22 @@ def test_a_requirements_file_with_hashes(tmp_path):
         ("six==1.16.0", ["a" * 64, "b" * 64]),
         ("tqdm", []),
     ]
-    with pytest.raises(
-        BadInput, match="other.txt cannot be read on the controller .*: correct the path"
-    ):
+    with pytest.raises(BadInput, match="cannot read .*other.txt .*: correct the path"):
         extra_packages.wishes("other.txt", str(tmp_path))
 
 
 @pytest.mark.parametrize(
     "value, words",
     [
-        (["mxnet==1.9.1"], "mxnet is refused: .*mxnet_version and cuda_version"),
+        (["mxnet==1.9.1"], "mxnet is refused, .*mxnet_version and cuda_version"),
         (["MXNet_cu92"], "MXNet_cu92 is refused"),
         (["pip"], "pip is refused"),
         (["-r other.txt"], "'-r other.txt' is refused: write"),
-        (["six", "Six"], "named twice"),
+        (["six", "Six"], "occurs twice"),
         (["git+https://example.org/x"], "is refused: write NAME"),
         (["./mine"], "is refused"),
         ([3], "must be a list of names"),
-        (["six; python_version < '3.8'"], "conditions cannot be used"),
+        (["six; python_version < '3.8'"], "without URLs, paths, conditions"),
         (["six --pre"], "is refused: write"),
         ({"six": "1"}, "a list"),
     ],
@@ -106,8 +104,8 @@ def test_a_forbidden_requirement_is_refused(value, words):
 def test_a_requirement_that_conflicts_with_mxnets_is_refused(tmp_path, text):
     with pytest.raises(
         BadInput,
-        match="mxnet-cu92==1.2.1.post1 on Python 3.6 needs (numpy==1.14.6|idna==2.6); "
-        "leave (numpy|idna) out",
+        match="mxnet-cu92==1.2.1.post1 on Python 3.6 needs (numpy==1.14.6|idna==2.6). "
+        "Remove (numpy|idna), or give",
     ):
         extra_packages.extended(ENVIRONMENT, wish(text), "3.6", str(tmp_path), Index())
 
@@ -196,7 +194,9 @@ def test_an_extra_adds_its_requirements(tmp_path):
 
 def test_a_package_that_requires_another_mxnet_is_refused(tmp_path):
     index = Index(gluonnlp_1=["mxnet>=1.2"], mxnet_1=[])
-    with pytest.raises(BadInput, match="would install mxnet==1 beside mxnet-cu92==1.2.1.post1"):
+    with pytest.raises(
+        BadInput, match="requires mxnet==1, which conflicts with mxnet-cu92==1.2.1.post1"
+    ):
         extra_packages.extended(ENVIRONMENT, wish("gluonnlp"), "3.6", str(tmp_path), index)
     assert list(tmp_path.iterdir()) == []
 

@@ -114,7 +114,7 @@ def test_groups_refuses_mistakes(text, words):
 
 def test_a_long_list_of_workers_is_cut_in_messages():
     hosts = ["10.0.0.%d" % number for number in range(100)]
-    assert "10.0.0.7 and 92 more;" in refused(parse_groups, " ".join(hosts) + "\nx", hosts)
+    assert "10.0.0.7 and 92 more." in refused(parse_groups, " ".join(hosts) + "\nx", hosts)
 
 
 # data_sharding

@@ -132,7 +132,7 @@ def test_the_score_needs_two_groups_and_fewer_than_workers():
     speeds = named([1, 2, 3, 9, 10, 11])
     assert grouping.calinski_harabasz(speeds, [[3, 4, 5], [0, 1, 2]]) == 96 / 1 / (4 / 4)
     assert grouping.calinski_harabasz(named([1, 1, 2]), [[2], [0, 1]]) == math.inf
-    with pytest.raises(BadInput, match="1 groups of 3 workers .* which needs 2 to 2 groups"):
+    with pytest.raises(BadInput, match="1 groups of 3 workers .* use 2 to 2 groups"):
         grouping.calinski_harabasz(named([1, 2, 3]), [[0, 1, 2]])
     with pytest.raises(BadInput, match="3 groups of 3 workers"):
         grouping.calinski_harabasz(named([1, 2, 3]), [[0], [1], [2]])
@@ -152,9 +152,13 @@ def test_the_score_needs_two_groups_and_fewer_than_workers():
         (
             [100, 98, 96, 94.9],
             [[0, 1, 2, 3]],
-            "in each division, means of groups differ by no more",
+            "every division has groups whose means differ by at most",
         ),
-        ([1, 1, 0.5, 0.25], [[0, 1], [2], [3]], "3 groups .* infinite: no distance inside"),
+        (
+            [1, 1, 0.5, 0.25],
+            [[0, 1], [2], [3]],
+            "3 groups .* infinite, since each group has a single speed",
+        ),
         ([1, 1.01, 0.5, 0.25], [[0, 1], [2], [3]], "3 groups have the largest"),
         ([4, 2, 1], [[0], [1, 2]], "2 groups"),  # all different: at most n - 1 groups
         ([1, 2, 3], [[2], [0, 1]], "2 groups"),  # a tie: the slower group is the larger one
@@ -204,15 +208,15 @@ def test_a_number_that_is_asked_for_counts_in_spite_of_the_noise():
 @pytest.mark.parametrize(
     "values, groups, message",
     [
-        ([1, 2], 3, "groups=3 is more than the 2 workers: ask for at most 2 groups"),
+        ([1, 2], 3, "groups=3 is more than the 2 workers: give at most 2 groups"),
         (
             [1, 1, 2],
             3,
             "groups=3 is more than the 2 different speeds of the 3 workers, .*at most 2",
         ),
-        ([1, 2], -1, "groups=-1 is refused"),
-        ([1, 2], True, "groups=True is refused"),
-        ([1, 2], 1.5, "groups=1.5 is refused"),
+        ([1, 2], -1, "groups=-1 is invalid"),
+        ([1, 2], True, "groups=True is invalid"),
+        ([1, 2], 1.5, "groups=1.5 is invalid"),
     ],
 )
 def test_an_impossible_number_of_groups_is_refused(values, groups, message):
@@ -245,14 +249,14 @@ def test_a_wrong_speed_names_the_worker(speed, words, use):
         use({"node1 worker 0": 1, "node2 worker 1": speed, "node3 worker 0": speed})
     lines = str(refusal.value).split("\n")
     assert [line.split(":")[0] for line in lines] == ["node2 worker 1", "node3 worker 0"]
-    assert words in lines[0] and "measure it again" in lines[0]
+    assert words in lines[0] and "Measure this speed again" in lines[0]
 
 
 def test_no_worker_and_a_wrong_noise_are_refused():
     with pytest.raises(BadInput, match="no worker has a speed"):
         propose([])
     for noise in (-0.1, math.nan, None, "x"):
-        with pytest.raises(BadInput, match="the noise .* is refused: it must be a number"):
+        with pytest.raises(BadInput, match="the noise .* is invalid: give a number"):
             propose([1, 2], noise)
 
 

@@ -71,7 +71,7 @@ def test_a_valid_record_is_unchanged():
         ({"hostname": "b a"}, "hostname="),
         (
             {"interfaces": {"eth0": ["10.0.0.2/24", "0.0.0.0/0"]}},
-            "interfaces.eth0[1]='0.0.0.0' is not the IPv4 address of a machine",
+            "interfaces.eth0[1]='0.0.0.0' is not the IPv4 address of a host",
         ),
         ({"interfaces": {"eth0; reboot": []}}, "is not the name of a network interface"),
         ({"interfaces": {"eth0": ["10.0.0.2/33"]}}, "interfaces.eth0[0]="),
@@ -91,7 +91,7 @@ def test_a_valid_record_is_unchanged():
 def test_an_invalid_field_is_refused_by_node_and_name(told, words):
     with pytest.raises(BadInput) as refusal:
         made(**told)
-    assert str(refusal.value).startswith("the node record of b is refused: ") and words in str(
+    assert str(refusal.value).startswith("the node record of b is invalid (") and words in str(
         refusal.value
     )
     assert "run provision.yml" in str(refusal.value) and "\x1b" not in str(refusal.value)
@@ -195,7 +195,7 @@ HOSTILE = st.one_of(
 )
 WORDS = {
     "known_hosts": r"(\S+ )(ssh-\S+|ecdsa-\S+|sk-\S+) [A-Za-z0-9+/=]+",
-    "config": r'(Host [^*?!"]+|    (HostName|IdentityFile|User|Port) \S+|# What follows .*|Match '
+    "config": r'(Host [^*?!"]+|    (HostName|IdentityFile|User|Port) \S+|# The next lines .*|Match '
     r"all)",
     "authorized_keys": r'from="[^" ]+" \S+ [A-Za-z0-9+/=]+ mxcluster:\S+',
 }
@@ -236,9 +236,9 @@ def test_no_value_adds_a_word_to_ssh_files(which, word):
         )
     except BadInput as refusal:
         known = (
-            "the controller does not have its ssh keys"
+            "the controller lacks the ssh keys"
             if (which, word) == ("own key", "")
-            else "ssh's files are not written"
+            else "mxcluster cannot write ssh's files"
         )
         assert known in str(refusal) and "\n" not in str(refusal)
         return
@@ -247,5 +247,5 @@ def test_no_value_adds_a_word_to_ssh_files(which, word):
             assert (
                 re.fullmatch(allowed, line)
                 and line[0] not in "@|#!*"
-                or line.startswith("# What follows")
+                or line.startswith("# The next lines")
             ), line

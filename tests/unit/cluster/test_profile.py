@@ -72,7 +72,7 @@ def test_groups_follow_the_speeds_together():
 def test_a_worker_without_a_speed_is_named(kind, speed):
     given = measured({"a": [100, 100], "b": 5})
     given["workers"][1][kind]["samples_per_s"] = speed
-    words = "^the measured profile, %s: a worker 1: the speed .* measure it again" % kind
+    words = "^the measured profile, %s: a worker 1: the speed .* Measure this speed again" % kind
     with pytest.raises(BadInput, match=words):
         profile.complete(given)
     del given["workers"][1][kind]["samples_per_s"]
@@ -114,19 +114,19 @@ def _at(*path, value):
         (_at("noise", value="x"), "noise='x' is not a number"),
         (
             _at("groups", value=[[0, 1]]),
-            "the worker 2 is in 0 groups, not in one; the worker 3 is in 0",
+            "the worker 2 is in 0 groups instead of one; the worker 3 is in 0",
         ),
         (_at("groups", value=[[0, 1], [2], [3], []]), "a group has no worker"),
         (
             _at("groups", value=[[0, 1], [2, 9], [3]]),
-            "the groups name a worker 9, and the profile has 4",
+            "the groups name a worker 9, but the profile has 4",
         ),
         (_at("groups", value=[[0, 1], [2, 3], [3]]), "the worker 3 is in 2 groups"),
         (_at("labels", value=["x"]), "1 labels for 3 groups"),
         (_at("shares", 0, value=[0.5]), "a share is not a pair of numbers"),
         (_at("shares", 0, value=[0.1, 0.2]), "shares line 1"),
         (_at("shares", value=[[0, 1]]), "1 lines for 4 workers"),
-        (_at("placement", value=[0]), "the placement has 1 parameters, and the network has 4"),
+        (_at("placement", value=[0]), "the placement has 1 parameters, but the network has 4"),
         (_at("placement", value=[0, 0, 0, 1]), "a server beyond the 1 servers"),
         (_at("advice", value=3), "advice=3 is not a list"),
     ],
@@ -188,8 +188,8 @@ def test_workers_that_are_gone_leave_the_others_in_their_groups():
     fit = profile.fits(found, [("c", 0), ("a", 1)])
     assert profile.groups_of(fit) == ([[1], [0]], ["speed1", "speed3"])
     assert fit.note == (
-        "the profile profile-1 of 2025-11-23 also has a worker 0, b worker 0, not in this job: the "
-        "job's workers keep their groups"
+        "the profile profile-1 of 2025-11-23 also has a worker 0, b worker 0, which the job "
+        "lacks: the job's workers keep their groups"
     )
 
 
@@ -220,13 +220,13 @@ def test_advice_on_a_network_that_is_too_small():
     # 32 samples take 0.32 s alone; the exchange of 1 s leaves 4 * 32 / 1.32 = 97 samples/s.
     text = advised(dict.fromkeys("abcd", 100), exchange=1.0)
     assert (
-        "this network is too small to gain from 4 machines: a step of all 4 workers takes about "
-        "1.32 s, 1 s of it for the exchange: under dist_sync 97 samples/s, and a worker 0 alone "
-        "computes 100; train with one worker" in text
+        "this network is too small to gain from 4 nodes: a step of all 4 workers takes about "
+        "1.32 s, including 1 s for the exchange: under dist_sync 97 samples/s, and a worker 0 "
+        "alone computes 100. Train with one worker" in text
     )
     assert "too small to gain from 2 workers" in advised({"a": [60, 60]}, exchange=9.0)
     text = advised({"a": [50, 50]}, alone={"a": 101}, exchange=0.0)
-    assert "the workers slow each other, so train with one worker" in text
+    assert "the workers slow each other down, so train with one worker" in text
     assert "too small" not in text
 
 
@@ -236,7 +236,7 @@ def test_advice_on_the_gain():
         "under dist_sync 100 samples/s, under dist_gsync in these 3 groups 275, and b worker 0 "
         "alone computes 101" in text
     )
-    assert "train with one worker" not in text
+    assert "rain with one worker" not in text
     text = advised({"a": 100, "b": 100}, exchange=0.0)
     assert "under dist_sync 200 samples/s, and a worker 0 alone computes 100" in text
     assert "dist_sync" not in advised({"a": 100})
@@ -256,8 +256,8 @@ def test_advice_on_the_number_of_servers():
 def test_advice_on_workers_that_share_a_host():
     text = advised({"a": [60, 60], "b": 100}, alone={"a": 100})
     assert (
-        "a: its 2 workers are 40 % slower together than alone: together 120 samples/s, one alone "
-        "100" in text
+        "a: its 2 workers are 40 % slower together than alone: together 120 samples/s, one "
+        "worker alone 100" in text
     )
     assert "workers_per_host=1" not in text and "b:" not in text
     text = advised({"a": [50, 50], "b": 100}, alone={"a": 100, "b": 200})

@@ -50,7 +50,7 @@ def test_the_blocks_of_two_nodes():
         "    IdentityFile ~/.ssh/id_ed25519",
         "    Port 2222",
         "    User mx",
-        "# What follows is for all hosts again.",
+        "# The next lines apply to all hosts.",
         "Match all",
     ]
 
@@ -89,7 +89,7 @@ def test_one_key_for_all_nodes():
 def test_a_node_without_a_record_is_refused():
     with pytest.raises(
         BadInput,
-        match="b: the controller does not have its ssh keys: run provision.yml without --limit",
+        match="b: the controller lacks the ssh keys of this node: run .* without --limit",
     ):
         ssh_mesh.blocks(NODES, {"a": RECORDS["a"]}, {}, "k")
     draft = ssh_mesh.blocks(NODES, {"a": RECORDS["a"]}, {}, "k", draft=True)

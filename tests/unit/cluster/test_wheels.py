@@ -82,7 +82,8 @@ def test_without_a_network_the_message_says_where_to_put_the_wheel(tmp_path):
 
     with pytest.raises(
         MxclusterError,
-        match="could not be fetched.*into %s on the controller. pip says:\nno route" % tmp_path,
+        match="could not fetch the wheel.*into %s on the controller. pip says:\nno route"
+        % tmp_path,
     ):
         wheels.provide(str(tmp_path), [REQUIREMENT], "3.11", fetch)
 

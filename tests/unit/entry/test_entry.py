@@ -24,7 +24,10 @@ from mxcluster.errors import MxclusterError
 ROOT = Path(__file__).parents[3]
 EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
 RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
-OPEN = "jobs run without root here (mxcluster_user is empty), so no firewall protects their ports"
+OPEN = (
+    "jobs run without root here (mxcluster_user is empty, or Ansible connects as this user), so no "
+    "firewall protects job ports: close the ports with your own firewall"
+)
 
 
 def asked(check=False, **given):
@@ -205,11 +208,11 @@ def test_a_broken_firewall_stops_no_other_step(fails, monkeypatch):
             asked(command="collect", job_dir="/jobs/j"), "mxcluster-agent@j.service"
         )
         assert (
-            "the firewall rules of the job in /jobs/j could not be removed: KeyError: 'ports'"
+            "the firewall rules of the job in /jobs/j could not be removed (KeyError: 'ports')"
             in line
         )
     else:
-        assert "is unknown: KeyError: 'ports'" in units.why_open(asked(command="look", user="mx"))
+        assert "is unknown (KeyError: 'ports')" in units.why_open(asked(command="look", user="mx"))
 
 
 def test_root_overrides_the_users_answer_on_folders_ports_and_units(monkeypatch):
@@ -317,22 +320,22 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
             "Traceback\n/p: No module named mxcluster\n",
             "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: the "
             "node may have another version of mxcluster; run "
-            "provision.yml (running jobs go on). Its last output:\nTraceback\n/p: No module "
-            "named mxcluster",
+            "provision.yml (running jobs go on). For the cause, see the last output:\nTraceback\n"
+            "/p: No module named mxcluster",
         ),
         (
             -9,
             "",
             "",
-            "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer. Its last "
-            "output:\n(nothing)",
+            "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer. For the "
+            "cause, see the last output:\n(nothing)",
         ),
         (
             0,
             "[1]\n",
             "",
-            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer. Its last "
-            "output:\n[1]",
+            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer. For the "
+            "cause, see the last output:\n[1]",
         ),
         (
             127,
@@ -355,10 +358,19 @@ def test_an_error_becomes_a_clean_message(code, out, err, msg):
 @pytest.mark.parametrize(
     "given, words",
     [
-        ({"command": "collect", "job_dir": "/j"}, "command=collect needs output"),
+        (
+            {"command": "collect", "job_dir": "/j"},
+            "command=collect needs output: add the missing arguments to the task",
+        ),
         ({"command": "look"}, None),
-        ({"command": "jobs", "job_dir": "/j"}, "command=jobs needs jobs_dir"),
-        ({"command": "piece"}, "command=piece needs job_dir and file"),
+        (
+            {"command": "jobs", "job_dir": "/j"},
+            "command=jobs needs jobs_dir: add the missing arguments to the task",
+        ),
+        (
+            {"command": "piece"},
+            "command=piece needs job_dir and file: add the missing arguments to the task",
+        ),
     ],
 )
 def test_a_command_without_a_needed_argument_is_refused(given, words):

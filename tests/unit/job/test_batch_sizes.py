@@ -99,8 +99,8 @@ def test_impossible_bounds_are_refused(total, least, most, words):
     [
         ([64], r"the batch sizes \(64\) are for 1 workers, but the job has 2"),
         ([48, 17], "48/17 add up to 65, but a step has 64 samples"),
-        ([64, 0], "the batch size 0 of worker 1 is not from 1 to 60"),
-        ([62, 2], "the batch size 62 of worker 0 is not from 1 to 60"),
+        ([64, 0], "the batch size 0 of worker 1 is outside the bounds 1 to 60"),
+        ([62, 2], "the batch size 62 of worker 0 is outside the bounds 1 to 60"),
     ],
 )
 def test_wrong_sizes_are_refused(sizes, words):
@@ -203,7 +203,7 @@ def test_the_epoch_of_unequal_sizes():
         [23, 23],
         [26, 9],
     )
-    with pytest.raises(BadInput, match="worker 1, with 1 of the 64 samples of a step"):
+    with pytest.raises(BadInput, match="worker 1 has 1 of the 64 samples of a step"):
         batch_sizes.epoch_of([63, 1], 20, *both)
 
 
@@ -215,7 +215,7 @@ def test_each_group_keeps_its_part_of_an_epoch():
     assert batches == [10, 4, 10, 4] and repeated == [30, 17, 10, 39]
     again, counts, _ = batch_sizes.epoch_of([32, 20, 32, 44], 800, *groups)
     assert counts == batches and again[1::2] == ranges[1::2] and again[0] == (0, 300)
-    with pytest.raises(BadInput, match="worker 3, with 1 of the 64 samples of a step, would"):
+    with pytest.raises(BadInput, match="worker 3 has 1 of the 64 samples of a step, and would"):
         batch_sizes.epoch_of([48, 63, 16, 1], 80, *groups)
 
 

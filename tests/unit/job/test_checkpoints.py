@@ -77,8 +77,8 @@ def test_the_last_checkpoint_is_found_with_all_its_files(tmp_path):
     "harm,words",
     [
         (lambda at: (at / "mlp-0010.json").unlink(), "mlp-0010.json cannot be read"),
-        (lambda at: (at / "mlp-0010.json").write_text("{"), "is not the manifest"),
-        (lambda at: (at / "mlp-0010.json").write_text("[]"), "is not the manifest"),
+        (lambda at: (at / "mlp-0010.json").write_text("{"), "is an invalid manifest"),
+        (lambda at: (at / "mlp-0010.json").write_text("[]"), "is an invalid manifest"),
         (
             lambda at: (at / "mlp-0010.params").write_text("weight"),
             "mlp-0010.params differs from its digest or size",
@@ -210,13 +210,13 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
     [
         (
             {"resume": "gone"},
-            "the plan of that job, .*plan.json .No such file or directory.: name",
+            "the plan .*plan.json of this job .No such file or directory.: name",
         ),
         ({"resume": "../cut"}, "the id of a job in runs/"),
         (
             {"resume": "cut"},
-            "no complete checkpoint of mlp in .*/cut/checkpoints, or in the jobs it was resumed "
-            "from .older.. Start a new job with -e savemodel=true",
+            "no complete checkpoint of mlp in .*/cut/checkpoints, or in the jobs before a "
+            "resume .older.. Start a new job with -e savemodel=true",
         ),
         ({"resume": "cut", "model_load_epoch": "3"}, "model_load_epoch=3 and resume=cut"),
         ({"resume": "cut", "network": "lenet"}, "no complete checkpoint of lenet"),

@@ -88,7 +88,7 @@ def test_a_job_that_learned_nothing_is_not_ok(losses, accuracy):
     assert not found["ok"] and (failure["name"], failure["host"]) == ("worker-0", "node1"), found
     assert failure["reason"].startswith("the job learned nothing: its loss was ")
     assert failure["reason"].endswith(
-        ": use another lr than 0.05, a smaller one if the loss oscillates"
+        ". Use another lr than 0.05, and a smaller lr if the loss oscillates"
     ), failure["reason"]
     assert "learned nothing" in "\n".join(verdict.text(found, "runs/j1"))
 
@@ -141,7 +141,7 @@ def test_one_epoch_is_too_few_to_decide():
 def test_another_failure_takes_precedence():
     plan = dict(PLAN, options=PROGRAM)
     assert (
-        "before it was done"
+        "before its training was complete"
         in verdict.compute(plan, statuses(), told([GUESS] * 5))["first_failure"]["reason"]
     )
 

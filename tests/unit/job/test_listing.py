@@ -131,7 +131,7 @@ def test_an_expired_lease_is_shown_in_words():
     assert found[0]["state"] == "lease", "the value for programs"
     text = listing.table(found, now=1060.0)
     assert text[1].split()[:5] == ["one", "lease", "ran", "out", "1:00"], text
-    assert "the lease ran out, no renewal came" in text[2], text
+    assert "the lease ran out, the node received no renewal" in text[2], text
 
 
 def test_a_failure_is_shown_without_control_characters():
@@ -162,7 +162,7 @@ def test_the_only_running_job_is_chosen_and_several_are_refused():
     assert listing.choose(listing.merge(answers(one, two)), "two")["job"] == "two"
     assert listing.choose(listing.merge(answers(old)), "") is None
     with pytest.raises(
-        BadInput, match="2 jobs are running or prepared: name one with -e job="
+        BadInput, match="2 jobs are running or prepared: name a job with -e job="
     ) as refusal:
         listing.choose(listing.merge(answers(one, two, old)), "")
     assert (
@@ -186,15 +186,17 @@ def test_a_job_is_stopped_only_by_name_or_all():
     assert {job["job"] for job in listing.choose_to_stop(found, "", True)} == {"one", "two"}
     assert listing.choose_to_stop(listing.merge(answers(old)), "", True) == []
     with pytest.raises(
-        BadInput, match="give -e job=<id>, or -e all=true.*prepared jobs, which are(.|\n)*\none"
+        BadInput, match="give -e job=<id>, or -e all=true.*running and prepared jobs(.|\n)*\none"
     ) as refusal:
         listing.choose_to_stop(listing.merge(answers(one, old)), "", False)
     assert "old" not in str(refusal.value)
     with pytest.raises(
-        BadInput, match="no job is running or prepared on the nodes: there is nothing to stop"
+        BadInput, match="no job is running or prepared on the nodes: list the ended jobs with"
     ):
         listing.choose_to_stop(listing.merge(answers(old)), "", False)
-    with pytest.raises(BadInput, match="job='one' and all=true: leave one of them out"):
+    with pytest.raises(
+        BadInput, match="job='one' and all=true are both set: give either -e job=<id> or -e all="
+    ):
         listing.choose_to_stop(found, "one", True)
     with pytest.raises(BadInput, match="job='nope' is on no node of the inventory"):
         listing.choose_to_stop(found, "nope", False)
@@ -215,8 +217,8 @@ def test_nodes_with_different_plans_of_a_job_are_named():
     assert listing.agreed({"b": plan(), "a": plan()}, "one") == plan()
     with pytest.raises(
         BadInput,
-        match="different plans of the job one: one plan on a, c, another on b. .*"
-        "-e without=b continues",
+        match="different plans of the job one: one plan is on a, c, another plan on b. .*"
+        "-e without=b, or end the job",
     ):
         listing.agreed({"a": plan(), "b": plan(kv="dist_async"), "c": plan()}, "one")
     with pytest.raises(BadInput, match="no node returns the plan of the job one"):
@@ -270,7 +272,7 @@ def test_the_result_of_a_stop_is_shown():
         False,
     )
     assert not left["ok"] and "left      b: pid 7 (python) still runs" in left["text"]
-    assert "not looked at: a" in left["text"]
+    assert "not searched: a" in left["text"]
     clean = dict(ended, left=[])
     assert listing.told_of_stop(job, {"a": clean, "b": clean}, False)["text"][1:] == [
         "left      nothing: no process, port, unit or firewall rule on 2 nodes"

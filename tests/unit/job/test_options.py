@@ -303,32 +303,42 @@ def test_the_value_of_staleness(given, value):
             {"model_load_epoch": "20", "model_load_job": "job-1"},
             ["model_load_epoch=20", "num_epochs=20", "raise"],
         ),
-        ({"max_restarts": "1"}, ["max_restarts=1 without savemodel=true", "add -e savemodel=true"]),
+        ({"max_restarts": "1"}, ["max_restarts=1 needs savemodel=true", "add -e savemodel=true"]),
         (
             {"max_restarts": "1", "savemodel": True, "detach": True},
-            ["max_restarts=1 with detach=true", "a detached job has no controller"],
+            ["max_restarts=1 is refused with detach=true", "only a controller can restart"],
         ),
         (
             {"max_restarts": 2, "script": "my.py"},
-            ["max_restarts=2 with a script", "its own training program only"],
+            ["max_restarts=2 is refused with a script", "only its own training program"],
         ),
-        ({"env": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "take it out"]),
+        ({"env": {"DMLC_ROLE": "server"}}, ["DMLC_ROLE='server'", "remove the variable"]),
         (
             {"compression": "2bit", "kv": "dist_ssync"},
-            ["compression=2bit with kv=dist_ssync: the clock", "use -e compression=none"],
+            [
+                "compression=2bit is refused with kv=dist_ssync: the workers push their iteration",
+                "Use -e compression=none",
+            ],
         ),
-        ({"compression": "2bit", "kv": "local"}, ["compression=2bit with kv=local: one process"]),
+        (
+            {"compression": "2bit", "kv": "local"},
+            ["compression=2bit is refused with kv=local: one process"],
+        ),
         (
             {"compression": "2bit", "script": "my.py", "compression_threshold": "1.5"},
             [
-                "compression=2bit with a script",
+                "compression=2bit is refused with a script",
                 "{'type': '2bit', 'threshold': 1.5}",
                 "before the fi",
             ],
         ),
         (
             {"bigarray_bound": "2000", "env": {"MXNET_KVSTORE_BIGARRAY_BOUND": 5000}},
-            ["bigarray_bound=2000", "MXNET_KVSTORE_BIGARRAY_BOUND='5000'", "one of them"],
+            [
+                "bigarray_bound=2000",
+                "MXNET_KVSTORE_BIGARRAY_BOUND='5000'",
+                "leave bigarray_bound or",
+            ],
         ),
         ({"env": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),
     ],
@@ -460,18 +470,21 @@ def test_groups_with_balanced_batches_may_have_unequal_shares():
 @pytest.mark.parametrize(
     "given, words",
     [
-        ({"kv": "dist_async"}, "balance=batch with kv=dist_async: unequal batches leave the size"),
+        ({"kv": "dist_async"}, "balance=batch is refused with kv=dist_async. Each update must sum"),
         (
             {"kv": "dist_async"},
-            "use kv=dist_sync or dist_device_sync or dist_gsync, or -e balance=none",
+            "Use kv=dist_sync or dist_device_sync or dist_gsync, or -e balance=none",
         ),
-        ({"kv": "dist_ssync"}, "balance=batch with kv=dist_ssync"),
-        ({"kv": "local"}, "balance=batch with kv=local"),
-        ({"script": "train.py"}, "balance=batch with a script: only the program of mxcluster"),
-        ({"data_allocator": 1}, "data_allocator=1 and kv=dist_sync: the batch sizes decide"),
+        ({"kv": "dist_ssync"}, "balance=batch is refused with kv=dist_ssync"),
+        ({"kv": "local"}, "balance=batch is refused with kv=local"),
+        (
+            {"script": "train.py"},
+            "balance=batch is refused with a script, because only the program",
+        ),
+        ({"data_allocator": 1}, "data_allocator=1 and kv=dist_sync, because the batch sizes"),
         ({"balance": "speed"}, "it must be one of none, batch"),
         ({"balance": "none", "step_ms": -1}, "step_ms=-1 is refused"),
-        ({"balance": "none", "step_ms": 5, "script": "x.py"}, "step_ms=5 with a script"),
+        ({"balance": "none", "step_ms": 5, "script": "x.py"}, "step_ms=5 is refused with a script"),
     ],
 )
 def test_what_does_not_suit_balanced_batches_is_refused(given, words):
@@ -481,13 +494,16 @@ def test_what_does_not_suit_balanced_batches_is_refused(given, words):
 @pytest.mark.parametrize(
     "given,words",
     [
-        ({"measured": "50", "savemodel": "true"}, "measured=50 with savemodel=true"),
-        ({"measured": "50", "resume": "one"}, "measured=50 with resume=one"),
+        ({"measured": "50", "savemodel": "true"}, "measured=50 is refused with savemodel=true"),
+        ({"measured": "50", "resume": "one"}, "measured=50 is refused with resume=one"),
         (
             {"measured": "50", "script": "a.py"},
-            "measured=50 with a script: only the program of mxcluster measures",
+            "measured=50 is refused with a script, because only the program of mxcluster measures",
         ),
-        ({"measure_waits": "true", "script": "a.py"}, "measure_waits=true with a script"),
+        (
+            {"measure_waits": "true", "script": "a.py"},
+            "measure_waits=true is refused with a script",
+        ),
         ({"measured": "-1"}, "measured='-1' is refused"),
         ({"warm_up": "-1"}, "warm_up='-1' is refused"),
     ],

@@ -230,7 +230,7 @@ def test_a_packed_status_covers_its_own_host_and_job_only():
         "worker-0"
     ]
     for hostile in ([], dict(STATUS, job="other"), dict(STATUS, job=plan["job"], state="well")):
-        with pytest.raises(BadInput, match="its status.json is invalid"):
+        with pytest.raises(BadInput, match="the status.json of this host is invalid"):
             replies.packed("node1", hostile, plan)
 
 
@@ -319,7 +319,7 @@ def test_a_rendezvous_report_covers_its_own_node():
         "taken": [],
         "limits": {"open_files": 1024},
     }
-    with pytest.raises(BadInput, match="its meeting.json is invalid: met"):
+    with pytest.raises(BadInput, match="the meeting.json of this host is invalid: met"):
         replies.meeting(
             "node1", dict(MEETING, met=[{"host": "node2", "rtt": "quick", "offset": 0}])
         )

@@ -55,7 +55,12 @@ AGAIN = [
     failed(-1),
     failed(None, exit_codes.AGENT_KILLED, role="agent", name="agent"),
     failed(91, echo=True),
-    failed(None, "its status could not be collected: x", host="node2", nodes={"node2": "missing"}),
+    failed(
+        None,
+        "the controller could not collect the status of this node: x",
+        host="node2",
+        nodes={"node2": "missing"},
+    ),
     failed(None, "stopped", kind="stopped"),
     failed(None, "no answer", kind="network"),
 ]
@@ -73,7 +78,7 @@ NEVER = [
     failed(None, "ended: the job was stopped on request"),
     failed(None, "ended: the lease ran out"),
     failed(None, "could not be started: no such file"),
-    failed(None, "had not ended when its logs were collected"),
+    failed(None, "was still running when the controller collected its logs"),
     failed(None, "the agent failed: No space left on device"),
 ]
 NEVER += [
@@ -149,9 +154,9 @@ def test_restart_ids_are_unique_and_limited_in_length():
 @pytest.mark.parametrize(
     "nodes,epoch,words",
     [
-        ({"node1": "missing"}, 5, "node1 is lost, the only host of the group scheduler"),
+        ({"node1": "missing"}, 5, "node1, the only host of the group scheduler, is lost"),
         ({"node1": "missing", "node2": "missing"}, 5, "no node answered at the end of the job"),
-        ({}, 20, "all 20 epochs are trained"),
+        ({}, 20, "the job has trained and saved all 20 epochs"),
     ],
 )
 def test_a_refused_restart_says_what_to_do(nodes, epoch, words):

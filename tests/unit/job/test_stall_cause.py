@@ -65,7 +65,8 @@ def test_the_worker_with_the_fewest_pushes_is_the_cause():
     )
     assert (found["name"], found["host"], found["log"]) == ("worker-1", "b", [])
     assert (
-        "pushed 10 times, and the workers that wait for its push up to 12 times" in found["reason"]
+        "pushed 10 times, and the workers that wait for its next push have pushed up to 12 times"
+        in found["reason"]
         and "299 s" in found["reason"]
     )
 

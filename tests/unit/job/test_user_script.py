@@ -102,11 +102,11 @@ def test_an_unreadable_file_is_refused_by_name(tmp_path, what):
 @pytest.mark.parametrize(
     "source,words",
     [
-        (b"print 'Python 2'\n", "it is not valid Python 3, line 1: "),
-        (b"import mxnet\nx = (1,\n", "it is not valid Python 3, line 2: "),
-        (b"\x7fELF\0\1\2", "it holds NUL bytes"),
+        (b"print 'Python 2'\n", "the script is not valid Python 3, line 1: "),
+        (b"import mxnet\nx = (1,\n", "the script is not valid Python 3, line 2: "),
+        (b"\x7fELF\0\1\2", "the file holds NUL bytes"),
         (b"#!/bin/sh\nfoo=1\n", "its first line, #!/bin/sh, names another interpreter"),
-        (b"x = '\xff'\n", "it is not valid Python 3, line 1: "),
+        (b"x = '\xff'\n", "the script is not valid Python 3, line 1: "),
     ],
 )
 def test_a_script_that_is_no_python_is_refused(mine, source, words):
@@ -136,7 +136,7 @@ def test_a_syntax_error_for_another_python_is_a_note(mine, pythons, source):
     names, (note,) = mine(source, pythons=pythons)
     assert (
         names == ["train.py"]
-        and "the nodes run another version of Python, which may accept" in note
+        and "The nodes run another version of Python, which may accept" in note
         and "line 1" in note
     )
 
@@ -149,8 +149,8 @@ def test_a_name_that_hides_a_needed_module_is_refused(mine, name):
     (mine.folder / name).write_text("")
     with pytest.raises(
         BadInput,
-        match="would import this (mxnet|numpy|mxcluster) in place of the installed package: "
-        "rename %s in" % name.split("/")[0],
+        match="import the module (mxnet|numpy|mxcluster) of the script's folder in place of "
+        "the installed package: rename %s in" % name.split("/")[0],
     ):
         mine()
     if name.endswith("y.py"):
@@ -166,13 +166,13 @@ def test_a_name_that_hides_a_standard_module_is_a_note(mine):
         (mine.folder / name / "x.py").write_text("")
     names, (note,) = mine()
     assert (
-        "in place of modules of Python's standard library: queue.py, random.py;" in note
+        "in place of modules of Python's standard library: queue.py, random.py. Rename" in note
         and len(names) == 9
     )
 
 
 def test_a_hidden_script_is_refused(mine):
-    with pytest.raises(BadInput, match="hidden and compiled files do not go to the nodes"):
+    with pytest.raises(BadInput, match="hidden and compiled files stay on the controller"):
         mine(name=".train.py")
 
 
@@ -180,7 +180,7 @@ def test_a_folder_with_too_many_files_is_refused_early(mine, monkeypatch):
     monkeypatch.setattr(user_script, "MOST_FILES", 3)
     for number in range(4):
         (mine.folder / str(number)).write_text("")
-    with pytest.raises(BadInput, match="a folder of their own"):
+    with pytest.raises(BadInput, match="a separate folder"):
         mine()
 
 

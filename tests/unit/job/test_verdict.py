@@ -93,7 +93,7 @@ def test_a_worker_that_exits_with_0_before_its_end_event_fails_the_job():
     found = verdict.compute(PLAN, statuses(), ENDS[:-1])
     assert not found["ok"]
     assert (found["first_failure"]["name"], found["first_failure"]["host"]) == ("worker-1", "node2")
-    assert "before it was done" in found["first_failure"]["reason"]
+    assert "before its training was complete" in found["first_failure"]["reason"]
 
 
 def test_a_script_needs_only_done_events():
@@ -135,7 +135,7 @@ def test_an_echo_without_a_cause_suggests_the_network():
         "worker-1", 110.0, 91, echo=True, reason="exited with status 91 (a peer was gone)"
     )
     assert verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"] == (
-        "exited with status 91 (a peer was gone), and no node saw a process fail first: check "
+        "exited with status 91 (a peer was gone), and no node reported an earlier failure: check "
         "the network between the nodes"
     )
 
@@ -160,7 +160,7 @@ def test_a_node_ended_for_a_peer_was_not_stopped_on_request():
     result = verdict.compute(PLAN, found, ENDS)
     assert result["nodes"] == {"node1": "failed", "node2": "peer"}
     assert result["first_failure"]["name"] == "worker-0"
-    assert "no node saw a process fail first" in result["first_failure"]["reason"]
+    assert "no node reported an earlier failure" in result["first_failure"]["reason"]
     found["node1"].update(reason="peer", first_failure=None)
     assert (
         "because another node's part"
@@ -244,7 +244,7 @@ def test_a_lost_node_precedes_an_echo():
     assert result["nodes"] == {"node1": "done", "node2": "missing"}
     assert result["exit_codes"]["worker-1"] is None
     assert verdict.sentence(result["first_failure"]) == (
-        "agent on node2: its status could not be collected: no route to host"
+        "agent on node2: the controller could not collect the status of this node: no route to host"
     )
 
 
@@ -282,12 +282,15 @@ def test_a_job_ended_by_its_agent_is_a_failure(reason, words):
             "the last renewal was 30 s ago, and at most 30 s are allowed: check whether train.yml "
             "was interrupted",
         ),
-        (None, "the lease ran out, no renewal came: check whether train.yml was interrupted"),
+        (
+            None,
+            "the lease ran out, the node received no renewal: check whether train.yml was",
+        ),
         (
             {"age": float("nan"), "limit": 10**400, "gap": "\x1b[2J"},
-            "the lease ran out, no renewal came: ",
+            "the lease ran out, the node received no renewal: ",
         ),
-        ([1], "the lease ran out, no renewal came: "),
+        ([1], "the lease ran out, the node received no renewal: "),
     ],
 )
 def test_an_expired_lease_is_shown_with_its_measured_times(seen, words):
@@ -300,7 +303,7 @@ def test_a_running_process_is_a_failure():
     result = verdict.compute(PLAN, statuses(server_0=None), ENDS)
     assert (
         verdict.sentence(result["first_failure"])
-        == "server 0 on node1: had not ended when its logs were collected"
+        == "server 0 on node1: was still running when the controller collected its logs"
     )
 
 
@@ -346,8 +349,8 @@ def test_the_last_lines_of_a_failure():
         "first     worker 1 on node2: exited with status 1",
         "  node2/worker-1 | Traceback (most recent call last):",
         "  node2/worker-1 | ModuleNotFoundError: No module named 'gluoncv'",
-        "hint      a Python module is missing on the nodes: if it is your own, put it beside the "
-        "script; if not, name its package in mxnet_packages and run provision.yml.",
+        "hint      a Python module is missing on the nodes: put a module of your own beside the "
+        "script. For any other module, name its package in mxnet_packages and run provision.yml.",
         "logs      runs/j1/nodes",
         "report    runs/j1/report.html",
     ]
@@ -487,11 +490,11 @@ def test_a_failed_job_shows_that_nothing_is_left_and_which_nodes_were_not_checke
     found = verdict.compute(HEARTBEAT, missed(), [], {}, lost={"node2": GONE}, left={"node1": []})
     lines = verdict.text(found, "runs/j1")
     assert "left      nothing: no process, port, unit or firewall rule on 1 node" in lines
-    assert "not looked at: node2" in lines
+    assert "not searched: node2" in lines
     assert not [
         line
         for line in verdict.text(dict(found, left={}), "runs/j1")
-        if line.startswith(("left", "not looked"))
+        if line.startswith(("left", "not searched"))
     ]
 
 
@@ -512,5 +515,5 @@ def test_warnings_and_a_scripts_files_are_shown_at_the_end():
     told = verdict.text(found, "runs/j1")
     assert found["ok"] and told[-3:-1] == [
         "warning   node1: worker-0: 1 file stays",
-        "files     6 that its program wrote, in runs/j1/nodes/*/files",
+        "files     6 files of the program, in runs/j1/nodes/*/files",
     ]

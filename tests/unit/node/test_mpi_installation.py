@@ -46,9 +46,9 @@ def test_wanted_engine_is_found_under_its_other_name(programs, tmp_path):
 
 def test_missing_engine_is_refused_with_its_package(programs, tmp_path):
     problem = look(programs(mpirun="openmpi"), "mpich")["problems"][0]
-    its = "its %s is Open MPI 4.1.4" % (tmp_path / "mpirun")
+    its = "%s is Open MPI 4.1.4" % (tmp_path / "mpirun")
     assert "MPICH is not installed on this node (%s)" % its in problem
-    assert "install the package mpich, or load it in mpi_pre_execution_command" in problem
+    assert "install the package mpich, or load the engine in mpi_pre_execution_command" in problem
 
 
 def test_words_of_a_broken_pre_execution_command_are_shown(programs):

@@ -144,7 +144,7 @@ def test_lost_node_is_not_blamed_on_mpirun(start):
     os.killpg(nodes["b"].process.pid, signal.SIGKILL)
     found = codes(nodes)
     assert found["a"] == found["c"] == exit_codes.PEER_DIED
-    assert "b: the connection to its part of the job is lost" in logs(nodes)
+    assert "b: the connection to the node's part of the job is lost" in logs(nodes)
 
 
 def test_silent_node_is_lost_after_the_heartbeat_timeout(start):

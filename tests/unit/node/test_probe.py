@@ -114,13 +114,13 @@ def test_a_host_name_is_refused_as_an_address():
             "ib0",
             "10.0.0.5",
             "interface ib0 has no IPv4 address any more; the node has 10.0.0.5 (eth0), 127.0.0.1 "
-            "(lo): "
-            "give it one, or run provision.yml, which reads the node's facts again",
+            "(lo): give the interface an address, or run provision.yml, which reads the node's "
+            "facts again",
         ),
         (
             "eth0",
             "127.0.0.11",
-            "interface eth0 does not have the address 127.0.0.11 any more, but 10.0.0.5/24: "
+            "interface eth0 does not have the address 127.0.0.11 any more, but has 10.0.0.5/24: "
             "run provision.yml, which reads the node's facts again",
         ),
         ("lo", "127.0.0.11", None),
@@ -241,8 +241,9 @@ def test_a_record_without_mxnet_says_how_to_install_it(tmp_path):
     assert code == 1
     assert told["error"] == (
         "%s cannot import MXNet (ImportError: No module named numpy). If the error names a "
-        "library, install it and run provision.yml again; otherwise remove %s on this node and run "
-        "provision.yml, which builds it again" % (sys.executable, sys.prefix)
+        "library, install this library, and run provision.yml again. Otherwise remove %s on this "
+        "node, and run provision.yml, which makes this Python environment again"
+        % (sys.executable, sys.prefix)
     )
 
 
@@ -272,7 +273,9 @@ def test_a_wrong_command_line_is_answered_in_json(argv, words, capsys):
 def test_an_internal_error_is_marked_as_such(capsys):
     assert json_cli.give(lambda argv: {}["nothing"], []) == 1
     out, err = capsys.readouterr()
-    assert json.loads(out) == {"error": "KeyError: 'nothing' (an error in mxcluster itself)"}
+    assert json.loads(out) == {
+        "error": "KeyError: 'nothing' (an error in mxcluster itself: please report this error)"
+    }
     assert "Traceback" in err
 
 

@@ -79,7 +79,8 @@ def test_changed_software_is_named_with_the_remedy(installed, path, change, name
         "%s has changed since the node's last provision.yml: " % name
     )
     assert problems[0].endswith(
-        "remove %s on this node and run provision.yml, which builds it again" % sys.prefix
+        "remove %s on this node, and run provision.yml, which makes this Python environment again"
+        % sys.prefix
     )
 
 

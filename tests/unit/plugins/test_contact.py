@@ -105,7 +105,7 @@ def test_foreign_output_is_not_taken_for_the_answer(monkeypatch):
     assert told["over_ssh"]
     refused = say_hello(monkeypatch, noisy, users=["somebody-else"])
     assert refused["failed"] and refused["msg"].startswith(
-        "node2: Ansible runs as %s there, but this playbook needs somebody-else" % me
+        "node2: Ansible runs as %s on this node, but this playbook needs somebody-else" % me
     )
 
 
@@ -168,7 +168,7 @@ def test_a_node_without_a_python_for_the_modules_is_refused(monkeypatch):
     told = say_hello(monkeypatch, noisy, modules=True)
     assert (
         told["failed"]
-        and "node2: it has none of the Pythons that Ansible looks for, and" in told["msg"]
+        and "node2: the node has none of the Pythons that Ansible looks for, and" in told["msg"]
     ), told
 
 

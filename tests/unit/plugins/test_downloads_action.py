@@ -48,7 +48,7 @@ def test_a_store_that_cannot_be_is_named(tmp_path, file):
     told = run(command="archives", files=[file], store=str(tmp_path / "store"))
     place = "%s on the controller: " % (tmp_path / "store")
     assert told["failed"] and place in told["msg"]
-    assert told["msg"].endswith("it continues the downloads.")
+    assert told["msg"].endswith("The playbook then continues the downloads.")
 
 
 def test_packages_are_chosen_under_the_lock_and_not_in_check_mode(tmp_path, monkeypatch):

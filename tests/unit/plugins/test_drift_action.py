@@ -120,15 +120,15 @@ def test_an_unchanged_node_needs_nothing(node):
         (lambda node: node.seen.clear(), "/etc/mxcluster/hosts is gone"),
         (
             lambda node: node.record.update(gpus=1),
-            "its record is out of date: gpus has changed",
+            "the node record is out of date: gpus has changed",
         ),
         (
             lambda node: node.variables.update(mxnet_version="1.5.1"),
-            "its settings have changed",
+            "the node's settings have changed",
         ),
         (
             lambda node: node.key.write_text("another key of all nodes"),
-            "its settings have changed",
+            "the node's settings have changed",
         ),
     ],
 )
@@ -141,7 +141,9 @@ def test_a_change_is_named_and_nothing_is_stored_until_the_end(node, change, why
     )  # a run that has failed in between
     node.remember()
     (node.folder / "nodes" / "node1.json").write_text(json.dumps(RECORD))
-    assert (node.look()["why"] is None) == (why != "its record is out of date: gpus has changed")
+    assert (node.look()["why"] is None) == (
+        why != "the node record is out of date: gpus has changed"
+    )
 
 
 def test_a_missing_shared_key_is_a_change(node):
@@ -149,7 +151,7 @@ def test_a_missing_shared_key_is_a_change(node):
     node.remember()
     assert node.look()["why"] is None
     node.key.unlink()
-    assert "its settings have changed" in node.look()["why"]
+    assert "the node's settings have changed" in node.look()["why"]
 
 
 def test_variables_of_a_single_job_do_not_count(node):
@@ -179,7 +181,7 @@ def test_the_common_digest_covers_records_sources_and_variables(node):
         node.common()["digest"] != before["digest"]
         and node.common()["sources"] == before["sources"]
     )
-    assert "its settings have changed" in node.look()["why"]
+    assert "the node's settings have changed" in node.look()["why"]
 
 
 def test_anyway_needs_no_answer_of_the_node(node):

@@ -550,7 +550,7 @@ def test_a_look_needs_one_command(pipelining):
         (
             HELLO % ("joe", 1000) + json.dumps(FITS),
             None,
-            "node1: Ansible runs as joe there, but this playbook needs root",
+            "node1: Ansible runs as joe on this node, but this playbook needs root",
         ),
         (
             HELLO % ("root", 0) + json.dumps(FITS),
@@ -561,8 +561,8 @@ def test_a_look_needs_one_command(pipelining):
         (
             LOST,
             None,
-            "node1 (node1, port 22): it cannot be reached (ssh: connect to host 10.0.0.1 port 22: "
-            "No route to host)",
+            "node1 (node1, port 22): the node cannot be reached (ssh: connect to host 10.0.0.1 "
+            "port 22: No route to host)",
         ),
     ],
 )

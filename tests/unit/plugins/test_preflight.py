@@ -61,16 +61,16 @@ def look(tmp_path, monkeypatch):
         (
             "train.yml",
             {"bath_size": 64},
-            "-e bath_size: no role, playbook or inventory has a variable of this name",
+            "-e bath_size is unknown, because no role, playbook or inventory has this variable",
         ),
         ("playbooks/train.yml", {"bath_size": 64}, "did you mean 'batch_size'"),
         ("logs.yml", {"job": "j", "line": 5}, "did you mean 'lines'"),
         (
             "train.yml",
             {"attach": "j", "lr": 0.1},
-            "-e lr: train.yml -e attach=<job> continues the plan of the job",
+            "-e lr is not allowed beside -e attach=<job>",
         ),
-        ("train.yml", {"attach": "j", "num_epoch": 3}, "-e num_epoch: no role"),
+        ("train.yml", {"attach": "j", "num_epoch": 3}, "-e num_epoch is unknown"),
     ],
 )
 def test_an_unused_variable_is_refused(look, playbook, given, words):

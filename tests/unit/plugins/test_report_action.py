@@ -242,6 +242,6 @@ def test_no_attempt_without_ansible_playbook(killed, tmp_path):
     answer = killed(tmp_path / "molecule")
     assert answer["restart"] is None
     assert answer["text"][-1] == (
-        "RESTART   no: this run was not started with ansible-playbook; start it with "
+        "RESTART   no: this run was not started with ansible-playbook: start the run with "
         "ansible-playbook"
     )

@@ -39,8 +39,8 @@ def test_an_empty_secret_env(nothing):
     [
         (
             {"TOKEN": [SECRET]},
-            "secret_env: 'TOKEN' is refused: a name must consist of letters, digits and '_' and "
-            "not begin with a digit, a value must be a string of one line",
+            "secret_env: 'TOKEN' is refused: a name must consist of letters, digits and '_', and "
+            "begin with a letter or '_'. A value must be a string of one line.",
         ),
         ({"TOKEN": SECRET + "\nmore"}, "'TOKEN' is refused"),
         ({"TOKEN": True}, "'TOKEN' is refused"),
@@ -54,7 +54,9 @@ def test_a_wrong_secret_env_is_refused_without_its_value(given, words):
     told = mxcluster_secret_env(given)
     with pytest.raises(BadInput) as refusal:
         options.refuse_secret_env(told["names"], told["problems"], {})
-    assert words in str(refusal.value) and "its values are not shown" in str(refusal.value)
+    assert words in str(refusal.value) and "values of secret_env are not shown" in str(
+        refusal.value
+    )
     assert SECRET not in str(told["problems"])
 
 
@@ -71,11 +73,13 @@ def test_reserved_names_are_refused():
         "TOKEN",
     ]
     assert (
-        "mxcluster sets DMLC_ROLE itself; take it out" in lines[0]
-        and "given in env too" in lines[3]
+        "mxcluster sets DMLC_ROLE itself: remove the variable" in lines[0]
+        and "is in env too" in lines[3]
     )
-    assert "use absolute paths" in lines[2]
-    with pytest.raises(BadInput, match="secret_env: LD_LIBRARY_PATH is refused: give it in env"):
+    assert "Use absolute paths" in lines[2]
+    with pytest.raises(
+        BadInput, match="secret_env: LD_LIBRARY_PATH is refused: move the variable to env"
+    ):
         options.refuse_secret_env(["LD_LIBRARY_PATH"], [], {})
     bound = "MXNET_KVSTORE_BIGARRAY_BOUND"
     options.refuse_secret_env([bound], [], {})

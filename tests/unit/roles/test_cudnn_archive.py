@@ -58,7 +58,7 @@ class Role:
 
     def look(self):
         """(whether all is there, the version that was found)."""
-        told = self._run("main.yml", "Check the installed cuDNN version")
+        told = self._run("main.yml", "Check the installed cuDNN version on the node")
         looked = {"rc": told.returncode, "stdout_lines": told.stdout.decode().splitlines()}
         templar = Templar(DataLoader(), variables=self._variables(__cudnn_looked=looked))
         found = templar.template("{{ __cudnn_found }}")
@@ -68,7 +68,7 @@ class Role:
         """(exit status, stderr)."""
         done = self._run(
             "install.yml",
-            "Install the cuDNN files in the CUDA folder",
+            "Install the files of the cuDNN archive in the CUDA folder",
             __cudnn_archive=str(archive),
         )
         return done.returncode, done.stderr.decode()

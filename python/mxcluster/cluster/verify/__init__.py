@@ -21,16 +21,24 @@ MIB = 1 << 20
 
 
 def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -> Json:
-    """Return the verdict: {"ok", "status", "checks": [line, ...], "nodes": [host, ...]}.
+    """Return the verdict on the cluster.
+
+    The verdict is {"ok": True or False, "status", "checks": [line, ...], "nodes": [host, ...]}.
 
     Args:
-        answers: {host: its check results, None if it did not answer}.
-        meetings: {host: content of its meeting.json, or {"error": why}, or None if both are
-            missing}.
-        wanted: {"files": {name: sha256 of the planned text}, "nodes": the plan's nodes with their
-            MXNet "build", and "cuda" for nodes that train on GPUs (see `versions.decide`), "ssh":
-            True if nodes must reach each other by ssh, "met": True if the rendezvous ran,
-            "max_clock_offset" in seconds, "min_disk_mb", "min_shm_mb", "min_open_files"}.
+        answers: {host: check results of the node, or None if the node did not answer}.
+        meetings: {host: content of the node's meeting.json, or {"error": reason}, or None if the
+            node has neither}.
+        wanted: the requirements, a dict with the following entries.
+
+            "files": {name: sha256 of the planned text}
+            "nodes": {host: {"build": MXNet's build, "cuda": for a node that trains on GPUs}}, as
+                planned by `versions.decide`
+            "ssh": True if nodes must reach each other by ssh
+            "met": True if the rendezvous ran
+            "max_clock_offset": seconds
+            "min_disk_mb", "min_shm_mb": MiB of free space
+            "min_open_files": number of files that a process may open
     """
     silent = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
@@ -59,9 +67,9 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
     lines += [
         asked(line("MXNet has the distributed kv-store", distributed(known)), known, "compiled_in"),
         line("hosts, groups and data_sharding as planned", planned_files(known, wanted["files"])),
-        line("ssh from every node to every other", unreachable_by_ssh(known))
+        line("ssh from every node to every other node", unreachable_by_ssh(known))
         if wanted["ssh"]
-        else skipped("ssh from every node to every other", "ssh_mesh_mode is none"),
+        else skipped("ssh from every node to every other node", "ssh_mesh_mode is none"),
         line("room on disks and in shared memory", no_room(known, wanted)),
     ]
     cuda = {host: node["cuda"] for host, node in wanted["nodes"].items() if node.get("cuda")}
@@ -74,7 +82,7 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
     lines += [line("GPUs", unasked) for _ in unasked[:1]]
     if silent or not wanted["met"]:
         lines += [
-            skipped(label, "not all nodes answer" if silent else "check mode starts nothing")
+            skipped(label, "not all nodes answer" if silent else "a dry run starts no rendezvous")
             for label in ("TCP between all roles on the planned ports", "clocks", "open files")
         ]
     else:
@@ -103,14 +111,14 @@ def line(check: str, why: List[str]) -> Json:
 
 
 def skipped(check: str, why: str) -> Json:
-    """Return the line "not run" of a check, with the reason `why`."""
+    """Return the line of a check that did not run ("not run"), with the reason `why`."""
     return {"check": check, "result": "not run", "why": [why]}
 
 
 def asked(made: Json, known: Dict[str, Json], name: str) -> Json:
-    """Return the line `made`, but "not run" in place of "ok" if a node gave no value `name`.
+    """Return the line `made`, with "not run" in place of "ok" if a node gave no value `name`.
 
-    Args: `known` {host: its check results}; `name` a field of the results' "mxnet".
+    Args: `known` {host: check results of the node}; `name` a field of the results' "mxnet".
     """
     dumb = sorted(host for host, answer in known.items() if answer["mxnet"].get(name) is None)
     if dumb and made["result"] == "ok":
@@ -119,7 +127,12 @@ def asked(made: Json, known: Dict[str, Json], name: str) -> Json:
 
 
 def text(verdict: Json, path: str) -> List[str]:
-    """Return the verdict as lines of text; `path` is that of the verdict's JSON file."""
+    """Return the verdict as a list of text lines for the terminal.
+
+    Args:
+        verdict: the result of `judge`.
+        path: the path of the verdict's JSON file.
+    """
     count = {
         result: sum(one["result"] == result for one in verdict["checks"])
         for result in ("ok", "failed", "not run")
@@ -147,9 +160,11 @@ def text(verdict: Json, path: str) -> List[str]:
 
 
 def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], List[str]]:
-    """Return ([(host, result of the check `name`)], [problem of a node without a result]).
+    """Return the results of the check `name`, and a problem for each node without a result.
 
-    Args: `known` {host: its check results}.
+    The results are [(host, result), ...], the problems a list of texts.
+
+    Args: `known` {host: check results of the node}.
     """
     told = [
         (host, answer[name])
@@ -157,7 +172,7 @@ def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], Li
         if "error" not in answer[name]
     ]
     return told, [
-        "%s: the check could not run (%s): correct that on the node, and run verify.yml again"
+        "%s: the check could not run (%s): correct the error on the node, and run verify.yml again"
         % (host, answer[name]["error"])
         for host, answer in sorted(known.items())
         if "error" in answer[name]
@@ -165,12 +180,15 @@ def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], Li
 
 
 def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
-    """Return a problem for each kind of hosts whose values `name` differ.
+    """Return a problem (text) for each kind of node with different values of the field `name`.
 
-    A problem names the hosts of each value, the most frequent value first.
+    A problem lists the hosts of each value, the most frequent value first. For the field "mxnet"
+    the function also returns a problem for each node without a value.
 
-    Args: `known` {host: its check results}; `name` a field of the results' "mxnet"; `kinds` {host:
-    kind}, "" for absent hosts.
+    Args:
+        known: {host: check results of the node}.
+        name: a field of the results' "mxnet".
+        kinds: {host: kind}, with "" as the kind of an absent host.
     """
     parties: Dict[str, Dict[str, List[str]]] = OrderedDict()
     problems = []
@@ -185,7 +203,7 @@ def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
     for _, of_kind in sorted(parties.items()):
         if len(of_kind) > 1:
             problems.append(
-                "%s: run provision.yml without --limit"
+                "the nodes differ (%s): run provision.yml without --limit"
                 % "; ".join(
                     "%s: %s" % (", ".join(hosts), value[:12])
                     for value, hosts in sorted(of_kind.items(), key=lambda party: -len(party[1]))
@@ -195,7 +213,7 @@ def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
 
 
 def distributed(known: Dict[str, Json]) -> List[str]:
-    """Return a problem for each node whose MXNet works but lacks the distributed kv-store."""
+    """Return a problem for each node whose working MXNet lacks the distributed kv-store."""
     return [
         "%s: %s: run provision.yml, which installs the official wheel"
         % (host, answer["mxnet"]["says"])
@@ -205,7 +223,10 @@ def distributed(known: Dict[str, Json]) -> List[str]:
 
 
 def closed_ports(known: Dict[str, Json]) -> Json:
-    """Return the line about closed job ports: "ok", or "not run" and why ports are open."""
+    """Return the line of the check that job ports are closed to other machines.
+
+    The line is "ok", or "not run" with the reasons why ports are open.
+    """
     # by_reason: {reason: [host, ...]}
     check = "job ports are closed to other machines"
     by_reason = grouped(
@@ -223,7 +244,9 @@ def closed_ports(known: Dict[str, Json]) -> Json:
 def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
     """Return a problem for each cluster file of a node that differs from the plan.
 
-    Args: `planned` {name: sha256 of the planned text}.
+    Args:
+        known: {host: check results of the node}.
+        planned: {name: sha256 of the planned text}.
     """
     told, problems = facts(known, "files")
     for host, found_there in told:
@@ -235,17 +258,18 @@ def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
                 )
             elif found["sha256"] != digest:
                 problems.append(
-                    "%s: %s differs from the inventory: run provision.yml, which writes it again"
+                    "%s: %s differs from the inventory: run provision.yml to write this file again"
                     % (host, name)
                 )
     return problems
 
 
 def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
-    """Return a problem for each ssh connection between nodes that fails."""
+    """Return a problem for each failed ssh connection from a node to another node."""
     told, problems = facts(known, "ssh")
     return problems + [
-        "%s to %s: %s: run provision.yml without --limit" % (host, peer, why.rstrip("."))
+        "%s to %s: ssh failed (%s): run provision.yml without --limit"
+        % (host, peer, why.rstrip("."))
         for host, found in told
         for peer, why in sorted(found["peers"].items())
         if why
@@ -253,7 +277,7 @@ def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
 
 
 def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
-    """Return a problem for each folder of a node with less free space than wanted."""
+    """Return a problem for each folder of a node with less free space than `wanted` requires."""
     told, problems = facts(known, "room")
     for host, found in told:
         for path, free in sorted(found.items()):

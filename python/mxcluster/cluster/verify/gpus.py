@@ -13,12 +13,13 @@ def judge(
     line: Callable[[str, List[str]], Json],
     skipped: Callable[[str, str], Json],
 ) -> List[Json]:
-    """Return the verdict's lines about GPUs, [{"check", "result", "why"}]; [] without a GPU node.
+    """Return the verdict's lines about GPUs: [{"check", "result", "why"}, ...].
 
-    For each check, one "not run" line names all nodes on which the check could not run.
+    The list is empty if no node has GPUs. If a check could not run on some nodes, one line "not
+    run" names these nodes.
 
-    Args: `answers` {host: result of `gpus.check`, plus "wanted": the host's "cuda" in the plan};
-    `line` and `skipped` the functions of `verify` that build a line.
+    Args: `answers` {host: result of `gpus.check`, with the plan's "cuda" of the host as "wanted"};
+    `line` and `skipped` the functions of `verify` with these names.
     """
     if not answers:
         return []
@@ -36,16 +37,17 @@ def judge(
     return lines
 
 
-# Each check returns (True, ""), (False, fault and cure) or (None, why it could not run).
+# Each check returns (True, ""), (False, fault and cure), or (None, why the check did not run).
 
 
 def driver(answer: Json) -> Result:
-    """Check that a driver is loaded and new enough, and that it shows all GPUs of the bus."""
+    """Check that a new enough driver is loaded and shows all GPUs of the PCI bus."""
     wanted = answer["wanted"]
     if not answer["driver"]:
         return False, (
-            "the PCI bus has %d GPUs and nvidia-smi shows none: if no driver is installed, install "
-            "version %s or newer; otherwise restart the node" % (wanted["gpus"], wanted["driver"])
+            "the PCI bus has %d GPUs, but nvidia-smi shows none: install driver version %s or "
+            "newer. If such a driver is installed, restart the node"
+            % (wanted["gpus"], wanted["driver"])
         )
     if number(answer["driver"]) < number(wanted["driver"]):
         return False, "driver %s is older than %s, which CUDA %s needs: install a newer driver" % (
@@ -54,7 +56,7 @@ def driver(answer: Json) -> Result:
             wanted["version"],
         )
     if answer["listed"] != wanted["gpus"]:
-        return False, "nvidia-smi shows %d GPUs and the PCI bus has %d: see dmesg on this node" % (
+        return False, "nvidia-smi shows %d GPUs, but the PCI bus has %d: see dmesg on this node" % (
             answer["listed"],
             wanted["gpus"],
         )
@@ -69,7 +71,7 @@ def nouveau(answer: Json) -> Result:
 
 
 def nvcc(answer: Json) -> Result:
-    """Check that CUDA's compiler belongs to the chosen release."""
+    """Check that CUDA's compiler nvcc has the planned release."""
     if answer["nvcc"] is None:
         return None, "only CUDA's libraries are installed"
     if answer["nvcc"].split(".")[:2] != answer["wanted"]["release"].split(".")[:2]:
@@ -106,7 +108,7 @@ def libraries(answer: Json) -> Result:
 
 
 def cudnn(answer: Json) -> Result:
-    """Check that cuDNN has the chosen version."""
+    """Check that cuDNN has the planned version."""
     wanted: Optional[str] = answer["wanted"]["cudnn"]
     if not wanted:
         return None, "cudnn_version is none"
@@ -119,7 +121,7 @@ def cudnn(answer: Json) -> Result:
 
 
 def computes(answer: Json) -> Result:
-    """Check that MXNet has computed on every GPU."""
+    """Check that MXNet's test computation succeeded on every GPU."""
     if not answer["computes"]:
         return None, "no driver shows a GPU"
     bad = ["GPU %s: %s" % (one, why) for one, why in sorted(answer["computes"].items()) if why]

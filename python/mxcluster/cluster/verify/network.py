@@ -8,15 +8,17 @@ from mxcluster.lists import grouped
 
 Json = Dict[str, Any]
 
-NAMED = 3  # at most so many processes of a node in a message
+NAMED = 3  # the most processes of a node that a message names
 
 
 def complaints(result: Json) -> List[str]:
-    """Return a problem for each taken port of one node, and for each node that it cannot reach.
+    """Return the problems in one node's rendezvous result, as a list of strings.
 
-    A problem about an unreachable node names the node's processes, the error and the cure.
+    Each taken port and each unreachable node is a problem. The text about an unreachable node names
+    the node's processes, the error and the cure.
 
-    Args: `result` the content of meeting.json, with "host".
+    Args:
+        result: the content of the node's meeting.json, with the node's name as "host".
     """
     by_host = grouped((one["host"], one) for one in result["unreachable"])
     lines = ["%s: %s" % (result["host"], why) for why in result["taken"]]
@@ -32,19 +34,20 @@ def complaints(result: Json) -> List[str]:
                 reason,
                 "Check that the agent of %s runs and that no firewall blocks these ports." % host
                 if "answers there" not in reason
-                else "Choose another root_port, or end the program there.",
+                else "Choose another root_port, or end the program that uses the port.",
             )
         )
     return lines
 
 
 def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
-    """Return the problems of the rendezvous of all nodes.
+    """Return the problems in the rendezvous of all nodes, as a list of strings.
 
-    They are the `complaints` of each node, and a problem for each node without a result. Failed
-    connections to a node with a fault of its own are left out.
+    The list holds the `complaints` about each node, and a problem for each node without a result.
+    If a node reports its own fault, the list omits failed connections to this node.
 
-    Args: `meetings` as in `verify.judge`.
+    Args:
+        meetings: as in `verify.judge`.
     """
     ends = {
         host: meeting
@@ -67,21 +70,18 @@ def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
         )
     ]
     return problems + [
-        "%s: the agent did not complete the rendezvous (%s)"
-        % (
-            host,
-            end["error"] if end else "no result; see the errors above, and run verify.yml again",
-        )
+        "%s: the agent did not complete the rendezvous (%s): correct the error, and run verify.yml "
+        "again" % (host, end["error"] if end else "no result, see the errors above")
         for host, end in ends.items()
     ]
 
 
 def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
-    """Return problems that name pairs of nodes whose clocks differ by more than `most` seconds.
+    """Return a problem for each node whose clock is more than `most` seconds from other clocks.
 
-    Half of the round-trip time is the uncertainty of a difference. The function compares all nodes,
-    also nodes of one role, which do not meet each other. The node that differs from most others is
-    named once, with the node of the largest difference, so that one wrong clock gives one problem.
+    The uncertainty of a difference is half of the round-trip time. The function compares all nodes,
+    also pairs of nodes that did not meet. A problem names the node with the most differences, and
+    the node with the largest difference to this node. So one wrong clock gives one problem.
 
     Args: `meetings` as in `verify.judge`.
     """
@@ -99,17 +99,17 @@ def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
         named.append(pair + (gap,))
         apart = {pair: gap for pair, gap in apart.items() if worst not in pair}
     return [
-        "the clocks of %s and %s differ by %.1f s: run chrony or ntpd on both" % one
+        "the clocks of %s and %s differ by %.1f s: run chrony or ntpd on both nodes" % one
         for one in sorted(named)
     ]
 
 
 def _ways(meetings: Dict[str, Optional[Json]]) -> Dict[str, Dict[str, Tuple[float, float]]]:
-    """Return {host: {other: (round-trip time, clock offset of other)}}, in seconds.
+    """Return {host: {other host: (round-trip time, clock offset of the other host)}}, in seconds.
 
-    Two nodes that did not meet are compared through the node that met most others. This is the node
-    of the scheduler, which meets all nodes. Of several measurements, that with the shortest round
-    trip counts, because its error is the smallest.
+    For two nodes that did not meet, the function adds the offsets to the node that met the most
+    nodes. This node is the scheduler's node, which meets all nodes. Of several measurements, the
+    measurement with the shortest round trip counts, because its error is the smallest.
     """
     ways = {}  # type: Dict[str, Dict[str, Tuple[float, float]]]
     for host, meeting in meetings.items():

@@ -1,7 +1,7 @@
-"""Make the plan, which gives each process its host, address, port, GPUs, group and environment.
+"""Make the plan of a job: the host, address, port, GPUs, group and environment of each process.
 
-The functions are pure. Their input is the inventory, the node records and the texts of the cluster
-files, and their result is a dict that JSON can hold. All later stages only carry the plan out.
+All functions are pure. They read the inventory, the node records and the texts of the cluster
+files, and return a dict that JSON can hold. The later stages of a job only carry out the plan.
 """
 
 import posixpath
@@ -35,8 +35,8 @@ Plan = Dict[str, Any]
 Texts = Dict[str, Optional[str]]
 Variables = Dict[str, Dict[str, Any]]
 FILES = ("hosts", "groups", "data_sharding")
-MEETING_SECONDS = 30  # timeout of the rendezvous, because agents start at different times
-MEETING_CLOCK = 1.0  # most seconds by which the clocks of two nodes may differ
+MEETING_SECONDS = 30  # timeout of the rendezvous; the agents start at different times
+MEETING_CLOCK = 1.0  # largest allowed difference between the clocks of two nodes, in seconds
 
 
 def make_plan(
@@ -52,26 +52,26 @@ def make_plan(
     profile: Optional[Dict[str, Any]] = None,
     checkpoint: Optional[Dict[str, Any]] = None,
 ) -> Plan:
-    """Return the plan of one job, or raise BadInput with each fault and its cure.
+    """Return the plan of one job as a dict. BadInput lists all faults of the input.
 
     Args:
-        options: the typed dict of options.cast.
+        options: {name: typed value} from `options.cast`.
         inventory: {"groups": {"scheduler": [host], "servers": [...], "workers": [...]}, "hosts":
-            {host: its host variables; unknown ones are ignored}, "forks": Ansible's number of
-            forks}.
-        records: {host: node record}; a host of the job without a record is refused.
+            {host: {host variable: value}}, "forks": Ansible's number of forks}. The function
+            ignores unknown host variables.
+        records: {host: node record}. BadInput if a host of the job has no record.
         files: {"hosts": text or None, "groups": ..., "data_sharding": ...}, the texts of
             hosts_file, groups_file and data_sharding_file.
-        job: the job's id, which is the name of its folder.
-        job_dirs: {host: absolute folder on the node that contains job folders}.
+        job: the id of the job, which is also the name of the job folder.
+        job_dirs: {host: absolute path of the folder on the node that contains all job folders}.
         data_dirs: {host: folder on the node with the file of mxcluster's own data set, digits}.
         model_file: the path on the nodes of the saved model to start from: absolute, or relative
             to the job folder.
-        held: {host: ports and GPUs in use, see `mxcluster.node.probe.held`}; without it, all count
-            as free.
-        profile: the measured speeds of the cluster, from `cluster.profile.read`. As far as the
-            profile fits the job, it gives the groups, shares, first batch sizes, GPU speeds and
-            servers of parameters that the user has not given.
+        held: {host: ports and GPUs in use, from `mxcluster.node.probe.held`}. With None, all ports
+            and GPUs count as free.
+        profile: the measured speeds of the cluster, from `cluster.profile.read`. A profile that
+            fits the job supplies the groups, shares, first batch sizes, GPU speeds and servers of
+            parameters that the user has left out.
         checkpoint: the manifest of the checkpoint from which the job resumes.
     """
     if not is_job_id(job):
@@ -88,8 +88,8 @@ def make_plan(
             host, variables.get(host) or {}, records.get(host), options["dmlc_interface"]
         )
 
-    # Members of the job. A worker's index is the number of its line in the file hosts, from 0. The
-    # user's files describe the workers of all lines; the first `count` workers take part.
+    # The index of a worker is the number of the worker's line in the file hosts, from 0. The user's
+    # files describe the workers of all lines, and the job uses the first `count` workers.
     scheduler = members.scheduler(by_group) if distributed else None
     servers = members.servers(by_group, variables, options["num_servers"]) if distributed else []
     everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
@@ -130,7 +130,7 @@ def make_plan(
 
     held = held or {}
     gpu_lists = gpus.per_worker(workers, options["gpus"], variables, records, held)
-    # A job that measures takes no speeds of an earlier profile.
+    # A job that measures speeds ignores the speeds of an earlier profile.
     known = None if measuring.is_profile(options) else fitted
     loads = profiled.gpu_speeds(known, gpu_lists, workers, options["batch_size"])
     work_loads = gpus.work_loads(workers, gpu_lists, variables, records, loads)
@@ -181,7 +181,8 @@ def make_plan(
         },
         "options": options,
         "nodes": nodes,
-        # Only root can close ports. The look of a node with root reports whether they are open.
+        # On these hosts, jobs run without root and cannot close ports. On all other hosts, the look
+        # reports whether the ports are open.
         "ports_open": [
             host
             for host in nodes
@@ -226,13 +227,15 @@ def make_cluster_files(
     files: Dict[str, Optional[str]],
     profile: Optional[Dict[str, Any]] = None,
 ) -> Dict[str, Any]:
-    """Return the addresses and cluster files of the whole cluster, or raise BadInput.
+    """Return the addresses and cluster files of the whole cluster. BadInput lists all faults.
 
     The result is {"nodes": {host: {"address", "interface"}}, "files": {"hosts": text, ...},
-    "notes": [lines about the profile]}. The values are those of the plan of a dist_gsync job with
-    data_allocator=1 on all nodes. The arguments are those of `make_plan`. Of the options, only
-    dmlc_interface and the names of the three files count. A record needs only the node's addresses,
-    so that an inventory can be refused before an installation.
+    "notes": [lines about the profile]}. The plan of a dist_gsync job with data_allocator=1 on all
+    nodes has the same values.
+
+    Args: as for `make_plan`. The function reads only the options dmlc_interface, hosts_file,
+    groups_file and data_sharding_file. A record needs only the addresses of the node, so that the
+    function can refuse an inventory before the installation.
     """
     names = _names_of_files(options, files)
     by_group, variables = inventory["groups"], inventory["hosts"]
@@ -273,9 +276,9 @@ def make_cluster_files(
 
 
 def for_node(plan: Plan, host: str) -> Plan:
-    """Return the part of the plan for the node `host`: its own processes and the common entries.
+    """Return the plan for the node `host`: the processes on this node and all common entries.
 
-    BadInput if the node has no part in the job.
+    BadInput if the job has no process on `host`.
     """
     if host not in plan["nodes"]:
         raise BadInput(
@@ -301,14 +304,14 @@ def for_node(plan: Plan, host: str) -> Plan:
 
 
 def talks(plan: Plan) -> bool:
-    """Return True if the processes of the plan connect to each other and therefore have ports."""
+    """Return True if a process of the plan has a port, for connections between processes."""
     return any(process["port"] is not None for process in plan["processes"])
 
 
 def _names_of_files(options: Dict[str, Any], files: Texts) -> Dict[str, str]:
-    """Return the names of the three files for messages: {"hosts": "hosts_file PATH", ...}.
+    """Return {"hosts": "hosts_file PATH", ...}, the names of the three cluster files for messages.
 
-    BadInput if an option names a file whose text is missing.
+    BadInput if an option names a file whose text is missing in `files`.
     """
     for name in FILES:
         if options[name + "_file"] and files.get(name) is None:
@@ -330,11 +333,12 @@ def _groups(
     find: Callable[[str], addresses.Node],
     fitted: Optional[Fit],
 ) -> Tuple[groups.Groups, str]:
-    """Return ((groups, labels) of all possible workers, their origin as in `profiled`).
+    """Return ((groups, labels) of all possible workers, origin of the groups).
 
-    The first given item of this list decides: the groups file, worker_group, the profile. The
-    profile only counts under a scheme in which the members of a group wait for each other, and its
-    groups hold the job's workers only. Without any of these items, all workers form one group.
+    The groups file takes precedence over the host variable worker_group, and worker_group over the
+    profile. The profile counts only under a scheme in which the members of a group wait for each
+    other. Groups of a profile hold only the workers of the job. Without these sources, all workers
+    form one group. `origin` is FILE, LABELS, PROFILE or NOBODY of `profiled`.
     """
     text = files.get("groups")
     if text is not None:
@@ -360,11 +364,11 @@ def _shares(
     origin: str,
     fitted: Optional[Fit],
 ) -> Tuple[List[cluster_files.Share], bool]:
-    """Return (the shares of the job's workers, whether a profile that fits gives them).
+    """Return (shares, wanted): the share of each worker, and True if a profile may give the shares.
 
-    The first given item of this list decides: the data_sharding file; with data_allocator=1 the
-    host variable worker_share, then the profile, if the members of a group wait for each other.
-    Without any of these items, all shares are equal.
+    The data_sharding file takes precedence over all other sources. With data_allocator=1, the host
+    variable worker_share takes precedence over the profile. The profile counts only if the members
+    of a group wait for each other. Without these sources, all shares are equal.
     """
     count = sum(map(len, grouping[0]))
     text, allocator, kv = files.get("data_sharding"), options["data_allocator"], options["kv"]
@@ -373,8 +377,8 @@ def _shares(
     if origin == profiled.LABELS or weighted and waits:
         shares.check_equal_inside(grouping[0], grouping[1], everyone, weight)
     wanted = weighted and waits and not shares.are_given(everyone[:count], variables)
-    # With balanced batches no worker waits for the slowest worker of its group. Each worker counts
-    # with its own speed, like a group of one worker.
+    # With balanced batches, each worker trains at its own speed. The worker then counts like a
+    # group of one worker.
     alone = [[index] for index in range(count)]
     counted = grouping[0] if options["balance"] == "none" else alone
     measured = profiled.weights(fitted, counted) if wanted else None
@@ -395,7 +399,11 @@ def _equip(
     data_dirs: Dict[str, str],
     model_file: Optional[str],
 ) -> None:
-    """Add to every process its GPUs, group, share, folder, command and environment."""
+    """Add the GPUs, group, share, folder, command and environment to each process of `plan`.
+
+    Args: `gpu_lists` the GPU numbers and `work_loads` the GPU speeds of each worker; `data_dirs`
+    and `model_file` as for `make_plan`.
+    """
     options = dict(plan["options"], lr=step_size(plan["options"], plan["workers"]))
     for process in plan["processes"]:
         if process["role"] == "worker":

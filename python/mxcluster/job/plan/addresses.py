@@ -1,6 +1,6 @@
-"""Find the address and interface of a node in its host variables and its record.
+"""Find the address and interface of a node in the host variables and the node record.
 
-No function here uses the network.
+All functions are pure.
 """
 
 import ipaddress
@@ -22,16 +22,16 @@ def locate(
 ) -> Node:
     """Return the Node (host, address, interface) of `host`.
 
-    The first given item of this list decides:
+    The first source of this list with a value gives the address:
 
-    1. `dmlc_interface` of the job, then of the host: the interface's one IPv4 address, or
-       `node_address` if the interface has it;
-    2. `node_address`, a literal IPv4 address;
-    3. the one address inside `cluster_network`, a CIDR;
-    4. the address of the default route.
+    1. `dmlc_interface` of the job, or else of the host: the only IPv4 address of this interface, or
+       `node_address` if the interface holds this address;
+    2. the host variable `node_address`, a literal IPv4 address;
+    3. the only address of the node inside the host variable `cluster_network`, a CIDR;
+    4. the address of the default route in the record.
 
-    BadInput if there is no such address, if there are several, or if no interface of the node holds
-    the address.
+    BadInput if the source gives no address or several addresses, or if no interface of the node
+    holds the address.
     """
     if not record:
         raise BadInput("%s: the node has no record: run provision.yml without --limit" % host)
@@ -58,8 +58,8 @@ def locate(
         wanted = record.get("address_of_default_route") or ""
     if not wanted:
         raise BadInput(
-            "%s: the node has no default route, so its address is unknown (it has %s): set "
-            "node_address or cluster_network for it" % (host, _listed(interfaces))
+            "%s: the node has no default route, so the address is unknown (the node has %s): set "
+            "node_address or cluster_network for this host" % (host, _listed(interfaces))
         )
     holder = interface_of(wanted, record)
     if holder is None:
@@ -72,10 +72,11 @@ def locate(
 
 
 def interface_of(address: str, record: Dict[str, Any]) -> Optional[str]:
-    """Return the interface of the node that holds `address`, or None.
+    """Return the name of the interface that holds `address`, or None.
 
-    A node owns all of 127.0.0.0/8 through the interface with this network, though the interface
-    lists 127.0.0.1 only.
+    The loopback interface holds all addresses of 127.0.0.0/8, but lists only 127.0.0.1.
+
+    Args: `record` the node record with "interfaces" {name: [addresses as text]}.
     """
     loopback = None
     for name, addresses in _addresses(record):
@@ -88,7 +89,10 @@ def interface_of(address: str, record: Dict[str, Any]) -> Optional[str]:
 
 
 def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
-    """Return the kind of an address that no single node can have; None for a possible address."""
+    """Return the kind of an address `text` that is unusable for a node, or None if usable.
+
+    The kind is a string such as "a multicast address".
+    """
     address = ipaddress.IPv4Address(text)
     if address.is_multicast:
         return "a multicast address"
@@ -106,8 +110,8 @@ def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
 def check_loopback(nodes: Sequence[Node], records: Dict[str, Dict[str, Any]]) -> None:
     """Refuse loopback addresses in a job of several machines.
 
-    On each machine a loopback address means that machine itself. Nodes on one machine, such as
-    those of the local inventory, have one hostname.
+    A loopback address reaches only processes on the same machine. Nodes with the same hostname,
+    such as the nodes of the local inventory, share one machine.
     """
     machines = {records[node.host].get("hostname") for node in nodes} - {None}
     if len(machines) > 1:
@@ -123,8 +127,8 @@ def check_distinct(nodes: Sequence[Node]) -> None:
     """Refuse two nodes of one job with the same address."""
     holders = grouped((node.address, node.host) for node in nodes)
     refuse(
-        "%s have the same address %s: give each its own node_address; if they are one machine, "
-        "name it only once in the inventory" % (" and ".join(holders[address]), address)
+        "%s have the same address %s: give each host its own node_address, or list a machine with "
+        "several names only once in the inventory" % (" and ".join(holders[address]), address)
         for address in sorted(holders)
         if len(holders[address]) > 1
     )
@@ -141,19 +145,19 @@ def _on_interface(host: str, name: str, wanted: str, interfaces: Interfaces) -> 
     there = dict(interfaces)
     if name not in there:
         raise BadInput(
-            "%s: dmlc_interface=%s: the node has no such interface (it has %s): name one of these"
-            % (host, name, _listed(interfaces))
+            "%s: dmlc_interface=%s: the node has no such interface (the node has %s): name one of "
+            "these interfaces" % (host, name, _listed(interfaces))
         )
     if wanted and interface_of(wanted, {"interfaces": {name: [str(own) for own in there[name]]}}):
         return wanted
     if len(there[name]) != 1:
         raise BadInput(
-            "%s: dmlc_interface=%s: the interface must have one IPv4 address (%s): %s"
+            "%s: the interface dmlc_interface=%s must have exactly one IPv4 address (%s): %s"
             % (
                 host,
                 name,
                 _listed([(name, there[name])]),
-                "set node_address to one of them"
+                "set node_address to one of these addresses"
                 if there[name]
                 else "give the interface an address, or name another interface",
             )
@@ -166,13 +170,13 @@ def _in_network(host: str, network: str, interfaces: Interfaces) -> str:
         cidr = ipaddress.IPv4Network(network, strict=False)
     except ValueError:
         raise BadInput(
-            "%s: cluster_network='%s' is not an IPv4 network: write one such as 10.0.0.0/24"
+            "%s: cluster_network='%s' is not an IPv4 network: write a network such as 10.0.0.0/24"
             % (host, network)
         ) from None
     inside = [str(own.ip) for _, addresses in interfaces for own in addresses if own.ip in cidr]
     if len(inside) != 1:
         raise BadInput(
-            "%s: cluster_network=%s must hold exactly one of the node's addresses, and holds %s "
+            "%s: cluster_network=%s must hold exactly one of the node's addresses, but holds %s "
             "(the node has %s): correct cluster_network, or set node_address for this host"
             % (host, network, " and ".join(inside) if inside else "none", _listed(interfaces))
         )

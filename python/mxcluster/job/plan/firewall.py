@@ -7,9 +7,11 @@ Json = Dict[str, Any]
 
 
 def wish(plan: Json) -> Json:
-    """Return job, address, interface, ports and peers for a node's firewall rules.
+    """Return {"job", "address", "interface", "ports", "peers"} for the firewall rules of a node.
 
-    Args: `plan` the node's part of a plan (`plan.for_node`).
+    "ports" lists the ports of the node's processes, "peers" the addresses of all processes.
+
+    Args: `plan` the plan for the node, from `plan.for_node`.
     """
     node = plan["nodes"][plan["host"]]
     return {

@@ -1,4 +1,4 @@
-"""Assign GPUs to workers, and split a worker's batch among its GPUs."""
+"""Assign GPUs to workers, find the speeds of the GPUs, and check the batch size."""
 
 from typing import Any, Dict, List, Optional, Sequence, Union
 
@@ -8,7 +8,7 @@ from mxcluster.job.plan.members import host_variable
 from mxcluster.job.plan.ports import Held
 from mxcluster.lists import unique
 
-Measured = Dict[str, Dict[int, float]]  # {host: {number of a GPU: its speed}}
+Measured = Dict[str, Dict[int, float]]  # {host: {GPU number: samples/s}}
 
 
 def per_worker(
@@ -18,14 +18,15 @@ def per_worker(
     records: Dict[str, Dict[str, Any]],
     held: Optional[Held] = None,
 ) -> List[List[int]]:
-    """Return the GPU numbers of each worker, by index.
+    """Return a list of GPU numbers for each worker, in the order of `lines`.
 
-    Args: `lines` the workers' hosts by index; `asked` the job's option `gpus`; `held` the GPUs in
-    use (see `ports`).
+    If `asked` is 'auto', the host variable `gpus` decides. If the host variable is 'auto', too, the
+    workers of a host share all free GPUs of the host. Several workers on a host get equal parts of
+    the GPUs, in order. If no equal parts are possible, each of the first workers gets one GPU more.
+    BadInput if a named GPU is missing or in use, or if a host has fewer GPUs than workers.
 
-    If `asked` is 'auto', the host variable `gpus` counts. If that is 'auto' too, the workers get
-    all free GPUs of the node. A named GPU must be free. Several workers on a host get equal parts
-    of its list, in order. If the list has no equal parts, the first workers get one GPU more.
+    Args: `lines` the host of each worker; `asked` the job's option `gpus`; `held` the GPUs in use,
+    as in `ports`.
     """
     hosts = unique(lines)
     queues = dict(
@@ -54,14 +55,14 @@ def work_loads(
     records: Dict[str, Dict[str, Any]],
     measured: Optional[Measured] = None,
 ) -> List[List[float]]:
-    """Return the speed of each GPU of each worker, by index; [] for a worker with equal GPUs.
+    """Return a list of GPU speeds for each worker; [] for a worker with equal GPUs.
 
-    The host variable gpu_speeds holds the speed of each GPU of the node, in the order of their
-    numbers. It takes precedence over the speeds of a profile. Only the proportions of the speeds
-    matter. BadInput if gpu_speeds has more or fewer numbers than the node has GPUs.
+    The host variable gpu_speeds lists the speeds of the node's GPUs by GPU number. This variable
+    takes precedence over the speeds of a profile. Only the proportions of the speeds matter.
+    BadInput if gpu_speeds has more or fewer numbers than the node has GPUs.
 
-    Args: `lines` the workers' hosts by index; `gpu_lists` the GPU numbers of each worker;
-    `measured` from `profiled.gpu_speeds`.
+    Args: `lines` the host of each worker; `gpu_lists` the GPU numbers of each worker; `measured`
+    the speeds from `profiled.gpu_speeds`.
     """
     hosts = unique(lines)
     by_host = dict(
@@ -82,8 +83,8 @@ def _speeds(host: str, variables: Dict[str, Dict[str, Any]], record: Dict[str, A
     there = record.get("gpus") or 0
     if speeds and len(speeds) != there:
         raise BadInput(
-            "%s: gpu_speeds=%s has %d numbers, and the node has %s: give the speed of each GPU of "
-            "the node, in the order of their numbers, or leave gpu_speeds out"
+            "%s: gpu_speeds=%s has %d numbers, but the node has %s: give the speed of each GPU of "
+            "the node in the order of the GPU numbers, or leave gpu_speeds out"
             % (
                 host,
                 ",".join("%g" % speed for speed in speeds),
@@ -95,7 +96,7 @@ def _speeds(host: str, variables: Dict[str, Dict[str, Any]], record: Dict[str, A
 
 
 def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
-    """Refuse a batch in which a GPU of a worker gets no sample.
+    """Refuse a batch size that leaves a GPU of a worker without a sample.
 
     Args: `workers` the processes of the plan with the role worker.
     """
@@ -105,7 +106,7 @@ def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
         samples = work_load.split(batch_size, loads or [1] * len(gpus)) if gpus else []
         if 0 in samples:
             problems.append(
-                "batch_size=%d is too small for the GPUs %s of %s on %s: they would get %s "
+                "batch_size=%d is too small for the GPUs %s of %s on %s: these GPUs would get %s "
                 "samples%s; use a larger batch_size, or name fewer GPUs in gpus"
                 % (
                     batch_size,
@@ -122,7 +123,10 @@ def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
 def takes_all(
     host: str, asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]]
 ) -> bool:
-    """Return True if the workers of `host` take all free GPUs; `asked` is the option `gpus`."""
+    """Return True if the workers of `host` take all free GPUs of the host.
+
+    Args: `asked` the job's option `gpus`; `variables` {host: {host variable: value}}.
+    """
     return (host_variable("gpus", host, variables) if asked == "auto" else asked) == "auto"
 
 
@@ -146,7 +150,7 @@ def _of_host(
             else "%d GPUs, 0 to %d" % (there, there - 1)
         )
         raise BadInput(
-            "%s: gpus=%s, but the node has %s: name GPUs that it has, or leave gpus at auto"
+            "%s: gpus=%s, but the node has %s: name GPUs of this node, or leave gpus at auto"
             % (host, ",".join(map(str, numbers)), has)
         )
     busy = [number for number in numbers if str(number) in held]
@@ -155,7 +159,9 @@ def _of_host(
         has = ", ".join("GPU %d is held by %s" % (number, held[str(number)]) for number in busy)
         cure = "leave gpus at auto to take the free GPUs, " if wanted != "auto" else ""
         left = (
-            ", and %d are free for %d workers" % (len(numbers), workers) if wanted == "auto" else ""
+            ", and %d GPUs are free for %d workers" % (len(numbers), workers)
+            if wanted == "auto"
+            else ""
         )
         raise BadInput(
             "%s: %s%s: %swait until the GPU is free, or train on the CPU with -e gpus=''"

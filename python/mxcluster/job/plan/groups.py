@@ -11,9 +11,11 @@ Groups = Tuple[List[List[int]], List[str]]
 
 
 def from_labels(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> Optional[Groups]:
-    """Return (groups, labels) by the host variable worker_group, or None if no host has one.
+    """Return (groups, labels) by the host variable worker_group, or None without this variable.
 
-    Args: `lines` the workers' hosts by index. BadInput if only some hosts have a label.
+    BadInput if only some hosts set worker_group.
+
+    Args: `lines` the host of each worker; `variables` {host: {host variable: value}}.
     """
     hosts = unique(lines)
     labels = dict(
@@ -24,8 +26,8 @@ def from_labels(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> O
         return None
     if without:
         raise BadInput(
-            "%s: worker_group is missing, while other workers have one (%s): set worker_group for "
-            "the hosts of all workers, or for none"
+            "%s: worker_group is missing, but other hosts have groups (%s): set worker_group for "
+            "the hosts of all workers, or for no host"
             % (", ".join(without), ", ".join(unique(filter(None, labels.values()))))
         )
     names = unique(labels[host] for host in lines)
@@ -37,16 +39,17 @@ def from_labels(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> O
 def from_file(text: str, addresses: Sequence[str], name: str) -> Groups:
     """Return (groups, labels) of a groups file, in the order of the groups' first members.
 
-    The labels are the groups' numbers as text, from "0" on.
+    The labels are the numbers of the groups as text, from "0" on.
 
-    Args: `text` of the file; `addresses` of the workers by index; `name` of the file in messages.
+    Args: `text` the content of the file; `addresses` the address of each worker; `name` the name of
+    the file in messages.
     """
     groups = sorted(parse_groups(text, addresses, name))
     return groups, [str(number) for number in range(len(groups))]
 
 
 def first(groups: Groups, count: int) -> Groups:
-    """Return (groups, labels) of the first `count` workers, without groups that become empty."""
+    """Return (groups, labels) of the first `count` workers, without empty groups."""
     kept = [
         ([index for index in members if index < count], label) for members, label in zip(*groups)
     ]

@@ -1,7 +1,7 @@
 """Read the inputs of a plan on the controller, and make the plan of one job.
 
-The inputs are the user's files and the node records of `provision.yml`. No function here writes a
-file. The pure functions are in `plan` and `options`.
+The inputs are the user's files and the node records of `provision.yml`. The functions of this
+module only read files. The pure functions are in `plan` and `options`.
 """
 
 import glob
@@ -24,8 +24,8 @@ from mxcluster.lists import unique
 Json = Dict[str, Any]
 MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding
 PROFILE = "profile.json"  # beside the folder of the node records
-# Least resources of a job: bytes of disk for its logs, bytes of shared memory for MXNet's data
-# loaders, and open files for its connections.
+# Least resources of a job on a node: bytes of disk for logs, bytes of shared memory for MXNet's
+# data loaders, and open files for connections.
 LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
 
 
@@ -40,25 +40,27 @@ def plan_job(
     anew: Iterable[str] = (),
     measures: bool = False,
 ) -> Json:
-    """Return the plan of a job and the data for its start, or raise BadInput.
+    """Return the plan of a job and the data for the start of the job. BadInput lists all faults.
 
     Args:
-        given: the options as the user wrote them.
-        inventory: see `plan.make_plan`.
+        given: {name: value} of the options, as the user wrote them.
+        inventory: as for `plan.make_plan`.
         records_dir: the folder of the node records. The profile, if any, is beside this folder.
-        runs_dir: the folder of the runs, which must not contain the job's own folder yet.
+        runs_dir: the folder of all runs. BadInput if the folder of this job exists there.
         cwd: the folder at which relative paths begin.
         secrets: {"names", "problems"} of secret_env; the plan never holds the values.
         held: {host: ports and GPUs in use}, None before the nodes have reported them.
         anew: the names of the options that the user gave with -e.
-        measures: True for a job that measures the cluster (profile.yml) and trains nothing.
+        measures: True for a job of profile.yml, which measures the cluster and trains nothing.
 
-    Returns:
-        {"plan", "table", "looks", "model", "resume", "script", "needs_profile"}. "looks" is {host:
-        request of `mxcluster.node.probe look`}; "model" the file to start from, "" for none;
-        "resume" all files of the checkpoint to resume from, [] for none; "script" the script's
-        folder as a zip file in base64, "" for none; "needs_profile" True if grouping=auto finds no
-        profile that fits.
+    Returns a dict with these keys:
+        plan: the dict from `plan.make_plan`.
+        table: the plan as text, after the notes for the user.
+        looks: {host: request for `mxcluster.node.probe look`}.
+        model: the path of the saved model to start from, or "".
+        resume: the paths of all files of the checkpoint to resume from, or [].
+        script: the folder of the script as a zip file in base64, or "".
+        needs_profile: True if grouping=auto finds no profile that fits.
     """
     checkpoint, notes = None, []  # type: Any, List[str]
     if measures:
@@ -81,10 +83,11 @@ def plan_job(
         notes = notes + fewer
     try:
         measured = read_profile(records_dir)
-    except BadInput as refusal:  # It must not stop profile.yml, or a job that needs no profile.
+    except BadInput as refusal:
+        # A damaged profile must not stop profile.yml, or a job that needs no profile.
         measured = None
         if schemes.of(options["kv"]).waits == schemes.GROUP:
-            notes = notes + ["the profile is not used: %s" % refusal]
+            notes = notes + ["mxcluster ignores the profile: %s" % refusal]
     try:
         plan = make_plan(
             options,
@@ -103,8 +106,8 @@ def plan_job(
         named = [name + "_file" for name, text in files.items() if text is not None]
         if options["without"] and named:
             raise BadInput(
-                "%s\nIf without=%s is the cause, take the addresses of these hosts out of your "
-                "%s too" % (refusal, ",".join(options["without"]), ", ".join(named))
+                "%s\nIf without=%s is the cause, remove the addresses of these hosts from your "
+                "%s, too" % (refusal, ",".join(options["without"]), ", ".join(named))
             ) from None
         raise
     script = ""
@@ -118,7 +121,7 @@ def plan_job(
             ],
         )
         notes = notes + more
-    packed = package.archive()[0]  # once for all nodes: it takes as long as the rest
+    packed = package.archive()[0]  # once for all nodes, because packing takes long
     return {
         "plan": plan,
         "table": "\n".join(notes + [table(plan)]),
@@ -134,14 +137,14 @@ def plan_job(
 
 
 def new_job(wanted: str, kind: str, runs_dir: str) -> str:
-    """Return the id of a new job: `wanted`, or the time and `kind` if it is "".
+    """Return the id of a new job: `wanted`, or the time and `kind` if `wanted` is "".
 
     BadInput if a run in `runs_dir` has this id.
     """
     job = wanted or time.strftime("%Y%m%d-%H%M%S-") + kind
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput(
-            "job_id='%s' has been used: %s exists; choose another job_id or leave it out"
+            "job_id='%s' has been used, and %s exists: choose another job_id, or leave job_id out"
             % (job, os.path.join(runs_dir, job))
         )
     return job
@@ -150,12 +153,13 @@ def new_job(wanted: str, kind: str, runs_dir: str) -> str:
 def plan_cluster(
     given: Json, inventory: Json, records_dir: str, facts: Dict[str, Json], cwd: str
 ) -> Json:
-    """Return addresses and cluster files of an inventory, see `plan.make_cluster_files`.
+    """Return the addresses and cluster files of an inventory, from `plan.make_cluster_files`.
 
-    BadInput as there, and for a damaged profile, because the cluster files would lack its groups.
+    BadInput lists all faults of the inventory. A damaged profile also raises BadInput, because the
+    cluster files would lack the groups of the profile.
 
     Args: `facts` {host: {"interfaces", "address_of_default_route"}} of the nodes in this play; the
-    records describe all other nodes. The other arguments are those of `plan_job`.
+    records describe all other nodes. The other arguments are as for `plan_job`.
     """
     records = read_records(records_dir)
     records.update({host: dict(records.get(host, {}), **seen) for host, seen in facts.items()})
@@ -166,9 +170,10 @@ def plan_cluster(
 
 
 def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> Json:
-    """Return the request of ``mxcluster.node.probe look``: the needs of a node's part of the job.
+    """Return the request for ``mxcluster.node.probe look``: the job's requirements on `host`.
 
-    Args: `packed` the file name of this package on the controller.
+    Args: `record` the node record; `variables` {host: {host variable: value}}; `packed` the name of
+    the zip file of mxcluster, from `package.archive`.
     """
     processes, options = (
         [process for process in plan["processes"] if process["host"] == host],
@@ -178,7 +183,7 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
     counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
     # The playbook copies data_src to the nodes before the job starts.
     if measuring.is_profile(options):
-        pass  # its data are random numbers
+        pass  # a measurement computes with random numbers
     elif not options["script"] and trains and not options["data_src"]:
         if DATASETS[options["data"]].from_data_dir:
             files = [options["data_dir"]]
@@ -206,12 +211,12 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
 def resumed(
     given: Json, runs_dir: str, anew: Iterable[str] = ()
 ) -> Tuple[Json, checkpoints.Checkpoint, List[str]]:
-    """Return (options, Checkpoint, notes) of a job that resumes from the job given["resume"].
+    """Return (options, Checkpoint, notes) of a job that resumes the earlier job given["resume"].
 
-    The Checkpoint is that of `find_checkpoint`, and the notes are lines for the user. BadInput if
-    that job cannot be resumed.
+    `find_checkpoint` chooses the Checkpoint. The notes are lines for the user. BadInput if the
+    earlier job cannot be resumed.
 
-    Args: as in `plan_job`.
+    Args: as for `plan_job`.
     """
     job = knobs.cast({"resume": given["resume"]})["resume"]
     folder = os.path.join(runs_dir, job)
@@ -220,38 +225,35 @@ def resumed(
             old = json.load(stream)["options"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
-            "resume=%s: cannot read the plan of that job, %s (%s): name a job in %s"
+            "resume=%s: cannot read the plan %s of this job (%s): name a job in %s"
             % (
                 job,
                 os.path.join(folder, "plan.json"),
-                getattr(error, "strerror", None) or "it is damaged",
+                getattr(error, "strerror", None) or "the file is damaged",
                 runs_dir,
             )
         ) from error
     for name in ("model_load_epoch", "model_load_job"):
         if given.get(name) not in (None, "", 0, "0"):
             raise BadInput(
-                "%s=%s and resume=%s exclude each other: resume takes the last checkpoint; leave "
-                "%s out" % (name, given[name], job, name)
+                "%s=%s and resume=%s exclude each other, because resume takes the last checkpoint: "
+                "leave %s out" % (name, given[name], job, name)
             )
     if old.get("script"):
         raise BadInput(
-            "resume=%s: that job ran the script %s, and only the training program can resume: "
-            "start the script again, and let it load its own checkpoint, if any"
-            % (job, old["script"])
+            "resume=%s: this job ran the script %s, and only the training program can resume: "
+            "start the script again, and let the script load a checkpoint" % (job, old["script"])
         )
     merged = knobs.inherit(given, old, anew)
     network = str(merged["network"])
     found, problems, asked = find_checkpoint(job, runs_dir, network)
     if not found:
-        also = (
-            ", or in the jobs it was resumed from (%s)" % ", ".join(asked[1:]) if asked[1:] else ""
-        )
+        also = ", or in the jobs before a resume (%s)" % ", ".join(asked[1:]) if asked[1:] else ""
         raise BadInput(
             "\n".join(
                 [
                     "resume=%s: no complete checkpoint of %s in %s%s. Start a new job with -e "
-                    "savemodel=true, so that it saves checkpoints"
+                    "savemodel=true, which saves checkpoints"
                     % (job, network, os.path.join(folder, checkpoints.FOLDER), also)
                 ]
                 + problems
@@ -259,8 +261,9 @@ def resumed(
         )
     if str(merged["num_epochs"]).isdigit() and found.epoch >= int(merged["num_epochs"]):
         raise BadInput(
-            "resume=%s: the job has already trained %d epochs, and num_epochs=%s: give more, such "
-            "as -e num_epochs=%d" % (job, found.epoch, merged["num_epochs"], 2 * found.epoch)
+            "resume=%s: the job has already trained %d epochs, and num_epochs=%s: give a larger "
+            "number, such as -e num_epochs=%d"
+            % (job, found.epoch, merged["num_epochs"], 2 * found.epoch)
         )
     merged.update(model_load_epoch=found.epoch, model_load_job=asked[-1])
     where = os.path.join(runs_dir, asked[-1], checkpoints.FOLDER, found.name)
@@ -275,11 +278,11 @@ def resumed(
 
 
 def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[str], List[str]]:
-    """Return (Checkpoint, problems, searched jobs) of the last complete checkpoint of `job`.
+    """Return (Checkpoint, problems, searched jobs) for the last complete checkpoint of `job`.
 
-    The Checkpoint is None if no checkpoint is complete. The problems are lines about the faults of
-    skipped checkpoints. A job that ended before its first checkpoint has none of its own. Then the
-    function searches the folder of the job from which that job resumed, and so on.
+    The Checkpoint is None if no checkpoint is complete. Each problem is a line about a skipped
+    checkpoint. If `job` has no complete checkpoint and resumed an earlier job, the function
+    searches the folder of the earlier job, and so on. Searched jobs are the ids of these jobs.
     """
     problems, asked = [], []  # type: Tuple[List[str], List[str]]
     while is_job_id(job) and job not in asked:
@@ -299,15 +302,16 @@ def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[st
 
 
 def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
-    """Return (inventory, notes) without the hosts that the option `without` names.
+    """Return (inventory, notes): the inventory without the hosts of the option `without`.
 
-    If `options` ask for more workers or servers than are left, the function lowers these numbers in
-    `options`. BadInput if a host is unknown or a group of the inventory would be empty.
+    If too few workers or servers are left, the function lowers num_workers or num_servers in
+    `options`. The notes are lines for the user. BadInput if a host is unknown, or if a group of the
+    inventory would be empty.
     """
     named, groups = options["without"], inventory["groups"]
     known = unique(host for group in groups.values() for host in group)
     refuse(
-        "without=%s: there is no such host in the inventory%s: name one of %s"
+        "without=%s: the inventory has no such host%s: name one of %s"
         % (host, did_you_mean(host, known), ", ".join(known))
         for host in named
         if host not in known
@@ -320,7 +324,7 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
     )
     refuse(
         "without=%s leaves no host in the group %s, which has %s: put another host into that group "
-        "(run provision.yml if it is new), or give another inventory with -i"
+        "(run provision.yml for a new host), or give another inventory with -i"
         % (",".join(named), group, ", ".join(groups[group]))
         for group in roles
         if groups.get(group) and not left[group]
@@ -335,7 +339,7 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
         )
         if options["num_" + role] > there:
             notes.append(
-                "num_%s=%d: only %d are left, and the job uses them"
+                "num_%s=%d is too high without these hosts, so the job uses %d"
                 % (role, options["num_" + role], there)
             )
             options["num_" + role] = there
@@ -343,9 +347,9 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
 
 
 def read_records(folder: str) -> Dict[str, Json]:
-    """Return {host: checked node record} of the records in `folder`, {} without any.
+    """Return {host: checked node record} from the files HOST.json in `folder`.
 
-    BadInput if a file is not a valid node record.
+    BadInput if a file is an invalid node record.
     """
     records = {}
     for path in glob.glob(os.path.join(glob.escape(folder), "*.json")):
@@ -354,8 +358,8 @@ def read_records(folder: str) -> Dict[str, Json]:
                 record = json.load(stream)
         except ValueError as error:
             raise BadInput(
-                "%s is not a node record, as it is not JSON (%s): remove the file and run "
-                "provision.yml" % (path, error)
+                "%s is not a node record, because the file is not JSON (%s): remove the file and "
+                "run provision.yml" % (path, error)
             ) from error
         host = os.path.basename(path)[: -len(".json")]
         records[host] = node_records.read(host, record)
@@ -363,9 +367,9 @@ def read_records(folder: str) -> Dict[str, Json]:
 
 
 def read_profile(records_dir: str) -> Optional[Json]:
-    """Return the checked profile of the inventory with the node records in `records_dir`.
+    """Return the checked profile from the file profile.json beside the folder `records_dir`.
 
-    None if there is no profile. BadInput if it is damaged.
+    The result is None without this file. BadInput if the file is damaged.
     """
     path = os.path.join(os.path.dirname(os.path.abspath(records_dir)), PROFILE)
     try:
@@ -376,7 +380,10 @@ def read_profile(records_dir: str) -> Optional[Json]:
 
 
 def _options(given: Json, cwd: str) -> Json:
-    """Return the typed options, with the paths of the user's files absolute and checked."""
+    """Return {name: typed value} of the options, with absolute paths of the user's files.
+
+    BadInput if an option is invalid, or if a file is missing. `cwd` is as for `plan_job`.
+    """
     options = knobs.cast(given)
     for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
         if options[name]:
@@ -390,22 +397,24 @@ def _options(given: Json, cwd: str) -> Json:
         )
         if not any(files for _, _, files in os.walk(options["data_src"], followlinks=True)):
             raise BadInput(
-                "data_src=%s holds no file (%s on the controller): put the data there, or correct "
-                "the path" % (shown(given_as), options["data_src"])
+                "data_src=%s holds no file (%s on the controller): put the data into this "
+                "folder, or correct the path" % (shown(given_as), options["data_src"])
             )
     return options
 
 
 def _files(options: Json) -> Dict[str, Optional[str]]:
-    """Return {"hosts": text of the user's file or None, "groups": ..., "data_sharding": ...}."""
+    """Return the texts of the user's files: {"hosts": text or None, "groups": ..., ...}."""
     return {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
 
 
 def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> str:
-    """Return the absolute path of a user's file or folder. BadInput if `path` does not exist.
+    """Return the absolute path of a user's file or folder.
 
-    Args: `name` of the option; `path` relative to `cwd`; `folder` True for a folder, None for a
-    file or a folder.
+    BadInput if `path` does not exist, or is of the wrong kind.
+
+    Args: `name` the name of the option in messages; `path` relative to `cwd`; `folder` False for a
+    file, True for a folder, None for either kind.
     """
     found = os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
     if not (folder is not False and os.path.isdir(found) or not folder and os.path.isfile(found)):
@@ -425,9 +434,11 @@ def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> 
 
 
 def _classes_beside(classes: List[str], script: str) -> None:
-    """Refuse a class whose module is not beside the script.
+    """Refuse a server class whose module is missing in the folder of the script.
 
-    Only the script's folder is copied to the nodes.
+    mxcluster copies only this folder to the nodes.
+
+    Args: `classes` strings "module:class"; `script` the absolute path of the script.
     """
     folder = os.path.dirname(script)
 
@@ -435,8 +446,8 @@ def _classes_beside(classes: List[str], script: str) -> None:
         return os.path.isfile(path + ".py") or os.path.isfile(os.path.join(path, "__init__.py"))
 
     refuse(
-        "server_classes: %s is refused: the module %s is not in %s, the folder of the script: put "
-        "%s.py there, or correct the name"
+        "server_classes: %s is invalid, because the module %s is not in %s, the folder of the "
+        "script: put %s.py into this folder, or correct the name"
         % (name, name.partition(":")[0], folder, name.partition(":")[0].replace(".", "/"))
         for name in classes
         if not is_there(os.path.join(folder, *name.partition(":")[0].split(".")))
@@ -448,7 +459,7 @@ def _text(path: str) -> Optional[str]:
         return None
     if os.path.getsize(path) > MOST_TEXT:
         raise BadInput(
-            "%s holds %d MB, and a file hosts, groups or data_sharding may hold at most %d MB: "
+            "%s holds %d MB, but a file hosts, groups or data_sharding may hold at most %d MB: "
             "correct the path" % (path, os.path.getsize(path) >> 20, MOST_TEXT >> 20)
         )
     with open(path, encoding="utf-8", errors="replace") as stream:
@@ -456,9 +467,9 @@ def _text(path: str) -> Optional[str]:
 
 
 def _model(options: Json, runs_dir: str) -> str:
-    """Return the path of the model that the options model_load_epoch and model_load_job name.
+    """Return the path of the saved model that model_load_epoch and model_load_job name.
 
-    BadInput if that run saved no such model.
+    BadInput if the job model_load_job saved no such model.
     """
     folder = os.path.join(runs_dir, options["model_load_job"], "checkpoints")
     path = os.path.join(

@@ -1,12 +1,12 @@
-"""The knobs of a job that measures the cluster for a profile, and trains nothing."""
+"""Choose the knobs of a job of profile.yml, which measures the cluster and trains nothing."""
 
 from typing import Any, Dict
 
 Json = Dict[str, Any]
 
-PROGRAM = "profile"  # the program of such a job
-# The knobs of the user that count: the model, the machines and the run. All others keep their
-# defaults, so that no knob of a training can make a measurement fail.
+PROGRAM = "profile"  # the program of a job that measures
+# A measurement takes these knobs from the user. All other knobs keep their defaults, so that no
+# knob of a training can make a measurement fail.
 KNOBS = (
     "network",
     "data",
@@ -34,13 +34,15 @@ KNOBS = (
 
 
 def knobs_of(given: Json) -> Json:
-    """Return the knobs of a job that measures, from those of the user.
+    """Return {knob: value} of a job that measures, with kv=dist_async and the values of KNOBS.
 
-    Under dist_async no push waits for another worker, so that one worker can measure alone.
+    Under dist_async no push waits for another worker, so one worker can measure alone.
+
+    Args: `given` {knob: value} from the user.
     """
     return dict({name: given[name] for name in KNOBS if name in given}, kv="dist_async")
 
 
 def is_profile(options: Json) -> bool:
-    """Return True if the job with these `options` measures the cluster."""
+    """Return True if a job with these `options` measures the cluster for a profile."""
     return options.get("program") == PROGRAM and not options.get("script")

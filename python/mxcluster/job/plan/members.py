@@ -20,13 +20,13 @@ from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import grouped, unique
 from mxcluster.numbers import to_float
 
-# Each worker and each server is a process of its own, with MXNet in its memory and its own port.
+# Each worker and each server is a separate process with a port and a copy of MXNet in memory.
 MOST_PER_HOST = 256
 _PER_HOST = (
-    "a whole number from 1 to %d (for none on this host, take the host out of the group %%s)"
+    "a whole number from 1 to %d (to exclude the host, remove the host from the group %%s)"
     % MOST_PER_HOST
 )
-# The host variables that are numbers or labels; addresses.py reads the host variables of addresses.
+# All host variables except addresses. The module `addresses` reads the variables of addresses.
 HOST_VARIABLES = {
     option.name: option
     for option in (
@@ -74,23 +74,32 @@ HOST_VARIABLES = {
 
 
 def host_variable(name: str, host: str, variables: Dict[str, Dict[str, Any]]) -> Any:
-    """Return the variable of a host, cast and checked, or its default."""
+    """Return the typed and checked value of the host variable `name` of `host`, or the default.
+
+    Args: `variables` {host: {host variable: value}}.
+    """
     return cast_value(HOST_VARIABLES[name], (variables.get(host) or {}).get(name), where=host)
 
 
 def of_workers(name: str, lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> List[Any]:
-    """Return the host variable `name` of each worker, by index; `lines` are the workers' hosts."""
+    """Return a list with the value of the host variable `name` for each worker.
+
+    Args: `lines` the host of each worker; `variables` {host: {host variable: value}}.
+    """
     hosts = unique(lines)
     values = dict(zip(hosts, for_each(lambda host: host_variable(name, host, variables), hosts)))
     return [values[host] for host in lines]
 
 
 def scheduler(groups: Dict[str, Sequence[str]]) -> str:
-    """Return the one host of the group scheduler. BadInput if the group has no host or several."""
+    """Return the host in the group scheduler. BadInput if the group has no host or several hosts.
+
+    Args: `groups` {name of a group: hosts}.
+    """
     hosts = list(groups.get("scheduler") or [])
     if len(hosts) != 1:
         raise BadInput(
-            "the group scheduler has %s: put exactly one host into it"
+            "the group scheduler has %s: put exactly one host into this group"
             % ("%d hosts (%s)" % (len(hosts), ", ".join(hosts)) if hosts else "no host")
         )
     return hosts[0]
@@ -99,7 +108,12 @@ def scheduler(groups: Dict[str, Sequence[str]]) -> str:
 def servers(
     groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]], wanted: int
 ) -> List[str]:
-    """Return the hosts of the first `wanted` servers (0: all), in the order of the group."""
+    """Return the host of each of the first `wanted` servers, in the order of the group servers.
+
+    With `wanted` 0, the list has all servers. BadInput if the group has fewer servers.
+
+    Args: `groups` {name of a group: hosts}; `variables` {host: {host variable: value}}.
+    """
     hosts = _per_host("servers", groups, variables)
     return hosts[: _count("num_servers", wanted, len(hosts), "servers")]
 
@@ -111,12 +125,12 @@ def workers(
     name: str,
     find: Callable[[str], Node],
 ) -> List[str]:
-    """Return the host of each possible worker, by index.
+    """Return the host of each possible worker, in the order of the worker indices.
 
-    The order is that of the lines of a hosts file, else that of the group.
+    The lines of the hosts file give the order, or else the group workers.
 
-    Args: `hosts_text` the content of the hosts file, None without one; `name` its name in messages;
-    `find` returns the Node of a host.
+    Args: `hosts_text` the content of the hosts file, or None; `name` the name of the hosts file in
+    messages; `find` a function that returns the Node of a host.
     """
     hosts = _per_host("workers", groups, variables)
     if hosts_text is None:
@@ -125,7 +139,7 @@ def workers(
     for host in unique(hosts):
         try:
             by_address.setdefault(find(host).address, []).append(host)
-        except BadInput as refusal:  # shown only if the file is refused
+        except BadInput as refusal:  # shown only if the hosts file is invalid
             unknown.append(str(refusal))
     try:
         lines = parse_hosts(hosts_text, name, list(by_address))
@@ -141,19 +155,22 @@ def workers(
 
 
 def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
-    """Return the number of workers that take part: `wanted`, or `there` (all) if `wanted` is 0.
+    """Return the number of workers of the job: `wanted`, or `there` if `wanted` is 0.
 
     Without a distributed scheme (kv local, device) a job has one worker. BadInput if `wanted` is
-    more than `there`.
+    larger than `there`.
+
+    Args: `there` the number of workers of the cluster.
     """
     count = _count("num_workers", wanted, there, "workers")
     return count if distributed else 1
 
 
 def check_forks(hosts: Sequence[str], forks: int) -> None:
-    """Refuse fewer forks than nodes.
+    """Refuse a number of Ansible forks below the number of nodes.
 
-    Ansible waits for at most `forks` nodes at a time, and would renew no lease on the other nodes.
+    Ansible runs tasks on at most `forks` nodes at a time. The leases of all other nodes would
+    expire.
     """
     if forks < len(hosts):
         raise BadInput(
@@ -163,7 +180,10 @@ def check_forks(hosts: Sequence[str], forks: int) -> None:
 
 
 def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse a node whose record, made by an earlier version, lacks the path of its Python."""
+    """Refuse node records without the path of Python.
+
+    Earlier versions of mxcluster wrote such records.
+    """
     refuse(
         "%s: an earlier version of mxcluster has provisioned the node: run provision.yml" % host
         for host in hosts
@@ -172,13 +192,13 @@ def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) 
 
 
 def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse a job with different versions of MXNet, numpy or Python.
+    """Refuse nodes with different versions of MXNet, numpy or Python.
 
     Also refuse nodes with the same build of MXNet, such as cu92, but different files libmxnet.so.
     Nodes with a CPU build and nodes with a GPU build may share a job.
 
-    The protocol of MXNet's servers and workers differs from version to version, and optimizers are
-    sent as pickles. Of Python's version, only major and minor count.
+    Each version of MXNet has a different protocol between servers and workers, and workers send
+    optimizers as pickles. Python versions may differ in the third number.
     """
     problems = []
     for label, key, numbers in (
@@ -204,7 +224,7 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
         host: str((records[host].get("fingerprints") or {}).get("libmxnet.so") or "")
         for host in hosts
     }
-    # MXNet's library for GPUs differs from its library for CPUs.
+    # The files libmxnet.so of GPU builds and CPU builds differ, so compare nodes with equal builds.
     for kind in unique(build_of(records[host]) for host in hosts):
         builds = grouped(
             (digest, host)
@@ -221,7 +241,7 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
 
 
 def build_of(record: Dict[str, Any]) -> str:
-    """Return the node's build of MXNet: "cu92" for CUDA 9.2, "cpu"; "" if unknown."""
+    """Return the build of MXNet in a node record: "cu92" for CUDA 9.2, "cpu", or "" if unknown."""
     return str(record.get("target") or "")
 
 
@@ -230,7 +250,7 @@ def _per_host(
 ) -> List[str]:
     hosts = list(groups.get(role) or [])
     if not hosts:
-        raise BadInput("the group %s has no host: put at least one into it" % role)
+        raise BadInput("the group %s has no host: put at least one host into this group" % role)
     counts = for_each(lambda host: host_variable(role + "_per_host", host, variables), hosts)
     return [host for host, count in zip(hosts, counts) for _ in range(count)]
 
@@ -238,7 +258,7 @@ def _per_host(
 def _count(option: str, wanted: int, there: int, role: str) -> int:
     if wanted > there:
         raise BadInput(
-            "%s=%d, but there are only %d %s: set it to at most %d, or add hosts to the group %s"
+            "%s=%d, but the cluster has only %d %s: use at most %d, or add hosts to the group %s"
             % (option, wanted, there, role, there, role)
         )
     return wanted or there

@@ -1,8 +1,8 @@
-"""Make the plan of an MPI program (mpi.yml).
+"""Make the plan of a job of mpi.yml, which runs an MPI program.
 
-The plan has the same entries as the plan of a training; those about servers, groups and shares are
-empty. mpirun runs on the first node, in the process `mpirun`. On each other node a process `node`
-runs the daemon of mpirun (`mxcluster.node.mpi_job`).
+The plan has the same entries as the plan of a training. The entries about servers, groups and
+shares are empty. On the first node, a process with the role mpirun runs mpirun. On each other node,
+a process with the role node runs the daemon of mpirun. See `mxcluster.node.mpi_job`.
 """
 
 import ipaddress
@@ -21,8 +21,8 @@ from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
 
-KIND = "mpi"  # the plan's "kv", where the plan of a training names its kv-store
-# The knobs that mpi.yml reads: those of MPI, and some of train.yml.
+KIND = "mpi"  # the value of the plan's entry "kv"
+# The knobs of train.yml that mpi.yml reads, too.
 OF_TRAIN = (
     "without",
     "dmlc_interface",
@@ -41,13 +41,13 @@ PROGRAM = "mxcluster.node.mpi_job"
 
 
 def cast(given: Json) -> Json:
-    """Return {name: typed value} of the knobs of MPI, or raise BadInput with every wrong value.
+    """Return {name: typed value} of the MPI knobs. BadInput lists all wrong values.
 
-    Args: `given` the values as the user gave them; other names are ignored.
+    Args: `given` {name: value} from the user; the function ignores the names of other knobs.
     """
 
     def value(knob: Knob) -> Any:
-        # Check defaults, too: that of mpi_command is refused, as a job needs a program.
+        # Check defaults, too, so that a missing mpi_command raises BadInput.
         return cast_value(knob, given.get(knob.name, knob.default))
 
     options = dict(zip((knob.name for knob in MPI), for_each(value, MPI)))
@@ -56,10 +56,10 @@ def cast(given: Json) -> Json:
         % (
             name,
             shown(text),
-            "mxcluster sets %s itself; take it out" % name
+            "mxcluster sets %s itself; remove this variable" % name
             if is_own(name)
-            else "mxcluster's own processes would get it; set it in mpi_pre_execution_command, "
-            "as export %s=..." % name,
+            else "mxcluster's own processes would get this variable; set it in "
+            "mpi_pre_execution_command, as export %s=..." % name,
         )
         for name, text in sorted(options["mpi_env"].items())
         if is_own(name) or name in LOADER_VARIABLES
@@ -74,15 +74,15 @@ def make_plan(
     job: str,
     held: Optional[ports.Held] = None,
 ) -> Json:
-    """Return the plan of an MPI job, or raise BadInput with each fault and its cure.
+    """Return the plan of an MPI job as a dict. BadInput lists all faults of the input.
 
     Args:
-        options: the typed knobs of train.yml (their defaults, where mpi.yml does not read them) and
-            those of MPI.
-        inventory: see `plan.make_plan`, as for all further arguments.
+        options: {name: typed value} of the MPI knobs and of all knobs of train.yml. Knobs of
+            train.yml outside OF_TRAIN have their defaults.
+        inventory: as for `plan.make_plan`.
         records: {host: node record}.
-        job: the job's id.
-        held: {host: ports and GPUs in use}.
+        job: the id of the job.
+        held: {host: ports and GPUs in use}. With None, all ports and GPUs count as free.
     """
     if not is_job_id(job):
         raise BadInput(
@@ -178,26 +178,32 @@ def make_plan(
 
 
 def instances(hosts: List[str], options: Json) -> List[str]:
-    """Return the hosts of the job: the first `mpi_num_instances` of `hosts`, or all."""
+    """Return the hosts of the job: the first mpi_num_instances of `hosts`, or all of `hosts`.
+
+    BadInput if `hosts` has too few hosts.
+
+    Args: `hosts` the hosts of the group workers; `options` with the typed knob mpi_num_instances.
+    """
     if not hosts:
-        raise BadInput("the group workers has no host: put at least one into it")
+        raise BadInput("the group workers has no host: put at least one host into this group")
     wanted = options["mpi_num_instances"]
     if wanted == "all":
         return hosts
     if wanted > len(hosts):
         raise BadInput(
-            "mpi_num_instances=%d, but there are only %d nodes in the group workers (%s): give at "
-            "most %d, or all, or add hosts to the group"
+            "mpi_num_instances=%d, but only %d nodes are in the group workers (%s): give at most "
+            "%d, or all, or add hosts to the group"
             % (wanted, len(hosts), ", ".join(hosts), len(hosts))
         )
     return hosts[:wanted]
 
 
 def lay_out(hosts: List[str], nodes: Dict[str, Json], port: int) -> List[Json]:
-    """Return the processes of the job with the entries of `processes.lay_out`.
+    """Return the processes of the job as a list of dicts, one process on each host.
 
-    Each node's process listens on `port` of its address, so that the rendezvous can try the
-    network in both directions. With one node no process listens, and its port is None.
+    The dicts have the entries of `processes.lay_out`. Each process listens on `port` at the address
+    of the node, so that the rendezvous can test the network in both directions. In a job with one
+    node, the port is None.
     """
     return [
         {
@@ -217,12 +223,15 @@ def lay_out(hosts: List[str], nodes: Dict[str, Json], port: int) -> List[Json]:
 
 
 def command(process: Json, node: Json) -> List[str]:
-    """Return the argument list of a process of the plan."""
+    """Return the command line that starts `process` on `node`, as a list of arguments."""
     return [node["python"], "-u", "-m", PROGRAM, "run" if process["role"] == "mpirun" else "serve"]
 
 
 def environment(process: Json, plan: Json) -> Dict[str, str]:
-    """Return the environment of a process. The MPI program's processes on its node get it, too."""
+    """Return {variable: value} of the environment of `process`.
+
+    The processes of the MPI program on the same node inherit these variables.
+    """
     node = plan["nodes"][process["host"]]
     env = {
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),
@@ -240,9 +249,11 @@ def environment(process: Json, plan: Json) -> Dict[str, str]:
 
 
 def network(found: List[addresses.Node], records: Dict[str, Json]) -> str:
-    """Return address/prefix of the one network that holds all nodes' addresses, else "".
+    """Return the network of all nodes' addresses as text "address/prefix"; "" for several networks.
 
-    "" for loopback addresses, too: Open MPI's daemons refuse them.
+    The result for loopback addresses is "", because Open MPI's daemons refuse loopback addresses.
+
+    Args: `found` the Node of each host; `records` {host: node record}.
     """
     networks = {
         str(own.network)
@@ -255,20 +266,23 @@ def network(found: List[addresses.Node], records: Dict[str, Json]) -> str:
 
 
 def _processes(host: str, numbers: List[int], options: Json) -> int:
-    """Return the number of MPI processes on `host`; `numbers` are the GPUs of the job there."""
+    """Return the number of MPI processes on `host`.
+
+    Args: `numbers` the GPU numbers of the job on this host; `options` the typed MPI knobs.
+    """
     wanted = options["mpi_processes_per_node"]
     if wanted != "gpus":
         return int(wanted)
     if not numbers:
         raise BadInput(
-            "%s: mpi_processes_per_node=gpus, but the job has no GPU there: give a number, leave "
-            "the node out with -e without=%s, or correct mpi_gpus" % (host, host)
+            "%s: mpi_processes_per_node=gpus, but the job has no GPU on this node: give a number, "
+            "leave the node out with -e without=%s, or correct mpi_gpus" % (host, host)
         )
     return len(numbers)
 
 
 def table(plan: Json) -> str:
-    """Return the plan as text: the program, the engine, then a line for each node."""
+    """Return the plan of an MPI job as text: program, engine, then a line for each node."""
     spec = plan["mpi"]
     lines = [
         "job %s" % plan["job"],

@@ -1,4 +1,4 @@
-"""Read the inputs of the plan of an MPI program on the controller, and make the plan."""
+"""Read the inputs of an MPI job on the controller, and make the plan of the job."""
 
 import base64
 import io
@@ -14,7 +14,7 @@ from mxcluster.lists import grouped
 
 Json = Dict[str, Any]
 
-MOST = 64 << 20  # most bytes of all resource files together
+MOST = 64 << 20  # limit for the sum of all resource files, in bytes
 
 
 def plan_job(
@@ -26,12 +26,12 @@ def plan_job(
     secrets: Optional[Json] = None,
     held: Optional[Json] = None,
 ) -> Json:
-    """Return the plan of an MPI job and the data for its start, as `inputs.plan_job` does.
+    """Return the plan of an MPI job and the data for the start of the job.
 
-    The arguments are those of `inputs.plan_job`. `given` has the knobs of MPI, too. Of the knobs
-    of train.yml in `given`, only those of `mpi.OF_TRAIN` count.
+    Arguments and result are as for `inputs.plan_job`. `given` has the MPI knobs, too. Of the knobs
+    of train.yml, the function reads only the knobs in `mpi.OF_TRAIN`.
     """
-    # An MPI job uses the group workers only. With kv=local, `inputs.without` checks no other.
+    # An MPI job uses only the group workers. With kv=local, `inputs.without` checks only workers.
     of_train = {name: given[name] for name in mpi.OF_TRAIN if name in given}
     of_train.pop("runs_dir", None)
     of_train.pop("secret_env", None)
@@ -74,17 +74,17 @@ def plan_job(
 
 
 def pack(paths: List[str]) -> str:
-    """Return the files and folders `paths` as a zip file in base64, each under its own name.
+    """Return a zip file in base64 with the files and folders `paths`; "" without paths.
 
-    BadInput if two of `paths` have the same name, if a file cannot be read, or if all files
-    together hold more than MOST bytes.
+    The names in the zip file leave out the parent folders of `paths`. BadInput if two of `paths`
+    have the same name, if a file cannot be read, or if all files together exceed MOST bytes.
     """
     if not paths:
         return ""
     same = grouped((os.path.basename(path), path) for path in paths)
     refuse(
-        "mpi_resource_files: %s have the same name, and all go to one folder: rename one of them"
-        % " and ".join(found)
+        "mpi_resource_files: %s have the same name, and mxcluster copies all files to one folder: "
+        "rename one of these files" % " and ".join(found)
         for found in same.values()
         if len(found) > 1
     )
@@ -95,8 +95,8 @@ def pack(paths: List[str]) -> str:
                 size += os.path.getsize(path)
                 if size > MOST:
                     raise BadInput(
-                        "mpi_resource_files hold more than %d MB, and each node gets them: put "
-                        "large data on the nodes" % (MOST >> 20)
+                        "mpi_resource_files hold more than %d MB, and each node gets a copy: put "
+                        "large data on the nodes yourself" % (MOST >> 20)
                     )
                 member = zipfile.ZipInfo(name, package.TIMESTAMP)
                 runs = os.stat(path).st_mode & 0o111
@@ -106,13 +106,13 @@ def pack(paths: List[str]) -> str:
             except OSError as error:
                 raise BadInput(
                     "mpi_resource_files: %s cannot be read (%s): let your user read the "
-                    "file on the controller, or leave it out" % (path, error.strerror)
+                    "file on the controller, or leave the file out" % (path, error.strerror)
                 ) from error
     return base64.b64encode(content.getvalue()).decode("ascii")
 
 
 def _files(paths: List[str]) -> List[Tuple[str, str]]:
-    """Return (name in the zip file, path) of all files in `paths`, sorted."""
+    """Return [(name in the zip file, path)] of all files in `paths`, sorted by name."""
     found = []
     for top in paths:
         if not os.path.isdir(top):
@@ -126,11 +126,11 @@ def _files(paths: List[str]) -> List[Tuple[str, str]]:
 
 
 def different_engines(told: Dict[str, Any]) -> str:
-    """Return the message for nodes with different MPI engines or versions; "" for one version.
+    """Return a message if nodes have different MPI engines or versions, else "".
 
     Daemons of different versions cannot work together.
 
-    Args: `told` {host: {"engine", "version"} of the look at this node, or None}.
+    Args: `told` {host: {"engine", "version"} from the look at this host, or None}.
     """
     versions = grouped(
         ("%s %s" % (known.get("engine"), known.get("version")), host)
@@ -141,7 +141,7 @@ def different_engines(told: Dict[str, Any]) -> str:
         return ""
     return (
         "the nodes have different MPI engines (%s), and a job needs one version: install the same "
-        "engine on all nodes; if several are installed, name one with -e mpi_runtime=, or load it "
-        "in mpi_pre_execution_command"
+        "engine on all nodes; on nodes with several engines, choose one engine with -e "
+        "mpi_runtime= or in mpi_pre_execution_command"
         % "; ".join("%s: %s" % (name, ", ".join(versions[name])) for name in sorted(versions))
     )

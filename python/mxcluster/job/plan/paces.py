@@ -1,4 +1,4 @@
-"""Choose the first batch sizes of the workers, and how far the program slows each worker down."""
+"""Choose the first batch size and the emulated slowdown of each worker."""
 
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -19,16 +19,17 @@ def first_sizes(
     waiting: Sequence[Sequence[int]],
     speeds: Optional[Sequence[float]] = None,
 ) -> Optional[Json]:
-    """Return {"sizes", "least", "most"}, lists by worker; None unless the job balances batches.
+    """Return the first batch sizes and their bounds, None for a job with balance=none.
 
-    The sizes of workers that wait for each other add up to batch_size times the number of these
-    workers. The size of a worker is at least one sample for each of its GPUs, and at most the
-    worker_batch_max of its host.
+    The result is {"sizes", "least", "most"}, each a list with the number of samples by worker. The
+    sizes of workers that wait for each other add up to batch_size times the number of these
+    workers. Each size gives every GPU of the worker a sample, and is at most the worker_batch_max
+    of the host. Within these bounds, the sizes are proportional to `speeds`, or equal without
+    `speeds`. BadInput if no sizes meet the bounds.
 
-    Args: `lines` the workers' hosts by index; `loads` the speeds of the GPUs of each worker;
-    `waiting` the sets of workers that wait for each other; `speeds` the workers' known speeds or
-    earlier batch sizes. The sizes are proportional to `speeds` (equal without `speeds`), as far as
-    the bounds allow. BadInput if no sizes meet the bounds.
+    Args: `lines` the host of each worker; `loads` the speeds of the GPUs of each worker; `waiting`
+    the sets of workers that wait for each other; `speeds` the speed or earlier batch size of each
+    worker.
     """
     limits = of_workers("worker_batch_max", lines, variables)
     if options["balance"] == "none":
@@ -62,9 +63,9 @@ def first_sizes(
 
 
 def earlier_sizes(content: Json, workers: int) -> Optional[List[int]]:
-    """Return the batch sizes from the manifest `content` of a checkpoint, for a job that resumes.
+    """Return the batch size of each worker from the manifest `content` of a checkpoint.
 
-    None if the manifest has no valid list of sizes for exactly `workers` workers.
+    The result is None if the manifest lacks a valid list of sizes for exactly `workers` workers.
     """
     sizes = content.get("batch_sizes")
     fits = (
@@ -76,26 +77,28 @@ def earlier_sizes(content: Json, workers: int) -> Optional[List[int]]:
 
 
 def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List[float]:
-    """Return the host variable slowdown of each worker, by index.
+    """Return a list with the host variable slowdown, a factor of at least 1, of each worker.
 
-    BadInput if a job with a script has a slowdown above 1: the script would run at full speed.
+    BadInput if a job with a script has a slowdown above 1, because scripts run at full speed.
+
+    Args: `lines` the host of each worker.
     """
     found: List[float] = of_workers("slowdown", lines, variables)
     if options["script"] and max(found) > 1:
         index = found.index(max(found))
         raise BadInput(
-            "%s: slowdown=%g has no effect on a script: only mxcluster's program slows its workers "
-            "down; take slowdown out of the inventory, or leave the script out"
+            "%s: slowdown=%g has no effect on a script, because only mxcluster's program applies "
+            "slowdowns: remove slowdown from the inventory, or leave the script out"
             % (lines[index], found[index])
         )
     return found
 
 
 def arguments(plan: Json, index: int) -> List[str]:
-    """Return the program's arguments for batch sizes and slowdown on worker `index`.
+    """Return the program's arguments for the batch sizes and the slowdown of worker `index`.
 
-    Arguments with the program's own defaults are left out, so that the plan of a job with many
-    workers stays small.
+    The function leaves out arguments that equal the program's defaults. So the plan of a job with
+    many workers stays small.
     """
     result = []  # type: List[str]
     if plan["slowdowns"][index] != 1:
@@ -119,9 +122,9 @@ def arguments(plan: Json, index: int) -> List[str]:
 
 
 def emulated(plan: Json) -> str:
-    """Return a line about the emulated slowness of a job; "" for a job that emulates none.
+    """Return a line about the emulated slowness of a job, or "" without emulation.
 
-    A plan of an earlier version has no entry "slowdowns".
+    Plans of earlier versions lack the entry "slowdowns".
     """
     factors = plan.get("slowdowns") or []
     slow = [
@@ -140,6 +143,6 @@ def emulated(plan: Json) -> str:
         )
     if not told:
         return ""
-    return "emulated slowness: %s: times and speeds are not those of the machines" % (
+    return "emulated slowness: %s: times and speeds do not describe the real machines" % (
         " and ".join(told)
     )

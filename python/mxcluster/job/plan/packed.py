@@ -1,6 +1,6 @@
-"""Pack a plan into one text, which Ansible passes to its tasks.
+"""Pack a plan into one string for Ansible, and unpack the string for a module.
 
-Whenever a task names a dict, Ansible walks through all values of the dict, once per host. With the
+If a task names a dict, Ansible walks through all values of the dict, once for each host. With the
 plan in a dict, a job of 100 nodes cost the controller a hundred times as much time per node as a
 job of one node.
 """
@@ -18,10 +18,12 @@ Json = Dict[str, Any]
 
 
 def told(plan: Json, looks: Json) -> Json:
-    """Return the small parts of a plan, for tasks, and "packed_plan", the text for `unpack`.
+    """Return {"job", "options", "nodes", "trainers", "packed_plan"} of a plan, for Ansible's tasks.
 
-    The parts are "job", "options", "nodes" (all hosts) and "trainers" (the hosts with workers). The
-    text holds the plan and the looks.
+    "nodes" lists all hosts of the job, and "trainers" lists the hosts with workers. "packed_plan"
+    is a string with the plan and the looks, for `unpack`.
+
+    Args: `looks` {host: request for `mxcluster.node.probe look`}.
     """
     text = json.dumps({"plan": plan, "looks": looks}, separators=(",", ":"))
     return {
@@ -35,20 +37,20 @@ def told(plan: Json, looks: Json) -> Json:
     }
 
 
-@functools.lru_cache(maxsize=1)  # each poll of a wait calls it
+@functools.lru_cache(maxsize=1)  # each poll of a wait unpacks the same string
 def unpack(text: str) -> Json:
-    """Return {"plan", "looks"} from a "packed_plan" of `told`. Callers must not change the result.
+    """Return {"plan", "looks"} from a string "packed_plan" of `told`.
 
-    Later calls with the same text return the same object.
+    Calls with the same string return the same object, so callers must not change the result.
     """
     told: Json = json.loads(zlib.decompress(base64.b64decode(text)).decode())
     return told
 
 
 def completed(asked: Json, host: str) -> Json:
-    """Return the arguments `asked` of mxcluster_node, completed from "packed_plan" for `host`.
+    """Return the arguments of the module mxcluster_node for `host`, completed from "packed_plan".
 
-    Arguments without "packed_plan" are returned as they are.
+    Args: `asked` the arguments of the task. Without "packed_plan", the function returns `asked`.
     """
     if not asked.get("packed_plan"):
         return asked
@@ -74,17 +76,17 @@ def completed(asked: Json, host: str) -> Json:
 
 
 def moved(node: Json, asked: Json) -> List[str]:
-    """Return one problem if the plan's paths for the node differ from those of the role, else [].
+    """Return [problem] if the plan and the role name different paths on the node, else [].
 
-    Only the paths of the role are trusted: root runs the interpreter and removes the folder, and a
-    program on a node may have changed a record or a plan.
+    The controller trusts only the paths of the role, because root runs Python and removes a folder
+    at these paths. A program on a node may have changed the paths in a record or a plan.
 
     Args: `node` the node's entry in the plan; `asked` the arguments of mxcluster_node.
     """
     if (node["python"], node["job_dir"]) == (asked["python"], asked.get("job_dir")):
         return []
     return [
-        "the node was provisioned with its Python at %s and its jobs in %s, but mxcluster_env_dir "
-        "and mxcluster_job_dir now name other folders: run provision.yml"
+        "provision.yml has put Python at %s and the jobs in %s, but mxcluster_env_dir and "
+        "mxcluster_job_dir now name other folders: run provision.yml again"
         % (node["python"], posixpath.dirname(node["job_dir"]))
     ]

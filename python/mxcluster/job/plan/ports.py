@@ -1,4 +1,4 @@
-"""Choose the first port of a job: the requested one, or the first one with all ports free."""
+"""Choose the first port of a job: the requested port, or the start of the first free range."""
 
 from typing import Any, Dict, List, Sequence, Tuple, Union
 
@@ -6,16 +6,18 @@ from mxcluster.errors import BadInput, refuse
 
 FIRST, LAST = 9091, 65000
 
-# {host: {"ports": {"9091": its holder}, "gpus": {"0": its holder}}}
+# {host: {"ports": {"9091": name of the holder}, "gpus": {"0": name of the holder}}}
 Held = Dict[str, Dict[str, Dict[str, str]]]
 
 
 def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: Held) -> int:
-    """Return the first port of the job; the ports of its processes count up from it.
+    """Return the first port of the job. The processes use this port and the next numbers.
 
-    Args: `asked` a number or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
-    from FIRST on. BadInput names the holder of each requested port that is in use, or says that no
-    range is free.
+    BadInput names the holder of each requested port that is in use. With "auto", BadInput if the
+    nodes have no range of free ports.
+
+    Args: `asked` a port or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
+    from FIRST on; `held` the ports in use.
     """
     offsets = [
         (process["host"], process["address"], process["port"] - FIRST)
@@ -32,8 +34,8 @@ def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: 
         if not any(base + offset in taken.get(host, ()) for host, _, offset in offsets):
             return base
     raise BadInput(
-        "root_port=auto: from %d to %d there is no range of free ports for the job on its nodes: "
-        "end programs that listen on these ports of the nodes" % (FIRST, LAST)
+        "root_port=auto: between %d and %d the nodes have no range of free ports for the job. End "
+        "programs that listen on these ports of the nodes" % (FIRST, LAST)
     )
 
 
@@ -46,7 +48,7 @@ def _taken(base: int, offsets: List[Tuple[str, str, int]], held: Held) -> List[s
         if str(base + offset) in (held.get(host) or {}).get("ports", {})
     ]
     cure = (
-        "root_port=%d is refused: leave it out to take free ports, choose another number, "
+        "root_port=%d is refused: leave root_port out to take free ports, choose another number, "
         "or end the programs on these ports" % base
     )
     return lines + [cure] if lines else []

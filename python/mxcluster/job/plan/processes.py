@@ -1,4 +1,4 @@
-"""List the processes of a job, each with its host, address, port, GPUs, command, environment."""
+"""List the processes of a job with host, address, port, command and environment."""
 
 import functools
 import itertools
@@ -24,11 +24,14 @@ def lay_out(
     nodes: Dict[str, Dict[str, Any]],
     port: int,
 ) -> List[Dict[str, Any]]:
-    """Return name, role, index, host, address and port of the scheduler, servers and workers.
+    """Return a list of dicts, one for each process: the scheduler, the servers, the workers.
 
-    On each address the first process gets `port`, and each further process the next number. The
-    scheduler comes first, so its port is `port`. Without a scheduler (kv local, device) no process
-    listens, and ports are None.
+    A dict has the name, role, index, host, address and port of the process. At each address the
+    first process gets `port`, and each further process gets the next number. The scheduler comes
+    first and gets `port`. Without a scheduler (kv local, device), all ports are None.
+
+    Args: `scheduler` the host of the scheduler, or None; `servers` and `workers` the host of each
+    server and worker; `nodes` {host: {"address"}}.
     """
     everyone = [("scheduler", 0, scheduler)] if scheduler else []
     everyone += [("server", index, host) for index, host in enumerate(servers)]
@@ -59,17 +62,19 @@ def servers_of(
 ) -> Tuple[List[str], int]:
     """Return (the host of each server process, the number of processes per server).
 
-    Under a scheme in which each group has servers of its own, each server of the inventory runs one
-    process for each group. Such a process waits only for the workers of its group.
+    Under a scheme with separate servers for each group, each server of the inventory runs one
+    process for each group. Such a process waits only for the workers of one group.
+
+    Args: `hosts` the host of each server; `groups` lists of worker indices.
     """
     each = len(groups) if schemes.of(kv).servers_of_a_group else 1
     return [host for host in hosts for _ in range(each)], each
 
 
 def ranks(servers: Sequence[Dict[str, Any]]) -> List[int]:
-    """Return the rank that ps-lite gives each of the processes `servers`.
+    """Return the ps-lite rank of each server process in `servers`, in the order of `servers`.
 
-    ps-lite sorts by address as text, in descending order, then by port (van.cc).
+    ps-lite (van.cc) sorts servers by address as text in descending order, then by rising port.
     """
     by_port = sorted(range(len(servers)), key=lambda one: servers[one]["port"])
     # sorted() is stable, also in reverse, so ports of one address stay in ascending order.
@@ -78,20 +83,25 @@ def ranks(servers: Sequence[Dict[str, Any]]) -> List[int]:
 
 
 def check_bound(bound: int, servers: int) -> None:
-    """Refuse a bigarray_bound that would leave a server an empty part of an array.
+    """Refuse a bigarray_bound that would leave a server with an empty part of an array.
 
-    MXNet cuts an array of `bound` or more numbers into a part for each of `servers` server
-    processes. Compressed gradients are cut in units of 16 numbers.
+    MXNet cuts an array of `bound` or more numbers into one part for each server process. MXNet cuts
+    compressed gradients in units of 16 numbers.
+
+    Args: `bound` the option bigarray_bound; `servers` the number of server processes.
     """
     if bound and bound < 16 * servers:
         raise BadInput(
-            "bigarray_bound=%d is too small for %d server processes: some would get an empty part "
-            "of an array; use at least %d, or fewer servers" % (bound, servers, 16 * servers)
+            "bigarray_bound=%d is too small for %d server processes: a server would get an empty "
+            "part of an array; use at least %d, or fewer servers" % (bound, servers, 16 * servers)
         )
 
 
 def check_network(network: str, host: str, record: Dict[str, Any]) -> None:
-    """Refuse a network that is missing in the program and in the model zoo of the node's MXNet."""
+    """Refuse a network that is unknown to the program and to the model zoo of the node's MXNet.
+
+    Args: `record` the node record of `host`.
+    """
     known = list(NETWORKS) + list(record.get("model_zoo") or [])
     if network not in known:
         raise BadInput(
@@ -108,10 +118,10 @@ def check_network(network: str, host: str, record: Dict[str, Any]) -> None:
 
 
 def own_folder(process: Dict[str, Any], options: Dict[str, Any]) -> Optional[str]:
-    """Return the path of a worker's copy of the script's folder; None for a process without one.
+    """Return the path of a worker's copy of the script's folder; None for other processes.
 
-    The path is relative to the job folder. Each worker of a host has its own copy, so that workers
-    cannot overwrite each other's files.
+    The path is relative to the job folder. Each worker of a host has a separate copy, so that
+    workers cannot overwrite each other's files. The result is None in a job without a script.
     """
     if process["role"] != "worker" or not options["script"]:
         return None
@@ -126,9 +136,11 @@ def command(
     model_file: Optional[str],
     more: Sequence[str] = (),
 ) -> List[str]:
-    """Return the argument list of a process; a relative `model_file` is inside the job folder.
+    """Return the command line that starts `process` on `node`, as a list of arguments.
 
-    Args: `more` further arguments of a worker's training program.
+    Args: `data_dir` the folder of the data set on the node; `model_file` the path of the saved
+    model to start from, absolute or relative to the job folder; `more` further arguments of a
+    worker's training program.
     """
     run = [node["python"], "-u", "-m", "mxcluster.training"]
     if process["role"] != "worker":
@@ -152,9 +164,10 @@ def command(
 def program_arguments(
     process: Dict[str, Any], options: Dict[str, Any], data_dir: str, model_file: Optional[str]
 ) -> List[str]:
-    """Return the arguments of a training program.
+    """Return the list of arguments of the training program for the worker `process`.
 
-    GPUs are numbered from 0 here, because CUDA_VISIBLE_DEVICES hides all other GPUs of the node.
+    The argument --gpus counts from 0, because CUDA_VISIBLE_DEVICES hides all other GPUs of the
+    node.
     """
     arguments = []  # type: List[str]
     for knob in OPTIONS:
@@ -178,16 +191,17 @@ def _numbers(numbers: Sequence[float]) -> str:
 
 @functools.lru_cache(maxsize=1)  # the same for all processes of a plan
 def _group_of_each(groups: Tuple[Tuple[int, ...], ...]) -> str:
-    """Return the group of each worker, by its index: "0,0,1"."""
+    """Return the group number of each worker as text, in the order of the workers: "0,0,1"."""
     group_of = {index: number for number, members in enumerate(groups) for index in members}
     return ",".join(str(group_of[index]) for index in sorted(group_of))
 
 
 def homes(plan: Dict[str, Any]) -> str:
-    """Return the server of each parameter, as runs of server*count: "1*12,0*30".
+    """Return the server of each parameter as text: "1*12,0*30" or, without a placement, "".
 
-    "" without a placement. Under a scheme in which each group has servers of its own, a server is
-    its number in the placement, else its rank in ps-lite, by which the store chooses keys.
+    In the example, server 1 holds the first 12 parameters, and server 0 the next 30 parameters.
+    Under a scheme with separate servers for each group, the text has the server numbers of the
+    placement. Under other schemes, the text has ps-lite ranks, which decide the store's keys.
     """
     return _runs(
         tuple(plan["placement"]),
@@ -207,7 +221,7 @@ def _runs(placement: Tuple[int, ...], places: Tuple[Tuple[str, int], ...]) -> st
 
 
 def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]:
-    """Return the environment of a process: variables of ps-lite, of mxcluster and of the user."""
+    """Return {variable: value} for `process`: variables of ps-lite, mxcluster and the user."""
     node, options = plan["nodes"][process["host"]], plan["options"]
     own = str(plan["workers"])
     env = {
@@ -221,7 +235,7 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         "MXCLUSTER_KV": plan["kv"],
         "MXCLUSTER_GROUPS": _group_of_each(tuple(map(tuple, plan["groups"]))),
     }
-    if node.get("cuda"):  # For servers, too: MXNet's GPU library needs CUDA's.
+    if node.get("cuda"):  # For servers, too: MXNet's GPU library needs CUDA's libraries.
         env["LD_LIBRARY_PATH"] = node["cuda"]["folder"] + "/lib64"
     if process["group"] is not None:
         env["MXCLUSTER_GROUP"] = str(process["group"])
@@ -272,7 +286,7 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
             }
         )
     env.update(options["env"])
-    # The user's libraries come after CUDA's.
+    # The user's libraries come after CUDA's libraries.
     if node.get("cuda") and "LD_LIBRARY_PATH" in options["env"]:
         env["LD_LIBRARY_PATH"] = "%s/lib64:%s" % (
             node["cuda"]["folder"],

@@ -1,4 +1,4 @@
-"""Use a profile of the cluster in a plan: groups, weights of shares, placement of parameters."""
+"""Use a profile of the cluster in a plan: groups, shares, speeds and placement of parameters."""
 
 from collections import Counter
 from fractions import Fraction
@@ -19,7 +19,10 @@ FILE, LABELS, PROFILE, NOBODY = "file", "labels", "profile", ""  # the origin of
 
 
 def numbered(lines: Sequence[str]) -> List[Tuple[str, int]]:
-    """Return [(host, number)] of the hosts in `lines`; a host's entries are numbered from 0."""
+    """Return [(host, number)] of the hosts in `lines`, with repetitions of a host counted from 0.
+
+    Example: ["a", "b", "a"] gives [("a", 0), ("b", 0), ("a", 1)].
+    """
     counted, result = Counter(), []  # type: Dict[str, int], List[Tuple[str, int]]
     for host in lines:
         result.append((host, counted[host]))
@@ -30,20 +33,20 @@ def numbered(lines: Sequence[str]) -> List[Tuple[str, int]]:
 def fit(found: Optional[Json], workers: Sequence[str]) -> Optional[profile.Fit]:
     """Return the Fit of the profile `found` to the job's workers; None without a profile.
 
-    Args: `found` from `cluster.profile.read`; `workers` their hosts, by index.
+    Args: `found` from `cluster.profile.read`; `workers` the host of each worker.
     """
     return None if found is None else profile.fits(found, numbered(workers))
 
 
 def groups(fitted: Optional[profile.Fit]) -> Optional[Groups]:
-    """Return (groups, labels) of the job's workers, or None without a profile that fits."""
+    """Return (groups, labels) of the job's workers from a profile that fits, else None."""
     if fitted is None or fitted.positions is None:
         return None
     return profile.groups_of(fitted)
 
 
 def speeds(fitted: Optional[profile.Fit]) -> Optional[List[float]]:
-    """Return the samples/s of each worker of the job, or None without a profile that fits."""
+    """Return the samples/s of each worker of the job from a profile that fits, else None."""
     if fitted is None or fitted.positions is None:
         return None
     return list(profile.job_speeds(fitted).values())
@@ -55,12 +58,12 @@ def gpu_speeds(
     workers: Sequence[str],
     batch: int,
 ) -> Dict[str, Dict[int, float]]:
-    """Return {host: {number of a GPU: samples/s}} of a profile that fits, for unequal GPUs.
+    """Return {host: {GPU number: samples/s}} of hosts with unequal GPUs, from a profile that fits.
 
-    A host is left out if the GPUs of each of its workers differ by no more than the noise, or if a
-    GPU of a worker would get no sample of a batch of `batch` samples.
+    The result holds a host if the GPUs of one worker differ by more than the noise. The result
+    leaves out a host if a GPU would get no sample of a batch of `batch` samples.
 
-    Args: `gpu_lists` the GPUs of each worker; `workers` their hosts, by index.
+    Args: `gpu_lists` the GPU numbers of each worker; `workers` the host of each worker.
     """
     if fitted is None or fitted.positions is None:
         return {}
@@ -80,9 +83,11 @@ def gpu_speeds(
 def weights(
     fitted: Optional[profile.Fit], grouped: Sequence[Sequence[int]]
 ) -> Optional[List[Fraction]]:
-    """Return the exact share of each worker, or None without a profile that fits.
+    """Return the exact share of each worker from a profile that fits, else None.
 
-    Args: `grouped` the groups of the job, from the profile or from elsewhere.
+    The shares add up to 1.
+
+    Args: `grouped` the groups of the job, as lists of worker indices.
     """
     if fitted is None or fitted.positions is None:
         return None
@@ -92,21 +97,21 @@ def weights(
 def placement(
     found: Optional[Json], options: Json, servers: Sequence[str], groups: int
 ) -> Tuple[List[int], str]:
-    """Return ([the index of each parameter's server], a note for the user).
+    """Return ([index of the server of each parameter], a note for the user or "").
 
     The list is empty without a profile, with one server, with MXNet's own store, and for a script.
-    The list is also empty if the profile is of another network or lacks a server; the note then
-    gives this reason. With an empty list, MXNet or the store chooses the servers.
+    If the profile is of another network or lacks a server, the list is empty, and the note gives
+    this reason. With an empty list, MXNet or the store chooses the servers.
 
-    Args: `found` from `cluster.profile.read`; `servers` their hosts, by index; `groups` the number
-    of groups.
+    Args: `found` from `cluster.profile.read`; `servers` the host of each server; `groups` the
+    number of groups.
     """
     scheme = schemes.of(options["kv"])
     stock = not scheme.store or scheme.with_one_group and groups == 1
     if found is None or stock or options["script"] or len(servers) < 2:
         return [], ""
     if options["network"] != found["network"]:
-        return [], "%s is of the network %s, so it chooses no servers for the parameters" % (
+        return [], "%s is of the network %s, so the profile chooses no servers for parameters" % (
             profile.title(found),
             found["network"],
         )
@@ -117,7 +122,7 @@ def placement(
     wanted = numbered(servers)
     missing = ["%s server %d" % server for server in wanted if server not in places]
     if missing:
-        return [], "%s has no speed of %s, so it chooses no servers for the parameters: %s" % (
+        return [], "%s has no speed of %s, so the profile chooses no servers for parameters: %s" % (
             profile.title(found),
             ", ".join(missing),
             profile.CURE,
@@ -134,12 +139,12 @@ def placement(
 
 
 def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) -> None:
-    """Refuse shares of a profile that hold less than a batch.
+    """Refuse a share from a profile that is smaller than a batch.
 
-    The worker of such a share would repeat its few samples in every batch. Shares that the user
-    gives may be this small.
+    A worker with such a share would repeat the same samples in every batch. Shares from the user
+    may be smaller than a batch.
 
-    Args: `workers` their hosts, by index.
+    Args: `shares` [(begin, end)] by worker, as fractions of 1; `workers` the host of each worker.
     """
     if options["script"]:
         return
@@ -165,16 +170,20 @@ def entry(
     wants_sizes: bool = False,
     gives_loads: bool = False,
 ) -> Optional[Json]:
-    """Return the plan's entry "profile", or None if the plan has no use for a profile.
+    """Return the plan's entry "profile", or None if a profile does not affect the plan.
 
     The entry is {"job", "time", "fits": bool, "uses": [the parts that the profile gives], "notes":
     [lines for the user], "noise", "speeds": [samples/s of each worker], or [] if the profile does
     not fit}.
 
-    Args: `plan` with its options and placement; `origin` of the groups; `wants_shares` whether a
-    profile that fits gives the shares; `note` of `placement`; `wants_sizes` whether such a profile
-    gives the first batch sizes of a job that balances them; `gives_loads` whether the profile
-    gives the speeds of GPUs.
+    Args:
+        plan: the plan with the entries "options", "placement" and "balance".
+        fitted: from `fit`.
+        origin: the source of the groups: FILE, LABELS, PROFILE or NOBODY.
+        wants_shares: True if a profile that fits gives the shares.
+        note: the note from `placement`.
+        wants_sizes: True if a profile that fits gives the first balanced batch sizes.
+        gives_loads: True if the profile gives the speeds of GPUs.
     """
     options, grouped = plan["options"], schemes.of(plan["kv"]).waits == schemes.GROUP
     wants_sizes = wants_sizes and bool(plan.get("balance"))

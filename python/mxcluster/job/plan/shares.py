@@ -9,18 +9,21 @@ from mxcluster.errors import BadInput, refuse
 from mxcluster.job.plan.members import of_workers
 from mxcluster.lists import unique
 
-# Users round shares in a file (0.33 0.67 ...): shares that differ by at most this part of their
-# mean count as equal.
+# Users round shares in a file (0.33 0.67 ...). Shares count as equal if the shares differ by at
+# most this fraction of the mean share.
 ROUNDING = 0.01
 
 
 def weights(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> List[float]:
-    """Return the host variable worker_share of each worker, by index (default 1)."""
+    """Return a list with the host variable worker_share (default 1) of each worker.
+
+    Args: `lines` the host of each worker; `variables` {host: {host variable: value}}.
+    """
     return of_workers("worker_share", lines, variables)
 
 
 def are_given(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> bool:
-    """Return True if the host of at least one worker has the variable worker_share."""
+    """Return True if at least one host in `lines` has the host variable worker_share."""
     return any((variables.get(host) or {}).get("worker_share") is not None for host in lines)
 
 
@@ -30,10 +33,14 @@ def check_equal_inside(
     lines: Sequence[str],
     weight: Sequence[float],
 ) -> None:
-    """Refuse unequal weights inside a group: its members wait for each other at every batch."""
+    """Refuse unequal weights inside a group, whose members wait for each other at every batch.
+
+    Args: `groups` lists of worker indices; `labels` of the groups; `lines` the host of each worker;
+    `weight` the worker_share of each worker.
+    """
     refuse(
-        "worker_share differs inside the group %s (%s): members of a group wait for each other; "
-        "give them the same worker_share, or different groups"
+        "worker_share differs inside the group %s (%s), but members of a group wait for each "
+        "other: give these hosts the same worker_share, or different groups"
         % (
             label,
             ", ".join("%s: %g" % pair for pair in unique((lines[i], weight[i]) for i in members)),
@@ -44,19 +51,19 @@ def check_equal_inside(
 
 
 def proportional(weight: Sequence[float]) -> List[Share]:
-    """Return one share of [0, 1] per worker, in order, proportional to its weight."""
+    """Return a share (begin, end) of [0, 1] for each worker, in proportion to the weights."""
     return tile([Fraction(one) for one in weight], range(len(weight)))
 
 
 def of_sizes(
     parts: Sequence[Share], sizes: Sequence[int], waiting: Sequence[Sequence[int]]
 ) -> List[Share]:
-    """Return shares that are proportional to the batch sizes inside each set of workers.
+    """Return shares in proportion to the batch sizes inside each set of workers.
 
-    A set as a whole keeps its part of the data.
+    Each set of workers keeps the same part of the data.
 
-    Args: `parts` the shares before; `sizes` the batch sizes; `waiting` the sets of workers that
-    wait for each other.
+    Args: `parts` the earlier share of each worker; `sizes` the batch size of each worker; `waiting`
+    the sets of workers that wait for each other.
     """
     lengths = [Fraction(0)] * len(parts)
     for members in waiting:
@@ -68,11 +75,12 @@ def of_sizes(
 
 
 def from_file(text: str, workers: int, count: int, name: str) -> List[Share]:
-    """Return the shares of a data_sharding file with the content `text` for `workers` workers.
+    """Return the shares of the first `count` workers from the text of a data_sharding file.
 
-    If only the first `count` workers take part, their shares are scaled to fill [0, 1].
+    The file has a line for each of `workers` workers. If `count` is smaller, the function scales
+    the shares to fill [0, 1].
 
-    Args: `name` of the file in messages.
+    Args: `name` the name of the file in messages.
     """
     shares = parse_data_sharding(text, workers, name)
     if count == workers:
@@ -86,9 +94,10 @@ def from_file(text: str, workers: int, count: int, name: str) -> List[Share]:
 def check_scheme(
     kv: str, data_allocator: int, shares: Sequence[Share], name: Optional[str]
 ) -> None:
-    """Refuse shares that the scheme cannot use.
+    """Refuse a data_sharding file with data_allocator=0, and unequal shares under a BSP scheme.
 
-    Args: `name` of the data_sharding file in messages, None if the shares come from elsewhere.
+    Args: `kv` the name of the scheme; `shares` [(begin, end)] by worker; `name` the name of the
+    data_sharding file in messages, None without a file.
     """
     if name and not data_allocator:
         raise BadInput(
@@ -101,8 +110,8 @@ def check_scheme(
     if scheme.waits == scheme.merges == schemes.EVERYBODY and unequal:
         small, large = lengths.index(min(lengths)), lengths.index(max(lengths))
         raise BadInput(
-            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) is refused "
-            "under kv=%s: every worker waits for all others at every batch, so all need the same "
-            "number of batches; use kv=dist_gsync, or equal shares (data_allocator=0)"
+            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) cannot run "
+            "under kv=%s, where all workers wait for each other at every batch: use kv=dist_gsync, "
+            "or equal shares (data_allocator=0)"
             % (small, lengths[small], large, lengths[large], kv)
         )

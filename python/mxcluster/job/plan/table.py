@@ -1,4 +1,4 @@
-"""Show the plan as a table."""
+"""Convert a plan to text, with a table of the processes."""
 
 from fractions import Fraction
 from typing import Any, Dict, List, Optional, Tuple
@@ -17,7 +17,7 @@ HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group
 
 
 def table(plan: Dict[str, Any]) -> str:
-    """Return the plan as text: job, scheme, program and batches, then a line per process."""
+    """Return the plan as text: job, scheme, program and batches, then a line for each process."""
     rows = [HEADINGS] + [_row(process, plan) for process in plan["processes"]]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     lines = [
@@ -27,7 +27,7 @@ def table(plan: Dict[str, Any]) -> str:
 
 
 def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
-    """Return ([batches], [repeated samples]) per epoch of each worker; None for a script.
+    """Return (batches, repeated samples) in an epoch, two lists by worker; None for a script.
 
     BadInput if a batch is larger than the data set, or if a share holds no sample.
     """
@@ -38,8 +38,8 @@ def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
     ranges = cut(plan["shares"], samples)
     if options["batch_size"] > samples:
         raise BadInput(
-            "batch_size=%d is more than the %d training samples of %s: every batch would repeat "
-            "all of them; use at most %d, or less with several workers"
+            "batch_size=%d is more than the %d training samples of %s, so every batch would repeat "
+            "samples: use at most %d, or less with several workers"
             % (options["batch_size"], samples, options["data"], samples)
         )
     if plan.get("balance"):
@@ -73,8 +73,8 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
     ]
     if plan.get("ports_open"):
         lines.append(
-            "ports: open to every host that can reach %s: jobs run without root there "
-            "(mxcluster_user is empty)" % some(plan["ports_open"])
+            "ports: open to every host that can reach %s, because jobs run without root on these "
+            "hosts (mxcluster_user is empty)" % some(plan["ports_open"])
         )
     alone = schemes.of(plan["kv"]).with_one_group
     profile = plan.get("profile") or {"uses": [], "notes": []}
@@ -118,7 +118,8 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
     )
     if options["data_dir"] and options["data"] == "synthetic":
         lines.append(
-            "data_dir=%s is not used: data=%s has no files" % (options["data_dir"], options["data"])
+            "data_dir=%s has no effect: data=%s has no files"
+            % (options["data_dir"], options["data"])
         )
     if plan.get("balance"):
         lines.append(
@@ -134,7 +135,7 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
     lines.append(_step(options, plan["workers"]))
     if options["compression"] != "none":
         lines.append(
-            "gradients are sent with %s for each number, threshold %g (compression)"
+            "workers send gradients with %s for each number, threshold %g (compression)"
             % (options["compression"].replace("bit", " bits"), options["compression_threshold"])
         )
     lines.append("batches per epoch: %s" % _per_worker(counts[0]))
@@ -148,7 +149,10 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
 
 
 def _of_groups(options: Dict[str, Any], groups: int) -> List[str]:
-    """Return lines about knobs of dist_gsync that have no effect, or a harmful one."""
+    """Return warnings about knobs of dist_gsync that have no effect or do harm.
+
+    Args: `groups` the number of groups.
+    """
     given = [
         "%s=%g" % (name, options[name])
         for name in ("gsync_compensation", "gsync_max_y")
@@ -161,21 +165,21 @@ def _of_groups(options: Dict[str, Any], groups: int) -> List[str]:
         ]
     if 0 < options["gsync_max_y"] < groups:
         return [
-            "gsync_max_y=%d drops most updates if the groups are equally fast, because their Y is "
-            "near %d: give more than the number of groups" % (options["gsync_max_y"], groups)
+            "gsync_max_y=%d drops most updates of equally fast groups, because Y is then near %d: "
+            "set gsync_max_y above the number of groups" % (options["gsync_max_y"], groups)
         ]
     return []
 
 
 def _length(options: Dict[str, Any]) -> str:
-    """Return the number of epochs, or of the batches of a measurement, as text."""
+    """Return the length of the training as text: the number of epochs or of measured batches."""
     if options["measured"]:
         return "%d batches to warm up, %d measured" % (options["warm_up"], options["measured"])
     return _number(options["num_epochs"], "epoch")
 
 
 def _step(options: Dict[str, Any], workers: int) -> str:
-    """Return the line about the learning rate, and about lr_scale if each push is an update."""
+    """Return the line about the learning rate, with lr_scale if each push is an update."""
     step = step_size(options, workers)
     if not schemes.updates_each_push(schemes.of(options["kv"])) or workers == 1:
         return "learning rate %g" % step
@@ -192,7 +196,7 @@ def _step(options: Dict[str, Any], workers: int) -> str:
 
 
 def _splits(plan: Dict[str, Any]) -> List[str]:
-    """Return [a line on the samples that unequal GPUs of a worker get]; [] for equal GPUs."""
+    """Return [a line with the samples of a batch for each unequal GPU]; [] for equal GPUs."""
     workers: Dict[str, List[int]] = {}
     for process in plan["processes"]:
         if process["work_load"]:
@@ -223,7 +227,7 @@ def _number(count: int, noun: str) -> str:
 
 
 def _per_worker(counts: List[int]) -> str:
-    """Return the counts with their workers: "12", or "8 (workers 0-3), 12 (worker 4)"."""
+    """Return the counts by worker as text: "12", or "8 (workers 0-3), 12 (worker 4)"."""
     if len(set(counts)) == 1:
         return str(counts[0])
     return ", ".join(

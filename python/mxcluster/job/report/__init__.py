@@ -2,7 +2,8 @@
 
     plan.json verdict.json report.html curves.png events.jsonl nodes/<host>/... checkpoints/...
 
-The report needs jinja2 and matplotlib, which are imported at its first use. Nodes need neither.
+The report needs jinja2 and matplotlib on the controller, and imports both at the first use. Nodes
+do not need these packages.
 """
 
 import contextlib
@@ -31,16 +32,16 @@ def assemble(
 ) -> Dict[str, Any]:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
+    A second call with the same arguments gives the same result.
+
     Args:
         run_dir: the run folder.
-        archives: {host: path of the tar file of its job folder}. A host without a usable archive
-            makes the verdict a failure; the files of the other hosts are kept.
-        plan: written to plan.json; None if plan.json exists already.
-        cache_dir: see `write`.
-        answers: {host: entry of `heard`}, the controller's own knowledge of each node. The status
-            of an entry counts if the host's archive is unusable.
-
-    A second call with the same arguments gives the same result.
+        archives: {host: path of the tar file of the host's job folder}. A host without a usable
+            archive makes the verdict a failure. The run folder keeps the files of the other hosts.
+        plan: the plan, which the function writes to plan.json. None if plan.json exists already.
+        cache_dir: as in `write`.
+        answers: {host: result of `heard`}. If a host's archive is unusable, the status in this
+            result counts.
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
@@ -110,9 +111,10 @@ def assemble(
 
 
 def own_events(plan: Dict[str, Any], host: str) -> Callable[[Dict[str, Any]], bool]:
-    """Return a function that is True for valid events of the host's own processes.
+    """Return a function(event) that is True for valid events of the processes of `host`.
 
-    A node cannot report about the workers of another node.
+    The function is False for a process of another node, because a node reports only about its own
+    processes. Valid events without a role also give True.
     """
     own = [
         (process["role"], process["index"])
@@ -128,8 +130,10 @@ def own_events(plan: Dict[str, Any], host: str) -> Callable[[Dict[str, Any]], bo
 def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
     """Return a node's entry in the `answers` of `assemble`, with None for each unknown value.
 
-    Args: `wait` the result of the task that waits for the node; `contact` the result of the task
-    that contacts it. Either may be missing.
+    Args:
+        wait: the result of the task that waits for the node.
+        contact: the result of the task that contacts the node. A missing result is any value other
+            than a dict.
     """
     wait, contact = (given if isinstance(given, dict) else {} for given in (wait, contact))
     collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
@@ -146,9 +150,12 @@ def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
 
 
 def refusal(result: Dict[str, Any]) -> Optional[str]:
-    """Return the reason why a task failed on a node, from its `result`; None if it succeeded.
+    """Return the reason why a task failed on a node, or None if the task succeeded.
 
-    If a module crashed, the reason is the last line of its stderr.
+    If a module crashed, the reason holds the last line of the module's stderr.
+
+    Args:
+        result: the result of the task (dict).
     """
     if not (result.get("failed") or result.get("unreachable")):
         return None
@@ -160,15 +167,15 @@ def refusal(result: Dict[str, Any]) -> Optional[str]:
             .splitlines()
         )
         message = "the module of a task crashed on the node: %s" % (
-            lines[-1].strip() if lines else "it printed no error"
+            lines[-1].strip() if lines else "the module printed no error"
         )
     return message
 
 
 def _behind(host: str, said: Dict[str, Any]) -> List[str]:
-    """Return lines about a script's files that stayed on the node `host`, at most MOST_TOLD lines.
+    """Return a line for each file of a script that stayed on the node `host`, at most MOST_TOLD.
 
-    Args: `said` the node's entry of `heard`.
+    Args: `said` the node's result of `heard`.
     """
     told = said.get("behind")
     return [
@@ -179,12 +186,14 @@ def _behind(host: str, said: Dict[str, Any]) -> List[str]:
 
 
 def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
-    """Draw curves.png and write report.html from the other files of `run_dir`; return their paths.
+    """Write curves.png and report.html from the other files of `run_dir`, and return the paths.
 
-    Args: `cache_dir` the folder of matplotlib's font list (default: a temporary folder), so that
-    matplotlib writes into no home folder.
+    If no event has a value to draw, the function removes curves.png and returns one path.
 
-    If no event can be drawn, the function removes curves.png. BadInput if `run_dir` holds no run.
+    Args: `cache_dir` the folder of matplotlib's font list, None for a temporary folder. So
+    matplotlib writes no file into a home folder.
+
+    Raises BadInput if `run_dir` holds no run.
     """
     from mxcluster.job.report import curves, page
 
@@ -203,6 +212,6 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     if drawn:
         replace(picture, drawn)
     elif os.path.exists(picture):
-        os.remove(picture)  # It is the picture of an earlier attempt.
+        os.remove(picture)  # An earlier attempt drew this picture.
     replace(html, page.render(data, plan, verdict, drawn, files.logs(run_dir, plan)))
     return [html, picture] if drawn else [html]

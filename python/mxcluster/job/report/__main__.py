@@ -9,7 +9,10 @@ from mxcluster.job import report
 
 
 def main(argv: Optional[List[str]] = None) -> int:
-    """Write the report of the run folder in `argv`. Return 0, or 1 if the folder holds no run."""
+    """Write the report of the run folder in `argv`.
+
+    Return the exit code (int): 0, or 1 if the folder holds no run.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m mxcluster.job.report",
         description="Make report.html and curves.png of a run again.",

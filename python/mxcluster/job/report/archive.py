@@ -1,6 +1,6 @@
 """Unpack the archives of the nodes, each into its own folder on the controller.
 
-A node may have forged its archive, so all names and types are checked.
+A node may have forged its archive, so this module checks the names and types of all members.
 """
 
 import os
@@ -13,15 +13,15 @@ from mxcluster.errors import BadInput
 from mxcluster.job.report import files
 
 KINDS = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
-FORGED = "mxcluster packs no such archive: find the program that changed it on the node"
+FORGED = "Another program changed the archive: find this program on the node"
 
 
 def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, str]:
     """Unpack the archives of all nodes into `run_dir`, and return {host: problem}.
 
-    The files of a node go to nodes/<host>/, and its checkpoints to checkpoints/.
+    The files of a node go to nodes/<host>/, except for checkpoints, which go to checkpoints/.
 
-    Args: `archives` {host: path of its tar file, None without one}.
+    Args: `archives` {host: path of the host's tar file, or None without a tar file}.
     """
     problems, moved = {}, set()  # type: Dict[str, str], Set[str]
     for host, path in sorted(archives.items()):
@@ -30,7 +30,10 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
         os.makedirs(folder)
         try:
             if not path or not os.path.exists(path):
-                raise BadInput("no archive was collected from %s" % host)
+                raise BadInput(
+                    "the controller collected no archive from %s: fetch the results again with "
+                    "train.yml -e attach=<job>" % host
+                )
             unpack(path, folder)
             # A damaged status is a problem of this node alone.
             files.read_status(run_dir, host)
@@ -43,12 +46,12 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
 def unpack(path: str, folder: str) -> None:
     """Unpack the tar file `path` into `folder`, as files of the current user.
 
-    A file that was private on the node is private here (0600). The owners, times and other
-    permissions in the archive are ignored.
+    A file that was private on the node gets the mode 0600 here, every other file 0644. The function
+    ignores the owners, times and other permissions in the archive.
 
-    Raises BadInput before the first file is written if a name leads out of the folder or comes
-    twice, or if a member is a link, a device or a sparse file. A sparse file can need more room on
-    the disk than the archive.
+    Raises BadInput before the first write for a member whose name leads out of the folder or occurs
+    twice. A link, a device or a sparse file also raises BadInput. A sparse file can need more room
+    on the disk than the archive.
     """
     # Without compression, because a small compressed file could fill the disk.
     with tarfile.open(path, "r:") as tar:
@@ -85,11 +88,14 @@ def unpack(path: str, folder: str) -> None:
 
 
 def _told(error: Exception, path: Optional[str], job: str) -> str:
-    """Return the message for an error of `unpack_all` with the archive `path` of a job."""
+    """Return the message (str) for an `error` with the archive `path` of the job `job`."""
     if isinstance(error, BadInput):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return "%s on the controller: %s" % (error.filename or path, error.strerror)
+        return (
+            "the controller cannot use %s: %s. Correct this error, and fetch the results again"
+            % (error.filename or path, error.strerror)
+        )
     return "the archive %s is damaged (%s): fetch the results again with train.yml -e attach=%s" % (
         path,
         error,
@@ -98,10 +104,12 @@ def _told(error: Exception, path: Optional[str], job: str) -> str:
 
 
 def move_checkpoints(folder: str, target: str, host: str, moved: Set[str]) -> None:
-    """Move the checkpoint files of the node `host` from its `folder` to `target`.
+    """Move the checkpoint files of the node `host` from the node's `folder` to `target`.
 
-    Args: `moved` the names of all files moved so far, which the function extends. A file with one
-    of these names gets the host as a prefix.
+    A file with a name in `moved` gets the host as a prefix. The function adds the new names to
+    `moved`.
+
+    Args: `moved` the names of all files moved so far (set of str).
     """
     source = os.path.join(folder, "checkpoints")
     if not os.path.isdir(source):

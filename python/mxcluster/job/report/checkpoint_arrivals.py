@@ -1,12 +1,12 @@
-"""Fetch checkpoints to the controller while their job runs, and check their digests.
+"""Fetch checkpoints to the controller during the job, and check the digests of the files.
 
-One checkpoint is fetched at a time: the checkpoint that worker 0 holds (see
-`mxcluster.job.checkpoints`). The controller has an Ansible process for each node; these processes
-share the checkpoint's name through a file.
-Incomplete files lie in the folder FOLDER. Complete files move out of it, the manifest last.
+The controller fetches one checkpoint at a time, which worker 0 has marked as held (see
+`mxcluster.job.checkpoints`). The controller has an Ansible process for each node. These processes
+share the checkpoint's name through a file. Incomplete files lie in the folder FOLDER. Complete
+files move to the parent folder, the manifest last.
 
-Nothing here calls fsync, which could outlast the lease. `resume` skips files that a crash of the
-controller has torn.
+This module does not call fsync, which could outlast the lease. `resume` skips files that are torn
+after a crash of the controller.
 """
 
 import json
@@ -21,7 +21,7 @@ from mxcluster.job.report import files as run_files
 
 FOLDER = ".arriving"
 LEAST, MOST = 1 << 20, 16 << 20  # bytes of a piece
-QUICK = 1.0  # seconds for a piece; after a slower one the pieces become smaller
+QUICK = 1.0  # seconds for a piece; after a slower piece, the next piece is smaller
 
 Json = Dict[str, Any]
 Ask = Callable[[str, int, int], Optional[bytes]]
@@ -34,9 +34,9 @@ class Arrivals:
         folder: the folder of the run's checkpoints.
         host: the node.
         kept: the number of complete checkpoints that stay in `folder`.
-        ask: ask(file, offset, most) fetches a piece of a file from the node. It returns bytes, b""
-            after the end of the file, None if the node does not reply.
-        plan: the job's plan. It is written beside `folder` first, because resuming a job needs it.
+        ask: a function (file, offset, most) that fetches at most `most` bytes of a file from the
+            node. `ask` returns b"" after the end of the file, and None if the node does not reply.
+        plan: the job's plan, which `resume` needs. `bring` first writes the plan beside `folder`.
     """
 
     def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Json):
@@ -45,7 +45,10 @@ class Arrivals:
         self.most = LEAST
 
     def taken(self) -> str:
-        """Return the name of the wanted checkpoint if `folder` holds all of it, else ""."""
+        """Return the name of the wanted checkpoint if `folder` has all files, else "".
+
+        The wanted checkpoint is the checkpoint that worker 0 has marked as held.
+        """
         wanted = checkpoints.told(self.transit, checkpoints.HELD)
         return wanted if wanted and checkpoints.is_there(self.folder, wanted) else ""
 
@@ -54,8 +57,8 @@ class Arrivals:
 
         The next call continues an incomplete file at the point where this call stopped.
 
-        Args: `offered` {"held": name of the checkpoint that worker 0 holds, "parts": {name of a
-        manifest on this node: its text}}.
+        Args: `offered` {"held": name of the held checkpoint, "parts": {name of a manifest on this
+        node: text of the manifest}}.
         """
         until = time.monotonic() + seconds
         own = os.path.join(self.transit, self.host)
@@ -83,7 +86,7 @@ class Arrivals:
             os.replace(draft, path)
 
     def _missing(self, offered: Json) -> Dict[str, str]:
-        """Return {manifest: text} of the wanted checkpoint for manifests that `folder` lacks."""
+        """Return {name: text} of the wanted checkpoint's manifests that `folder` lacks."""
         held = str(offered.get("held") or "")
         if checkpoints.FILE.fullmatch(held + ".json") and held != checkpoints.told(
             self.transit, checkpoints.HELD
@@ -105,10 +108,12 @@ class Arrivals:
         }
 
     def _file(self, name: str, expected: Json, until: float) -> bool:
-        """Fetch the rest of a file; return True if it is complete and matches its digest.
+        """Fetch the rest of the file `name`, and return True if the file matches its digest.
 
-        Args: `expected` {"sha256", "bytes"} of its manifest; `until` the time.monotonic() at which
-        to stop.
+        The method deletes a complete file with a wrong digest.
+
+        Args: `expected` the file's {"sha256", "bytes"} in the manifest; `until` the value of
+        time.monotonic() at which the method stops.
         """
         path = os.path.join(self.transit, self.host, name)
         with open(path, "ab") as stream:
@@ -136,7 +141,7 @@ class Arrivals:
 def files_of(manifest: str, text: str) -> Optional[Dict[str, Json]]:
     """Return {file: {"sha256", "bytes"}} from the `text` of the manifest named `manifest`.
 
-    None if the manifest is invalid or names files of another checkpoint.
+    The result is None if the manifest is invalid or names files of another checkpoint.
     """
     stem = manifest[: -len(".json")]
     try:
@@ -150,9 +155,9 @@ def files_of(manifest: str, text: str) -> Optional[Dict[str, Json]]:
 
 
 def settle(folder: str, network: str, kept: int) -> None:
-    """Delete from `folder` incomplete files and old checkpoints, after the end of the job.
+    """Delete incomplete files and old checkpoints from `folder` after the end of the job.
 
-    Args: `kept` the number of complete checkpoints that stay.
+    Args: `network` the name of the network; `kept` the number of complete checkpoints that stay.
     """
     shutil.rmtree(os.path.join(folder, FOLDER), ignore_errors=True)
     if os.path.isdir(folder):

@@ -38,10 +38,10 @@ LAYOUTS: Dict[int, Any] = {
 
 
 def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None) -> bytes:
-    """Return the picture of a run as PNG; b"" if no series has a point.
+    """Return the picture of a run as a PNG (bytes), or b"" if no series has a point.
 
-    Args: `data` from series.collect(); `cache_dir` the folder of matplotlib's font list, None for a
-    temporary folder.
+    Args: `data` from series.collect(); `plan` and `verdict` of the job; `cache_dir` the folder of
+    matplotlib's font list, None for a temporary folder.
     """
     panels = [
         (painter, name)
@@ -58,7 +58,10 @@ def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None)
 
 
 def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any]) -> bytes:
-    """Return the PNG with `panels`, [(painting function, name of the series)]."""
+    """Return the picture with `panels` as a PNG (bytes).
+
+    Args: `panels` a list of (painting function, name of the series).
+    """
     layout = LAYOUTS[len(panels)]
     with style.new_figure(layout) as (figure, axes):
         looks = _looks(data, plan)
@@ -71,7 +74,7 @@ def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any]) -> bytes:
 
 
 def _looks(data: Json, plan: Json) -> Dict[int, Json]:
-    """Return {worker index: matplotlib's arguments for its line}."""
+    """Return {worker index: dict of matplotlib's arguments for the worker's line}."""
     from matplotlib import colormaps
 
     indices = sorted(data["workers"])
@@ -97,7 +100,10 @@ def _looks(data: Json, plan: Json) -> Dict[int, Json]:
 
 
 def _time_axis(data: Json) -> Tuple[str, float, float]:
-    """Return (name of the unit, its length in seconds, end of the axis in units) for all panels."""
+    """Return the time axis of all panels: (unit, seconds in a unit, end of the axis in units).
+
+    The unit is a name, such as "minutes".
+    """
     longest = max(
         points[-1][0]
         for worker in data["workers"].values()
@@ -133,7 +139,7 @@ def _lines(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json])
 
 
 def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
-    """Draw the share of each Y in a group's updates, in percent."""
+    """Draw for each group the percentage of the group's updates with each Y."""
     groups = sorted(group for group in data["y"] if data["y"][group]["updates"])
     highest = max(y for group in groups for y in data["y"][group]["counts"])
     bars = len(groups) <= 4
@@ -173,13 +179,16 @@ def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Js
 
 
 def _group_colour(plan: Json, group: int, looks: Dict[int, Json]) -> Any:
-    """Return the colour of the worker in the middle of the group."""
+    """Return the colour of a group: the colour of the worker in the middle of the group."""
     members = plan["groups"][group]
     return looks[members[(len(members) - 1) // 2]]["color"]
 
 
 def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
-    """Draw a line at the time of the first failure, with the process's name if `named` is true."""
+    """Draw a vertical line at the time of the first failure, if the job failed.
+
+    Args: `named` True to write the name of the failed process beside the line.
+    """
     failure = verdict.get("first_failure")
     if failure and failure.get("time") is not None:
         _, size, end = _time_axis(data)
@@ -201,7 +210,10 @@ def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
 def _legend(
     figure: Any, axes: Dict[str, Any], data: Json, plan: Json, looks: Dict[int, Json]
 ) -> None:
-    """Draw a legend with all workers, or for many workers a colour scale and the groups' styles."""
+    """Draw a legend that names all workers.
+
+    For more than LEGEND_WORKERS workers, draw a colour scale and the line styles of the groups.
+    """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.lines import Line2D

@@ -14,12 +14,15 @@ TAIL_BYTES = 64 * 1024
 
 
 def node_dir(run_dir: str, host: str) -> str:
-    """Return the path of the folder in `run_dir` with the files of `host`."""
+    """Return the path of the folder in `run_dir` with the files of the node `host`."""
     return os.path.join(run_dir, "nodes", host)
 
 
 def read_plan(run_dir: str) -> Dict[str, Any]:
-    """Return the plan of the run. BadInput if the folder holds no run."""
+    """Return the plan of the run in the folder `run_dir`.
+
+    Raises BadInput if the folder has no plan.json.
+    """
     found: Optional[Dict[str, Any]] = read_json(os.path.join(run_dir, "plan.json"))
     if found is None:
         raise BadInput("%s has no plan.json: give the folder of a job, runs/<job>" % run_dir)
@@ -27,19 +30,22 @@ def read_plan(run_dir: str) -> Dict[str, Any]:
 
 
 def read_status(run_dir: str, host: str) -> Optional[Dict[str, Any]]:
-    """Return the last status that the agent of `host` wrote, None without one."""
+    """Return the last status that the agent of `host` wrote, or None without a status."""
     return read_json(os.path.join(node_dir(run_dir, host), "status.json"))
 
 
 def own_files(run_dir: str, host: str) -> int:
-    """Return the number of files that a script wrote on `host` and that were fetched."""
+    """Return the number of files of the user's script that the controller fetched from `host`."""
     return sum(
         len(names) for _, _, names in os.walk(os.path.join(node_dir(run_dir, host), OWN_FOLDERS))
     )
 
 
 def logs(run_dir: str, plan: Dict[str, Any]) -> Dict[str, List[str]]:
-    """Return {process name: last lines of its log}; [] for a log that was not collected."""
+    """Return {process name: [line, ...]} with the last lines of each process's log.
+
+    The list is empty for a log that the controller did not collect.
+    """
     return {
         process["name"]: tail(
             os.path.join(node_dir(run_dir, process["host"]), process["name"] + ".log")
@@ -49,7 +55,11 @@ def logs(run_dir: str, plan: Dict[str, Any]) -> Dict[str, List[str]]:
 
 
 def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
-    """Return the last lines of a log file without control characters; [] if there is no file."""
+    """Return the last `lines` lines of the log file `path`, without blank lines.
+
+    The function removes control characters, and reads at most the last TAIL_BYTES bytes.
+    The list is empty if the file does not exist.
+    """
     try:
         with open(path, "rb") as stream:
             stream.seek(0, os.SEEK_END)
@@ -65,16 +75,22 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
 
 
 def read_json(path: str) -> Optional[Any]:
-    """Return the content of a JSON file, None if it does not exist. BadInput if it is no JSON."""
+    """Return the content of the JSON file `path`, or None if the file does not exist.
+
+    Raises BadInput if the content is not valid JSON.
+    """
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise BadInput("%s is damaged: it is not valid JSON (%s)" % (path, error)) from error
+        raise BadInput(
+            "%s is damaged: the content is not valid JSON (%s). Restore or remove this file"
+            % (path, error)
+        ) from error
 
 
 def write_json(path: str, content: Any) -> None:
-    """Write `content` as JSON to the file `path`, in place of an earlier file."""
+    """Write `content` as JSON to the file `path`, and replace an earlier file."""
     replace(path, json.dumps(content, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Write report.html, one file with all its content, which opens without a network."""
+"""Make the text of report.html, a single file that opens without a network."""
 
 import base64
 import datetime
@@ -25,16 +25,16 @@ def render(
 ) -> str:
     """Return the text of report.html.
 
-    Args: `data` from series.collect(); `picture` from curves.draw(); `logs` {process name: last
-    lines}.
+    Args: `data` from series.collect(); `plan` and `verdict` of the job; `picture` the PNG from
+    curves.draw(); `logs` {process name: [last line of the log, ...]}.
     """
     return fill(TEMPLATE, context(data, plan, verdict, picture, logs))
 
 
 def fill(path: str, variables: Json) -> str:
-    """Return the template `path` as text, filled in with `variables` and the common styles.
+    """Return the text of the template file `path`, filled with `variables` and the common styles.
 
-    The template extends frame.html, whose variables are those of `frame`.
+    The template extends frame.html, so `variables` must include the result of `frame`.
     """
     import jinja2
 
@@ -54,11 +54,16 @@ def fill(path: str, variables: Json) -> str:
 def frame(
     name: str, badge: str, is_bad: bool, under: Sequence[str], knobs: Json, title: str, files: str
 ) -> Json:
-    """Return {variable: value} of frame.html, which all reports have in common.
+    """Return {variable: value} for the template frame.html, which all reports use.
 
-    Args: `name` of the job or the sweep; `badge` its state; `under` the facts below the name, of
-    which empty ones are left out; `knobs` {name: value} and their `title`; `files` that the footer
-    names.
+    Args:
+        name: the name of the job or the sweep.
+        badge: the state of the job or the sweep.
+        is_bad: True for a failure.
+        under: the facts below the name. The function leaves out empty facts.
+        knobs: {knob: value}.
+        title: the title of the table of knobs.
+        files: the files that the footer names.
     """
     return {
         "name": name,
@@ -76,7 +81,7 @@ def frame(
 
 
 def embedded(picture: bytes) -> str:
-    """Return the picture (PNG) as a data URL, which holds the whole picture; "" for no picture."""
+    """Return the PNG `picture` as a data URL, or "" for an empty picture."""
     encoded = base64.b64encode(picture).decode("ascii")
     return "data:image/png;base64," + encoded if picture else ""
 
@@ -84,7 +89,10 @@ def embedded(picture: bytes) -> str:
 def context(
     data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
 ) -> Json:
-    """Return {variable: value} for the template page.html. The arguments are those of `render`."""
+    """Return {variable: value} for the template page.html.
+
+    The arguments are the arguments of `render`.
+    """
     failure = verdict["first_failure"]
     rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
     when = date(data["begin"])
@@ -132,7 +140,10 @@ def context(
 
 
 def tiles(plan: Json, verdict: Json) -> List[Json]:
-    """Return the figures at the top of the page: [{"name", "value", "hint"}], all of them text."""
+    """Return the figures at the top of the page as a list of {"name", "value", "hint"}.
+
+    All values are strings.
+    """
     accuracy, speed = verdict["accuracy"], verdict["samples_per_s"]
     counts = (
         (len(plan.get("groups") or []), "group"),
@@ -165,7 +176,11 @@ def tiles(plan: Json, verdict: Json) -> List[Json]:
 
 
 def y_table(data: Json, plan: Json) -> List[Json]:
-    """Return a row of the table of Y for each group; its bars are [(Y, count, percent)]."""
+    """Return the rows of the table of Y, one dict for each group.
+
+    Y is the number of a parameter's updates since the group's last update (dist_gsync).
+    The entry "bars" of a row is [(Y, number of updates, percent of the updates), ...].
+    """
     return [
         {
             "group": group_label(plan, group),
@@ -184,11 +199,14 @@ def y_table(data: Json, plan: Json) -> List[Json]:
 
 
 def sizes_table(data: Json, plan: Json) -> List[Json]:
-    """Return a row for each set of batch sizes of a job that balances them, the oldest set first.
+    """Return the rows of the table of batch sizes, the oldest sizes first.
 
-    The fields are "when" (time since the job's first event), "epoch" (from 1), "group" (its label,
-    "" for all workers), "sizes" and "speeds" (samples per second). The last two are texts with the
-    workers' values in order. [] for a job that balances no batch sizes.
+    A row holds the batch sizes of a group from one time on. The fields are "when" (time since the
+    job's first event), "epoch" (from 1), "group" (the group's label, "" for all workers), "sizes"
+    and "speeds" (samples per second). "sizes" and "speeds" are strings with the workers' values
+    in order.
+
+    The list is empty for a job that does not balance batch sizes.
     """
     if not plan.get("balance"):
         return []
@@ -228,7 +246,7 @@ def sizes_table(data: Json, plan: Json) -> List[Json]:
 
 
 def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
-    """Return the row of one process in the table of processes; unknown fields are ""."""
+    """Return the row of `process` in the table of processes, with "" for unknown fields."""
     code = verdict["exit_codes"].get(process["name"])
     failure = verdict["first_failure"]
     row = {
@@ -269,7 +287,10 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
 
 
 def _what(options: Json) -> str:
-    """Return the job's MPI command, its script, or its network and data set: "mlp on digits"."""
+    """Return the program of a job with the options `options` as text, such as "mlp on digits".
+
+    For other jobs the text is the MPI command or the name of the script.
+    """
     if options.get("mpi_command"):
         return printable(str(options["mpi_command"]))
     if options.get("script"):
@@ -279,12 +300,12 @@ def _what(options: Json) -> str:
 
 
 def several(number: int, word: str) -> str:
-    """Return a number with its noun: "1 node", "2 nodes"."""
+    """Return `number` and the noun `word` as text, for example "1 node" or "2 nodes"."""
     return "%d %s%s" % (number, word, "" if number == 1 else "s")
 
 
 def date(seconds: Any) -> str:
-    """Return the local date and time of unix seconds as text, "" for None."""
+    """Return unix `seconds` as text with the local date and time, or "" for None."""
     return (
         ""
         if seconds is None

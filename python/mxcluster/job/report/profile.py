@@ -1,4 +1,4 @@
-"""Make profile.json of a job that measured the cluster, and the lines that show its proposal."""
+"""Make profile.json from a job that measured the cluster, and describe the proposal in text."""
 
 from typing import Any, Dict, List
 
@@ -16,11 +16,13 @@ _MOST_LINES = 32  # workers in the table on the terminal; profile.json has all
 
 
 def measured(plan: Json, events: List[Json]) -> Json:
-    """Return the measured part of a profile, as `cluster.profile.complete` takes it.
+    """Return the measured part of a profile (dict), the argument of `cluster.profile.complete`.
 
-    BadInput if a worker or a server has sent no valid figures.
+    Args:
+        plan: the plan of the job.
+        events: the events of all nodes.
 
-    Args: `plan` of the job; `events` of all nodes.
+    Raises BadInput if a worker or a server has sent no valid figures.
     """
     servers = _of_role(plan, "server")
     order = ranks(servers)  # a worker's event lists the servers by rank
@@ -133,10 +135,13 @@ def lines(profile: Json) -> List[str]:
 def drifted(plan: Json, events: List[Json]) -> List[str]:
     """Return [a warning] if the speeds of the groups have changed since the profile, else [].
 
-    The speed of a group is that of its slowest worker, in training and in the profile. A common
-    factor for all groups does not matter: the exchange with the servers takes time, too.
+    The speed of a group is the speed of its slowest worker. The function compares the groups with
+    each other. A common factor of all groups has no effect, because the exchange with the servers
+    also takes time.
 
-    Args: `plan` of a job that has ended; `events` of all nodes.
+    Args:
+        plan: the plan of a job that has ended.
+        events: the events of all nodes.
     """
     used = plan.get("profile") or {}
     if "groups" not in (used.get("uses") or []) or not used.get("fits"):
@@ -159,7 +164,7 @@ def drifted(plan: Json, events: List[Json]) -> List[str]:
         return []
     return [
         "the speeds have changed since the profile %s: the group %s has become slower by the "
-        "factor %.2g in comparison with the group %s; measure the speeds again with profile.yml "
+        "factor %.2g in comparison with the group %s. Measure the speeds again with profile.yml "
         "-e apply=true" % (used["job"], slow, factor, fast)
     ]
 
@@ -169,7 +174,7 @@ def _of_role(plan: Json, role: str) -> List[Json]:
 
 
 def _numbered(processes: List[Json]) -> List[Any]:
-    """Return [(process, its number among those of its host, from 0)]."""
+    """Return [(process, number), ...], where numbers count each host's processes from 0."""
     seen: Dict[str, int] = {}
     result = []
     for process in processes:

@@ -16,14 +16,14 @@ TITLES = {
 
 
 def panels(data: Json) -> List[Panel]:
-    """Return [(painting function, name)] for `curves.draw`; [] if `data` holds no profile."""
+    """Return [(painting function, name), ...] for `curves.draw`, or [] without a profile."""
     if not data.get("profile"):
         return []
     return [(_speeds, "speeds"), (_steps, "steps"), (_servers, "servers")]
 
 
 def _speeds(axis: Any, name: str, data: Json, *_: Any) -> None:
-    """Draw a worker's speed alone (pale) and with all workers at once, coloured by its group."""
+    """Draw each worker's speed alone (pale) and together with all workers, coloured by group."""
     profile = data["profile"]
     places = range(len(profile["workers"]))
     for group, (label, members) in enumerate(zip(profile["labels"], profile["groups"])):
@@ -51,7 +51,7 @@ def _speeds(axis: Any, name: str, data: Json, *_: Any) -> None:
 
 
 def _steps(axis: Any, name: str, data: Json, *_: Any) -> None:
-    """Draw the time of a worker's step, and on top the time of its exchange with the servers."""
+    """Draw each worker's step time, and on top the time of the exchange with the servers."""
     profile = data["profile"]
     places = list(range(len(profile["workers"])))
     steps = [
@@ -68,7 +68,7 @@ def _steps(axis: Any, name: str, data: Json, *_: Any) -> None:
 
 
 def _servers(axis: Any, name: str, data: Json, *_: Any) -> None:
-    """Draw each server's updates of the whole model per second."""
+    """Draw the number of updates of the whole model per second for each server."""
     servers = data["profile"]["servers"]
     axis.bar(
         list(range(len(servers))),
@@ -82,7 +82,7 @@ def _servers(axis: Any, name: str, data: Json, *_: Any) -> None:
 
 
 def _name(axis: Any, nodes: List[Json]) -> None:
-    """Label the x axis with hosts, and with numbers where a host has several processes."""
+    """Label the x axis with hosts, and with process numbers on hosts with several processes."""
     axis.grid(axis="x", visible=False)
     axis.set_ylim(bottom=0)
     axis.set_xlim(-0.6, max(len(nodes), 4) - 0.4)  # a few bars stay slim

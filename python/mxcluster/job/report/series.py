@@ -1,4 +1,4 @@
-"""Turn the events of a run into the series and tables of the report: lists and dicts."""
+"""Turn the events of a run into the series and tables (lists and dicts) of the report."""
 
 from typing import Any, Dict, Iterable, List, Tuple
 
@@ -9,7 +9,7 @@ MOST_POINTS = 600
 
 
 def collect(plan: Json, events: List[Json]) -> Json:
-    """Return the data of the report from the events.
+    """Return the data of the report from the `events` of a job.
 
         {"begin": unix seconds of the first event or None,
          "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)],
@@ -18,7 +18,7 @@ def collect(plan: Json, events: List[Json]) -> Json:
          "balance": [balance events],
          "notes": [note events]}
 
-    Losses and speeds are smoothed and thinned to about MOST_POINTS points.
+    The function smooths losses and speeds, and thins each series to about MOST_POINTS points.
     """
     begin = min([event["time"] for event in events], default=None)
     workers: Dict[Any, Json] = {
@@ -65,10 +65,10 @@ def collect(plan: Json, events: List[Json]) -> Json:
 
 
 def smooth(points: Points, most: int = MOST_POINTS) -> Points:
-    """Return the trailing mean over 2 % of the points, thinned to at most `most` points.
+    """Return the trailing means of `points`, thinned to about `most` points.
 
-    For a short series the mean is over up to 5 points. Losses and speeds of single batches are
-    noisy, and the mean shows their trend.
+    A mean covers 2 % of the points, or up to 5 points of a short series. Losses and speeds of
+    single batches are noisy, and the mean shows their trend.
     """
     span = max(1, min(5, len(points) // 5), len(points) // 50)
     step = max(1, -(-len(points) // most))
@@ -82,13 +82,14 @@ def smooth(points: Points, most: int = MOST_POINTS) -> Points:
 
 
 def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
-    """Return {group: its histogram of dist_gsync's Y on all servers}.
+    """Return {group: histogram of the group's Y on all servers} for dist_gsync.
 
         {"updates": number, "counts": {Y: number}, "mean": mean Y, None without an update,
          "dropped": number of updates that `gsync_max_y` dropped}
 
-    Dropped updates are in "dropped" only. A server counts from the start of the job, so only its
-    last event about a group is used.
+    Y is the number of a parameter's updates since the group's last update. Dropped updates count in
+    "dropped" only. An event of a server holds the counts since the start
+    of the job, so the function uses only the last event of each server and group.
     """
     last = {
         (event.get("index"), event["group"]): event for event in events if event["event"] == "gsync"
@@ -115,9 +116,9 @@ def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
 
 
 def unheard_groups(plan: Json, events: Iterable[Json]) -> List[str]:
-    """Return a warning for each group that lost more than half of its updates to `gsync_max_y`."""
+    """Return a warning for each group with more dropped updates than applied updates."""
     return [
-        "group %s: %d of its %d updates were dropped, because their Y was above gsync_max_y=%s. "
+        "group %s: the servers dropped %d of %d updates, because Y was above gsync_max_y=%s. "
         "The job learned %s from this group: give a larger gsync_max_y"
         % (
             group_label(plan, group),
@@ -132,15 +133,15 @@ def unheard_groups(plan: Json, events: Iterable[Json]) -> List[str]:
 
 
 def group_label(plan: Json, group: int) -> str:
-    """Return the label of the group with the number `group`, or this number if it has no label."""
+    """Return the label (str) of the group number `group`, or this number if no label exists."""
     labels = plan.get("group_labels") or []
     return str(labels[group]) if group < len(labels) else str(group)
 
 
 def label(plan: Json, index: int) -> str:
-    """Return a worker's name in a legend: "worker-1, node1, group a".
+    """Return the text of a worker in a legend, such as "worker-1, node1, group a".
 
-    The group is left out if all workers form one group.
+    If all workers form one group, the text does not name the group.
     """
     process = next(p for p in plan["processes"] if p["role"] == "worker" and p["index"] == index)
     words = [process["name"], process["host"]]

@@ -1,4 +1,4 @@
-"""The common look of all pictures, and the ways to draw them without a display."""
+"""The common look of all pictures, and functions that draw pictures without a display."""
 
 import contextlib
 import io
@@ -27,9 +27,10 @@ COLOURS = (
 
 @contextlib.contextmanager
 def matplotlib_in(cache_dir: Optional[str]) -> Iterator[None]:
-    """Run the block with matplotlib, without its warnings and without files in the home folder.
+    """Silence matplotlib in the with block, and keep matplotlib's files out of the home folder.
 
-    Args: `cache_dir` the folder of matplotlib's font list, None for a temporary folder.
+    Args:
+        cache_dir: the folder of matplotlib's font list, None for a temporary folder.
     """
     with contextlib.ExitStack() as stack:
         logging.getLogger("matplotlib").setLevel(logging.ERROR)
@@ -54,11 +55,12 @@ def matplotlib_in(cache_dir: Optional[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def new_figure(layout: List[List[str]]) -> Iterator[Tuple[Any, Dict[str, Any]]]:
-    """Yield (figure, {name of a panel: its axes}); the block draws in the common look.
+    """Yield (figure, {panel name: axes}). Drawings in the with block get the common look.
 
-    A Figure without pyplot always draws with Agg, so the machine's backend does not matter.
+    A Figure without pyplot always draws with Agg, so the host's backend has no effect.
 
-    Args: `layout` rows of the names of panels, as for matplotlib's subplot_mosaic.
+    Args:
+        layout: a list of rows, each a list of panel names, as for matplotlib's subplot_mosaic.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -96,7 +98,7 @@ def new_figure(layout: List[List[str]]) -> Iterator[Tuple[Any, Dict[str, Any]]]:
 
 
 def png(figure: Any) -> bytes:
-    """Return the figure as PNG, the same bytes for the same figure."""
+    """Return `figure` as a PNG (bytes). Equal figures give equal bytes."""
     output = io.BytesIO()
     figure.savefig(output, format="png", metadata={"Software": None})
     return output.getvalue()

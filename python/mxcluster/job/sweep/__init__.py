@@ -1,7 +1,7 @@
-"""Sweeps: benchmark.yml and compare.yml run a list of jobs, one after the other.
+"""Run a sweep: a list of jobs of benchmark.yml or compare.yml, one after the other.
 
-Both are one mechanism. A sweep has a specification, `runs/<sweep>/sweep.json`, from which `specs`
-computes its jobs; the jobs of a comparison also depend on the results so far (`stages`). `runner`
-runs the jobs that have no result, so an interrupted sweep goes on where it stopped. `results` reads
-the figures of each job from its run folder, and `report` writes tables and plots.
+The file `runs/<sweep>/sweep.json` holds the specification of a sweep, from which `specs` computes
+the jobs. The jobs of a comparison (compare.yml) also depend on earlier results, see `stages`.
+`runner` runs the jobs without a result, so an interrupted sweep continues at the next job.
+`results` reads the figures of a job from the run folder, and `report` writes tables and plots.
 """

@@ -1,9 +1,8 @@
-"""Define the knobs of benchmark.yml and compare.yml, one entry for each.
+"""Define the knobs of benchmark.yml and compare.yml, one table entry for each knob.
 
-As for `mxcluster.job.knob_table`, `make docs` generates from this table the defaults and argument
-specs of the role sweep, its part of group_vars/all.yml and docs/knobs.md. mxcluster also checks the
-names given with -e against the table. The knobs of train.yml that a sweep passes on to its jobs are
-not in this table.
+From this table, `make docs` generates the defaults and argument specs of the role sweep, and parts
+of group_vars/all.yml and docs/knobs.md. mxcluster also checks the names given with -e against the
+table. `mxcluster.job.knob_table` defines the knobs of train.yml that a sweep passes on to the jobs.
 """
 
 import json
@@ -29,7 +28,11 @@ FACTOR = re.compile(r"(%s)(?:/(%s|W|sqrt\(W\)))?" % (_NUMBER, _NUMBER))
 
 
 def _items(value: Any) -> List[Any]:
-    """Return a list from a list, its JSON text, a text such as 'a,b', or one number."""
+    """Return the items of `value` as a list, without repetitions and empty strings.
+
+    `value` is a list, the JSON text of a list, a string such as 'a,b', or one number. ValueError
+    for all other values.
+    """
     if isinstance(value, str):
         text = value.strip()
         value = json.loads(text) if text.startswith("[") else re.split(r"[,\s]+", text)
@@ -79,8 +82,8 @@ _BOTH = (
         to_text,
         lambda text: text == "" or bool(_ID.fullmatch(text)),
         "at most 60 letters, digits, '.', '_' and '-', beginning with a letter or digit",
-        "The name of the sweep and of its folder in `runs/`. With the name of an earlier sweep, "
-        "that sweep goes on where it stopped. The default is the time with `benchmark` or "
+        "The name of the sweep and of the sweep's folder in `runs/`. With the name of an earlier "
+        "sweep, the playbook continues this sweep. The default is the time with `benchmark` or "
         "`compare`.",
     ),
     _knob(
@@ -100,7 +103,8 @@ _BOTH = (
         to_int,
         at_least(1),
         "a whole number of at least 1",
-        "The largest number of jobs. A sweep with more jobs is refused before it starts.",
+        "The largest number of jobs. mxcluster refuses a sweep with more jobs before the first "
+        "job.",
     ),
 )
 
@@ -133,8 +137,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             _numbers,
             lambda items: bool(items) and min(items) >= 1,
             "a list of whole numbers of at least 1, such as 32,64",
-            "The batch sizes, such as `32,64`: of a worker under weak scaling, of all workers "
-            "together under strong scaling.",
+            "The batch sizes, such as `32,64`. Weak scaling uses the batch size for each worker. "
+            "Strong scaling divides the batch size among all workers.",
         ),
         _knob(
             "gpu_counts",
@@ -143,8 +147,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             _numbers,
             _are_at_least(0),
             "a list of whole numbers of at least 0, such as 1,2,4",
-            "The numbers of GPUs of a worker, such as `1,2,4`; 0 trains on the CPU. Empty: the "
-            "GPUs that the knob `gpus` gives.",
+            "The numbers of GPUs of a worker, such as `1,2,4`. 0 trains on the CPU. An empty list "
+            "means the GPUs of the knob `gpus`.",
         ),
         _knob(
             "scaling",
@@ -164,7 +168,7 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             _are_at_least(1),
             "a list of whole numbers of at least 1, such as 1,2,4",
             "The numbers of workers, such as `1,2,4`. A job takes the first workers of the "
-            "inventory. Empty: 1, 2, 4 and so on, and the number of all workers.",
+            "inventory. An empty list means 1, 2, 4 and so on, and the number of all workers.",
         ),
         _knob(
             "rendezvous",
@@ -175,7 +179,7 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             "INTERFACE:ADDRESS:PORT, such as ib0:10.0.0.1:9091; INTERFACE: may be left out",
             "The scheduler as `INTERFACE:ADDRESS:PORT`, such as `ib0:10.0.0.1:9091`, instead of "
             "`dmlc_interface` and `root_port`. `INTERFACE:` may be left out. The address must be "
-            "that of the scheduler's host.",
+            "the address of the scheduler's host.",
         ),
     ),
     "compare.yml.": (
@@ -197,7 +201,7 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             lambda items: bool(items) and all(map(FACTOR.fullmatch, items)),
             "a list of numbers such as 0.5, 1/2, 1/W or 1/sqrt(W), with W the number of workers",
             "The learning rates to try, as factors of `lr`. W is the number of workers of the "
-            "inventory. Equal rates are tried once.",
+            "inventory. compare.yml tries equal rates only once.",
         ),
         _knob(
             "seeds",
@@ -226,8 +230,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             to_text,
             None,
             "the label of a group",
-            "The label of the group that trains alone in the scheme `fastest`. Empty: the fastest "
-            "group of the profile, or the first group of the inventory.",
+            "The label of the group that trains alone in the scheme `fastest`. An empty label "
+            "means the fastest group of the profile, or the first group of the inventory.",
         ),
     ),
 }
@@ -236,7 +240,7 @@ _OF = {
     BENCHMARK: tuple(SECTIONS)[1],
     COMPARE: tuple(SECTIONS)[2],
 }
-# The knobs of train.yml that a sweep sets itself, or that make no sense in it.
+# The knobs of train.yml that a sweep sets, or that have no use in a sweep.
 _REFUSED = {
     "kv",
     "job_id",
@@ -276,15 +280,16 @@ def passed_on(playbook: str) -> Tuple[str, ...]:
 
 
 def names_of(playbook: str) -> Tuple[str, ...]:
-    """Return all short names that `playbook` reads with -e."""
+    """Return the names of all knobs that a user can give to `playbook` with -e."""
     return tuple(knob.name for knob in knobs_of(playbook)) + passed_on(playbook) + _OF_ROLE
 
 
 def cast(playbook: str, given: Dict[str, Any]) -> Dict[str, Any]:
     """Return {name: typed value} of the knobs of this table that `playbook` reads.
 
-    Args: `given` the values as the user gave them; a missing value has its default. BadInput lists
-    every wrong value.
+    BadInput lists all wrong values.
+
+    Args: `given` {name: value} from the user; a knob without a value has the default.
     """
     found, problems = {}, []
     for knob in knobs_of(playbook):

@@ -1,4 +1,4 @@
-"""Draw the picture of a sweep, in the look of the pictures of single jobs."""
+"""Draw the plots of a sweep, in the same style as the plots of single jobs."""
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -8,14 +8,16 @@ from mxcluster.job.sweep import results
 Json = Dict[str, Any]
 
 SERIES = ("network", "kv", "batch_size", "gpus", "scaling")
-MOST_BARS = 8  # values of Y that a histogram shows
+MOST_BARS = 8  # largest Y in a histogram
 
 
 def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
-    """Return the picture of a benchmark as PNG: throughput, efficiency and time per batch.
+    """Return the plots of a benchmark as PNG: throughput, efficiency and time per batch.
 
-    Args: `rows` from `summary.benchmark_rows`; `cache_dir` as for `style.matplotlib_in`. Returns
-    b"" without a successful job.
+    The result is b"" without a successful job.
+
+    Args: `rows` from `summary.benchmark_rows`; `cache_dir` the folder of matplotlib's font list,
+    None for a temporary folder.
     """
     series = _series([row for row in rows if row["state"] == results.OK])
     if not series:
@@ -47,13 +49,13 @@ def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
 
 
 def comparison(rows: Sequence[Json], target: float, cache_dir: Optional[str] = None) -> bytes:
-    """Return the picture of a comparison as PNG, b"" without rows.
+    """Return the plots of a comparison as PNG; b"" while the best rates are unknown.
 
-    The panels are the accuracy over time and the time to the target, both at each scheme's best
-    rate; the samples per second with the share of waiting; and the histogram of Y.
+    The plots show the jobs at each scheme's best rate: accuracy over time, time to the target,
+    samples per second with the share of waiting, and the histogram of Y, if known.
 
-    Args: `rows` from `summary.comparison_rows`; `target` the accuracy; `cache_dir` as for
-    `style.matplotlib_in`.
+    Args: `rows` from `summary.comparison_rows`; `target` the accuracy from 0 to 1; `cache_dir` the
+    folder of matplotlib's font list, None for a temporary folder.
     """
     best = [row for row in rows if "best" in row["kinds"] and row["jobs"]]
     if not best:
@@ -76,10 +78,10 @@ def comparison(rows: Sequence[Json], target: float, cache_dir: Optional[str] = N
 
 
 def _series(rows: Sequence[Json]) -> List[Tuple[str, List[Json]]]:
-    """Return [(label, rows by rising number of workers)]; a label names the values that differ.
+    """Return [(label, rows by rising number of workers)] of the lines in the plots of a benchmark.
 
-    The one job with one worker, which weak and strong scaling share, is in the series of the
-    scaling that the knob `scaling` names first.
+    A label names the values that differ between the lines. Weak and strong scaling share one job
+    with one worker. This job belongs to the line of the first scaling in the knob `scaling`.
     """
     varying = [name for name in SERIES if len({str(row["about"][name]) for row in rows}) > 1]
     if any(row["about"]["scaling"] == "strong" for row in rows):
@@ -157,7 +159,7 @@ def _speeds(axis: Any, rows: Sequence[Json], colours: Dict[str, str]) -> None:
 
 
 def _histograms(rows: Sequence[Json]) -> Dict[str, Dict[int, float]]:
-    """Return {label of a group: {Y: percent of its updates}} of the first row that has any."""
+    """Return {label of a group: {Y: percent of the group's updates}} of the first row with a Y."""
     for row in rows:
         counts = {}  # type: Dict[str, Dict[int, int]]
         for job in row["jobs"]:

@@ -1,4 +1,4 @@
-"""Write report.html and plots.png of a sweep from its specification and its records."""
+"""Write report.html and plots.png of a sweep from the specification and the records."""
 
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -21,10 +21,10 @@ ALT = {
 
 
 def write(folder: str, spec: Json, records: Records, cache_dir: Optional[str] = None) -> None:
-    """Write report.html and plots.png into the folder of the sweep.
+    """Write report.html and plots.png into `folder`. Without data to plot, remove plots.png.
 
-    Args: `records` {name of a job: record}; `cache_dir` the folder of matplotlib's font list, None
-    for a temporary folder.
+    Args: `folder` the folder of the sweep; `spec` the specification; `records` {name of a job:
+    record}; `cache_dir` the folder of matplotlib's font list, None for a temporary folder.
     """
     is_benchmark = spec["playbook"] == BENCHMARK
     if is_benchmark:
@@ -41,7 +41,10 @@ def write(folder: str, spec: Json, records: Records, cache_dir: Optional[str] = 
 
 
 def context(spec: Json, records: Records, picture: bytes) -> Json:
-    """Return {variable: value} of the template page.html. The arguments are those of `write`."""
+    """Return {variable: value} for the template page.html.
+
+    Args: `spec` and `records` as for `write`; `picture` the PNG of the plots, or b"".
+    """
     jobs = stages.known_jobs(spec, records)
     found = [records[job.name] for job in jobs if job.name in records]
     failed = sum(one["state"] == results.FAILED for one in found)
@@ -69,7 +72,7 @@ def context(spec: Json, records: Records, picture: bytes) -> Json:
 
 
 def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]]]:
-    """Return [(title, explanation, rows with a line of titles first)] of the report."""
+    """Return [(title, explanation, rows)] of the report's tables; row 0 has the column titles."""
     if spec["playbook"] == BENCHMARK:
         table = summary.benchmark_table(summary.benchmark_rows(spec, records))
         under = (
@@ -83,9 +86,9 @@ def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]
     if rows:
         under = (
             "Median and quartiles over the seeds. The jobs with the first seed decide the best "
-            "rate of each scheme and the common rate. speed-up: time of BSP divided by that of the "
-            "scheme. samples/s: while all workers train. waited: the part of the workers' time in "
-            "which they wait for the network, the servers and other workers."
+            "rate of each scheme and the common rate. speed-up: time of BSP divided by the time of "
+            "the scheme. samples/s: while all workers train. waited: the share of the training "
+            "time in which workers wait for the network, the servers and other workers."
         )
         table = summary.comparison_table(rows, target)
         found.append(("Schemes", under, table))
@@ -94,7 +97,7 @@ def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]
 
 
 def jobs_table(spec: Json, records: Records) -> List[List[str]]:
-    """Return the jobs of a comparison as text, with a line of titles first."""
+    """Return the table of a comparison's jobs as rows of texts; row 0 has the column titles."""
     table = [["job", "state", "to the target", "accuracy", "samples", "samples/s", "waited"]]
     for job in stages.known_jobs(spec, records):
         one = records.get(job.name)
@@ -117,7 +120,10 @@ def jobs_table(spec: Json, records: Records) -> List[List[str]]:
 
 
 def environments(found: List[Json]) -> List[Tuple[str, str]]:
-    """Return [(the jobs, their environment)] as text, once for each different environment."""
+    """Return [(names of jobs, environment)] as texts, one pair for each different environment.
+
+    Args: `found` the records of the jobs.
+    """
     jobs = {}  # type: Dict[str, List[str]]
     for one in found:
         about = one["environment"]

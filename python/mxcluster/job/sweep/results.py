@@ -1,7 +1,7 @@
-"""Read the figures of the jobs of a sweep from their run folders, and keep them.
+"""Read the figures of a sweep's jobs from the run folders, and write them to results.jsonl.
 
-`results.jsonl` has a line for each job with a verdict: its record. A record keeps the environment
-of its measurement, so a later change of the cluster does not change the record.
+`results.jsonl` has one line, the record, for each job with a verdict. The record includes the
+environment of the job, so later changes of the cluster leave the record unchanged.
 """
 
 import csv
@@ -54,9 +54,9 @@ _machine = shapes.fields(
 
 
 def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Optional[Json]:
-    """Return the record of an ended job, None without a verdict.
+    """Return the record of an ended job, or None without a verdict.
 
-    Args: `job_id` of this run of the job, whose folder is `run_dir`; `wall_s` the seconds of the
+    Args: `job_id` the id of the run; `run_dir` the folder of the run; `wall_s` the seconds of the
     whole ansible-playbook, 0 if unknown.
     """
     verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
@@ -78,7 +78,7 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
     if spec["playbook"] == BENCHMARK:
         found.update(benchmark_figures(events, plan["workers"]) or {})
         if state == OK and found.get("samples_per_s") is None:
-            found.update(state=FAILED, why="not every worker has reported its measured batches")
+            found.update(state=FAILED, why="a worker has not reported the measured batches")
     else:
         found.update(comparison_figures(events, verdict, plan, spec["knobs"]["target"]))
     return found
@@ -87,8 +87,8 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
 def state_of(verdict: Json) -> str:
     """Return OK, DIVERGED or FAILED for a verdict.
 
-    DIVERGED is a result: the job learned nothing or its loss became NaN, because its learning rate
-    was wrong.
+    DIVERGED counts as a result. It means a wrong learning rate, with which the job learned nothing,
+    or the loss became NaN.
     """
     if verdict["ok"]:
         return OK
@@ -100,10 +100,12 @@ def state_of(verdict: Json) -> str:
 
 
 def benchmark_figures(events: Iterable[Json], workers: int) -> Optional[Json]:
-    """Return the figures of the measured batches of all workers, None if a worker reported none.
+    """Return {name: figure} of all workers' measured batches, None if a worker's report is missing.
 
-    samples_per_s is the sum over the workers, each over its own batches. median_s is the median of
-    the workers' medians, p10_s the smallest p10_s of a worker, and p90_s the largest p90_s.
+    samples_per_s is the sum of the workers' rates. median_s, p10_s and p90_s are seconds per batch:
+    the median of the workers' medians, the smallest p10_s, and the largest p90_s.
+
+    Args: `workers` the number of workers.
     """
     found = _of_workers(events, "measured", _measured)
     if set(found) != set(range(workers)):
@@ -120,15 +122,17 @@ def benchmark_figures(events: Iterable[Json], workers: int) -> Optional[Json]:
 
 
 def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: float) -> Json:
-    """Return the figures of one job of a comparison.
+    """Return {name: figure} of one job of a comparison.
 
-    curve is [(seconds since the first worker's start, accuracy of worker 0)] at the ends of its
-    epochs and of the job. Under some schemes a fast worker 0 ends its epochs early, and the other
-    workers train on. target_s is the time in seconds until worker 0 measured the accuracy `target`,
-    None if it never did. accuracy is the job's final accuracy or None. samples is the number of
-    samples of all workers, and seconds the time of the slowest worker. samples_per_s is that of
-    `common_rate`. waited is the share of the workers' time in which they waited, None if unknown.
-    y is {label of a group: {"mean", "counts": {Y: count}}}.
+    curve: [(seconds since the first worker's start, accuracy)] from worker 0, at the end of each
+        epoch and at the end of the job. Under some schemes a fast worker 0 ends before the others.
+    target_s: the seconds until worker 0 measured the accuracy `target`, or None.
+    accuracy: the final accuracy of the job, or None.
+    samples: the number of samples of all workers.
+    seconds: the training time of the slowest worker.
+    samples_per_s: from `common_rate`.
+    waited: the share of the workers' training time spent waiting, from 0 to 1; None if unknown.
+    y: {label of a group: {"mean", "counts": {Y: count}}}.
     """
     started = [event["time"] for event in events if _is(event, "start")]
     points = [
@@ -156,11 +160,11 @@ def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: fl
 
 
 def common_rate(events: Iterable[Json]) -> Optional[float]:
-    """Return the samples per second of all workers while all of them trained, None if unknown.
+    """Return the samples per second of all workers in their common training time, None if unknown.
 
-    This time begins when every worker has reported a batch, and ends with the earliest of the
-    workers' last reports. A worker's samples between two reports count as evenly spread. Without
-    this window, a fast worker that has ended early would count as if it still worked.
+    The common time begins when every worker has reported a batch. The common time ends as soon as
+    one worker has sent its last report, because a fast worker may end early. Between two reports,
+    a worker's samples count as evenly spread.
     """
     reports = {}  # type: Dict[int, Points]
     workers = set()
@@ -180,7 +184,7 @@ def common_rate(events: Iterable[Json]) -> Optional[float]:
 
 
 def environment(plan: Json, events: Iterable[Json]) -> Json:
-    """Return the environment of a job: numbers of nodes and processes, versions, CPUs and GPUs."""
+    """Return the environment of a job as a dict: nodes, processes, versions, CPUs and GPUs."""
     machines = _of_workers(events, "machine", _machine)
     hosts = {one["index"]: one["host"] for one in plan["processes"] if one["role"] == "worker"}
     by_host = {hosts[index]: one for index, one in machines.items() if index in hosts}
@@ -209,8 +213,8 @@ def environment(plan: Json, events: Iterable[Json]) -> Json:
 def quantile(values: Sequence[Optional[float]], part: float) -> Optional[float]:
     """Return the quantile `part` (0 to 1) of `values`, with linear interpolation.
 
-    None among the values counts as larger than all numbers. The result is None if there are no
-    values, or if the quantile is above the largest number.
+    A value None counts as infinite. The result is None without values, or if the quantile is
+    infinite.
     """
     numbers = sorted(math.inf if value is None else value for value in values)
     if not numbers:
@@ -223,9 +227,9 @@ def quantile(values: Sequence[Optional[float]], part: float) -> Optional[float]:
 
 
 def read(folder: str) -> Dict[str, Json]:
-    """Return {name of a job: its record} of the file results.jsonl in `folder`.
+    """Return {name of a job: record} from the file results.jsonl in `folder`; {} without the file.
 
-    A line that is no record is skipped: a full disk can leave a torn line.
+    The function skips invalid lines, because a full disk can leave a torn line.
     """
     found = {}
     try:
@@ -243,14 +247,17 @@ def read(folder: str) -> Dict[str, Json]:
 
 
 def write(folder: str, records: Iterable[Json]) -> None:
-    """Write the files results.jsonl and results.csv in `folder` in place of earlier ones."""
+    """Write the records to results.jsonl and results.csv in `folder`, and replace earlier files."""
     records = list(records)
     replace(os.path.join(folder, FILE), "".join(json.dumps(one) + "\n" for one in records))
     replace(os.path.join(folder, TABLE), as_csv(records))
 
 
 def as_csv(records: Sequence[Json]) -> str:
-    """Return the records as CSV with a line of titles; fields that hold lists become JSON."""
+    """Return the records as CSV text with a header line.
+
+    A list of strings becomes "a; b". Other lists and dicts become JSON.
+    """
     rows = [_flat(one) for one in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
     output = io.StringIO()
@@ -280,7 +287,7 @@ def _cell(value: Any) -> Any:
 
 
 def _of_workers(events: Iterable[Json], kind: str, shape: shapes.Shape) -> Dict[int, Json]:
-    """Return {index of a worker: its last valid event of this kind}."""
+    """Return {index of a worker: the worker's last event of type `kind` that has the `shape`}."""
     found = {}
     for event in events:
         if _is(event, kind) and isinstance(event.get("index"), int):
@@ -300,9 +307,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _at(points: Points, moment: float) -> float:
-    """Return the value at the time `moment` of `points`, [(time, value)], interpolated linearly.
+    """Return the value at the time `moment`, interpolated linearly between `points`.
 
-    Before the first point and after the last point, the value is that of this point.
+    Before the first point, the result is the first value. After the last point, the result is the
+    last value.
+
+    Args: `points` [(seconds, value)] by rising time.
     """
     for (before, low), (after, high) in zip(points, points[1:]):
         if before <= moment <= after:

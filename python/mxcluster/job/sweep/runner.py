@@ -1,4 +1,4 @@
-"""Begin a sweep or go on with an earlier one, and run its jobs one after the other."""
+"""Begin or continue a sweep, and run the jobs of the sweep one after the other."""
 
 import contextlib
 import fcntl
@@ -20,18 +20,18 @@ Json = Dict[str, Any]
 Say = Callable[[str], None]
 
 SPEC, RUNNING, LOCK = "sweep.json", "running.json", ".lock"
-STOPPED = "stopped.json"  # ids of interrupted jobs; the nodes keep their folders
+STOPPED = "stopped.json"  # ids of interrupted jobs; the nodes keep the folders of these jobs
 HOSTS = "fastest.hosts"
 
 
 class Means(NamedTuple):
-    """The functions with which a sweep acts outside its own process.
+    """The functions that a sweep calls to plan, run and end jobs, and to show lines.
 
     Attributes:
-        plan_of: plans the job with the given knobs, starts nothing, and returns the plan. BadInput
-            if the job is impossible.
-        start: runs train.yml with the given knobs to its end, and returns the exit status.
-        stop: ends the job with the given id on all nodes, if it still runs there.
+        plan_of: returns the plan of the job with the given knobs, without starting the job.
+            BadInput if the job is impossible.
+        start: runs train.yml with the given knobs to the end, and returns the exit status.
+        stop: ends all processes of the job with the given id on all nodes.
         say: shows a line to the user.
     """
 
@@ -50,7 +50,10 @@ def opened(
     cwd: str,
     means: Means,
 ) -> Json:
-    """Return the specification of the sweep that the user asks for; write nothing.
+    """Return the specification of a new or an earlier sweep from the user's knobs.
+
+    The function writes no file. BadInput if a knob is wrong, a job is impossible, or the sweep has
+    too many jobs.
 
     Args:
         playbook: the file name of the playbook.
@@ -59,9 +62,7 @@ def opened(
         names: the names that the user gave with -e.
         runs_dir: the folder of the runs.
         cwd: the folder at which relative paths begin.
-        means: see Means; only `plan_of` is used.
-
-    BadInput if a knob is wrong, a job is impossible, or the sweep has too many jobs.
+        means: the functions of the sweep; `opened` calls only `plan_of`.
     """
     knobs = knob_table.cast(playbook, given)
     base = specs.base_of(playbook, options, names, cwd)
@@ -72,18 +73,19 @@ def opened(
     if earlier is not None:
         if not isinstance(earlier, dict) or earlier.get("schema") != specs.SCHEMA:
             raise BadInput(
-                "sweep=%s: %s is of another version of mxcluster: take another name" % (sweep, path)
+                "sweep=%s: another version of mxcluster wrote %s: choose another name for the sweep"
+                % (sweep, path)
             )
         specs.going_on(earlier, playbook, knobs, base, names)
         return earlier
     if os.path.exists(os.path.dirname(path)):
         raise BadInput(
-            "sweep=%s: %s exists and holds no sweep: take another name"
+            "sweep=%s: %s exists and holds no sweep: choose another name for the sweep"
             % (sweep, os.path.dirname(path))
         )
     if knobs["again"]:
         raise BadInput(
-            "again=%s: there is no earlier sweep %r: name an earlier one with -e sweep=<sweep>"
+            "again=%s: the sweep %r does not exist: name an earlier sweep with -e sweep=<sweep>"
             % (knobs["again"], sweep)
         )
     plan_of = _measured_before(means.plan_of)
@@ -91,7 +93,7 @@ def opened(
     most = stages.most_jobs(spec)
     if most > knobs["max_jobs"]:
         raise BadInput(
-            "the sweep has %s%d jobs, and max_jobs=%d is the limit: shorten the lists, or raise "
+            "the sweep has %s%d jobs, but max_jobs=%d is the limit: shorten the lists, or raise "
             "max_jobs" % ("" if playbook == BENCHMARK else "up to ", most, knobs["max_jobs"])
         )
     if not most:
@@ -105,16 +107,16 @@ def opened(
 
 
 def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
-    """Return a function like `plan_of` that refuses a job that would first measure the cluster.
+    """Return a variant of `plan_of` that raises BadInput for a job without a necessary profile.
 
-    The jobs of a comparison follow from the groups, which are known before the first job.
+    Such a job would first measure the cluster. A sweep needs the groups before the first job.
     """
 
     def plan(knobs: Json) -> Json:
         made = plan_of(knobs)
         if made["needs_profile"]:
             raise BadInput(
-                "grouping=auto: no profile fits the workers, and a sweep does not measure them: "
+                "grouping=auto: no profile fits the workers, and a sweep does not measure workers: "
                 "run profile.yml -e apply=true first, or use -e grouping=given"
             )
         return made
@@ -123,10 +125,10 @@ def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
 
 
 def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
-    """Return the plans of the jobs that are known at the beginning, in order.
+    """Return the plans of all jobs that are known at the beginning, in the order of the jobs.
 
-    BadInput names the first impossible job for each different reason. Jobs that differ in seed and
-    learning rate only are planned once.
+    BadInput names the first impossible job for each reason. Jobs that differ only in seed and
+    learning rate share one plan.
     """
     plans, seen, problems = [], {}, {}  # type: List[Json], Dict[str, Json], Dict[str, str]
     for job in stages.known_jobs(spec, {}):
@@ -136,7 +138,7 @@ def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
         try:
             if alike not in seen:
                 knobs = job.knobs
-                if knobs.get("hosts_file") == specs.HOSTS_FILE:  # the file does not exist yet
+                if knobs.get("hosts_file") == specs.HOSTS_FILE:  # `_run` writes the file later
                     knobs = dict(knobs, hosts_file="", num_workers=spec["fastest"]["workers"])
                 seen[alike] = plan_of(knobs)
                 if spec["playbook"] == BENCHMARK:
@@ -150,17 +152,17 @@ def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
 
 
 def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str, Json]:
-    """Run the jobs of a sweep that have no record yet; return {name of a job: record} of all.
+    """Run the jobs that lack a record, and return {name of a job: record} of the whole sweep.
+
+    The function updates the files of the sweep after every job. BadInput if another process runs
+    this sweep, or if a job ends without a verdict. Such a job could not start or was interrupted,
+    and the next job would end in the same way.
 
     Args:
         spec: from `opened`.
         runs_dir: the folder of the runs.
-        means: see Means.
+        means: the functions that plan, start and end jobs.
         again: True to run failed jobs once more.
-
-    The files of the sweep are up to date after every job. BadInput if another process runs this
-    sweep, or if a job ended without a verdict. Such a job could not start or was interrupted, and
-    the next job would end in the same way.
     """
     folder = os.path.join(runs_dir, spec["sweep"])
     os.makedirs(folder, exist_ok=True)
@@ -183,7 +185,7 @@ def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str
 
 
 def in_order(spec: Json, records: Dict[str, Json]) -> List[Json]:
-    """Return the records in the order of the jobs; records of no known job come last."""
+    """Return the records in the order of the known jobs, then all other records."""
     names = [job.name for job in stages.known_jobs(spec, records)]
     return [records[name] for name in names if name in records] + [
         one for name, one in records.items() if name not in names
@@ -191,9 +193,9 @@ def in_order(spec: Json, records: Dict[str, Json]) -> List[Json]:
 
 
 def progress(spec: Json, records: Json, todo: List[Job], took: List[float]) -> str:
-    """Return the line that announces the next job, the first of `todo`.
+    """Return the line that announces the next job, with an estimate of the remaining time.
 
-    Args: `took` the seconds of the jobs of this run, from which the rest is estimated.
+    Args: `todo` the next jobs; `took` the seconds of each job since the start of the playbook.
     """
     known = len(stages.known_jobs(spec, records))
     more = "" if spec["playbook"] == BENCHMARK or not _is_first(spec, records) else " or more"
@@ -209,7 +211,7 @@ def progress(spec: Json, records: Json, todo: List[Job], took: List[float]) -> s
 
 
 def outcome(one: Json) -> str:
-    """Return the line that reports the end of a job from its record."""
+    """Return the line that reports the end of a job, from the record `one` of the job."""
     words = [one["state"]]
     if one["why"] is not None:
         words = ["%s: %s" % (one["state"], one["why"])]
@@ -221,19 +223,19 @@ def outcome(one: Json) -> str:
 
 
 def described(about: Json) -> str:
-    """Return the values that set a job apart, as text: "network=lenet workers=2"."""
+    """Return the values of a job in the sweep as text, such as "network=lenet workers=2"."""
     return " ".join("%s=%s" % (name, value) for name, value in about.items() if value is not None)
 
 
 def dry_run(spec: Json, runs_dir: str, plan_of: Callable[[Json], Json]) -> List[str]:
-    """Return the lines of `listing` for a new or an earlier sweep; write nothing."""
+    """Return the lines of a dry run of a new or an earlier sweep, without writing a file."""
     return listing(spec, results.read(path_of(runs_dir, spec)), check(spec, plan_of))
 
 
 def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., None]) -> None:
-    """Write the report of a finished or interrupted sweep; without a record, write nothing.
+    """Write the report of a finished or interrupted sweep, if a job of the sweep has a record.
 
-    Args: `cache_dir` the folder of matplotlib's font list; `write` is `report.write`.
+    Args: `cache_dir` the folder of matplotlib's font list; `write` the function `report.write`.
     """
     folder = path_of(runs_dir, spec)
     records = results.read(folder)
@@ -244,7 +246,7 @@ def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., No
 def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List[str]:
     """Return the lines of a dry run: the name, state, values and size of every known job.
 
-    Args: `plans` of the known jobs, in order.
+    Args: `plans` the plans of the first known jobs, in order; further jobs show no size.
     """
     jobs = stages.known_jobs(spec, records)
     lines = ["%s of %s, in runs/%s" % (spec["playbook"], _count(spec), spec["sweep"])]
@@ -294,7 +296,7 @@ def _count(spec: Json) -> str:
 
 
 def _is_first(spec: Json, records: Dict[str, Json]) -> bool:
-    """Return True while a comparison is in its first stage."""
+    """Return True while a comparison is in the first stage."""
     return stages.choose(spec, records) is None
 
 
@@ -315,7 +317,7 @@ def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, 
             ),
             None,
         )
-        # The controller may have ended between the verdict and the record.
+        # The playbook may have ended after the verdict and before the record.
         found = job and results.record(
             spec, job, interrupted["id"], os.path.join(runs_dir, interrupted["id"]), 0.0
         )
@@ -333,7 +335,7 @@ def _stopped(folder: str) -> List[str]:
 
 
 def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json:
-    """Run one job to its end, and return its record."""
+    """Run one job to the end, and return the record of the job."""
     stopped = _stopped(folder)
     job_id = specs.job_id(
         spec["sweep"],
@@ -353,8 +355,8 @@ def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json
     )
     if found is None:
         raise BadInput(
-            "the job %s ended with exit status %d and no verdict; its output is above. Remove the "
-            "cause, then go on with -e sweep=%s" % (job_id, status, spec["sweep"])
+            "the job %s ended with exit status %d and no verdict: read the output above, remove "
+            "the cause, then continue with -e sweep=%s" % (job_id, status, spec["sweep"])
         )
     os.remove(running)
     return found
@@ -362,18 +364,19 @@ def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json
 
 @contextlib.contextmanager
 def _locked(folder: str, sweep: str) -> Iterator[None]:
-    """Run the block while no other process runs this sweep. BadInput if one does."""
+    """Lock the sweep for the `with` block. BadInput if another process runs the sweep."""
     with open(os.path.join(folder, LOCK), "w") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise BadInput(
-                "sweep=%s is running already: wait for its end, or begin another sweep" % sweep
+                "sweep=%s is already running: wait for the end of this sweep, or begin another "
+                "sweep" % sweep
             ) from None
         yield
 
 
 def path_of(runs_dir: str, spec: Json, name: Optional[str] = None) -> str:
-    """Return the path of the sweep's folder, or of the file `name` in it."""
+    """Return the path of the sweep's folder, or of the file `name` in this folder."""
     folder = os.path.join(runs_dir, spec["sweep"])
     return os.path.join(folder, name) if name else folder

@@ -1,4 +1,4 @@
-"""Define what compare.yml compares: one row for each name of the knob `schemes`."""
+"""Define the schemes that compare.yml trains, one row for each name of the knob `schemes`."""
 
 from typing import Any, Dict, List, NamedTuple
 
@@ -11,7 +11,7 @@ BALANCED = "balanced"
 
 
 class Row(NamedTuple):
-    """One competitor: its name in knobs and jobs, its title in tables, its knobs of train.yml."""
+    """One scheme of compare.yml: name in knobs and jobs, title in tables, knobs of train.yml."""
 
     name: str
     title: str
@@ -24,7 +24,7 @@ ROWS = (
     Row("ssp", "SSP", {"kv": "dist_ssync"}),
     Row(GROUPED, "GSP", {"kv": "dist_gsync"}),
     Row(BALANCED, "load-balanced BSP", {"kv": "dist_sync", "balance": "batch"}),
-    # The plan of a dist_gsync job decides which workers form this group.
+    # The plan of a dist_gsync job decides which workers form the fastest group.
     Row(FASTEST, "fastest group alone", {"kv": "dist_sync"}),
 )
 NAMES = tuple(row.name for row in ROWS)
@@ -47,6 +47,6 @@ def of(name: str) -> Row:
 
 
 def available() -> List[str]:
-    """Return the names of the rows whose knobs train.yml has."""
+    """Return the names of the rows with knobs that train.yml supports."""
     known = {option.name for option in OPTIONS}
     return [row.name for row in ROWS if set(row.knobs) <= known]

@@ -1,4 +1,4 @@
-"""Make the specification of a sweep from the user's knobs, or check the knobs of an earlier one.
+"""Make the specification of a sweep, or check knobs against an earlier specification.
 
 A specification is a dict that JSON can hold, the file `sweep.json`:
 
@@ -9,7 +9,7 @@ A specification is a dict that JSON can hold, the file `sweep.json`:
 A comparison also has "base_lr", the learning rate that the factors multiply, "rates" (`rates_of`),
 "groups", the labels of the groups under dist_gsync, and "fastest" (`_fastest`).
 
-All functions are pure. `plan_of` is a function that plans a job without starting it, see
+All functions are pure. The argument `plan_of` is a function that returns the plan of a job, see
 `runner.Means`.
 """
 
@@ -34,12 +34,12 @@ MEASURED = 50  # batches of a benchmark's job, unless the knob `measured` gives 
 # The label that a profile gives to its fastest group.
 FASTEST_LABEL = "speed1"
 _PATHS = ("data_src", "hosts_file", "groups_file", "data_sharding_file")
-# Knobs that name or control the run of the playbook, and not its jobs.
+# Knobs about the run of the playbook, which the specification leaves out.
 _OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
 
 
 class Job(NamedTuple):
-    """One job of a sweep: its name in the sweep, its knobs of train.yml, and what sets it apart."""
+    """One job of a sweep: name, knobs of train.yml, and values for tables and plots."""
 
     name: str  # "001"; "gsp-0.05-seed0"
     knobs: Json
@@ -47,14 +47,14 @@ class Job(NamedTuple):
 
 
 def begin(playbook: str, sweep: str, knobs: Json, base: Json, when: float, plan_of: PlanOf) -> Json:
-    """Return the specification of a new sweep. BadInput if one of its jobs is impossible.
+    """Return the specification of a new sweep. BadInput if a job of the sweep is impossible.
 
     Args:
         playbook: the file name of the playbook.
-        sweep: the id.
-        knobs: from `knob_table.cast`.
+        sweep: the name of the sweep.
+        knobs: {knob of the sweep: typed value}, from `knob_table.cast`.
         base: {knob of train.yml: value} that the user gave with -e.
-        when: unix seconds.
+        when: the time of the start in unix seconds.
         plan_of: see the docstring of this module.
     """
     whole = plan_of({"kv": "dist_sync", "num_workers": 0, **_only({}, "dist_sync")})
@@ -76,7 +76,7 @@ def begin(playbook: str, sweep: str, knobs: Json, base: Json, when: float, plan_
 
 
 def powers(workers: int) -> List[int]:
-    """Return 1, 2, 4 and so on below the number of `workers`, and this number."""
+    """Return the powers of 2 below `workers`, then `workers`: [1, 2, 4, 6] for 6 workers."""
     found, count = [], 1
     while count < workers:
         found.append(count)
@@ -85,14 +85,15 @@ def powers(workers: int) -> List[int]:
 
 
 def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable[str]) -> None:
-    """Refuse knobs that contradict the specification of the sweep that goes on.
+    """Refuse knobs that contradict the specification `spec` of an earlier sweep.
 
-    Args: `knobs` and `base` as in `begin`; `given` the names that the user gave with -e. Knobs
-    that the user did not give keep the values of the sweep.
+    Knobs outside `given` keep the values of the earlier sweep.
+
+    Args: `knobs` and `base` as for `begin`; `given` the names that the user gave with -e.
     """
     if spec["playbook"] != playbook:
         raise BadInput(
-            "sweep=%s was begun with %s: go on with ansible-playbook %s -e sweep=%s, or take "
+            "sweep=%s was begun with %s: continue with ansible-playbook %s -e sweep=%s, or choose "
             "another name" % (spec["sweep"], spec["playbook"], spec["playbook"], spec["sweep"])
         )
     problems = []
@@ -118,11 +119,12 @@ def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable
 
 
 def base_of(playbook: str, options: Json, given: Iterable[str], cwd: str) -> Json:
-    """Return the knobs of train.yml that the user gave with -e and that the jobs of a sweep get.
+    """Return {knob: typed value} of the user's train.yml knobs for all jobs of a sweep.
 
-    The values have their types. BadInput lists all wrong ones.
+    BadInput lists all wrong values.
 
-    Args: `options` the values; `cwd` the folder at which relative paths begin.
+    Args: `options` {knob: value}; `given` the names that the user gave with -e; `cwd` the folder at
+    which relative paths begin.
     """
     passed = knob_table.passed_on(playbook)
     names = [name for name in given if name in passed and name in options]
@@ -136,7 +138,7 @@ def base_of(playbook: str, options: Json, given: Iterable[str], cwd: str) -> Jso
 def expand(grid: Sequence[Tuple[str, Sequence[Any]]]) -> List[Json]:
     """Return every combination of the lists of `grid`, [(name, values)], as dicts.
 
-    The order is fixed: the last name changes first.
+    The value of the last name changes fastest from dict to dict.
     """
     names = [name for name, _ in grid]
     return [
@@ -148,7 +150,7 @@ def benchmark_jobs(spec: Json) -> List[Job]:
     """Return the jobs of a benchmark, in a fixed order. BadInput if a combination is impossible.
 
     Schemes without servers have one worker. With one worker, weak and strong scaling give the same
-    job, which is in the list once.
+    job, and the list holds this job once.
     """
     knobs, base = spec["knobs"], spec["base"]
     jobs, problems = [], []  # type: List[Job], List[str]
@@ -205,7 +207,10 @@ def benchmark_jobs(spec: Json) -> List[Job]:
 
 
 def comparison_job(spec: Json, scheme: str, rate: Json, seed: int) -> Job:
-    """Return the job of a comparison with this scheme, entry of spec["rates"] and seed."""
+    """Return the Job of a comparison with a scheme, a learning rate and a seed.
+
+    Args: `scheme` a name in `schemes_table`; `rate` an entry of spec["rates"].
+    """
     row = schemes_table.of(scheme)
     knobs = {
         **_only(spec["base"], row.knobs["kv"]),
@@ -221,7 +226,7 @@ def comparison_job(spec: Json, scheme: str, rate: Json, seed: int) -> Job:
     if "balance" not in row.knobs and "balance" in {option.name for option in OPTIONS}:
         knobs["balance"] = _default("balance")
     if scheme == schemes_table.FASTEST:
-        # HOSTS_FILE stands for a file that the runner writes. The servers stay the same.
+        # The runner replaces HOSTS_FILE with the path of a file. The servers stay the same.
         knobs.update(groups_file="", hosts_file=HOSTS_FILE)
     return Job(
         "%s-lr%g-seed%d" % (scheme, rate["lr"], seed),
@@ -230,7 +235,7 @@ def comparison_job(spec: Json, scheme: str, rate: Json, seed: int) -> Job:
     )
 
 
-# Stands in knobs for the path of the file with the text spec["fastest"]["hosts"].
+# A value of the knob hosts_file, for the path of a file with the text spec["fastest"]["hosts"].
 HOSTS_FILE = "<fastest group>"
 
 
@@ -241,10 +246,12 @@ def seeds_of(spec: Json) -> List[int]:
 
 
 def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Json]:
-    """Return the learning rates, rising, as [{"factor": text, "lr": number}].
+    """Return the learning rates in rising order, as [{"factor": text, "lr": number}].
 
-    Args: `factors` as the knob lr_factors has them; `base` the learning rate that they multiply;
-    `workers` the number W. Equal rates come once, with the first of their factors.
+    The list holds equal rates once, with the first factor that gives the rate.
+
+    Args: `factors` texts of the knob lr_factors, such as "1/W"; `base` the learning rate to
+    multiply; `workers` the number W.
     """
     found = {}  # type: Dict[float, str]
     for text in factors:
@@ -254,13 +261,16 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Json]:
         divisor = float(match.group(2)) if below is None else below
         factor = float(match.group(1)) / divisor if divisor else 0.0
         if factor <= 0:
-            raise BadInput("lr_factors: %s is not above 0: correct it" % text)
+            raise BadInput("lr_factors: %s is not above 0: correct this factor" % text)
         found.setdefault(float("%.6g" % (base * factor)), text)
     return [{"factor": text, "lr": lr} for lr, text in sorted(found.items())]
 
 
 def check_rendezvous(text: str, plan: Json) -> None:
-    """Refuse a rendezvous whose address is not that of the plan's scheduler."""
+    """Refuse a rendezvous whose address differs from the address of the plan's scheduler.
+
+    Args: `text` the value of the knob rendezvous.
+    """
     match = knob_table.RENDEZVOUS.fullmatch(text)
     if not match or not plan["root"] or plan["root"]["address"] == match.group("address"):
         return
@@ -277,17 +287,17 @@ def check_rendezvous(text: str, plan: Json) -> None:
             plan["root"]["address"],
             "put %s into the group scheduler" % owner
             if owner
-            else "give the interface that has %s" % match.group("address"),
+            else "give the interface with the address %s" % match.group("address"),
         )
     )
 
 
 def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
-    """Add the schemes, the fastest group and the learning rates to a specification."""
+    """Add the schemes, groups, fastest group and learning rates to the specification `spec`."""
     knobs, there = spec["knobs"], schemes_table.available()
     missing = [name for name in knobs["schemes"] if name not in there]
     refuse(
-        "schemes: this version of mxcluster cannot train %s: leave it out" % name
+        "schemes: this version of mxcluster cannot train %s: leave this scheme out" % name
         for name in missing
     )
     knobs["schemes"] = chosen = knobs["schemes"] or there
@@ -296,24 +306,31 @@ def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
         spec["groups"] = list(plan["group_labels"])
         if len(plan["groups"]) < 2:
             spec["notes"].append(
-                "all workers form one group, so GSP is BSP: for several groups, set worker_group"
+                "all workers form one group, so GSP equals BSP: for several groups, set "
+                "worker_group"
             )
         if schemes_table.FASTEST in chosen:
             spec["fastest"] = _fastest(plan, knobs["fastest_group"])
             if spec["fastest"] is None:
-                spec["notes"].append("the scheme `fastest` is left out: with one group it is BSP")
+                spec["notes"].append(
+                    "the comparison leaves out the scheme `fastest`, which equals BSP with one "
+                    "group"
+                )
                 knobs["schemes"] = [name for name in chosen if name != schemes_table.FASTEST]
     if len(knobs["schemes"]) < 1:
-        raise BadInput("schemes: nothing is left to compare: name other schemes")
+        raise BadInput("schemes: no scheme is left to compare: name other schemes")
     base = plan_of({"kv": "dist_sync", "num_workers": 0, **_only(spec["base"], "dist_sync")})
     spec["base_lr"] = base["options"]["lr"]
     spec["rates"] = rates_of(knobs["lr_factors"], spec["base_lr"], whole["workers"])
 
 
 def _fastest(plan: Json, wanted: str) -> Optional[Json]:
-    """Return {"label", "workers", "hosts": text of a hosts file} of the group that trains alone.
+    """Return {"label", "workers": number, "hosts": text of a hosts file} of the fastest group.
 
-    None if all workers form one group. BadInput if `wanted` is not the label of a group.
+    The result is None if all workers form one group. BadInput if `wanted` is not the label of a
+    group.
+
+    Args: `plan` the plan of a dist_gsync job; `wanted` the knob fastest_group, "" for the default.
     """
     labels = list(plan["group_labels"])
     if wanted and wanted not in labels:
@@ -336,12 +353,12 @@ def _fastest(plan: Json, wanted: str) -> Optional[Json]:
 
 
 def _fixed() -> Json:
-    """Return the knobs that are the same in all jobs, whatever the inventory sets."""
+    """Return {knob: value} that all jobs of a sweep get, with precedence over the inventory."""
     return {"plan_only": False, "detach": False, "savemodel": False, "max_restarts": 0}
 
 
 def _only(base: Json, kv: str) -> Json:
-    """Return the knobs `base` for a job with `kv`; knobs of other schemes have their defaults."""
+    """Return the knobs `base` for a job with `kv`, with the defaults for knobs of other schemes."""
     found = dict(base)
     known = {option.name for option in OPTIONS}
     for name, kvs in schemes_table.ONLY_KV.items():
@@ -351,7 +368,10 @@ def _only(base: Json, kv: str) -> Json:
 
 
 def _meeting(rendezvous: str) -> Json:
-    """Return the knobs that the knob `rendezvous` stands for."""
+    """Return {"root_port", "dmlc_interface"} from the knob `rendezvous`; {} without a value.
+
+    Without an interface in the knob, "dmlc_interface" is missing.
+    """
     match = knob_table.RENDEZVOUS.fullmatch(rendezvous)
     if not match:
         return {}
@@ -370,9 +390,9 @@ def _default(name: str) -> Any:
 
 
 def job_id(sweep: str, name: str, used: Callable[[str], bool]) -> str:
-    """Return the id of the next run of a job: `<sweep>-<name>`, then with -a2, -a3 and so on.
+    """Return the first unused id for a run of a job: `<sweep>-<name>`, `<sweep>-<name>-a2`, ...
 
-    Args: `used(id)` True if a run has or had this id.
+    Args: `name` the name of the job; `used(id)` returns True for the id of an earlier run.
     """
     first = "%s-%s" % (sweep, re.sub(r"[^A-Za-z0-9._-]", "_", name))
     number = 1

@@ -1,17 +1,17 @@
-"""Decide which jobs a sweep still has to run. Pure.
+"""Choose the jobs that a sweep still has to run. All functions are pure.
 
-A benchmark has a fixed list. The list of a comparison grows:
+A benchmark has a fixed list of jobs. The list of a comparison grows in two stages:
 
 1. Every scheme trains with every learning rate and the first seed.
-2. Every scheme trains with the other seeds, at its best rate, and then at the common rate.
+2. Every scheme trains with the other seeds, first at the best rate, then at the common rate.
 
-A job is better than another if it reached the target accuracy earlier. Of two jobs that did not
-reach it, the one with the higher final accuracy is better. A failed job counts as the worst.
+The best job reaches the target accuracy first. If no job reaches the target, the best job has the
+highest final accuracy. A failed job counts as the worst job.
 
-A scheme's best rate is that of its best job. The common rate is the same for all schemes. Each job
-has a rank among the jobs of its scheme, and a rate has one rank from each scheme. The common rate
-is the rate with the smallest worst rank. Among equals it is the rate with the smallest sum of
-ranks, then the smallest rate.
+A scheme's best rate is the learning rate of the scheme's best job. The common rate is the same for
+all schemes. The jobs of a scheme rank the rates, so a rate has one rank from each scheme. The
+common rate is the rate with the smallest worst rank. Among rates with equal worst ranks, the
+smallest sum of ranks decides, then the smallest rate.
 """
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -25,22 +25,22 @@ Records = Mapping[str, Json]
 
 
 class Choice(NamedTuple):
-    """The learning rates that follow from the jobs with the first seed."""
+    """The best rate of each scheme and the common rate, from the jobs with the first seed."""
 
     best: Dict[str, float]  # by scheme; a scheme whose jobs all failed is missing
     common: Optional[float]  # None if all jobs failed
 
 
 def next_jobs(spec: Json, records: Records) -> List[Job]:
-    """Return the jobs that can run now and have no record, in order; [] if the sweep is done.
+    """Return the known jobs without a record, in order; [] after the last job of the sweep.
 
-    Args: `records` {name of a job: its record, see `results.record`}.
+    Args: `records` {name of a job: record from `results.record`}.
     """
     return [job for job in known_jobs(spec, records) if job.name not in records]
 
 
 def known_jobs(spec: Json, records: Records) -> List[Job]:
-    """Return all jobs of the sweep that are known so far, in the order in which they run."""
+    """Return all jobs of the sweep that follow from `records`, in the order of their runs."""
     if spec["playbook"] == BENCHMARK:
         return specs.benchmark_jobs(spec)
     seeds, schemes = specs.seeds_of(spec), spec["knobs"]["schemes"]
@@ -55,7 +55,7 @@ def known_jobs(spec: Json, records: Records) -> List[Job]:
     rates = {rate["lr"]: rate for rate in spec["rates"]}
     best = list(chosen.best.items())
     common = [(scheme, chosen.common) for scheme, lr in best if chosen.common not in (None, lr)]
-    # Seed by seed, so that an interrupted sweep has the same seeds of all schemes.
+    # Order the jobs by seed, so that an interrupted sweep has the same seeds for all schemes.
     return jobs + [
         specs.comparison_job(spec, scheme, rates[lr], seed)
         for pairs in (best, common)
@@ -73,9 +73,9 @@ def most_jobs(spec: Json) -> int:
 
 
 def choose(spec: Json, records: Records) -> Optional[Choice]:
-    """Return the best rates and the common rate of a comparison.
+    """Return the Choice of the best rates and the common rate of a comparison.
 
-    None while a job of the first stage has no record.
+    The result is None while a job of the first stage has no record.
     """
     seed = specs.seeds_of(spec)[0]
     lrs = [rate["lr"] for rate in spec["rates"]]
@@ -96,7 +96,7 @@ def choose(spec: Json, records: Records) -> Optional[Choice]:
 
 
 def score(record: Json) -> Tuple[int, float]:
-    """Return a value that is smaller for a better job of a comparison."""
+    """Return the sort key of a job's record in a comparison; a better job has a smaller key."""
     if record["state"] == "failed":
         return 2, 0.0
     if record.get("target_s") is not None:

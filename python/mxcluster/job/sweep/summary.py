@@ -1,4 +1,7 @@
-"""Sum up the records of a sweep in rows, for the terminal, the report and the plots. Pure."""
+"""Convert the records of a sweep to rows for the terminal, the report and the plots.
+
+All functions are pure.
+"""
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -13,26 +16,30 @@ BEST, COMMON = "best", "common"
 
 
 def benchmark_rows(spec: Json, records: Records) -> List[Json]:
-    """Return a row for each job with a record: its `about`, figures, efficiency and state.
+    """Return the records of a benchmark's jobs, with the new entries "efficiency" and "against".
 
-    efficiency is samples_per_s per worker, divided by samples_per_s per worker of the base. The
-    base is the job with the fewest workers (`against` is their number) among the jobs with the same
-    network, scheme, GPUs and batch size. The batch size is that of a worker under weak scaling, and
-    that of all workers together under strong scaling.
+    "efficiency" is samples_per_s per worker, divided by samples_per_s per worker of the base job.
+    The base job has the fewest workers of all successful jobs with the same network, scheme, GPUs
+    and batch size. Under strong scaling, the batch size of all workers together must be the same.
+    "against" is the number of workers of the base job. Unsuccessful jobs have None in both entries.
     """
     found = [records[job.name] for job in stages.known_jobs(spec, records) if job.name in records]
     return [_with_efficiency(one, found) for one in found]
 
 
 def comparison_rows(spec: Json, records: Records) -> List[Json]:
-    """Return the rows of a comparison: each scheme at its best rate, then at the common rate.
+    """Return a row for each scheme at its best rate, then a row for each at the common rate.
 
-    A row has "scheme", "title", "kinds" ([BEST], [COMMON] or both), "lr", "jobs" (the records),
-    "reached" (the number of jobs that reached the target), "y" (the mean Y or None), and for
-    target_s, accuracy, samples_per_s and waited {"low", "median", "high"}: the quartiles over the
-    seeds. The time of a job that never reached the target counts as infinite, and an infinite
-    quartile is None. "speedup" is the median time of BSP, divided by that of the scheme, at rates
-    of the same kind. [] while the first stage has not ended.
+    The result is [] during the first stage. A row is a dict with these entries:
+
+    - "scheme", "title", "lr", "jobs" (the records), "kinds" ([BEST], [COMMON] or both);
+    - "reached", the number of jobs that reached the target;
+    - "y", the mean Y or None;
+    - "target_s", "accuracy", "samples_per_s" and "waited", each {"low", "median", "high"}, the
+      quartiles over the seeds. A job that misses the target has an infinite time. An infinite
+      quartile is None;
+    - "speedup", the median time of BSP divided by the median time of the scheme, at rates of the
+      same kind, or None.
     """
     chosen = stages.choose(spec, records)
     if chosen is None:
@@ -54,11 +61,11 @@ def comparison_rows(spec: Json, records: Records) -> List[Json]:
 
 
 def findings(spec: Json, records: Records) -> List[str]:
-    """Return sentences that compare GSP and load-balanced BSP with their rivals.
+    """Return sentences that compare GSP and load-balanced BSP with rival schemes.
 
     The rivals are the best of BSP, ASP and SSP, and the fastest group alone. A sentence compares
-    the median times to the target over the seeds, with each scheme at its best rate. [] while the
-    first stage runs.
+    the median times to the target over the seeds, at each scheme's best rate. The result is []
+    during the first stage.
     """
     best = {row["scheme"]: row for row in comparison_rows(spec, records) if BEST in row["kinds"]}
     usual = [best[name] for name in ("bsp", "asp", "ssp") if name in best]
@@ -73,12 +80,15 @@ def findings(spec: Json, records: Records) -> List[str]:
 
 
 def _against(row: Json, rival: Json, is_best: bool, spec: Json) -> str:
-    """Return the sentence that compares two rows. `is_best`: the rival is the best usual scheme."""
+    """Return the sentence that compares the times to the target of `row` and `rival`.
+
+    Args: `is_best` True if the rival is the best of BSP, ASP and SSP.
+    """
     own, other = row["target_s"], rival["target_s"]
     name = rival["title"] + (", the best of BSP, ASP and SSP" if is_best else "")
     target = percent(spec["knobs"]["target"])
     if own["median"] is None:
-        return "%s loses: half of its seeds or more do not reach %s." % (row["title"], target)
+        return "%s loses: at least half of the seeds do not reach %s." % (row["title"], target)
     if other["median"] is None:
         return "%s reaches %s in %s, and %s does not." % (
             row["title"],
@@ -102,15 +112,15 @@ def _against(row: Json, rival: Json, is_best: bool, spec: Json) -> str:
 
 
 def common_lr(spec: Json, records: Records) -> Optional[float]:
-    """Return the common learning rate of a comparison, None if it is unknown."""
+    """Return the common learning rate of a comparison, or None if unknown."""
     chosen = stages.choose(spec, records)
     return chosen.common if chosen else None
 
 
 def text(spec: Json, records: Records, path: str) -> List[str]:
-    """Return the lines that show a sweep at the end of its playbook.
+    """Return the lines that the playbook shows at the end of a sweep.
 
-    Args: `path` of the sweep's folder.
+    Args: `path` the folder of the sweep.
     """
     records = {
         job.name: records[job.name]
@@ -146,7 +156,7 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
 
 
 def benchmark_table(rows: Sequence[Json]) -> List[List[str]]:
-    """Return the rows of a benchmark as text, with a line of titles first."""
+    """Return the table of a benchmark as rows of texts; row 0 has the column titles."""
     table = [
         ["job", "network", "kv", "batch", "GPUs", "scaling", "workers"]
         + ["samples/s", "efficiency", "ms/batch", "p10", "p90"]
@@ -166,7 +176,7 @@ def benchmark_table(rows: Sequence[Json]) -> List[List[str]]:
 
 
 def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
-    """Return the rows of a comparison as text, with a line of titles first."""
+    """Return the table of a comparison as rows of texts; row 0 has the column titles."""
     table = [
         ["scheme", "lr", "rate", "to %g %%" % (100 * target), "quartiles", "reached"]
         + ["speed-up", "samples/s", "accuracy", "quartiles", "waited", "Y"]
@@ -207,12 +217,12 @@ def aligned(table: Sequence[Sequence[str]]) -> List[str]:
 
 
 def seconds(value: Optional[float]) -> str:
-    """Return a time to the target as text; None is a target that was never reached."""
+    """Return a time in seconds as text, such as "12.3 s"; "never" for None."""
     return "never" if value is None else "%.1f s" % value if value < 60 else clock(value)
 
 
 def percent(value: Optional[float], decimals: int = 0) -> str:
-    """Return a share as text in percent, "-" for None."""
+    """Return a share from 0 to 1 as text in percent, such as "95 %"; "-" for None."""
     return "-" if value is None else "%.*f %%" % (decimals, 100 * value)
 
 
@@ -234,7 +244,10 @@ def _with_efficiency(one: Json, found: Sequence[Json]) -> Json:
 
 
 def _is_base(about: Json, other: Json) -> bool:
-    """Return True if the efficiency of a job may refer to the record `other`."""
+    """Return True if the record `other` may be the base for the efficiency of the job `about`.
+
+    The base is a successful job with the same network, scheme, GPUs and batch size.
+    """
     if other["state"] != results.OK:
         return False
     theirs = other["about"]
@@ -250,7 +263,7 @@ def _is_base(about: Json, other: Json) -> bool:
 def _row(spec: Json, records: Records, scheme: str, lr: float, kind: str) -> Json:
     rate = next(one for one in spec["rates"] if one["lr"] == lr)
     names = [specs.comparison_job(spec, scheme, rate, seed).name for seed in specs.seeds_of(spec)]
-    # Diverged jobs count. Failed jobs do not: they say nothing about the scheme.
+    # Count diverged jobs. Leave out failed jobs, because a failure has causes outside the scheme.
     jobs = [
         records[name]
         for name in names

@@ -1,17 +1,19 @@
-"""Open a job's ports to the job's nodes, and close them to all other machines, while the job runs.
+"""Open a job's ports to the job's nodes while the job runs, and close the ports to other hosts.
 
 - `python -m mxcluster.node.firewall hold FILE` runs as root, as a unit that the unit of the job's
-  agent needs. It sets the rules before the agent starts, and again after a firewall reload. When
-  the agent has ended in any way, systemd stops this unit, and the program removes the rules.
+  agent needs. The program sets the rules before the agent starts, and again after a firewall
+  reload. When the agent has ended in any way, systemd stops this unit, and the program removes the
+  rules.
 - `close FILE` removes the rules and prints a line for each rule that is still there.
-- `can` prints why no firewall here can close ports, or an empty line.
+- `can` prints the reason if no firewall on this node can close ports, else an empty line.
 
 FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...], "uid"}. "uid" is
-the training user: no other user of the node but root can reach the ports at the node's own address.
+the training user. On the node itself, only this user and root can reach the ports at the node's
+address.
 
-`nft` and `iptables` close and open ports, `firewalld` only opens them. `close` finds each added
-rule by the job's name or by the text of the rule. A second `close` is no error. If none of these
-programs works, the job runs with open ports and reports that.
+`nft` and `iptables` close and open ports. `firewalld` only opens ports. `close` finds each rule of
+the job by the job's name or by the text of the rule. A second `close` has no effect. If none of
+these programs works, the job runs with open ports and reports the fact.
 """
 
 import json
@@ -41,9 +43,9 @@ CANNOT = (
 
 
 def open_for(wanted: Json) -> Opened:
-    """Close the job's ports to other machines and open them to its peers. Return an Opened.
+    """Open the job's ports to the job's peers only, and return an Opened.
 
-    `wanted` is the content of FILE. The new rules replace earlier rules of the same job. Raises
+    `wanted`: the content of FILE. The new rules replace earlier rules of the same job. Raises
     MxclusterError if a firewall program fails.
     """
     if not wanted["ports"]:
@@ -65,7 +67,8 @@ def open_for(wanted: Json) -> Opened:
 def close_for(wanted: Json, opened: Optional[Opened] = None) -> None:
     """Remove all rules of `open_for`. Raises MxclusterError if a firewall program fails.
 
-    `wanted` is the content of FILE. `opened` is the result of `open_for`, None if it is unknown.
+    `wanted`: the content of FILE. `opened`: the result of `open_for`, or None if the result is
+    unknown.
     """
     if not wanted["ports"]:
         return
@@ -80,7 +83,7 @@ def close_for(wanted: Json, opened: Optional[Opened] = None) -> None:
 
 
 def missing(wanted: Json, opened: Opened) -> List[str]:
-    """Return the places where rules of the job are missing, for example after a firewall reload.
+    """Return the places that lack rules of the job, for example after a firewall reload.
 
     A place is a table, a program or "firewalld". Raises MxclusterError if nft worked before and
     fails now.
@@ -89,7 +92,9 @@ def missing(wanted: Json, opened: Opened) -> List[str]:
         return []
     found = nft.ruleset()
     if found is None and opened.nft:
-        raise MxclusterError("nft worked at the job's start and now fails: repair nftables")
+        raise MxclusterError(
+            "nft worked on this node at the job's start, and fails now: repair nftables"
+        )
     places = nft.missing(wanted, found) if found is not None else []
     program = iptables.program(found is not None)
     if program and iptables.is_missing(wanted, iptables.listed(program)):
@@ -102,15 +107,16 @@ def missing(wanted: Json, opened: Opened) -> List[str]:
 
 
 def can() -> str:
-    """Return why no firewall on this node can close ports, "" if a firewall can."""
+    """Return "" if a firewall on this node can close ports, else the reason and the cure."""
     found = nft.ruleset()
     return "" if found is not None or iptables.program(False) else CANNOT
 
 
 def left(path: str) -> List[str]:
-    """Return a line for each leftover rule of the job whose FILE is `path`.
+    """Return a message for each leftover rule of the job with the request file `path`.
 
-    There is also a line if FILE still exists, because a successful `close` deletes FILE.
+    A request file that still exists also gives a message, because a successful `close` deletes the
+    file.
     """
     job = os.path.basename(path)[: -len(".json")]
     found = nft.ruleset()
@@ -118,17 +124,20 @@ def left(path: str) -> List[str]:
     program = iptables.program(found is not None)
     lines += iptables.left(job, iptables.listed(program)) if program else []
     if os.path.exists(path):
-        lines.append("the ports may still be open: the request file %s still exists" % path)
+        lines.append(
+            "the job's ports may still be open, because the request file %s still exists: "
+            "run stop.yml again for this job" % path
+        )
     return lines
 
 
 def hold(wanted: Json, note: Callable[[str], None]) -> None:
     """Open the ports, keep the rules in place, and close the ports after SIGTERM or SIGINT.
 
-    `wanted` is the content of FILE. The function calls `note` with a text for each problem.
+    `wanted`: the content of FILE. The function calls `note` with a message for each problem.
     """
     ends = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # no signal is lost while rules change
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # signals wait while rules change
     if can():
         note(can())
     opened = open_for(wanted)
@@ -149,14 +158,17 @@ def hold(wanted: Json, note: Callable[[str], None]) -> None:
         ) as error:  # another program may be changing rules: the next check tries again
             failed += 1
             if failed == 2:
-                note("the firewall's rules could not be checked: %s" % error)
+                note(
+                    "two checks of the job's firewall rules failed (%s): repair the firewall "
+                    "program" % error
+                )
     close_for(wanted, opened)
 
 
 def notes(job: str) -> List[str]:
-    """Return the lines that `hold` has noted for `job` so far, [] without any.
+    """Return the lines that `hold` has noted for `job` so far, [] without a note.
 
-    Every user can read the notes, and only root can write them.
+    Every user can read the notes, and only root can write notes.
     """
     try:
         with open(_notes(os.path.join(FOLDER, job + ".json")), encoding="utf-8") as stream:
@@ -176,7 +188,10 @@ def _notes(path: str) -> str:
 
 
 def close(path: str) -> List[str]:
-    """Close the ports of the job whose FILE is `path`. Return a line for each leftover rule."""
+    """Close the ports of the job with the request file `path`.
+
+    Returns a message for each leftover rule.
+    """
     wanted = _wanted(path)
     if wanted:
         close_for(wanted)
@@ -212,8 +227,8 @@ def main(argv: List[str]) -> int:
             os.unlink(path)
     except (MxclusterError, OSError) as error:
         print(
-            "mxcluster: the firewall of job %s could not be changed: %s"
-            % (os.path.basename(path), error),
+            "mxcluster: the firewall rules of job %s could not be changed on this node (%s): "
+            "repair the firewall program" % (os.path.basename(path), error),
             file=sys.stderr,
         )
         return 1

@@ -1,4 +1,4 @@
-"""Run `python -m mxcluster.node.firewall` (see `mxcluster.node.firewall`)."""
+"""Run `mxcluster.node.firewall.main` as a program: `python -m mxcluster.node.firewall`."""
 
 import sys
 

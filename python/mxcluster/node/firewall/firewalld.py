@@ -1,6 +1,7 @@
-"""Open a job's ports to its peers with firewalld: rich rules in the runtime configuration.
+"""Open a job's ports to the job's peers with rich rules of firewalld.
 
-Each rule goes into the zone that handles the packets of its peer.
+The rules belong to the runtime configuration. Each rule goes into the zone that handles the packets
+of one peer.
 """
 
 import ipaddress
@@ -25,15 +26,15 @@ def runs() -> bool:
 
 
 def wanted_rules(wanted: Json) -> Rich:
-    """Return the rich rules that let the peers of `wanted` in, for the present zones."""
+    """Return the rich rules that admit the peers of `wanted`, for the active zones."""
     zones = parse_zones(run(["firewall-cmd", "--get-active-zones"]))
     return rich_rules(wanted, zones, run(["firewall-cmd", "--get-default-zone"]).strip())
 
 
 def change(action: str, rules: Rich) -> None:
-    """Add (`action` "open") or remove ("close") rich rules.
+    """Add rich rules (`action` "open") or remove rich rules ("close").
 
-    Adding an existing rule and removing a missing rule are no errors.
+    The function accepts an existing rule for "open", and a missing rule for "close".
     """
     option = {"open": "--add-rich-rule=", "close": "--remove-rich-rule="}[action]
     for zone, rich in rules.items():
@@ -54,7 +55,7 @@ def parse_zones(text: str) -> Zones:
 
 
 def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
-    """Return the zone of packets from `peer` over `interface`.
+    """Return the name of the zone that handles packets from `peer` over `interface`.
 
     A zone with the peer's address as a source comes first, then the zone of the interface, then
     `default`.
@@ -71,7 +72,7 @@ def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
 
 
 def rich_rules(wanted: Json, zones: Zones, default: str) -> Rich:
-    """Return {zone: rich rules} that let the peers of `wanted` in. `default`: the default zone."""
+    """Return {zone: rich rules} that admit the peers of `wanted`. `default`: the default zone."""
     rules = {}  # type: Rich
     for peer in wanted["peers"]:
         zone = zone_of(peer, wanted["interface"], zones, default)

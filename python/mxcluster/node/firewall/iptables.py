@@ -1,8 +1,8 @@
-"""Open a job's ports to its peers with iptables, on nodes where nft alone is not enough.
+"""Open a job's ports to the job's peers with iptables, on nodes where nft alone is not enough.
 
 A chain of the job, at the head of INPUT, accepts peers and drops all other packets before any other
 rule. The chain also works beside a firewalld that uses iptables (CentOS 7). Each rule carries the
-job's comment, which `-S` prints.
+job's comment, and `iptables -S` prints this comment.
 """
 
 import shlex
@@ -20,9 +20,9 @@ LEGACY_TABLES = "/proc/net/ip_tables_names"
 
 
 def program(nft_works: bool) -> Optional[str]:
-    """Return the path of the iptables to use, None if nft is enough or no iptables works.
+    """Return the path of the iptables to use, or None if nft is enough or no iptables works.
 
-    If nft works, only the legacy iptables counts, and only if it has rules beside nft's.
+    If nft works, only the legacy iptables counts, and only if the legacy tables have rules.
     """
     if nft_works:
         try:
@@ -43,14 +43,17 @@ def program(nft_works: bool) -> Optional[str]:
 
 
 def listed(path: str) -> List[str]:
-    """Return the lines of `iptables -S`, such as "-A INPUT -j DROP". `path`: the program."""
+    """Run `iptables -S` and return the lines, such as "-A INPUT -j DROP".
+
+    `path`: the path of iptables.
+    """
     return run([path, "-w", "-S"]).splitlines()
 
 
 def opening(wanted: Json) -> List[List[str]]:
-    """Return the arguments of each call of iptables that opens a job's ports to its peers only.
+    """Return the iptables calls (lists of arguments) that open a job's ports to the peers only.
 
-    The calls that send packets to the job's chain come last.
+    `wanted`: the job's firewall request. The last calls send packets to the job's chain.
     """
     own, mark = nft.name(wanted["job"]), ["-m", "comment", "--comment", comment(wanted["job"])]
     calls = [["-N", own]] + [
@@ -79,9 +82,9 @@ def opening(wanted: Json) -> List[List[str]]:
 
 
 def closing(job: str, lines: List[str]) -> List[List[str]]:
-    """Return the arguments of each call of iptables that removes a rule of `opening`.
+    """Return the iptables calls (lists of arguments) that remove the rules of `opening`.
 
-    `lines` is the result of `listed`.
+    `lines`: the result of `listed`.
     """
     own, rules = nft.name(job), [shlex.split(line) for line in lines]
     calls = [
@@ -93,28 +96,32 @@ def closing(job: str, lines: List[str]) -> List[List[str]]:
 
 
 def is_missing(wanted: Json, lines: List[str]) -> bool:
-    """Return True if a rule of the job is missing in `lines`, the result of `listed`."""
+    """Return True if `lines`, the result of `listed`, lack a rule of the job."""
     there = sum(comment(wanted["job"]) in shlex.split(line) for line in lines)
     return there < sum("--comment" in call for call in opening(wanted))
 
 
 def left(job: str, lines: List[str]) -> List[str]:
-    """Return a line for each leftover rule and chain of `job`, which has ended.
+    """Return a message for each leftover rule and chain of the ended `job`.
 
-    `lines` is the result of `listed`.
+    `lines`: the result of `listed`.
     """
     return [
-        "the firewall still has: iptables %s" % " ".join(call).replace("-D", "-A", 1)
+        "the firewall still has the rule `iptables %s`: delete this rule with iptables"
+        % " ".join(call).replace("-D", "-A", 1)
         for call in closing(job, lines)
         if call[0] == "-D"
     ] + [
-        "the firewall still has the chain %s" % nft.name(job)
+        "the firewall still has the chain %s: delete this chain with iptables" % nft.name(job)
         for line in lines
         if line == "-N " + nft.name(job)
     ]
 
 
 def carry_out(path: str, calls: List[List[str]]) -> None:
-    """Run the iptables `path` for each call. `-w` waits for other programs that change rules."""
+    """Run the program `path` (iptables) once for each of `calls`.
+
+    With `-w`, iptables waits for other programs that change rules.
+    """
     for call in calls:
         run([path, "-w"] + call)

@@ -1,6 +1,6 @@
-"""Open a job's ports to its peers with nftables, and drop packets of other machines.
+"""Open a job's ports to the job's peers with nftables, and drop the packets of other hosts.
 
-A `drop` is final, but after an `accept` the other base chains still see the packet. So one table
+A `drop` is final, but after an `accept` the packet still passes the other base chains. So one table
 of the job can close the ports under any policy of the node. To open the ports, an `accept` must
 stand at the head of every other base chain that filters input. The module `firewalld` opens
 firewalld's chains.
@@ -35,16 +35,16 @@ _OURS = re.compile(r"mxcluster_[0-9a-f]{16}$")
 
 
 def name(job: str) -> str:
-    """Return the name of a job's table or chain: short and without special characters."""
+    """Return the name of the table or chain of `job`: short and without special characters."""
     return "mxcluster_%s" % hashlib.sha256(job.encode()).hexdigest()[:16]
 
 
 def parse(text: str) -> Ruleset:
-    """Return the Ruleset in `text`, the output of `nft -a list ruleset`.
+    """Parse `text`, the output of `nft -a list ruleset`, and return the Ruleset.
 
-    The result has our tables, the other base chains that filter input, the rules of both, and the
-    first line of firewalld's own table. The output is text, since the nft of CentOS 7 has no JSON.
-    Only families that carry IPv4 count.
+    The result has mxcluster's tables, the other base chains that filter input, the rules of both,
+    and the first line of firewalld's own table. The function parses text, since the nft of CentOS 7
+    has no JSON. Only families that carry IPv4 count.
     """
     found = Ruleset([], [], [], None)
     table = chain = None
@@ -80,9 +80,9 @@ def ruleset() -> Optional[Ruleset]:
 
 
 def opening(wanted: Json, found: Ruleset) -> List[str]:
-    """Return the nft commands that open a job's ports to its peers only.
+    """Return the nft commands that open a job's ports to the job's peers only.
 
-    `wanted` is the job's firewall request, and `found` the node's rules. The commands also remove
+    `wanted`: the job's firewall request. `found`: the node's rules. The commands also remove
     earlier rules of the job.
     """
     address, job = wanted["address"], wanted["job"]
@@ -101,14 +101,13 @@ def opening(wanted: Json, found: Ruleset) -> List[str]:
         lines.append(
             "add rule %s input ip daddr %s tcp dport %s jump peers %s" % (own, address, ports, mark)
         )
-        if wanted.get("uid") is not None:  # other users of this node have its address too
+        if wanted.get("uid") is not None:  # other users of this node share the node's address
             lines.append(
                 "add rule %s output ip daddr %s tcp dport %s meta skuid != 0 meta skuid != %d drop "
                 "%s" % (own, address, ports, wanted["uid"], mark)
             )
-        # No sets in foreign chains: such a chain may be one of iptables-nft, which shows and saves
-        # a rule without the sets that it cannot read. `iptables-save` during a job would then keep
-        # a rule that lets all machines in.
+        # No sets in foreign chains: iptables-nft cannot read a set, and so saves a rule without the
+        # set. `iptables-save` during a job would then keep a rule that admits all hosts.
         lines += [
             "insert rule %s %s %s ip saddr %s ip daddr %s tcp dport %s accept %s"
             % (chain + (peer, address, ports, mark))
@@ -130,9 +129,10 @@ def closing(job: str, found: Ruleset) -> List[str]:
 
 
 def missing(wanted: Json, found: Ruleset) -> List[str]:
-    """Return the names of the tables where `found` lacks rules of the job, sorted.
+    """Return the names of the tables that lack rules of the job in `found`, sorted.
 
-    The function only counts rules, because the nft of CentOS 7 prints names of services for ports.
+    `wanted`: the job's firewall request. The function only counts rules, because the nft of CentOS
+    7 prints names of services for ports.
     """
     mark = 'comment "%s"' % comment(wanted["job"])
     runs, peers = len(spans(wanted["ports"])), len(wanted["peers"])
@@ -148,21 +148,25 @@ def missing(wanted: Json, found: Ruleset) -> List[str]:
 
 
 def left(job: str, found: Ruleset) -> List[str]:
-    """Return a line for each leftover table and rule of the ended `job` in `found`."""
+    """Return a message for each leftover table and rule of the ended `job` in `found`."""
     mark = 'comment "%s"' % comment(job)
     lines = (
-        ["the firewall's table ip %s is still there" % name(job)]
+        ["the firewall still has the table ip %s: delete this table with nft" % name(job)]
         if name(job) in found.tables
         else []
     )
     return lines + [
-        "the firewall is still open: %s %s %s: %s" % (chain + (text.split(" accept")[0],))
+        "the firewall still has the rule `%s %s %s %s`: delete this rule with nft"
+        % (chain + (text.split(" accept")[0],))
         for chain, handle, text in found.rules
         if mark in text and not _OURS.match(chain.table)
     ]
 
 
 def carry_out(commands: Sequence[str]) -> None:
-    """Run all `commands` or none. The nft of CentOS 7 lacks `-f -`, so /dev/stdin is used."""
+    """Run all `commands` in one transaction of nft: all or none.
+
+    nft reads the commands from /dev/stdin, because the nft of CentOS 7 lacks `-f -`.
+    """
     if commands:
         run(["nft", "-f", "/dev/stdin"], "".join(command + "\n" for command in commands))

@@ -1,4 +1,4 @@
-"""Run a firewall program, and make the comment that marks its rules."""
+"""Run a firewall program, and make the comment that marks the rules of a job."""
 
 import subprocess
 from typing import List, Optional
@@ -16,15 +16,17 @@ def run(argv: List[str], stdin: Optional[str] = None) -> str:
             argv, input=(stdin or "").encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
     except OSError as error:
-        raise MxclusterError("`%s` cannot be run: %s" % (argv[0], error.strerror)) from error
+        raise MxclusterError(
+            "`%s` cannot be run on this node (%s): install this program" % (argv[0], error.strerror)
+        ) from error
     if done.returncode != 0:
         raise MxclusterError(
-            "`%s` ended with status %d: %s"
+            "the firewall program `%s` ended with status %d on this node: %s"
             % (" ".join(argv[:4]), done.returncode, done.stderr.decode(errors="replace").strip())
         )
     return done.stdout.decode(errors="replace")
 
 
 def comment(job: str) -> str:
-    """Return the text of the comment that marks each rule of `job`."""
+    """Return the comment that marks each rule of `job`."""
     return "mxcluster %s" % job

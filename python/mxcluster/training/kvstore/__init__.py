@@ -1,30 +1,30 @@
 """The kv-stores ``dist_gsync`` (Grouping-SGD) and ``dist_ssync`` (SSP) on stock MXNet wheels.
 
-Stock MXNet accepts both names and silently trains another scheme: synchronously, with a gradient W
-times too large. docs/schemes.md defines the schemes of these stores.
+Stock MXNet accepts both names, but silently trains as under dist_sync with a gradient W times too
+large (W workers). docs/schemes.md defines the schemes of these stores.
 
-=============  ====================================  =================================
-where          ``dist_gsync``, several groups        ``dist_ssync``
-=============  ====================================  =================================
-on a worker    `gsync_worker.GroupedStore`           `ssync_worker.StaleStore`
-its base       `worker_base.OwnStore`                `worker_base.OwnStore`
-MXNet's part   sync mode, a server process for each  async mode
-               group
-on a server    `gsync_server.GroupUpdate`            `ssync_server.StaleUpdate`
-shared         `shared_memory.Memory` of a host      a clock under a key of its own
-=============  ====================================  =================================
+=================  ====================================  =================================
+part               ``dist_gsync``, several groups        ``dist_ssync``
+=================  ====================================  =================================
+store of a worker  `gsync_worker.GroupedStore`           `ssync_worker.StaleStore`
+base class         `worker_base.OwnStore`                `worker_base.OwnStore`
+MXNet's mode       sync mode, a server process for each  async mode
+                   group
+update on servers  `gsync_server.GroupUpdate`            `ssync_server.StaleUpdate`
+shared data        `shared_memory.Memory` of a host      a clock under a separate key
+=================  ====================================  =================================
 
 `install` puts the stores into ``mx.kv.create``. `server_messages` sends messages from workers to
-servers, `seal` and `optimizer_guard` check the messages, and `agreement` compares them.
-`optimizer_states` saves and loads the optimizer's states in checkpoints.
+servers. `mxcluster.seal` and `optimizer_guard` check the messages. `agreement` compares the
+messages of all workers. `optimizer_states` saves and loads the optimizer's states in checkpoints.
 
-`mxcluster.schemes` has one row for each scheme, with the names of its parts.
+A row of `mxcluster.schemes` names the store and the update of each scheme.
 """
 
 import importlib
 
 
 def load(name):
-    """Return the class or function that `name` ("module:attribute" in this package) names."""
+    """Return the class or function with the `name` "module:attribute" in this package."""
     module, attribute = name.split(":")
     return getattr(importlib.import_module("%s.%s" % (__name__, module)), attribute)

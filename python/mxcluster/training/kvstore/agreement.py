@@ -1,4 +1,4 @@
-"""Compare the workers' reports on a server: optimizers and keys must agree. Pure."""
+"""Compare on a server the optimizers and keys that the workers report. Pure."""
 
 from mxcluster.errors import BadInput
 
@@ -6,10 +6,10 @@ _COUNTS = ("num_update", "begin_num_update", "_index_update_count", "_all_index_
 
 
 class Agreement(object):
-    """Compares the workers' reports: the first report decides, and the others must agree with it.
+    """The first reports of the workers, which all later reports must match.
 
-    A report holds the order in which a worker initialised string keys, the worker's optimizer, and
-    the optimizer's number. Number 1 is the first optimizer that the worker set.
+    A report holds a worker's string keys in the order of init(), the worker's optimizer, and the
+    optimizer's number. The first optimizer that a worker sets has the number 1.
     """
 
     def __init__(self):
@@ -17,12 +17,15 @@ class Agreement(object):
         self._number, self._optimizer, self._teller = 0, {}, ""
 
     def is_new(self, sender, told, optimizer):
-        """Return True if the servers must use the optimizer of a report from now on.
+        """Return True if a report holds a newer optimizer, which the servers must use from now on.
 
-        Args: `sender` the worker's name ("worker-0"); `told` {"number": the optimizer's number,
-        "names": [string key, ...]}; `optimizer` the optimizer itself, None if the worker has
-        reported it before. Raises BadInput, which names both workers, if a key or a plain attribute
-        of the optimizer differs from an earlier report.
+        Args:
+            sender: the worker's name, such as "worker-0".
+            told: {"number": the optimizer's number, "names": [string key, ...]}.
+            optimizer: the optimizer, or None if the worker has already reported this optimizer.
+
+        Raises BadInput with the names of both workers if a key or a plain attribute of the
+        optimizer differs from an earlier report.
         """
         for place, name in enumerate(told["names"]):
             if place == len(self._names):
@@ -54,7 +57,8 @@ class Agreement(object):
 def _plain(made):
     """Return {name: value} of the plain attributes of `made`, an optimizer or a schedule.
 
-    The result includes the class name, and the attributes of the optimizer's schedule.
+    Plain values are numbers, strings, None, and lists, tuples and dicts of plain values. The result
+    includes the class name, and the attributes of the optimizer's schedule.
     """
     found = {
         name: value

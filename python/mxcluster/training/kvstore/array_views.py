@@ -10,9 +10,9 @@ from mxnet.base import _LIB, check_call
 def view(array):
     """Return a flat float32 numpy view, shape (size,), of the CPU NDArray `array`.
 
-    The function waits for pending writes first. The view does not keep the memory alive, so keep
-    `array` as well. Never keep a view of a pushed gradient: its network buffer is freed when the
-    server's updater returns.
+    The function first waits for pending writes to `array`. The view does not keep the memory alive,
+    so keep `array` as long as the view. Do not keep a view of a pushed gradient: MXNet frees the
+    gradient's network buffer when the server's updater returns.
     """
     array.wait_to_read()
     pointer = ctypes.c_void_p()
@@ -24,7 +24,10 @@ def view(array):
 
 
 def array_on(numbers, shape):
-    """Return an NDArray of `shape` in the memory of `numbers` (numpy), or None before MXNet 1.5."""
+    """Return an NDArray of `shape` that uses the memory of the numpy array `numbers`.
+
+    Before MXNet 1.5 the result is None, because `nd.from_numpy` does not exist.
+    """
     if not hasattr(nd, "from_numpy"):
         return None
     return nd.from_numpy(numbers.view().reshape(shape), zero_copy=True)

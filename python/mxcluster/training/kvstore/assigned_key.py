@@ -1,13 +1,14 @@
-"""Let workers that wait for each other exchange one number each.
+"""Exchange one number of each worker among workers that wait for each other.
 
 MXNet's servers apply the optimizer to every key, so a worker cannot store a value. mxcluster sets
-the updater of the servers (`optimizer_states.Updates`, or `gsync_server.GroupUpdate` for a group),
-and a message names one key to the updater. Pushes of this key replace its value. The key holds a
-number for each worker, and each worker pushes its own number and zeros. The servers merge by their
-own rule: they add up the pushes of all workers under dist_sync, of the members of a group under
-dist_gsync. The sum is the array of all numbers, bit by bit, and these workers pull the same array.
+the updater of the servers (`optimizer_states.Updates`, or `gsync_server.GroupUpdate` for a group).
+A message names one key to the updater, and pushes of this key then replace the key's value.
 
-A message alone would not be enough: servers send nothing to workers but the values of pulled keys.
+The key holds a number for each worker. Each worker pushes an array with its own number and zeros.
+The servers add up the pushes of all workers under dist_sync, and of a group's members under
+dist_gsync. The sum is exactly the array of all numbers. All these workers pull the same sum.
+
+A message alone is not enough, because servers send workers only the values of pulled keys.
 """
 
 import numpy
@@ -20,11 +21,17 @@ NAME = "mxcluster:assigned"  # No parameter of a network has a colon in its name
 
 
 class AssignedKey(object):
-    """The key with one number for each of `workers` workers; `index` is this worker's index.
+    """A key under which workers exchange numbers, with one number for each worker.
 
-    All workers must make an AssignedKey, after the kv-store `kv` has all `parameters` parameters of
-    the network. MXNet then gives the key the next number. Checkpoints leave the key out, because
-    the optimizer has no state for this key.
+    All workers must make an AssignedKey after the init() of all parameters. MXNet then gives the
+    key the next number. Checkpoints leave the key out, because the optimizer has no state for this
+    key.
+
+    Args:
+        kv: the kv-store.
+        parameters: the number of parameters of the network.
+        workers: the number of workers.
+        index: this worker's index.
     """
 
     def __init__(self, kv, parameters, workers, index):
@@ -34,11 +41,16 @@ class AssignedKey(object):
         kv.init(NAME, nd.zeros((workers,)))
 
     def exchange(self, number):
-        """Return the numbers of all workers as a list of float, rounded to float32, by index.
+        """Return the numbers of all workers as a list of float, in order of the workers' indices.
 
-        `number` (float) is this worker's number. The method returns when all workers have called
-        it. Under dist_gsync these are the workers of the group, and the numbers of other groups are
-        0. Raises MxclusterError if the servers did not store the number.
+        The exchange rounds numbers to float32. The method returns when all workers have called the
+        method. Under dist_gsync only the members of this worker's group exchange numbers, and the
+        numbers of other groups are 0.
+
+        Args:
+            number: this worker's number (float).
+
+        Raises MxclusterError if the servers return another number for this worker.
         """
         row = numpy.zeros((self._workers,), numpy.float32)
         row[self._index] = number
@@ -48,8 +60,8 @@ class AssignedKey(object):
         numbers = found.asnumpy()
         if not numpy.array_equal(numbers[self._index], row[self._index]) and number == number:
             raise MxclusterError(
-                "the servers returned %r for the number %r of worker-%d: the key %s is not the one "
-                "after the network's parameters. Initialize no key besides these parameters"
-                % (float(numbers[self._index]), float(number), self._index, NAME)
+                "the servers returned %r for the number %r of worker-%d: the key %s does not "
+                "follow directly after the network's parameters. Call init() for these "
+                "parameters only" % (float(numbers[self._index]), float(number), self._index, NAME)
             )
         return [float(each) for each in numbers]

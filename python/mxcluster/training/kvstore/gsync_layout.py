@@ -1,14 +1,14 @@
 """Place parameters on server processes under ``dist_gsync`` with several groups. Pure.
 
-A server of the plan is called a host here, and has one server process for each group. In a server
-process, stock MXNet adds up the pushes of the group's members. A parameter has a home host, the
-same for all groups. The processes of this host share the parameter's newest weights. The plan may
-name the homes (MXCLUSTER_PLACEMENT, from the profile of the cluster). The layout cuts a large
-parameter, and each host is the home of one part.
+In this module a host is a server of the plan. A host has one server process for each group. In a
+server process, stock MXNet adds up the pushes of the group's members. A parameter has one home host
+for all groups. The processes of the home host share the parameter's newest weights. The plan may
+name the home hosts (MXCLUSTER_PLACEMENT, from the profile of the cluster). The layout cuts a large
+parameter into parts, and each host is the home of one part.
 
-ps-lite puts an array on the server with rank ``key * 9973 % servers``, computed in 32 bits, so keys
-above 215329 overflow (measured on MXNet 1.9.1). A parameter therefore has a block of keys, one for
-each server process.
+ps-lite puts an array on the server with rank ``key * 9973 % servers``. The product has 32 bits, and
+overflows for keys above 215329 (measured on MXNet 1.9.1). A parameter has a block of consecutive
+keys, one key for each server process.
 """
 
 MAX_KEY = 215329
@@ -16,21 +16,28 @@ _HASH = 9973
 
 
 class Layout(object):
-    """The keys for `groups` groups on `hosts` hosts.
+    """The keys of all parameters for `groups` groups on `hosts` hosts.
 
-    Args: `ranks` the ranks that ps-lite gives the server processes, in the processes' order. The
-    process ``host * groups + group`` serves a group on a host. `placement` the home hosts of the
-    first parameters; the home of a further parameter is its number modulo `hosts`. Attribute:
-    ``capacity``, the largest number of parameters. Raises ValueError if `ranks` or `placement` do
-    not fit the number of servers, or if there is no key even for one parameter.
+    Args:
+        groups: the number of groups.
+        hosts: the number of hosts.
+        ranks: the rank of each server process in ps-lite (list of int). The process
+            ``host * groups + group`` serves a group on a host.
+        placement: the home hosts of the first parameters (list of int). The home host of a later
+            parameter is the parameter's number modulo `hosts`.
+
+    Attribute: ``capacity``, the largest number of parameters.
+
+    Raises ValueError if `ranks` or `placement` do not match the number of servers, or if the keys
+    do not suffice for one parameter.
     """
 
     def __init__(self, groups, hosts, ranks, placement=()):
         self.groups, self.hosts, self.servers = groups, hosts, groups * hosts
         if sorted(ranks) != list(range(self.servers)):
             raise ValueError(
-                "the ranks %r of the servers are not the numbers from 0 to %d: start the job again "
-                "with train.yml" % (ranks, self.servers - 1)
+                "the servers have the ranks %r in place of the numbers 0 to %d: start the job "
+                "again with train.yml" % (ranks, self.servers - 1)
             )
         strange = sorted(set(placement) - set(range(hosts)))
         if strange:
@@ -51,34 +58,38 @@ class Layout(object):
             )
 
     def key(self, group, parameter, host):
-        """Return the key for `group` and the part of `parameter` whose home is `host`.
+        """Return the key (int) of `group` for a parameter, or a part of the parameter, on `host`.
 
-        Raises ValueError if `parameter` is not below ``capacity``.
+        Args: `group`, `parameter` and `host` are numbers from 0. Raises ValueError if `parameter`
+        is outside 0 .. ``capacity`` - 1.
         """
         if not 0 <= parameter < self.capacity:
             raise ValueError(
-                "parameter key %r is outside 0 .. %d, the range that %d groups on %d servers "
-                "leave: use smaller integer keys, or fewer groups or servers"
+                "parameter key %r is outside 0 .. %d, the range for %d groups on %d servers: use "
+                "smaller integer keys, or fewer groups or servers"
                 % (parameter, self.capacity - 1, self.groups, self.hosts)
             )
         return parameter * self.servers + self._offsets[host * self.groups + group]
 
     def split(self, key):
-        """Return (group, parameter) for `key`, the reverse of `Layout.key`."""
+        """Return (number of the group, number of the parameter) for a `key` of `Layout.key`."""
         parameter, offset = divmod(key, self.servers)
         return self._processes[offset] % self.groups, parameter
 
     def home(self, parameter):
-        """Return the home host of a `parameter` (its number) that is not cut."""
+        """Return the number of the home host of the uncut parameter with the number `parameter`."""
         if parameter < len(self._placement):
             return self._placement[parameter]
         return parameter % self.hosts
 
     def parts(self, parameter, size, bound):
-        """Return [(host, begin, end), ...], the home of each part of a parameter of `size` numbers.
+        """Return [(home host, begin, end), ...], one item for each part of a parameter.
 
-        A parameter of `bound` or more numbers is cut as ps-lite cuts it for as many servers as
-        there are hosts. Begin and end are None for a parameter that is not cut.
+        A part holds the elements begin .. end - 1. Begin and end are None for an uncut parameter. A
+        parameter with `bound` or more elements has one part on each host. ps-lite would cut the
+        parameter at the same elements for this number of servers.
+
+        Args: `parameter` the parameter's number; `size` the parameter's number of elements.
         """
         if size < bound or self.hosts == 1:
             return [(self.home(parameter), None, None)]
@@ -87,17 +98,18 @@ class Layout(object):
 
 
 def from_environment(environ):
-    """Return the Layout of this process's job from `environ`, which has the plan's variables."""
+    """Return the Layout of this job from the plan's variables in `environ` (dict)."""
     groups = 1 + max(int(group) for group in environ["MXCLUSTER_GROUPS"].split(","))
     ranks = [int(rank) for rank in environ["MXCLUSTER_SERVER_RANKS"].split(",")]
     return Layout(groups, len(ranks) // groups, ranks, placement(environ))
 
 
 def of_ranks(environ):
-    """Return the Layout of a job whose servers serve all workers, None without a placement.
+    """Return the Layout of a job in which every server serves all workers, or None.
 
-    The layout's hosts are the servers' ranks in ps-lite. Without a placement a store uses the
-    numbers of the parameters as keys, and ps-lite chooses the servers.
+    A host of this layout is the rank of a server in ps-lite. Without MXCLUSTER_PLACEMENT in
+    `environ` (dict) the result is None. A store then uses the numbers of the parameters as keys,
+    and ps-lite chooses the servers.
     """
     found = placement(environ)
     if not found:
@@ -107,10 +119,10 @@ def of_ranks(environ):
 
 
 def placement(environ):
-    """Return the servers of the first parameters (list of int) that the plan names in `environ`.
+    """Return the home servers of the first parameters (list of int) from MXCLUSTER_PLACEMENT.
 
-    MXCLUSTER_PLACEMENT has runs SERVER*PARAMETERS: "1*2,0*1" is [1, 1, 0]. Without this variable
-    the list is empty.
+    This variable in `environ` (dict) has runs SERVER*PARAMETERS: "1*2,0*1" gives [1, 1, 0]. Without
+    the variable the list is empty.
     """
     runs = [run.split("*") for run in environ.get("MXCLUSTER_PLACEMENT", "").split(",") if run]
     return [int(server) for server, count in runs for _ in range(int(count))]

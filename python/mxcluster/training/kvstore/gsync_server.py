@@ -1,8 +1,8 @@
 """Update weights in a server process of ``dist_gsync`` with several groups.
 
-Each process serves one group. Stock MXNet sums the pushes of the members in sync mode, and calls
-`GroupUpdate` once for each sum. The processes of a host share the weights, the states of the user's
-optimizer and the counters in memory.
+Each server process serves one group. Stock MXNet sums the pushes of the group's members in sync
+mode, and calls `GroupUpdate` once for each sum. The server processes of a host share the weights,
+the optimizer's states and the counters in memory.
 """
 
 import contextlib
@@ -27,35 +27,38 @@ RATE, GRADIENT = "rate", "gradient"  # the quantity that Y divides; "one" divide
 
 
 class GroupUpdate(object):
-    """Grouping-SGD (Jiang et al., CCGrid 2019; Y as in MXNet-G's kvstore_dist_server.h).
+    """The update of Grouping-SGD in the server process of one group.
 
-    The optimizer updates the newest weights with a group's sum. It scales the sum by
-    ``rescale_grad * W / |g|``, and divides the learning rate by Y. Y is the number of updates since
-    the group's own last one, this update included. The group then pulls a copy of the newest
-    weights.
+    Source: Jiang et al., CCGrid 2019, and for Y MXNet-G's kvstore_dist_server.h. W is the number of
+    workers, and |g| the number of workers in the group.
 
-    With `compensation`, the gradient g gets the correction of DC-ASGD (Zheng et al., ICML 2017,
-    arXiv 1609.08326) first: g + lambda * g * g * (the newest weights - the group's copy). The
-    members computed g at the weights of the group's copy; the result estimates the gradient at the
-    newest weights. Here g is the sum times ``rescale_grad * W / |g|``, before a division by Y.
+    The optimizer updates the newest weights with the sum of the group's gradients. The gradient
+    scale is ``rescale_grad * W / |g|``, and Y divides the learning rate. Y is the number of a
+    parameter's updates since the group's last update, this update included. The group then pulls a
+    copy of the newest weights.
 
-    With `max_y`, the server drops an update with Y > max_y. A dropped update leaves the weights as
-    they are and does not count for the Y of other groups. Its batches still count for the learning
-    rate schedule. The group then pulls the newest weights, and its next Y counts from the dropped
-    update.
+    With `compensation`, the server first applies the correction of DC-ASGD (Zheng et al., ICML
+    2017, arXiv 1609.08326): ``grad + lambda * grad * grad * (newest weights - group's copy)``. Here
+    ``grad`` is the scaled sum, before a division by Y. The members computed ``grad`` at the weights
+    of the group's copy. The result estimates the gradient at the newest weights.
+
+    With `max_y`, the server drops an update with Y > max_y. A dropped update changes no weights,
+    and does not count for the Y of other groups. The batches of a dropped update still count for
+    the learning rate schedule. The group then pulls the newest weights. The group's next Y counts
+    from the dropped update.
 
     Args:
         layout: a `gsync_layout.Layout`.
         host: the number of this process's host.
-        group: the group that this process serves.
-        sizes: |g| of each group.
+        group: the number of the group that this process serves.
+        sizes: the number of workers in each group (list of int).
         memory: a `shared_memory.Memory`.
         given: the states from `optimizer_states.load`, None for a new job.
-        divided: the quantity that Y divides: the learning rate (RATE), the gradient (GRADIENT, as
-            in the paper, where both are the same), or nothing ("one").
+        divided: the quantity that Y divides: RATE for the learning rate, GRADIENT for the gradient,
+            "one" for neither. In the paper RATE and GRADIENT are the same.
         trace: True to write an event for each merge.
-        compensation: lambda, at least 0; 0 for no correction.
-        max_y: the largest Y of an update that is not dropped; 0 drops no update.
+        compensation: lambda (float); 0 for no correction.
+        max_y: the largest Y of an accepted update (int); 0 to accept all updates.
     """
 
     def __init__(
@@ -79,11 +82,11 @@ class GroupUpdate(object):
         self._optimizer, self._number = None, 0
         self._parameters = {}
         self._assigned = set()  # numbers of keys that hold no parameters
-        # {Y: number of updates} of those that changed the weights, and of the dropped ones.
+        # {Y: number of updates}, for applied updates and for dropped updates.
         self._histogram, self._dropped, self._reported = {}, {}, time.monotonic()
 
     def use(self, optimizer, number):
-        """Use `optimizer` from now on; `number` is 1 for the job's first optimizer."""
+        """Use `optimizer` from now on. `number` is 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self._number = optimizer, number
@@ -91,10 +94,10 @@ class GroupUpdate(object):
             parameter.states = None
 
     def assign(self, number):
-        """From now on, let the sum of the group's pushes of key `number` (int) replace its value.
+        """Replace the value of key `number` (int) with the sum of the group's pushes from now on.
 
-        The optimizer does not see the key, and checkpoints leave it out. Raises BadInput if the key
-        is a parameter.
+        The optimizer and the checkpoints skip this key. Raises BadInput if the key holds a
+        parameter.
         """
         if number in self._parameters:
             raise BadInput(optimizer_states.NOT_A_PARAMETER % number)
@@ -103,7 +106,11 @@ class GroupUpdate(object):
     def __call__(self, key, total, stored):
         """Update the weights under `key` with `total`, and copy the newest weights to `stored`.
 
-        `total` is the sum of the group's pushes. `total` and `stored` are arrays of equal shape.
+        Args:
+            key: an int from `Layout.key`.
+            total: the sum of the group's pushes, an NDArray.
+            stored: the NDArray of the same shape that the group pulls.
+
         Raises BadInput for a key of another group, or if no worker has sent an optimizer yet.
         """
         group, number = self._layout.split(key)
@@ -132,18 +139,19 @@ class GroupUpdate(object):
         self._count(number, y, scale, total, is_dropped)
 
     def refresh(self, group):
-        """Copy the newest weights of all groups to the arrays that `group` pulls.
+        """Copy the newest weights of all groups to the arrays that `group` (a number) pulls.
 
-        Do nothing if this process serves another group.
+        The call has no effect in a process that serves another group.
         """
         for number, parameter in self._parameters.items() if group == self._group else ():
             with self._memory.lock(number):
                 parameter.publish()
 
     def save(self, folder, name, number):
-        """Write this host's part of the checkpoint `name` into `folder`; `number` is its id.
+        """Write this host's part of the checkpoint `name` (with the id `number`) to `folder`.
 
-        Only the process that serves the requesting worker's group calls this.
+        A worker requests the checkpoint. On each host, only the process that serves this worker's
+        group calls the method.
         """
         found = {}
         for index, parameter in self._parameters.items():
@@ -156,7 +164,7 @@ class GroupUpdate(object):
         optimizer_states.save(folder, name, number, found, self._host, self._layout.hosts)
 
     def close(self):
-        """Write the histograms of Y, counted since the start, to the events."""
+        """Write an event with the histograms of Y since the start of this process."""
         self._reported = time.monotonic()
         events.from_env().write(
             "gsync",
@@ -167,12 +175,18 @@ class GroupUpdate(object):
         )
 
     def _states(self, row, number, parameter):
-        """Return the `Shared` states of a parameter for the present optimizer.
+        """Return the `Shared` states of `parameter` for the present optimizer.
 
-        If another group's process has made these states already, the result uses the same memory.
+        If the process of another group has made these states already, the result uses the same
+        memory.
+
+        Args:
+            row: the locked row of the parameter.
+            number: the parameter's number.
+            parameter: a `Parameter`.
         """
         made_for = row[shared_memory.OPTIMIZER]
-        # Other groups may have a newer optimizer already. This process gets it soon.
+        # Other groups may already use a newer optimizer, which this process will get soon.
         if made_for > self._number:
             return Shared(self._optimizer, number, parameter.array)
         if made_for == self._number:
@@ -196,7 +210,10 @@ class GroupUpdate(object):
         return made
 
     def _merge(self, number, parameter, total):
-        """Update a parameter, or drop the update. Return (Y, gradient scale, True if dropped)."""
+        """Update a parameter, or drop the update if Y is above max_y.
+
+        Return (Y, gradient scale, True if the method dropped the update).
+        """
         counters, optimizer = parameter.counters, self._optimizer
         size, workers = self._sizes[self._group], sum(self._sizes)
         y = int(counters[_UPDATES] - counters[_LAST + self._group] + 1)
@@ -238,7 +255,10 @@ class GroupUpdate(object):
 
 
 def of_server(server):
-    """Return the GroupUpdate of this server process. Args: `server` its `server.Commands`.
+    """Return the GroupUpdate of this server process.
+
+    Args:
+        server: the `server.Commands` of this process.
 
     Raises MxclusterError if ps-lite gave the process another rank than the plan.
     """
@@ -248,8 +268,8 @@ def of_server(server):
     host, group = divmod(process, layout.groups)
     if server.rank != layout.ranks[process]:
         raise MxclusterError(
-            "ps-lite gave server-%d the rank %d, but the plan says %d: this server would get the "
-            "keys of another group. Start the job again with train.yml"
+            "ps-lite gave server-%d the rank %d in place of the planned rank %d: this server would "
+            "get the keys of another group. Start the job again with train.yml"
             % (process, server.rank, layout.ranks[process])
         )
     groups = environ["MXCLUSTER_GROUPS"].split(",")
@@ -269,10 +289,15 @@ def of_server(server):
 
 
 class Parameter(object):
-    """A parameter, or a part of it, whose home is this host, in shared memory.
+    """A parameter, or a part of a parameter, in the shared memory of its home host.
 
-    The memory holds the counters, then the newest weights. Attributes: ``counters`` (int64);
-    ``size``; ``array``, the NDArray that the optimizer changes; ``states``.
+    The memory holds the counters, then the newest weights.
+
+    Attributes:
+        counters: an int64 array.
+        size: the number of elements.
+        array: the NDArray that the optimizer changes.
+        states: the `Shared` states, None until `GroupUpdate` sets them.
     """
 
     def __init__(self, memory, row, stored, groups):
@@ -292,9 +317,9 @@ class Parameter(object):
         self.array = stored if self._shared is None else self._shared
 
     def step(self, number, optimizer, total):
-        """Let `optimizer` change the newest weights with `total`, then copy them for the group.
+        """Update the newest weights with `optimizer` and `total`, then call `publish`.
 
-        `number` is the parameter's number.
+        Args: `number` the parameter's number; `total` the sum of the group's pushes, an NDArray.
         """
         if self._shared is None:
             self.publish()
@@ -308,10 +333,16 @@ class Parameter(object):
     def compensated(self, total, strength):
         """Return ``total * (1 + strength * total * (newest weights - group's copy))``.
 
-        Args: `total` the sum of the group's pushes, an NDArray; `strength` lambda times the scale
-        of the sum, a float. With this factor on the sum, and the optimizer's own scale, the scaled
-        gradient becomes g + lambda * g * g * d; d is the difference in the parentheses. The result
-        is a new array, because MXNet owns `total`.
+        The optimizer then scales the result. With ``grad`` for the scaled sum, the scaled result
+        is::
+
+            grad + lambda * grad * grad * (newest weights - group's copy)
+
+        Args:
+            total: the sum of the group's pushes, an NDArray.
+            strength: lambda times the gradient scale, a float.
+
+        The result is a new NDArray, because MXNet owns `total`.
         """
         result = nd.empty(total.shape)
         numbers, sums = view(result), view(total)
@@ -329,9 +360,12 @@ class Parameter(object):
 
 @contextlib.contextmanager
 def _set(optimizer, scale, divisor, newest_round):
-    """Set gradient scale, learning rate and round of `optimizer` for the update in the with block.
+    """Set the gradient scale, learning rate and round of `optimizer` for the with block.
 
-    `divisor` divides the learning rate. `newest_round` is the round for a schedule.
+    After the block the gradient scale and the learning rate have their old values.
+
+    Args: `scale` the gradient scale; `divisor` the number that divides the learning rate;
+    `newest_round` the round for a learning rate schedule.
     """
     before = optimizer.rescale_grad, optimizer.lr
     schedule = optimizer.lr_scheduler

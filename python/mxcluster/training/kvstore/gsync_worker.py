@@ -1,6 +1,6 @@
-"""``dist_gsync`` on a worker, with several groups: Grouping-SGD.
+"""The kv-store ``dist_gsync`` (Grouping-SGD) on a worker of a job with several groups.
 
-With one group the store is MXNet's own dist_sync (`install`).
+In a job with one group, `install` uses MXNet's own dist_sync.
 """
 
 import copy
@@ -18,11 +18,11 @@ _COUNTED = ("num_update", "_index_update_count", "_all_index_update_counts", "lr
 
 
 class GroupedStore(OwnStore):
-    """BSP inside a group, asynchronous between groups (Jiang et al., CCGrid 2019).
+    """A kv-store that is synchronous (BSP) inside a group, and asynchronous between groups.
 
     Each group has its own server processes, which wait only for the members of this group. A worker
     uses the server processes of its own group, as under dist_sync. The servers share the newest
-    weights of all groups (`gsync_server`).
+    weights of all groups (`gsync_server`). Source: Jiang et al., CCGrid 2019.
     """
 
     name = "dist_gsync"
@@ -41,17 +41,17 @@ class GroupedStore(OwnStore):
 
     @property
     def type(self):
-        """The store's type (str) as Module, FeedForward and Gluon's Trainer see it."""
+        """The store's type (str), which Module, FeedForward and Gluon's Trainer read."""
         # If the type contains "dist" and "_sync", Module and FeedForward divide gradients by the
         # sum of the batch sizes of all workers.
         return "gsync" if IS_OLD and self.in_trainer else "dist_sync_gsync"
 
     def refresh(self):
-        """Bring the weights that the group pulls up to the newest weights of all groups.
+        """Make later pulls of this group return the newest weights of all groups.
 
-        Call this while no worker of the group trains, for example after the last step. The weights
-        of a group change by its own pushes only. So a worker that has pushed nothing, for example
-        because it only validates, pulls the weights of the next group from then on.
+        Call this method while no worker of the group trains, for example after the last step. The
+        servers change the group's copy of the weights only after a push of the group. So a worker
+        without pushes, which only validates, pulls the copy of the next group after this call.
         """
         if not self._has_pushed:
             self._pulled_group = (self.group + 1) % self.layout.groups
@@ -60,7 +60,10 @@ class GroupedStore(OwnStore):
         server_messages.tell(self, "refresh", str(self.group))
 
     def pushpull(self, key, value, out=None, priority=0):
-        """Push the gradients `value`, then pull weights into `out`. MXNet 1.7 and later call it."""
+        """Push the gradients `value`, then pull the weights into `out`.
+
+        Module and Trainer of MXNet 1.7 and later call this method.
+        """
         # MXNet's pushpull refuses compressed gradients.
         if out is None or self.compresses or not hasattr(KVStore, "pushpull"):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
@@ -92,25 +95,25 @@ class GroupedStore(OwnStore):
         kept = numbers_kept(optimizer)
         if kept:
             raise ValueError(
-                "dist_gsync with several groups cannot use %s: it keeps %s in Python, which the "
-                "groups' server processes do not share. Use another optimizer, or one group"
-                % (type(optimizer).__name__, ", ".join(kept))
+                "dist_gsync with several groups cannot use %s: the server processes of the groups "
+                "do not share the optimizer's Python attributes %s. Use another optimizer, or one "
+                "group" % (type(optimizer).__name__, ", ".join(kept))
             )
         return super(GroupedStore, self)._pickled(optimizer)
 
     def _pushes(self, keys):
-        """Record a push of `keys`. Raise ValueError for a second push of a key before its pull.
+        """Record a push of `keys`. Raise ValueError if a key has no pull since its last push.
 
-        A server counts pushes, as MXNet's server does under dist_sync. The server would count the
-        second push of a worker as the push of another worker.
+        A server counts the pushes of a key, as under dist_sync. The server would count a worker's
+        second push as the push of another worker.
         """
         self._has_pushed, self._pulled_group = True, self.group
         for key in _each(keys) if self._has_mates else ():
             if key in self._unpulled:
                 raise ValueError(
-                    "parameter %d is pushed twice without a pull between: the server would take "
-                    "the second push for that of another worker of the group. Add up gradients "
-                    "before push(), or pull after each push" % self.layout.split(key)[1]
+                    "the script pushed parameter %d twice without a pull between the pushes: the "
+                    "server would count the second push as a push of another worker. Add up "
+                    "gradients before push(), or pull after each push" % self.layout.split(key)[1]
                 )
             self._unpulled.add(key)
 
@@ -134,9 +137,10 @@ def _each(keys):
 
 
 def numbers_kept(optimizer):
-    """Return the names of the attributes that updates of `optimizer` change, except update counts.
+    """Return the names of the attributes that updates of `optimizer` change (sorted list of str).
 
-    The function runs two updates on a copy of the optimizer. The names are sorted.
+    The list omits update counts and the schedule. The function runs two updates on a copy of
+    `optimizer`. The list is empty if an update raises an error.
     """
     tried = copy.deepcopy(server_messages.portable(optimizer))
     before = {name: repr(value) for name, value in vars(tried).items()}

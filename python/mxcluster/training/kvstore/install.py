@@ -31,13 +31,13 @@ _OWN = {scheme.name: scheme for scheme in schemes.SCHEMES if scheme.store}
 
 
 def install(make):
-    """Replace MXNet's ``create`` by a function that makes our stores and refuses unknown names.
+    """Replace MXNet's ``create`` with a function that makes mxcluster's kv-stores.
 
-    Args: `make(function)` calls the function and returns the distributed store that it makes.
-    Returns MXNet's own ``create``.
+    The new function refuses unknown names. A second call with the same name returns the existing
+    distributed store, because ps-lite allows only one distributed store in a process.
 
-    A second call of the new ``create`` with the same name returns the first distributed store,
-    because ps-lite allows only one in a process.
+    Args: `make(function)` calls `function`, and returns the distributed store that `function`
+    makes. Returns MXNet's own ``create``.
     """
     original = stock.create
     existing = {}
@@ -70,10 +70,10 @@ def install(make):
 
 
 def _hook():
-    """Wrap methods of Trainer, Module and KVStore.
+    """Wrap the methods of Trainer, Module and KVStore on which mxcluster's stores depend.
 
-    The wrappers tell our stores when a step begins and ends. ``KVStore.in_trainer`` is True while
-    Trainer makes its store and asks for the store's type. ``KVStore.compresses`` is True for a
+    The wrappers call ``begin_step`` and ``end_step`` of a store. ``KVStore.in_trainer`` is True
+    while Trainer makes a store and reads the store's type. ``KVStore.compresses`` is True for a
     store that compresses gradients.
     """
     from mxnet import gluon, module
@@ -131,11 +131,14 @@ def _wrap(owner, name, around):
 
 
 def unknown(name, registered=()):
-    """Return the error text for the unknown kv-store `name`. `registered`: names of MXNet's own."""
+    """Return the error message (str) for the unknown kv-store `name`, with all known names.
+
+    Args: `registered` the names of the stores that are registered in MXNet.
+    """
     names = sorted({*_OWN, *DISTRIBUTED[1:], *LOCAL[:2], *registered})
     close = difflib.get_close_matches(str(name).lower(), names, n=1)
-    hint = "; did you mean %s?" % close[0] if close else ""
-    return "unknown kv-store %r%s (known: %s)" % (name, hint, ", ".join(names))
+    hint = " (did you mean %s?)" % close[0] if close else ""
+    return "unknown kv-store %r%s: use one of %s" % (name, hint, ", ".join(names))
 
 
 def _registered():
@@ -144,7 +147,7 @@ def _registered():
 
 
 def _check_job(kind):
-    """Raise RuntimeError if this process, outside a job, asks for the distributed store `kind`.
+    """Raise RuntimeError if this process runs outside a job, where the store `kind` cannot work.
 
     MXNet itself would wait for a missing scheduler, or abort.
     """
@@ -156,18 +159,23 @@ def _check_job(kind):
 
 
 def _check_servers(kind):
-    """Raise RuntimeError if the job's servers do not suit the scheme `kind`.
+    """Raise RuntimeError if the job's servers do not match the scheme `kind`.
 
-    A scheme of groups needs a server process for each group. Under the other schemes a worker would
-    push to the server processes of other groups.
+    A scheme with groups needs a server process for each group. Under a scheme without groups, a
+    worker would also push to the server processes of other groups.
     """
     grouped, planned = "MXCLUSTER_SERVER_RANKS" in os.environ, os.environ.get("MXCLUSTER_KV")
     wanted = kind in _OWN and _OWN[kind].servers_of_a_group
     if grouped != wanted and len(set(_groups())) > 1:
         raise RuntimeError(
-            "the job was planned for kv=%s, whose servers are %s: start the job with -e kv=%s to "
-            "use mx.kv.create(%r)"
-            % (planned, "processes for each group" if grouped else "one process each", kind, kind)
+            "the job was planned for kv=%s, with %s: start the job with -e kv=%s to use "
+            "mx.kv.create(%r)"
+            % (
+                planned,
+                "a server process for each group" if grouped else "one process for each server",
+                kind,
+                kind,
+            )
         )
 
 
@@ -179,5 +187,5 @@ def _own(kind, original):
 
 
 def _groups():
-    """Return the group of each worker of the job (list of int), by the worker's index."""
+    """Return the group of each worker (list of int), in order of the workers' indices."""
     return [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]

@@ -1,19 +1,19 @@
 """Read the optimizer that a worker has pickled, and refuse all other pickles.
 
-MXNet's servers unpickle any message, and a pickle may call any function that it can name. Here no
-part of Python's pickle module runs. A small interpreter reads protocol 0, which MXNet writes, and
-builds values of exact types. docs/security.md describes the attacker.
+MXNet's servers unpickle every message, and a pickle can call any function by name. So this module
+does not use Python's pickle module. A small interpreter reads pickle protocol 0, which MXNet
+writes, and builds values of listed types. docs/security.md describes the attacker.
 
-- A pickle may name only the (module, name) pairs of a list, and never gets an attribute of an
-  object.
-- A list, dict, OrderedDict or defaultdict gets items only if it is exactly of this class. Keys are
-  plain. The reader calls no method of an item or key.
-- Objects are of listed classes. The reader makes an object without calling its class, and sets the
-  object's attributes once, from a dict. The reader refuses an attribute with the name of a method
-  or property of the class, or of a protocol such as __array_interface__. If the class has its own
+- A pickle may name only listed (module, name) pairs, and cannot read attributes of objects.
+- The reader adds items only to objects of exactly the classes list, dict, OrderedDict and
+  defaultdict. Keys are numbers, strings, bytes, None, and tuples of these. The reader calls no
+  method of an item or key.
+- The reader makes objects of listed classes without a call of the class. The reader sets the
+  attributes of an object once, from a dict. An attribute must not have the name of a method or
+  property of the class, or of a protocol such as __array_interface__. If the class has its own
   __setstate__ (MXNet's Optimizer, a declared class), the reader passes the dict to this method.
-- Arrays hold numbers, copied from bytes. There must be exactly as many bytes as the shape needs,
-  computed with Python's integers.
+- An array holds numbers, copied from bytes. The number of bytes must match the array's shape. The
+  reader computes this size with Python's unbounded integers.
 """
 
 import _compat_pickle
@@ -61,14 +61,15 @@ _PLAIN = _NUMBER_TYPES + (str, bytes, type(None))
 
 
 class Forbidden(MxclusterError):
-    """A pickle holds an element that the servers do not accept."""
+    """The error for a pickle with an element that the servers refuse."""
 
 
 class Names(object):
     """The values and classes that a pickle may name.
 
-    Attributes: ``values`` {(module, name): object}; ``made`` the classes whose objects the pickle
-    may make and fill.
+    Attributes:
+        values: {(module, name): object}.
+        made: the frozenset of the classes whose objects the pickle may make and fill.
     """
 
     def __init__(self, values, made):
@@ -76,9 +77,9 @@ class Names(object):
 
 
 def declared_classes():
-    """Return the values of the knob `server_classes`: a list of texts "module:Class".
+    """Return the knob `server_classes` as a list of strings "module:Class".
 
-    If the list is not empty, the folder of the job's script becomes the first folder of imports.
+    If the list is not empty, put the folder of the job's script first into sys.path.
     """
     declared = [text for text in os.environ.get("MXCLUSTER_SERVER_CLASSES", "").split(",") if text]
     folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), SCRIPT_FOLDER)
@@ -88,10 +89,12 @@ def declared_classes():
 
 
 def names(declared=()):
-    """Return the Names for MXNet's own optimizers and schedules, and for the classes `declared`.
+    """Return the Names that allow MXNet's optimizers and schedules, and the classes `declared`.
 
-    `declared` is a list of texts "module:Class". Raises BadInput if a text has another form or its
-    class cannot be imported.
+    Args:
+        declared: a list of strings "module:Class".
+
+    Raises BadInput if a string has another form, or if the import of a class fails.
     """
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
@@ -107,7 +110,7 @@ def names(declared=()):
 
 
 def names_of(classes):
-    """Return the Names for objects of `classes`, and for plain data."""
+    """Return the Names that allow plain data, and objects of `classes` (a list of classes)."""
     values = {(cls.__module__, cls.__name__): cls for cls in classes}
     values.update(_data())
     return Names(values, classes)
@@ -123,23 +126,23 @@ def declared_class(text):
         r"[A-Za-z_]\w*$", name
     ):
         raise BadInput(
-            "server_classes: %r must be module:Class, with a class at the top level of the module"
+            "%r in server_classes must be module:Class, with a class at the top level of the module"
             % (text,)
         )
     try:
         found = vars(importlib.import_module(module)).get(name)
     except Exception as error:
         raise BadInput(
-            "server_classes: the module of %r cannot be imported (%s: %s): put the module beside "
-            "the script, or install it on the nodes" % (text, type(error).__name__, error)
+            "the module of %r in server_classes cannot be imported (%s: %s): put the module beside "
+            "the script, or install the module on the nodes" % (text, type(error).__name__, error)
         ) from error
     if not isinstance(found, type) or (found.__module__, found.__name__) != (module, name):
         raise BadInput(
-            "server_classes: the module %s defines no class %r%s"
+            "the module %s in server_classes defines no class %r%s"
             % (
                 module,
                 name,
-                ": use %s:%s, the place of the definition" % (found.__module__, found.__name__)
+                ": use %s:%s, the defining module and class" % (found.__module__, found.__name__)
                 if isinstance(found, type)
                 else ": correct the name, or define the class at the top level of the module",
             )
@@ -148,56 +151,66 @@ def declared_class(text):
 
 
 def read(data, allowed):
-    """Return the object in the pickle `data` (bytes), which uses only the Names `allowed`.
+    """Return the object in the pickle `data` (bytes), which may use only the Names `allowed`.
 
-    Raises Forbidden, with the reason, for any other pickle.
+    Raises Forbidden, with the reason, if the pickle uses other names or is not valid.
     """
     try:
         return _Reader(data, allowed).read()
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
         raise Forbidden(
-            "the data is no complete pickle of protocol 0 (%s: %s)" % (type(error).__name__, error)
+            "the data is not a complete pickle of protocol 0 (%s: %s)"
+            % (type(error).__name__, error)
         ) from error
 
 
 def check_optimizer(found):
-    """Return `found` if it is an Optimizer with a valid schedule or none, else raise Forbidden."""
+    """Return `found` if it is an MXNet Optimizer, else raise Forbidden.
+
+    The ``lr_scheduler`` of the optimizer must be an MXNet LRScheduler or None.
+    """
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
 
     if not isinstance(found, Optimizer):
         raise Forbidden(
-            "the pickle contains no mxnet.optimizer.Optimizer but a %s" % type(found).__name__
+            "the pickle must contain an mxnet.optimizer.Optimizer, not a %s" % type(found).__name__
         )
     schedule = getattr(found, "lr_scheduler", None)
     if schedule is not None and not isinstance(schedule, LRScheduler):
         raise Forbidden(
-            "the optimizer's lr_scheduler is no mxnet.lr_scheduler.LRScheduler but a %s"
+            "the optimizer's lr_scheduler must be an mxnet.lr_scheduler.LRScheduler, not a %s"
             % type(schedule).__name__
         )
     return found
 
 
 class _Call(object):
-    """A function that a pickle may name and call (REDUCE), but not put into other data."""
+    """A function that a pickle may call (opcode REDUCE), but may not store in other data."""
 
     def __init__(self, function):
         self.function = function
 
 
 class _Unfilled(object):
-    """An array without numbers. Only the opcode BUILD accepts and fills it."""
+    """A numpy array without numbers, which only the opcode BUILD accepts and fills."""
 
 
 class _Reader(object):
-    """Reads the pickle `data`, opcode by opcode, with the Names `allowed`."""
+    """An interpreter that reads the pickle `data` (bytes), opcode by opcode.
+
+    The pickle may use only the Names `allowed`.
+    """
 
     def __init__(self, data, allowed):
         self._data, self._at, self._allowed = data, 0, allowed
         self._stack, self._marks, self._memo, self._filled = [], [], {}, {}
 
     def read(self):
-        """Return the object that the pickle builds. Raises Forbidden for other opcodes or names."""
+        """Return the object that the pickle builds.
+
+        Raises Forbidden for an opcode outside _STEPS, or for a name that is not allowed.
+        """
         while True:
             code = self._data[self._at : self._at + 1]
             self._at += 1
@@ -205,7 +218,7 @@ class _Reader(object):
                 return self._taken()
             if code not in self._STEPS:
                 raise Forbidden(
-                    "the pickle has the opcode %s; servers accept pickles of protocol 0 only"
+                    "the pickle has the opcode %s: servers accept only pickles of protocol 0"
                     % _OTHERS.get(code, repr(code))
                 )
             self._STEPS[code](self)
@@ -219,7 +232,7 @@ class _Reader(object):
         text = self._line().decode("ascii")
         if len(text) > _DIGITS:
             raise Forbidden(
-                "the pickle has a number of %d digits; at most %d are allowed"
+                "the pickle has a number of %d digits: servers accept at most %d digits"
                 % (len(text), _DIGITS)
             )
         return text
@@ -228,17 +241,20 @@ class _Reader(object):
         self._stack.append(value)
 
     def _pop(self):
-        """Remove and return the last value since the last mark. Raises ValueError without one."""
+        """Remove and return the top value of the stack.
+
+        Raises ValueError if the stack has no value above the last mark.
+        """
         if len(self._stack) <= (self._marks[-1] if self._marks else 0):
             raise ValueError("the stack is empty")
         return self._stack.pop()
 
     def _taken(self):
-        """Remove and return the last value, checked by `_whole`."""
+        """Remove and return the top value of the stack, after a check by `_whole`."""
         return _whole(self._pop())
 
     def _items(self):
-        """Remove the last mark and all values after it. Return these values as a list."""
+        """Remove the last mark and all values above the mark. Return these values as a list."""
         start = self._marks.pop()
         items = self._stack[start:]
         del self._stack[start:]
@@ -282,7 +298,8 @@ class _Reader(object):
         item, target = self._taken(), self._last()
         if type(target) is not list:
             raise Forbidden(
-                "the pickle appends to a %s; it may append to a list only" % _described(target)
+                "the pickle appends to a %s: servers accept appends to a list only"
+                % _described(target)
             )
         target.append(item)
 
@@ -290,7 +307,8 @@ class _Reader(object):
         value, key, target = self._taken(), self._taken(), self._last()
         if type(target) not in (dict, collections.OrderedDict, collections.defaultdict):
             raise Forbidden(
-                "the pickle sets an item of a %s; only a dict may get items" % _described(target)
+                "the pickle sets an item of a %s: servers accept items of a dict only"
+                % _described(target)
             )
         target[_key(key)] = value
 
@@ -320,8 +338,9 @@ class _Reader(object):
         if pair not in self._allowed.values:
             called = "my_module:" + pair[1] if pair[0] == "__main__" else ":".join(pair)
             raise Forbidden(
-                "the pickle names %s, which servers do not accept; put a class of your own into a "
-                'module beside the script, and declare it for the job: -e \'{"server_classes": '
+                "the pickle names %s, which servers do not accept: put your own class into a "
+                "module beside the script, and declare the class for the job with "
+                '-e \'{"server_classes": '
                 '["%s"]}\'' % (":".join(pair), called)
             )
         self._push(self._allowed.values[pair])
@@ -330,7 +349,7 @@ class _Reader(object):
         arguments, function = self._taken(), self._pop()
         if type(arguments) is not tuple:
             raise Forbidden(
-                "the pickle calls a function with a %s, not with a tuple of arguments"
+                "the pickle calls a function with a %s: servers accept only a tuple of arguments"
                 % _described(arguments)
             )
         # A pickle may name some classes as values, and also call them. A call runs our function in
@@ -348,7 +367,8 @@ class _Reader(object):
             or state is not None
         ):
             raise Forbidden(
-                "the pickle makes an object of %s in a way that servers do not accept" % _shown(cls)
+                "the pickle makes an object of %s: servers accept only objects of MXNet and of "
+                "server_classes" % _shown(cls)
             )
         return object.__new__(cls)
 
@@ -380,7 +400,8 @@ class _Reader(object):
         cls = type(target)
         if type(state) is not dict or id(target) in self._filled:
             raise Forbidden(
-                "the pickle sets the state of a %s twice" % _described(target)
+                "the pickle sets the state of a %s twice: servers accept one state for each object"
+                % _described(target)
                 if id(target) in self._filled
                 else "the pickle sets the state of a %s to a %s, not to a dict"
                 % (_described(target), _described(state))
@@ -388,14 +409,14 @@ class _Reader(object):
         for name in state:
             if type(name) is not str or _PROTOCOL.match(name):
                 raise Forbidden(
-                    "the pickle sets the forbidden attribute %s of a %s"
+                    "the pickle sets the forbidden attribute %s of a %s: rename this attribute"
                     % (_shown(name), _described(target))
                 )
             found = next((vars(one)[name] for one in cls.__mro__ if name in vars(one)), None)
             if callable(found) or hasattr(type(found), "__get__"):
                 raise Forbidden(
-                    "the pickle sets %r of a %s, a method or property of this class"
-                    % (name, _described(target))
+                    "the pickle sets %r of a %s, a method or property of the class: rename the "
+                    "attribute" % (name, _described(target))
                 )
         self._filled[id(target)] = target  # kept, so that no other object gets its id
         if next((True for one in cls.__mro__[:-1] if "__setstate__" in vars(one)), False):
@@ -430,38 +451,46 @@ def _described(value):
 
 
 def _shown(value):
-    """Return `value` as text for a message, without calling any of its methods."""
+    """Return `value` as a string for a message, without a call of the value's own methods."""
     return repr(value) if type(value) in _PLAIN or type(value) is type else "a " + _described(value)
 
 
 def _whole(value):
-    """Return `value` if it may be a part of another value or the result, else raise Forbidden."""
+    """Return `value` if it is data. Raise Forbidden for a `_Call` or an `_Unfilled`."""
     if type(value) is _Call:
-        raise Forbidden("the pickle has a function where a value is required")
+        raise Forbidden(
+            "the pickle has a function where a value is required: servers accept only data"
+        )
     return _one(value)
 
 
 def _one(value):
-    """Return `value` if the pickle may use the same value several times, else raise Forbidden."""
+    """Return `value`, or raise Forbidden for an `_Unfilled`, which has no numbers yet."""
     if type(value) is _Unfilled:
-        raise Forbidden("the pickle uses a numpy array that is not filled with numbers")
+        raise Forbidden(
+            "the pickle uses a numpy array before the array has numbers: servers accept only "
+            "complete arrays"
+        )
     return value
 
 
 def _key(key):
-    """Return `key` if a dict or set may have it, else raise Forbidden.
+    """Return `key` if it is plain data or a tuple of plain data, else raise Forbidden.
 
-    A comparison of plain keys calls no method of an object and takes little time.
+    A comparison of plain keys is fast, and calls no method of the pickle's objects.
     """
     if type(key) not in _PLAIN and not (
         type(key) is tuple and all(type(part) in _PLAIN for part in key)
     ):
-        raise Forbidden("a dict or set in the pickle has a %s as a key" % _described(key))
+        raise Forbidden(
+            "a dict or set in the pickle has a %s as a key: servers accept only numbers, strings, "
+            "bytes, None and tuples of these as keys" % _described(key)
+        )
     return key
 
 
 def _data():
-    """Return {(module, name): class or `_Call`} of plain data: containers, numbers, arrays."""
+    """Return {(module, name): class or `_Call`} for plain data: containers, numbers and arrays."""
     values = {("builtins", cls.__name__): cls for cls in (object, dict, list, int, float)}
     values.update(
         {("builtins", cls.__name__): cls for cls in (set, frozenset, complex, bytearray, bytes)}
@@ -506,49 +535,61 @@ def _defaultdict(factory=None):
 
 
 def _bytes(text="", encoding="latin-1"):
-    """Return `text` encoded in latin-1, the form that bytes have in protocol 0.
+    """Return `text` (str) encoded in latin-1 (bytes), because protocol 0 stores bytes as text.
 
     Raises Forbidden for another encoding, or if `text` is not a str.
     """
     if type(text) is not str or type(encoding) is not str or encoding not in ("latin1", "latin-1"):
-        raise Forbidden("the pickle encodes to %s; only latin-1 is accepted" % _shown(encoding))
+        raise Forbidden(
+            "the pickle encodes with %s: servers accept only strings in latin-1" % _shown(encoding)
+        )
     return text.encode("latin-1")
 
 
 def _dtype(kind, align=False, copy=True):
-    """Return the numpy dtype `kind` of plain numbers. Raise Forbidden for any other dtype.
+    """Return the numpy dtype of numbers with the name `kind` (str), such as "f4".
 
-    Other dtypes hold objects, or let numpy read memory in a layout that the pickle chooses.
+    Raises Forbidden for another dtype. Such a dtype could hold objects, or let numpy read memory in
+    a layout that the pickle chooses. `align` and `copy` have no effect.
     """
     if type(kind) is not str or not _PLAIN_DTYPE.match(kind):
-        raise Forbidden("the pickle has numpy's dtype %s; only numbers are accepted" % _shown(kind))
+        raise Forbidden(
+            "the pickle has numpy's dtype %s: servers accept dtypes of numbers only" % _shown(kind)
+        )
     return numpy.dtype(kind)
 
 
 def _scalar(dtype, data):
     if not _is_plain(dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
-        raise Forbidden("the pickle has a numpy scalar whose bytes do not fit its dtype")
+        raise Forbidden(
+            "the pickle has a numpy scalar whose bytes do not fit its dtype: servers accept only "
+            "scalars of plain numbers"
+        )
     return numpy.frombuffer(data, dtype=dtype)[0]
 
 
 def _array(cls, shape, kind):
     """Return an `_Unfilled`, which the opcode BUILD turns into an array.
 
-    Raises Forbidden if `cls` is not numpy.ndarray.
+    Raises Forbidden unless `cls` is numpy.ndarray. `shape` and `kind` have no effect.
     """
     if cls is not numpy.ndarray:
-        raise Forbidden("the pickle makes an array of another class than numpy.ndarray")
+        raise Forbidden(
+            "the pickle makes an array of a class other than numpy.ndarray: convert the array with "
+            "numpy.array()"
+        )
     return _Unfilled()
 
 
 def _filled(state):
-    """Return the array for numpy's `state`: (version, shape, dtype, Fortran order, bytes).
+    """Return the numpy array that `state` describes.
 
-    Raises Forbidden if `state` does not describe an array of plain numbers.
+    `state` is (version, shape, dtype, True for Fortran order, bytes). Raises Forbidden if `state`
+    does not describe an array of plain numbers.
     """
     if type(state) is not tuple or len(state) != 5:
         raise Forbidden(
-            "the state of a numpy array in the pickle is no tuple of 5 values but a %s%s"
+            "the state of a numpy array in the pickle must be a tuple of 5 values, not a %s%s"
             % (_described(state), " of %d" % len(state) if type(state) is tuple else "")
         )
     _, shape, dtype, fortran, data = state
@@ -558,7 +599,10 @@ def _filled(state):
         or not _is_plain(dtype)
         or len(shape) > _DIMENSIONS
     ):
-        raise Forbidden("the state of a numpy array in the pickle describes no array of numbers")
+        raise Forbidden(
+            "the state of a numpy array in the pickle describes no array of numbers: servers "
+            "accept only arrays of plain numbers"
+        )
     wanted = dtype.itemsize
     for length in shape:
         if type(length) is not int or not 0 <= length <= max(1, len(data)):

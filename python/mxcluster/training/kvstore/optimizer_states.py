@@ -1,9 +1,9 @@
-"""Save the optimizer's states on the servers, and load them for any number of servers.
+"""Save the optimizer's states on the servers, and load the states for any number of servers.
 
-MXNet cannot save the states of servers (`save_optimizer_states` raises an error). The files name a
-state by its parameter's number: the parameter's place among all parameters, the same under every
-scheme. A server holds flat arrays. If ps-lite has split an array over all servers, in order of
-their ranks, `load` joins the parts.
+MXNet cannot save the states of servers: `save_optimizer_states` raises an error. The files of a
+checkpoint name a state by the parameter's number. This number is the parameter's place among all
+parameters, the same under every scheme. A server holds flat arrays. ps-lite may split an array over
+all servers, in order of their ranks. In this case `load` joins the parts.
 """
 
 import hashlib
@@ -18,19 +18,25 @@ from mxcluster import events
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 
-# The message if the number of a key for an exchange (`assigned_key`) is that of a parameter.
+# The message if a key for an exchange of numbers (`assigned_key`) is the key of a parameter.
 NOT_A_PARAMETER = (
-    "the key %d holds a parameter, which the optimizer has updated: exchange numbers under a key "
-    "that comes after all parameters"
+    "the key %d holds a parameter, so workers cannot exchange numbers under this key: use a key "
+    "after the keys of all parameters"
 )
 
 
 class Updates(object):
-    """MXNet's updater of `optimizer`, ``updates(index, grad, weight)``, with saved states.
+    """MXNet's updater of `optimizer`, with the states of a checkpoint.
 
-    Args: `given` the states from `load`, None for a new job; `rank` of this server among `servers`
-    servers; `names` the names of the parameters in their order. Only a worker without servers needs
-    `names`, because MXNet then passes a name as `index` in place of a number.
+    A call ``updates(index, grad, weight)`` updates one weight.
+
+    Args:
+        optimizer: an MXNet Optimizer.
+        given: the states from `load`, None for a new job.
+        rank: this server's rank.
+        servers: the number of servers.
+        names: the names of the parameters in order. Only a worker without servers needs `names`,
+            because MXNet then passes a name as `index` in place of a number.
     """
 
     def __init__(self, optimizer, given=None, rank=0, servers=1, names=()):
@@ -46,17 +52,20 @@ class Updates(object):
         self._assigned = set()  # keys that hold no parameters
 
     def assign(self, index):
-        """From now on, let the merged pushes of the key number `index` (int) replace its value.
+        """Replace the value of key number `index` (int) with the merged pushes from now on.
 
-        The optimizer does not see the key, and checkpoints leave it out. Raises BadInput if the key
-        is a parameter.
+        The optimizer and the checkpoints skip this key. Raises BadInput if the key holds a
+        parameter.
         """
         if index in self._sizes:
             raise BadInput(NOT_A_PARAMETER % index)
         self._assigned.add(index)
 
     def __call__(self, index, grad, weight):
-        """Update `weight` with `grad`. The first update of a parameter takes its saved state."""
+        """Update the NDArray `weight` of the parameter `index` with `grad`.
+
+        The first update of a parameter first restores the parameter's state from the checkpoint.
+        """
         index = index.decode() if isinstance(index, bytes) else index
         if index in self._assigned:
             weight[:] = grad
@@ -77,15 +86,16 @@ class Updates(object):
         arrays = flat(state)
         if len(arrays) != len(saved):
             raise BadInput(
-                "parameter %d has %d arrays of the optimizer's state in the checkpoint and %d "
-                "here: resume with the same optimizer" % (number, len(saved), len(arrays))
+                "parameter %d has %d arrays of the optimizer's state in the checkpoint, but this "
+                "optimizer has %d: resume with the optimizer that saved the checkpoint"
+                % (number, len(saved), len(arrays))
             )
         for target, source in zip(arrays, saved):
             piece = share(source, total, size_of(weight), self._rank, self._servers, unit_of_cuts())
             if piece.size != size_of(target) or piece.dtype != numpy.dtype(target.dtype):
                 raise BadInput(
-                    "parameter %d: the checkpoint has %d numbers of type %s for a state with %d of "
-                    "type %s: resume with the same network and optimizer"
+                    "a state of parameter %d has %d numbers of type %s in the checkpoint, but %d "
+                    "numbers of type %s in this job: resume with the same network and optimizer"
                     % (number, piece.size, piece.dtype, size_of(target), numpy.dtype(target.dtype))
                 )
             target[:] = nd.array(piece.reshape(target.shape), ctx=target.context, dtype=piece.dtype)
@@ -94,7 +104,7 @@ class Updates(object):
         trace(number, self._rank, [array.asnumpy() for array in arrays])
 
     def save(self, folder, name, number):
-        """Write this server's part of the checkpoint `name` into `folder`; `number` is its id."""
+        """Write this server's part of the checkpoint `name` (with the id `number`) to `folder`."""
         found = {}
         for index, size in self._sizes.items():
             found.update(
@@ -108,9 +118,12 @@ class Updates(object):
 
 
 def trace(parameter, rank, arrays):
-    """Write the digests of a parameter's restored states to the events, if MXCLUSTER_TRACE is 1.
+    """Write an event with the digests of a parameter's restored states, if MXCLUSTER_TRACE is 1.
 
-    Args: `rank` of this server; `arrays` the states as numpy arrays.
+    Args:
+        parameter: the parameter's number.
+        rank: this server's rank.
+        arrays: the states, a list of numpy arrays.
     """
     if os.environ.get("MXCLUSTER_TRACE") == "1":
         events.from_env().write(
@@ -122,10 +135,12 @@ def trace(parameter, rank, arrays):
 
 
 def content(parameter, size, arrays):
-    """Return {name: array} of a parameter's states for the checkpoint's file.
+    """Return the entries {name: array} of a parameter's states in a checkpoint file.
 
-    Args: `parameter` its number; `size` the number of its elements on this server; `arrays` the
-    states.
+    Args:
+        parameter: the parameter's number.
+        size: the number of the parameter's elements on this server.
+        arrays: the states, a list of arrays.
     """
     found = {"size_%d" % parameter: numpy.array(size)}
     found.update(
@@ -139,7 +154,7 @@ def save(folder, name, number, found, rank, servers):
     """Write one server's part of the checkpoint `name`, and the manifest of this part.
 
     Args: `folder` the folder of the checkpoints; `number` the checkpoint's id; `found` {name:
-    array} from `content`; `rank` of the server among `servers` servers.
+    array} from `content`; `rank` the server's rank; `servers` the number of servers.
     """
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "%s.server-%d" % (name, rank))
@@ -155,10 +170,15 @@ def save(folder, name, number, found, rank, servers):
 
 
 def load(folder, name):
-    """Return {parameter: (size of its weight, [flat array of each state])} of a checkpoint.
+    """Return the optimizer's states in a checkpoint: {parameter's number: (size, [state, ...])}.
 
-    Args: `folder` of the checkpoints; `name` of the checkpoint. Raises BadInput if a part is
-    missing or its digest is wrong.
+    ``size`` is the number of elements of the parameter's weight. A state is a flat numpy array.
+
+    Args:
+        folder: the folder of the checkpoints.
+        name: the checkpoint's name.
+
+    Raises BadInput if a file is missing or has a wrong digest.
     """
     content = checkpoints.read(folder, name).content
     parts = []
@@ -171,9 +191,9 @@ def load(folder, name):
 
 
 def resumed():
-    """Return the states, as from `load`, of the checkpoint from which this job resumes.
+    """Return the states of the checkpoint from which this job resumes, in the form of `load`.
 
-    Returns {} for a new job.
+    The result is {} for a new job.
     """
     name = os.environ.get("MXCLUSTER_RESUME")
     return (
@@ -184,9 +204,10 @@ def resumed():
 
 
 def joined(parts):
-    """Return the states of the whole weights, as from `load`. Pure.
+    """Join the servers' parts of the states, and return the states in the form of `load`. Pure.
 
-    Args: `parts` the content {name: array} of each server's file, in order of rank.
+    Args:
+        parts: the content {name: array} of each server's file (list of dict), in order of rank.
     """
     result = {}
     for index in sorted({int(key.split("_")[1]) for part in parts for key in part}):
@@ -206,11 +227,19 @@ def joined(parts):
 def share(state, total, size, rank, servers, unit=1):
     """Return this server's part of the flat array `state` of one weight. Pure.
 
-    Args: `total` the number of elements of the whole weight; `size` that on this server; `rank` of
-    the server among `servers` servers; `unit` see `unit_of_cuts`. The result is the whole `state`
-    if the state or the weight is not split. MXNet cuts at ``round(total / servers * rank)``
-    (kvstore_dist.h, EncodeDefaultKey), and compressed gradients in units (EncodeCompressedKey).
-    Raises BadInput if `size` is not the size of this cut.
+    The result is the whole `state` if the state or the weight is not split. MXNet cuts an array at
+    ``round(total / servers * rank)`` (kvstore_dist.h, EncodeDefaultKey). MXNet cuts compressed
+    gradients between units (EncodeCompressedKey).
+
+    Args:
+        state: a flat numpy array.
+        total: the number of elements of the whole weight.
+        size: the number of elements of the weight on this server.
+        rank: this server's rank.
+        servers: the number of servers.
+        unit: the number of elements of a unit, from `unit_of_cuts`.
+
+    Raises BadInput if `size` is not the size of this server's part.
     """
     if state.size != total or size == total:
         return state
@@ -221,17 +250,17 @@ def share(state, total, size, rank, servers, unit=1):
     ]
     if end - begin != size:
         raise BadInput(
-            "server %d of %d holds %d of %d numbers of a weight, and should hold %d: the "
-            "checkpoint is of another network, so resume with that network"
+            "server %d of %d holds %d of %d numbers of a weight, but the checkpoint requires %d: "
+            "resume with the network that saved the checkpoint"
             % (rank, servers, size, total, end - begin)
         )
     return state[begin:end]
 
 
 def unit_of_cuts():
-    """Return the number of elements of a unit. Arrays are cut over the servers between units.
+    """Return the number of elements of a unit (int). MXNet cuts arrays only between units.
 
-    With 2-bit compression a float32 holds 16 elements of a gradient, and is not divided.
+    With 2-bit compression one float32 holds 16 elements of a gradient, so a unit has 16 elements.
     """
     return 16 if os.environ.get("MXCLUSTER_COMPRESSION") == "2bit" else 1
 
@@ -242,7 +271,10 @@ def flat(state):
 
 
 def leaves(state):
-    """Return all parts of `state` except None as a list, in order. `state` may be nested tuples."""
+    """Return all parts of `state` except None as a flat list, in order.
+
+    `state` is a value, or nested tuples or lists of values.
+    """
     if isinstance(state, (tuple, list)):
         return [leaf for part in state for leaf in leaves(part)]
     return [] if state is None else [state]

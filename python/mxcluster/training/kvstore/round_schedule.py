@@ -1,14 +1,18 @@
-"""Make a learning rate schedule count rounds where servers update several times in a round."""
+"""Make a learning rate schedule count rounds in place of the servers' single updates."""
 
 from mxnet.lr_scheduler import LRScheduler
 
 
 class RoundScheduler(LRScheduler):
-    """Calls the user's schedule with the number of rounds in place of the number of updates.
+    """A schedule that calls the user's schedule with the number of rounds in place of updates.
 
-    A round is W batches, one step of dist_sync. Servers count more updates than rounds when groups
-    or workers update on their own. So a schedule that counts updates would lower the learning rate
-    too early. Attributes: ``round``, counted from 1; ``divisor`` of the learning rate.
+    A round is W batches for W workers, as in one step of dist_sync. Servers count more updates than
+    rounds if each group or worker updates separately. A schedule that counts updates would then
+    lower the learning rate too early.
+
+    Attributes:
+        round: the current round from 1.
+        divisor: the number that divides the learning rate.
     """
 
     def __init__(self, schedule):

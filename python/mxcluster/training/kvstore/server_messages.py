@@ -1,4 +1,4 @@
-"""Send sealed messages from a worker to the servers, and check each optimizer before that."""
+"""Send sealed messages from a worker to the servers, after a check of each optimizer."""
 
 import copy
 import os
@@ -16,7 +16,7 @@ _OURS = 0
 def install():
     """Make every KVStore seal its messages to the servers' Python code.
 
-    After this call MXNet's own `set_optimizer` also sends Gluon's multipliers.
+    After this call MXNet's own `set_optimizer` also sends Gluon's lr_mult and wd_mult.
     """
     original = stock.KVStore._send_command_to_servers
 
@@ -41,8 +41,8 @@ def install():
 def portable(optimizer):
     """Return a copy of a worker's `optimizer` for pickling, with Gluon's lr_mult and wd_mult.
 
-    Gluon keeps lr_mult and wd_mult in the parameters, which stay on the worker. From MXNet 1.5 on,
-    a pickle and a copy of the optimizer lose the parameters without a message.
+    Gluon keeps lr_mult and wd_mult in the parameters, which stay on the worker. Since MXNet 1.5,
+    pickles and copies of the optimizer silently leave the parameters out.
     """
     parameters = dict(getattr(optimizer, "param_dict", None) or {})
     sent = copy.copy(optimizer)
@@ -55,15 +55,19 @@ def portable(optimizer):
 
 
 def tell(store, kind, payload):
-    """Send one message from `store` to all servers, and wait until all have carried it out.
+    """Send a message to all servers, and return when every server has handled the message.
 
-    `kind` is one that `server.Commands` handles, and `payload` (str) is the content. Raises
-    ValueError if `payload` holds a NUL character.
+    Args:
+        store: the worker's KVStore.
+        kind: a kind of message that `server.Commands` handles.
+        payload: the content (str).
+
+    Raises ValueError if `payload` holds a NUL character.
     """
     if "\0" in payload:
         raise ValueError(
-            "a message to the servers cannot hold a NUL character: take it out of the optimizer's "
-            "attributes"
+            "the message to the servers holds a NUL character: remove this character from the "
+            "optimizer's attributes"
         )
     token = seal.read_token(os.environ["MXCLUSTER_JOB_DIR"])
     sender = "worker-%s" % os.environ.get("MXCLUSTER_INDEX", "0")
@@ -82,6 +86,6 @@ def check(body):
     except optimizer_guard.Forbidden as refusal:
         raise ValueError(
             "the servers would refuse this optimizer: %s. As attributes of the optimizer, use only "
-            "numbers, texts, containers, numpy arrays, and classes of MXNet or of server_classes"
+            "numbers, strings, containers, numpy arrays, and objects of MXNet or of server_classes"
             % refusal
         ) from None

@@ -9,9 +9,12 @@ from mxcluster.training import progress_file, timing
 def updates_per_s(updater, sizes, seconds):
     """Return the number of updates of a whole model per second (float), by SGD with momentum.
 
-    Args: `updater(optimizer)` returns the function (index, gradient, weight) that updates one
-    array; `sizes` the number of elements of each parameter (list of int); `seconds` the limit of
-    the measurement, unless the least number of updates takes longer.
+    Args:
+        updater: a function that takes an optimizer and returns a function (index, gradient,
+            weight), which updates one array.
+        sizes: the number of elements of each parameter (list of int).
+        seconds: the limit of the measurement. The least number of updates (timing.LEAST_STEPS) may
+            take longer.
     """
     update = updater(create("sgd", learning_rate=0.05, momentum=0.9))
     gradients = [nd.zeros((size,)) for size in sizes]

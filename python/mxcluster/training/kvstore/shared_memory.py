@@ -1,17 +1,20 @@
-"""Share memory between the server processes of one host, in Python alone.
+"""Share memory between the server processes of one host, without C code.
 
-`gsync_server.GroupUpdate` keeps its data of each parameter in this memory, a file in /dev/shm. The
-last process to open the file removes its name. If a process dies before that, the agent removes the
-file at the job's end. The head and each parameter have a lock, a byte of the file. The kernel frees
-a lock when its holder dies, and then no process uses the parameter again.
+`gsync_server.GroupUpdate` keeps the data of each parameter in this memory, a file in /dev/shm. The
+last process that opens the file removes the file's name. If a process dies before that, the agent
+removes the file at the job's end.
+
+The head and each parameter have a lock on one byte of the file. If a process dies, the
+kernel frees the lock. A flag in the parameter's row then keeps other processes from using the
+parameter.
 
 Layout, in 8-byte integers unless said otherwise::
 
     head: the number of processes that have opened the file, the end of the space in use, the
         newest round
-    table: for each parameter of the layout the places (offset, length) of its weights and of
-        its states, the number of the states' optimizer, and a flag for an update under way
-    regions: each begins at a page and lies in one map of _CHUNK bytes
+    table: for each parameter of the layout a row with (offset, length) of the weights and of the
+        states, the number of the states' optimizer, and a flag for an update under way
+    regions: each region begins at a page, and lies in one map of _CHUNK bytes
 """
 
 import contextlib
@@ -35,9 +38,9 @@ _TOLD = 3.0  # seconds until the agent has detected the death of a process
 
 
 def path_of(token, host):
-    """Return the path of a job's shared memory on the host number `host`.
+    """Return the path (str) of the job's shared memory on the host with the number `host`.
 
-    No program can guess the path without `token`, the job's token (bytes).
+    Only a program that has the job's `token` (bytes) can compute the path.
     """
     return os.path.join(
         FOLDER,
@@ -47,9 +50,14 @@ def path_of(token, host):
 
 
 class Memory(object):
-    """The memory that `processes` processes share at `path`, with room for `parameters` rows.
+    """The shared memory of one host, a file with a row for each parameter.
 
-    Raises MxclusterError if another user can open the file, or if there is no room.
+    Args:
+        path: the file's path.
+        processes: the number of processes that share the memory.
+        parameters: the number of rows.
+
+    Raises MxclusterError if another user can open the file, or if /dev/shm has no room.
     """
 
     def __init__(self, path, processes, parameters):
@@ -57,7 +65,7 @@ class Memory(object):
         found = os.fstat(self._file)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise MxclusterError(
-                "%s can be opened by another user: remove it, and start the job again" % path
+                "another user can open %s: remove this file, and start the job again" % path
             )
         self._maps = {}  # {offset in the file: its map}
         length = 8 * (_HEAD + _ROW * parameters)
@@ -71,9 +79,9 @@ class Memory(object):
 
     @contextlib.contextmanager
     def lock(self, parameter):
-        """Lock `parameter` (its number) and yield its row of the table.
+        """Lock the parameter with the number `parameter`, and yield its row of the table.
 
-        Raises MxclusterError if the last holder died or failed during its update.
+        Raises MxclusterError if an earlier holder of the lock died or failed during an update.
         """
         with self._locked(1 + parameter):
             begin = _HEAD + _ROW * parameter
@@ -81,18 +89,20 @@ class Memory(object):
             if row[_BUSY]:
                 time.sleep(_TOLD)  # Meanwhile the agent ends the job and reports that death.
                 raise MxclusterError(
-                    "another server process of this host died while it updated parameter %d, whose "
-                    "weights may be incomplete now: start the job again" % parameter
+                    "another server process of this host died during an update of parameter %d, so "
+                    "the weights of this parameter may be incomplete: start the job again"
+                    % parameter
                 )
             row[_BUSY] = 1
             yield row
             row[_BUSY] = 0
 
     def place(self, row, kind, length):
-        """Return a new region of `length` bytes, all 0, as a writable buffer.
+        """Reserve a region of `length` bytes, all 0, and return the region as a writable buffer.
 
-        Args: `row` the locked row of a parameter; `kind` WEIGHTS or STATES. The new region replaces
-        an earlier one of this kind in the row.
+        In the row, the new region replaces an earlier region of the same kind.
+
+        Args: `row` the locked row of a parameter; `kind` WEIGHTS or STATES.
         """
         with self._locked(0):
             begin = self._head[_END]
@@ -106,18 +116,24 @@ class Memory(object):
         return self.region(row, kind)
 
     def region(self, row, kind):
-        """Return a region as a writable buffer, or None if the parameter has none.
+        """Return a parameter's region as a writable buffer, or None if the row has no such region.
 
-        Args: `row` the row of a parameter; `kind` WEIGHTS or STATES.
+        Args:
+            row: the row of the parameter.
+            kind: WEIGHTS or STATES.
         """
         begin, length = row[kind], row[kind + 1]
         return self._mapped(begin, length) if length else None
 
     def raise_round(self, optimizer, number):
-        """Raise the newest round to at least `number`, and return the newest round.
+        """Raise the newest round to at least `number`, and return the newest round (int).
 
-        All parameters share this round. Args: `optimizer` the optimizer's number in the job; a new
-        optimizer begins its rounds again.
+        All parameters of a host share the newest round. The rounds of a new optimizer begin again.
+        If the memory already has the round of a newer optimizer, the result is `number`.
+
+        Args:
+            optimizer: the optimizer's number in the job.
+            number: the round of one parameter.
         """
         mine = (optimizer << 32) + number
         if mine > self._head[_ROUND]:
@@ -127,9 +143,9 @@ class Memory(object):
         return newest & 0xFFFFFFFF if newest >> 32 == optimizer else number
 
     def _mapped(self, begin, length):
-        """Return `length` bytes of the file from `begin` on as a writable buffer.
+        """Return `length` bytes of the file from offset `begin` on as a writable buffer.
 
-        A map has at least _CHUNK bytes. The process keeps all maps open, because closing a map
+        A map has at least _CHUNK bytes. The process keeps all maps open, because the end of a map
         would free the process's locks.
         """
         first = begin // _CHUNK * _CHUNK
@@ -146,8 +162,8 @@ class Memory(object):
             os.posix_fallocate(self._file, begin, length)
         except OSError as error:
             raise MxclusterError(
-                "%s has no room for %d MB more, but the servers of a host keep their weights there "
-                "(%s): remove files there, or enlarge the file system"
+                "%s has no room for %d MB more of the servers' weights (%s): remove files from "
+                "this folder, or enlarge its file system"
                 % (FOLDER, (length >> 20) + 1, error.strerror)
             ) from error
 

@@ -8,18 +8,19 @@ from mxcluster.training.kvstore.array_views import array_on, view
 
 
 class Shared(object):
-    """The states of one parameter, and the update that uses them.
+    """The optimizer's states of one parameter, and the update that uses these states.
+
+    The memory holds the number of updates (int64), then the arrays one after the other.
 
     Args:
         optimizer: the user's optimizer.
         index: the parameter's number.
         weight: the NDArray that the optimizer changes.
-        region: the memory that another process has filled; for `new` states a function that returns
-            memory of a given length; None for states of this process alone.
+        region: the buffer that another process has filled. For `new` states a function that returns
+            a buffer of a given length in bytes. None for states of this process alone.
         new: True to fill the memory with new states.
 
-    Raises BadInput for an optimizer with states other than float32 arrays. The memory holds the
-    number of updates (int64), then the arrays one after the other.
+    Raises BadInput for an optimizer with states other than float32 arrays.
     """
 
     def __init__(self, optimizer, index, weight, region=None, new=False):
@@ -28,8 +29,8 @@ class Shared(object):
         for part in optimizer_states.leaves(made):
             if not hasattr(part, "asnumpy") or numpy.dtype(part.dtype) != numpy.float32:
                 raise BadInput(
-                    "%s keeps %r for a parameter; with several groups servers share arrays of "
-                    "float32 only: use another optimizer, or one group"
+                    "%s keeps a state of type %r for a parameter, but the servers of several "
+                    "groups share float32 arrays only: use another optimizer, or one group"
                     % (type(optimizer).__name__, type(part).__name__)
                 )
         templates = optimizer_states.flat(made)
@@ -57,7 +58,10 @@ class Shared(object):
         self._state = rebuilt(made, list(self._arrays))
 
     def update(self, optimizer, index, weight, grad):
-        """Let `optimizer` update `weight`, the parameter `index`, once with the gradient `grad`."""
+        """Update `weight` once with `optimizer` and the gradient `grad`.
+
+        Args: `index` the parameter's number; `weight` and `grad` NDArrays of the same shape.
+        """
         if self._is_copied:
             for array, numbers in zip(self._arrays, self._numbers):
                 numpy.copyto(view(array), numbers)
@@ -74,16 +78,17 @@ class Shared(object):
         return self._numbers
 
     def give(self, given, size, rank, servers):
-        """Fill the states from a checkpoint.
+        """Copy the states of a checkpoint into the memory.
 
-        Args: `given` (total, saved), the parameter's entry from `optimizer_states.load`; `size`,
-        `rank` and `servers` as in `optimizer_states.share`. Raises BadInput if the checkpoint has
-        other sizes.
+        Args: `given` (total, saved), the parameter's entry in the result of
+        `optimizer_states.load`; `size`, `rank` and `servers` as in `optimizer_states.share`.
+
+        Raises BadInput if the checkpoint has another number of arrays, or arrays of other sizes.
         """
         total, saved = given
         if len(saved) != len(self._numbers):
             raise BadInput(
-                "parameter %s: the checkpoint has %d arrays of the optimizer's state, but this "
+                "parameter %s has %d arrays of the optimizer's state in the checkpoint, but this "
                 "optimizer has %d: resume with the optimizer that saved the checkpoint"
                 % (self._index, len(saved), len(self._numbers))
             )
@@ -91,17 +96,18 @@ class Shared(object):
             piece = optimizer_states.share(source, total, size, rank, servers)
             if piece.size != numbers.size:
                 raise BadInput(
-                    "the checkpoint has %d numbers for a state that has %d here: resume with the "
-                    "same network and optimizer" % (piece.size, numbers.size)
+                    "a state of the optimizer has %d numbers in the checkpoint, but %d numbers in "
+                    "this job: resume with the same network and optimizer"
+                    % (piece.size, numbers.size)
                 )
             numpy.copyto(numbers, piece)
         optimizer_states.trace(self._index, rank, self._numbers)
 
 
 def rebuilt(state, arrays):
-    """Return a copy of `state` with the arrays of the list `arrays` in place of its own arrays.
+    """Return a copy of `state` whose NDArrays are the items of the list `arrays`, in order.
 
-    `state` may be nested tuples. The function removes the arrays from the list.
+    `state` may be nested tuples or lists. The function removes the used arrays from `arrays`.
     """
     if isinstance(state, (tuple, list)):
         return type(state)(rebuilt(part, arrays) for part in state)

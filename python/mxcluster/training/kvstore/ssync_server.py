@@ -12,7 +12,11 @@ FINISHED = float(1 << 22)  # ticks that a worker adds to its clock after its las
 
 
 def of_server(server):
-    """Return the StaleUpdate of this server process. Args: `server` its `server.Commands`."""
+    """Return the StaleUpdate of this server process.
+
+    Args:
+        server: the `server.Commands` of this process.
+    """
     return StaleUpdate(
         len(os.environ["MXCLUSTER_GROUPS"].split(",")),
         server.updates,
@@ -21,16 +25,16 @@ def of_server(server):
 
 
 class StaleUpdate(object):
-    """Stale synchronous parallel: each push updates the shared weights at once.
+    """The update of SSP on a server: each push updates the shared weights at once.
 
-    Source: Ho et al., NIPS 2013.
+    The clock is an array of one counter for each worker. Each worker pushes its own increments to
+    the clock. The server reads a pushed array at once, because in async mode the array wraps the
+    network's buffer. Source: Ho et al., NIPS 2013.
 
-    The clock is an array of W counters. Each worker pushes its own increments to the clock. The
-    server reads a pushed array at once, because in async mode the array wraps the network's buffer.
-
-    Args: `workers` the number W of workers; `updates(optimizer, number)` returns an
-    `optimizer_states.Updates`; `layout` the result of `gsync_layout.of_ranks`, None if a key is a
-    parameter's number.
+    Args:
+        workers: the number of workers.
+        updates: a function (optimizer, number) that returns an `optimizer_states.Updates`.
+        layout: the result of `gsync_layout.of_ranks`, None if a key is a parameter's number.
     """
 
     def __init__(self, workers, updates, layout=None):
@@ -40,15 +44,16 @@ class StaleUpdate(object):
         self._batches = {}  # {parameter: batches that its updates have merged so far}
 
     def use(self, optimizer, number):
-        """Use `optimizer` from now on; `number` is 1 for the job's first optimizer."""
+        """Use `optimizer` from now on. `number` is 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self.updates, self._batches = optimizer, self._make(optimizer, number), {}
 
     def __call__(self, key, pushed, stored):
-        """Update `stored`, the weights or the clock under `key`, with the array `pushed`.
+        """Update the array `stored` under `key` with the pushed array `pushed`.
 
-        Both arrays have the same shape. Raises BadInput if no worker has sent an optimizer yet.
+        `stored` holds weights or the clock. Both NDArrays have the same shape. Raises BadInput if
+        no worker has sent an optimizer yet.
         """
         if key == CLOCK_KEY:
             clock = view(stored)
@@ -70,5 +75,5 @@ class StaleUpdate(object):
         stored.wait_to_read()
 
     def save(self, folder, name, number):
-        """Write this server's part of the checkpoint `name` into `folder`; `number` is its id."""
+        """Write this server's part of the checkpoint `name` (with the id `number`) to `folder`."""
         self.updates.save(folder, name, number)

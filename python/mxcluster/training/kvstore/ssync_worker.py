@@ -1,4 +1,4 @@
-"""``dist_ssync`` on a worker: stale synchronous parallel."""
+"""The kv-store ``dist_ssync`` on a worker: stale synchronous parallel (SSP)."""
 
 import collections
 import os
@@ -16,14 +16,18 @@ _REPORT_SECONDS = 5.0
 
 
 class StaleStore(OwnStore):
-    """Updates as under dist_async, but a worker waits for workers that are too far behind.
+    """A kv-store that updates like dist_async, but waits for workers that are too far behind.
 
-    Iteration t starts when ``t - min(clock) <= staleness``. Source: Ho et al., NIPS 2013. (MXNet-G
-    writes s + 1 for the same bound, and stops waiting after nine seconds.) A worker's clock is the
-    number of its iterations whose updates are all on the servers. An iteration is a call of
-    Trainer.step or Module.update, which returns when the next iteration may start. If a script uses
-    neither, the second push of a key begins the next iteration. The pulls before this push do not
-    wait for other workers, so their weights may be one iteration older than the bound.
+    Iteration t starts when ``t - min(clock) <= staleness``. A worker's clock is the number of
+    iterations whose updates have all arrived at the servers. An iteration is one call of
+    Trainer.step or Module.update. The call returns when the next iteration may start.
+
+    In a script without these calls, the second push of a key begins the next iteration. The pulls
+    before this push do not wait for other workers, so the pulled weights may be one iteration older
+    than the bound.
+
+    Source: Ho et al., NIPS 2013. MXNet-G writes s + 1 for the same bound, and stops waiting after
+    nine seconds.
     """
 
     name = "dist_ssync"
@@ -48,7 +52,7 @@ class StaleStore(OwnStore):
 
     @property
     def type(self):
-        """The store's type (str) as Module, FeedForward and Gluon's Trainer see it."""
+        """The store's type (str), which Module, FeedForward and Gluon's Trainer read."""
         # If the type contains "dist", Gluon's Trainer of MXNet 1.2 does not send the optimizer to
         # the servers (apache/mxnet#11855). Module and FeedForward divide gradients by the batch
         # sizes of all workers: Module if the type contains "_sync", FeedForward unless the type
@@ -56,18 +60,18 @@ class StaleStore(OwnStore):
         return "ssync" if IS_OLD and self.in_trainer else "dist_async_ssync"
 
     def begin_step(self):
-        """Begin a call of Trainer.step or Module.update: collect its pulls until `end_step`.
+        """Collect the pulls of a call of Trainer.step or Module.update until `end_step`.
 
-        If pushes outside such a call are not counted yet, end their iteration first.
+        If the script has pushed outside such a call, first end the iteration of these pushes.
         """
         if self._arrays:
             self._complete()
         self._collected = []
 
     def end_step(self):
-        """End a call of Trainer.step or Module.update. Return when the next iteration may start.
+        """Run the pulls that `begin_step` collects, then wait until the next iteration may start.
 
-        The collected pulls run before the wait, and run again after a wait that took time.
+        If the worker had to wait, run the pulls again to get the newer weights.
         """
         pulls, self._collected = self._collected, None
         self._pull_now(pulls)
@@ -76,7 +80,7 @@ class StaleStore(OwnStore):
             self._pull_now(pulls)
 
     def close(self):
-        """Add FINISHED ticks to this worker's clock, so that no other worker waits for this one.
+        """Add FINISHED ticks to this worker's clock, so that no other worker waits for this worker.
 
         Do not use the store after this call.
         """
@@ -121,7 +125,10 @@ class StaleStore(OwnStore):
             )
 
     def _complete(self):
-        """End this iteration; wait until the next may start. Return True if there was no wait."""
+        """End this iteration, and wait until the next iteration may start.
+
+        Return True if the next iteration may start without a wait, else False.
+        """
         self._arrive()
         self._iteration += 1
         self._counts["steps"] += 1
@@ -138,10 +145,11 @@ class StaleStore(OwnStore):
         return at_once
 
     def _arrive(self):
-        """Wait until all updates of this iteration are on the servers.
+        """Wait until all updates of this iteration have arrived at the servers.
 
-        A server answers a pull after the push of the same key. The clock counts the iteration only
-        after these answers, because messages to different servers have no order.
+        The worker waits for a pull of each pushed key. A server answers the pull after the push of
+        the same key. The clock counts the iteration only after all answers, because messages to
+        different servers have no order.
         """
         for key, arrays in self._arrays.items():
             if arrays is None:

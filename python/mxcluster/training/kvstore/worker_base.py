@@ -1,4 +1,4 @@
-"""The base of our stores on a worker: keys, checks, and the messages to the servers."""
+"""The base class of mxcluster's kv-stores on a worker: keys, checks, messages to the servers."""
 
 import ctypes
 import json
@@ -18,20 +18,24 @@ IS_OLD = tuple(int(part) for part in mxnet.__version__.split(".")[:2]) < (1, 3)
 
 
 class OwnStore(KVStore):
-    """A store of MXNet with mxcluster's keys, for dense float32 parameters updated on the servers.
+    """The base class of mxcluster's kv-stores, which hold dense float32 parameters.
 
-    A subclass sets MXNet's store (``inner``) and the keys of a parameter (`_places`). The class
-    works on MXNet 1.2.1 to 1.9.1 for Module, FeedForward, Gluon's Trainer and plain calls.
+    The servers update the parameters.
+
+    A subclass names the MXNet store that carries the data (``inner``), and chooses the keys of each
+    parameter (`_places`). The class works on MXNet 1.2.1 to 1.9.1 for Module, FeedForward, Gluon's
+    Trainer and plain calls.
     """
 
     name: Optional[str] = None  # in mx.kv.create
     inner: Optional[str] = None
 
     def __init__(self, groups, index):
-        """Make the store and send the name of its scheme to the servers.
+        """Make the store, and send the name of the scheme to the servers.
 
-        Args: `groups` the group of each worker (list of int), by mxcluster's index; `index` this
-        worker's index.
+        Args:
+            groups: the group of each worker (list of int), in order of the workers' indices.
+            index: this worker's index.
         """
         handle = KVStoreHandle()
         check_call(_LIB.MXKVStoreCreate(c_str(self.inner), ctypes.byref(handle)))
@@ -45,24 +49,34 @@ class OwnStore(KVStore):
         server_messages.tell(self, "begin", self.name)
 
     def _places(self, number, size):
-        """Return [(key, begin, end), ...]: the keys of this worker's copy of a parameter.
+        """Return the keys of this worker's copy of a parameter: [(key, begin, end), ...].
 
-        A key holds the elements begin .. end - 1 of the parameter. None and None mean all elements.
+        A key holds the elements begin .. end - 1 of the parameter. Begin and end are None for a key
+        that holds the whole parameter.
+
+        Args:
+            number: the parameter's number.
+            size: the parameter's number of elements.
         """
         raise NotImplementedError  # Each scheme defines its own.
 
     def _copies(self, number, size):
-        """Return the places (as from `_places`) of all copies of a parameter on the servers."""
+        """Return the keys of all copies of a parameter on the servers, in the form of `_places`."""
         return self._places(number, size)
 
     # -- KVStore's interface
 
     def init(self, key, value):
-        """Put the initial `value` of each `key` on the servers, from the worker with rank 0.
+        """Initialize the parameters `key` on the servers with the arrays `value` of rank 0.
 
-        All workers must call this. `key` is a key or a list of keys, and `value` has an array, or a
-        list of arrays, for each key. Raises ValueError for a key that is not new, and TypeError for
-        an array that is not dense float32.
+        All workers must call this method.
+
+        Args:
+            key: a key or a list of keys.
+            value: an NDArray, or a list of NDArrays, for each key.
+
+        Raises ValueError for a key that the store already has, and TypeError for an array other
+        than dense float32.
         """
         keys, values = [], []
         for name, arrays in pairs(key, value):
@@ -83,9 +97,9 @@ class OwnStore(KVStore):
         self.pull(key, out=out, priority=priority)
 
     def set_optimizer(self, optimizer):
-        """Keep `optimizer` for the next push, which sends it to the servers.
+        """Store `optimizer` until the next push, which sends the optimizer to the servers.
 
-        Gluon sets the optimizer's scale between this call and the push.
+        Gluon sets the optimizer's rescale_grad between this call and the push.
         """
         self._optimizer, self._sent = optimizer, None
         self._number += 1
@@ -93,7 +107,8 @@ class OwnStore(KVStore):
     def push(self, key, value, priority=0):
         """Push the gradients `value` of the parameters `key` to the servers.
 
-        Raises ValueError without an optimizer, or if its rescale_grad has changed.
+        Raises ValueError if the store has no optimizer, or if the optimizer's rescale_grad has
+        changed. Raises TypeError for a gradient other than dense float32.
         """
         self._tell(key, value)
         self._push(*self._spread(key, value), priority=priority)
@@ -103,14 +118,15 @@ class OwnStore(KVStore):
         self._pull(*self._spread(key, out), priority=priority)
 
     def pushpull(self, key, value, out=None, priority=0):
-        """Call `push`, then `pull`. Raises ValueError without `out`.
+        """Push the gradients `value`, then pull the weights into `out`.
 
-        These schemes update weights on the servers and return no sum of gradients.
+        Raises ValueError without `out`. MXNet would then return the sum of the gradients, but these
+        schemes update the weights on the servers.
         """
         if out is None:
             raise ValueError(
-                "%s cannot return a sum of gradients, because it updates the weights on the "
-                "servers: use update_on_kvstore=True (the default), and unset "
+                "%s updates the weights on the servers, so a worker cannot get a sum of gradients: "
+                "use update_on_kvstore=True (the default), and unset "
                 "MXNET_UPDATE_ON_KVSTORE" % self.name
             )
         self.push(key, value, priority)
@@ -119,15 +135,16 @@ class OwnStore(KVStore):
     def row_sparse_pull(self, key, out=None, priority=0, row_ids=None):
         """Raise TypeError: the store holds dense parameters only."""
         raise TypeError(
-            "%s holds dense parameters only; train row_sparse parameters with dist_sync or "
+            "%s holds dense parameters only: train row_sparse parameters with dist_sync or "
             "dist_async" % self.name
         )
 
     def set_gradient_compression(self, compression_params):
-        """Compress the gradients of later pushes; `compression_params` are those of MXNet's stores.
+        """Compress the gradients of later pushes with `compression_params`.
 
-        All workers must call this, before the first `init`, with the same parameters. Raises
-        ValueError after an `init`, and under a scheme without compression.
+        `compression_params` is a dict, as for MXNet's stores. All workers must call this method
+        before the first `init`, with the same parameters. Raises ValueError after an `init`, and
+        under a scheme without compression.
         """
         reason = schemes.of(self.name).no_compression
         if reason:
@@ -137,8 +154,8 @@ class OwnStore(KVStore):
             )
         if self._names:
             raise ValueError(
-                "set_gradient_compression() came after init(), and MXNet places compressed "
-                "parameters in another way: call set_gradient_compression() before init()"
+                "set_gradient_compression() came after init(), which has already placed the "
+                "parameters on the servers: call set_gradient_compression() before init()"
             )
         try:
             self.in_trainer = False  # hides the class's value, so MXNet finds "dist" in `type`
@@ -155,9 +172,10 @@ class OwnStore(KVStore):
         super(OwnStore, self).pull(keys, out=values, priority=priority)
 
     def _spread(self, key, value):
-        """Return (keys, arrays) of all places of the parameters in a call.
+        """Return (keys on the servers, arrays) for the arguments of a push or pull.
 
-        For a single parameter that is not cut, the function returns its key and array alone.
+        Both results are lists of equal length. For a single uncut parameter, the results are one
+        key and `value` itself.
         """
         if not isinstance(key, (list, tuple)):
             places = self._known(key)[1]
@@ -171,19 +189,19 @@ class OwnStore(KVStore):
         return keys, values
 
     def _new(self, name):
-        """Return the number of the new parameter with the script's key `name`.
+        """Return the number (int) of the new parameter whose key in the script is `name`.
 
         Raises ValueError if `name` is not new, or if the script mixes string and integer keys.
         """
         if name in self._names:
             raise ValueError(
-                "key %r was given to init() before: the servers hold it already. Leave the second "
-                "init() out. If the key is of a second network, give the parameters of both "
-                "networks to one Module or Trainer" % (name,)
+                "init() got the key %r a second time: leave the second init() out. If the key "
+                "belongs to a second network, give the parameters of both networks to one Module "
+                "or Trainer" % (name,)
             )
         if self._names and isinstance(name, str) != isinstance(next(iter(self._names)), str):
             raise ValueError(
-                "key %r: string and integer keys cannot be mixed in one kv-store: use one kind"
+                "the key %r mixes string and integer keys in one kv-store: use keys of one type"
                 % (name,)
             )
         # The optimizer on the servers numbers parameters by the order of init (Module), or takes
@@ -193,29 +211,33 @@ class OwnStore(KVStore):
     def _known(self, name):
         if name not in self._names:
             raise KeyError(
-                "key %r was never given to init(): call init() before push() and pull()" % (name,)
+                "the servers have no key %r: call init() before push() and pull()" % (name,)
             )
         return self._names[name]
 
     def _check(self, name, array):
         if array.stype != "default":
             raise TypeError(
-                "parameter %r is %s; %s trains dense parameters only: use dist_sync or dist_async"
-                % (name, array.stype, self.name)
+                "parameter %r is %s, but %s trains dense parameters only: use dist_sync or "
+                "dist_async" % (name, array.stype, self.name)
             )
         dtype = numpy.dtype(array.dtype).name
         if dtype != "float32":
             raise TypeError(
-                "parameter %r is %s; %s trains float32 only: cast the network to float32, or use "
+                "parameter %r is %s, but %s trains float32 only: cast the network to "
+                "float32, or use "
                 "dist_sync" % (name, dtype, self.name)
             )
 
     def _tell(self, key, value):
-        """Before a push, send this worker's optimizer and order of string keys to the servers.
+        """Send this worker's optimizer and the order of string keys to the servers before a push.
 
-        Do not send an optimizer or an order that the servers have. `key` and `value` are those of
-        the push. Raises ValueError without an optimizer, or if its rescale_grad has changed since
-        it was sent.
+        The method sends only an optimizer or keys that the servers do not have yet.
+
+        Args: `key` and `value` the arguments of the push.
+
+        Raises ValueError without an optimizer, or if the optimizer's rescale_grad has changed since
+        the last message. Raises TypeError for a gradient other than dense float32.
         """
         for name, arrays in pairs(key, value):
             if name not in self._checked:  # A gradient has the same type in every step.
@@ -251,24 +273,23 @@ class OwnStore(KVStore):
         elif optimizer.lr != self._sent[1] and not self._warned:
             self._warned = True
             sys.stderr.write(
-                "mxcluster: the learning rate was set to %g on a worker; the servers keep %g, as "
-                "MXNet's servers do. Give the optimizer an lr_scheduler, or call set_optimizer() "
-                "again\n" % (optimizer.lr, self._sent[1])
+                "mxcluster: the script set the learning rate to %g on a worker, but the servers "
+                "keep %g. To change the rate, give the optimizer an lr_scheduler, or call "
+                "set_optimizer() again\n" % (optimizer.lr, self._sent[1])
             )
 
     def _check_names(self, optimizer):
-        """Raise ValueError if `optimizer` has another number for a parameter than the servers.
+        """Raise ValueError if `optimizer` and the servers number a parameter differently.
 
-        The optimizer looks up the multipliers of rates and decays by name, but the servers have
-        only numbers.
+        The optimizer looks up the multipliers of learning rate and weight decay by name. A server
+        passes a parameter's number to the optimizer, which translates the number into the name.
         """
         for number, name in sorted(optimizer.idx2name.items()):
             if name in self._names and self._names[name][0] != number:
                 raise ValueError(
-                    "the optimizer uses the number %s for the parameter %r, which is number %d on "
-                    "the servers. The servers have one optimizer for all parameters: if the script "
-                    "has two Modules, train their parameters in one Module"
-                    % (number, name, self._names[name][0])
+                    "the optimizer uses the number %s for the parameter %r, but the servers use "
+                    "the number %d. The servers have one optimizer for all parameters: train the "
+                    "parameters of all Modules in one Module" % (number, name, self._names[name][0])
                 )
 
     def _pickled(self, optimizer):
@@ -278,7 +299,10 @@ class OwnStore(KVStore):
 
 
 def pairs(key, value):
-    """Return [(key, array or list of the devices' arrays), ...] for the arguments of a call."""
+    """Return [(key, arrays), ...] for the arguments `key` and `value` of a call.
+
+    The item ``arrays`` is one NDArray, or a list with one NDArray for each device.
+    """
     if isinstance(key, (list, tuple)):
         return list(zip(key, value))
     return [(key, value)]
@@ -290,10 +314,10 @@ def first(arrays):
 
 
 def part(arrays, place):
-    """Return the elements of `arrays`, an array or a list of arrays, at `place`.
+    """Return the elements of `arrays`, an NDArray or a list of NDArrays, at `place`.
 
-    `place` is (key, begin, end). The result shares the memory of `arrays`. If begin
-    and end are None, the result is `arrays` itself.
+    `place` is (key, begin, end), as from `OwnStore._places`. The result shares the memory of
+    `arrays`. If begin and end are None, the result is `arrays` itself.
     """
     if place[1] is None:
         return arrays

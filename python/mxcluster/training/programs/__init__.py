@@ -1,4 +1,7 @@
-"""Training programs of mxcluster: a package each, whose `main(argv)` returns the exit status."""
+"""The training programs of mxcluster.
+
+Each program is a package with a function `main(argv)`, which returns the exit status.
+"""
 
 import importlib
 import sys
@@ -11,9 +14,13 @@ def carry_out(program, parse, module, argv):
 
     For bad input the function prints the error to stderr.
 
-    Args: `program` its name for the error; `parse(argv)` returns the options; `module` names the
-    module whose run(options) does the work. The function imports this module only after `parse`
-    has accepted `argv`, because the import of MXNet takes seconds.
+    Args:
+        program: the program's name for the error (str).
+        parse: a function that returns the options from `argv`.
+        module: the name of the module whose function run(options) does the work. The function
+            imports this module after `parse` has accepted `argv`, because the import of MXNet takes
+            seconds.
+        argv: the arguments (list of str).
     """
     try:
         options = parse(argv)

@@ -57,7 +57,7 @@ def test_no_lines_without_gpus():
         (
             {"listed": 1},
             "a driver that CUDA works with",
-            "b: nvidia-smi shows 1 GPUs and the PCI bus has 2",
+            "b: nvidia-smi shows 1 GPUs, but the PCI bus has 2",
         ),
         ({"nouveau": True}, "no nouveau", "b: the driver nouveau is loaded: restart the node"),
         ({"nvcc": "9.0.176"}, "CUDA's compiler", "b: nvcc has version 9.0.176, not 9.2.148"),

@@ -74,7 +74,10 @@ def put(*keys):
 
 
 FILES, ROOM = "hosts, groups and data_sharding as planned", "room on disks and in shared memory"
-SSH, TCP = "ssh from every node to every other", "TCP between all roles on the planned ports"
+SSH, TCP = (
+    "ssh from every node to every other node",
+    "TCP between all roles on the planned ports",
+)
 LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "reason": "timed out"}
 
 
@@ -107,18 +110,18 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
         (
             put("answers", "a", "ssh", "peers", "b", "Permission denied."),
             SSH,
-            "a to b: Permission denied: run",
+            "a to b: ssh failed (Permission denied): run",
         ),
         (
             put("answers", "a", "ssh", {"peers": {"error": "Permission denied."}}),
             SSH,
-            "a to error: Permission denied: run",
+            "a to error: ssh failed (Permission denied): run",
         ),
         *(
             (
                 put("answers", "c", name, {"error": "it broke"}),
                 check,
-                "c: the check could not run (it broke): correct that on the node",
+                "c: the check could not run (it broke): correct the error on the node",
             )
             for name, check in (("files", FILES), ("ssh", SSH), ("room", ROOM))
         ),
@@ -207,7 +210,9 @@ def test_clocks_of_workers_are_compared_through_the_scheduler():
             meetings[host]["met"] = [{"host": "a", "rtt": 0.2, "offset": offset}]
 
     assert failures(judged(change)) == {
-        "clocks within 1 s": ["the clocks of b and c differ by 1.4 s: run chrony or ntpd on both"]
+        "clocks within 1 s": [
+            "the clocks of b and c differ by 1.4 s: run chrony or ntpd on both nodes"
+        ]
     }
 
 
@@ -234,7 +239,7 @@ def test_a_wrong_clock_is_reported_once():
         }
     }
     told = verify.clocks(meetings, 1.0)
-    assert told == ["the clocks of n7 and n9 differ by 9.0 s: run chrony or ntpd on both"]
+    assert told == ["the clocks of n7 and n9 differ by 9.0 s: run chrony or ntpd on both nodes"]
     assert verify.clocks({"n0": None, "n1": {}}, 1.0) == []
 
 
@@ -304,7 +309,7 @@ def test_libraries_are_compared_among_nodes_of_the_same_build():
 
     assert failures(judged(differ)) == {
         "the same libmxnet.so": [
-            "b: bbbbbbbbbbbb; c: cccccccccccc: run provision.yml without --limit"
+            "the nodes differ (b: bbbbbbbbbbbb; c: cccccccccccc): run provision.yml without --limit"
         ]
     }
 

@@ -62,12 +62,12 @@ def test_addresses_of_the_cluster_network():
         ),
         (
             {"a": {"cluster_network": "10.9.0.0/24"}},
-            "a: cluster_network=10.9.0.0/24 must hold exactly one of the node's addresses, and "
+            "a: cluster_network=10.9.0.0/24 must hold exactly one of the node's addresses, but "
             "holds none",
         ),
         (
             {"a": {"cluster_network": "10.0.0.0/8"}},
-            "a: cluster_network=10.0.0.0/8 must hold exactly one of the node's addresses, and "
+            "a: cluster_network=10.0.0.0/8 must hold exactly one of the node's addresses, but "
             "holds 10.1.0.1 and 10.2.0.1",
         ),
     ],

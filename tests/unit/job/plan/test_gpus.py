@@ -136,7 +136,11 @@ def test_auto_takes_free_gpus():
                 "leave gpus at auto",
             ],
         ),
-        (["b"], "auto", ["b: GPU 0 is held by the job one", "0 are free for 1 workers", "gpus=''"]),
+        (
+            ["b"],
+            "auto",
+            ["b: GPU 0 is held by the job one", "0 GPUs are free for 1 workers", "gpus=''"],
+        ),
     ],
 )
 def test_a_held_gpu_is_refused_with_its_holder(lines, asked, words):

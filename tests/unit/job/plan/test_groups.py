@@ -28,7 +28,7 @@ def test_without_labels_there_are_no_groups():
 
 def test_labels_on_some_workers_only_are_refused():
     with pytest.raises(
-        BadInput, match=r"^b, c: worker_group is missing, while other workers have one \(slow\)"
+        BadInput, match=r"^b, c: worker_group is missing, but other hosts have groups \(slow\)"
     ):
         groups.from_labels(LINES, labelled(a="slow"))
 

@@ -67,7 +67,7 @@ def test_number_of_workers(distributed, wanted, count):
 
 @pytest.mark.parametrize("distributed", [True, False])
 def test_too_many_workers_are_refused(distributed):
-    with pytest.raises(BadInput, match="num_workers=5, but there are only 4 workers"):
+    with pytest.raises(BadInput, match="num_workers=5, but the cluster has only 4 workers"):
         members.number_of_workers(distributed, 5, 4)
 
 

@@ -109,10 +109,10 @@ def test_the_recipe_of_the_source_gives_one_process_for_each_gpu(planned):
 def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "mpi_command='' is refused" in refused(planned, mpi_command="")
     assert "mpi_image='cntk' is refused" in refused(planned, mpi_image="cntk")
-    assert "c: mpi_processes_per_node=gpus, but the job has no GPU there" in refused(
+    assert "c: mpi_processes_per_node=gpus, but the job has no GPU on this node" in refused(
         planned, mpi_processes_per_node="gpus"
     )
-    assert "mpi_num_instances=4, but there are only 3 nodes in the group workers (a, b, c)" in (
+    assert "mpi_num_instances=4, but only 3 nodes are in the group workers (a, b, c)" in (
         refused(planned, mpi_num_instances=4)
     )
     assert "mpi_resource_files='absent.txt' does not exist" in refused(

@@ -148,13 +148,13 @@ def test_a_slow_host_slows_its_workers_down():
     assert argument(made, "worker-0", "--step-ms") == "200.0"
     assert (
         "\nemulated slowness: the program slows down worker 1 by the factor 2.5 and 32 samples "
-        "take at least 200 ms times the worker's factor: times and speeds are not those of the "
-        "machines\n" in table(made)
+        "take at least 200 ms times the worker's factor: times and speeds do not describe the "
+        "real machines\n" in table(made)
     )
     assert paces.emulated(plan()) == ""
     assert paces.emulated(plan(step_ms="50")) == (
-        "emulated slowness: 32 samples take at least 50 ms: times and speeds are not those of the "
-        "machines"
+        "emulated slowness: 32 samples take at least 50 ms: times and speeds do not describe the "
+        "real machines"
     )
 
 
@@ -165,5 +165,5 @@ def test_a_plan_of_an_earlier_version_has_no_slowness():
 
 
 def test_a_slow_host_refuses_a_script():
-    with pytest.raises(BadInput, match="node2: slowdown=3 has no effect on a script: only"):
+    with pytest.raises(BadInput, match="node2: slowdown=3 has no effect on a script, because"):
         plan({"node2": {"slowdown": 3}}, script="/mine/train.py")

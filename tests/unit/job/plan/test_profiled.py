@@ -125,8 +125,9 @@ def test_a_worker_without_a_speed():
 def test_workers_that_are_gone():
     got = plan(num_workers=3)
     assert got["groups"] == [[1, 2], [0]] and got["group_labels"] == ["speed1", "speed3"]
-    assert "also has node4 worker 0, not in this job: the job's workers keep their groups" in table(
-        got
+    assert (
+        "also has node4 worker 0, which the job lacks: the job's workers keep their groups"
+        in table(got)
     )
     assert lengths(plan(num_workers=3, data_allocator=1)) == pytest.approx(
         [25 / 225, 100 / 225, 100 / 225]
@@ -206,7 +207,7 @@ def test_the_profile_of_another_network_gives_groups_and_no_placement():
     assert len(got["groups"]) == 3 and got["placement"] == []
     text = table(got)
     assert "gives the groups, measured with network mlp and batch size 32\n" in text
-    assert "is of the network mlp, so it chooses no servers for the parameters" in text
+    assert "is of the network mlp, so the profile chooses no servers for parameters" in text
     got = plan(script="x.py")
     assert got["placement"] == [] and "network" not in table(got)
 
@@ -235,7 +236,7 @@ def test_a_server_without_a_speed_leaves_the_placement_out():
     case = changed(LOCAL, {"groups": {"servers": ["node1", "node3"]}})
     got = plan(case)
     assert got["placement"] == [] and len(got["groups"]) == 3
-    assert "has no speed of node3 server 0, so it chooses no servers" in table(got)
+    assert "has no speed of node3 server 0, so the profile chooses no servers" in table(got)
     case = changed(LOCAL, {"groups": {"servers": ["node2", "node1"]}})
     assert plan(case)["placement"] == [0, 0, 1, 1]
 
@@ -288,7 +289,7 @@ def test_gpus_that_do_not_differ_or_would_get_no_sample_share_equally():
     content["workers"][0].update(gpus=[0, 1, 2, 3], gpu_speeds=[10.0, 10.2, 10.0, 10.0])
     assert loads(plan_of(GPUS, profile=profile.complete(content))) == [[], [], [], []]
     content["workers"][0].update(gpus=[0, 1, 2])
-    with pytest.raises(BadInput, match="has 3 GPUs and the speeds of 4"):
+    with pytest.raises(BadInput, match="has 3 GPUs, but the speeds of 4"):
         profile.read(profile.complete(content))
 
 
@@ -365,7 +366,7 @@ def test_a_damaged_profile_stops_no_job(state):
     (state / "profile.json").write_bytes(b"{\xff")
     job, cluster = planned(state, kv="dist_gsync")
     assert (
-        "the profile is not used: %s/profile.json is damaged (" % state in job["table"]
+        "mxcluster ignores the profile: %s/profile.json is damaged (" % state in job["table"]
         and "run profile.yml again" in job["table"]
         and job["plan"]["groups"] == [[0, 1]]
     )

@@ -47,7 +47,9 @@ def test_the_table_shows_what_differs_from_the_defaults():
     found = plan_of(case)
     lines = table(found).splitlines()
     assert lines[2] == "arrays of 5000 numbers or more are split over all servers (bigarray_bound)"
-    assert lines[5] == "gradients are sent with 2 bits for each number, threshold 2 (compression)"
+    assert (
+        lines[5] == "workers send gradients with 2 bits for each number, threshold 2 (compression)"
+    )
     assert lines[7] == "samples of a batch for each GPU: 24 + 8 (workers 0-1) (gpu_speeds)"
     loads = [process["work_load"] for process in found["processes"] if process["role"] == "worker"]
     assert loads == [[3, 1], [3, 1], [], [], []]
@@ -67,8 +69,8 @@ def test_the_table_shows_ports_without_a_firewall():
         case = changed(case, {"hosts": {host: {"mxcluster_user": ""}}})
     text = table(plan_of(case))
     assert (
-        "\nports: open to every host that can reach node1, node3: jobs run without root there"
-        in text
+        "\nports: open to every host that can reach node1, node3, because jobs run without "
+        "root on these hosts" in text
     )
     alone = changed(case, {"options": {"kv": "local"}, "groups": {"workers": ["node1"]}})
     assert "ports:" not in table(plan_of(alone))  # one process, without a port
@@ -159,5 +161,5 @@ def test_knobs_for_late_updates_without_a_good_effect_are_told():
     assert "no effect" not in table(plan_of(changed(one, {"options": {"kv": "dist_gsync"}})))
     assert "no effect" not in table(plan(**knobs)) and "drops most" not in table(plan(**knobs))
     low = table(plan(kv="dist_gsync", gsync_max_y=1))
-    assert "drops most updates if the groups are equally fast, because their Y is near 2" in low
+    assert "drops most updates of equally fast groups, because Y is then near 2" in low
     assert "drops most" not in table(plan(kv="dist_gsync", gsync_max_y=2))

@@ -177,7 +177,7 @@ def test_a_node_sends_only_files_of_checkpoints(node, tmp_path):
     for name, words in (
         ("mlp-0001.params", "cannot be read"),
         ("mlp-0002.params", "not a regular file"),
-        ("../plan.json", "is no checkpoint file: use a name from"),
+        ("../plan.json", "is not the name of a checkpoint file: use a file name from"),
         ("mlp-0003.params", "cannot be read"),
     ):
         with pytest.raises(checkpoint_transfer.BadInput, match=words):

@@ -192,7 +192,7 @@ def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkey
     assert "Dropped" not in pages["none"].text
     text = pages["all of b"].text
     assert "Updates Dropped Mean Y" in text and "2–3 0 17" in text, text
-    assert "group b: 17 of its 17 updates were dropped" in text
+    assert "group b: the servers dropped 17 of 17 updates" in text
 
 
 def test_a_run_with_dropped_updates_only_has_no_histogram(cache_dir):
@@ -353,7 +353,7 @@ def test_a_lost_node_does_not_hide_the_logs_of_the_others(tmp_path, cache_dir):
     del archives["node2"]
     verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
     assert verdict["nodes"] == {"node1": "done", "node2": "missing"}
-    assert "no archive was collected from node2" in verdict["first_failure"]["reason"]
+    assert "the controller collected no archive from node2" in verdict["first_failure"]["reason"]
     assert "worker-0 is ready" in Page(tmp_path / "run" / "report.html").text
 
 
@@ -447,11 +447,12 @@ def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
     verdict = report.assemble(str(tmp_path / "run"), missing, plan, cache_dir, answers)
     assert (
         verdict["first_failure"]["reason"]
-        == "its status could not be collected: node1 has its own reason"
+        == "the controller could not collect the status of this node: node1 has its own reason"
     )
-    assert "node2: its files were not collected: node2 has its own reason" in verdict["warnings"], (
-        verdict
-    )
+    assert (
+        "node2: the controller could not collect the files of this node: node2 has its own reason"
+        in verdict["warnings"]
+    ), verdict
     assert str(tmp_path) not in json.dumps(verdict), (
         "a path of the controller does not describe a node"
     )

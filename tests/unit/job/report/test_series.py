@@ -120,11 +120,14 @@ def test_a_group_with_mostly_dropped_updates_gets_a_warning():
         plan, [late(0, 0, {"1": 3}, {"5": 3}), late(0, 1, {}, {"9": 2}), late(1, 1, {}, {"6": 1})]
     )
     assert told == [
-        "group b: 3 of its 3 updates were dropped, because their Y was above gsync_max_y=4. The "
-        "job learned nothing from this group: give a larger gsync_max_y"
+        "group b: the servers dropped 3 of 3 updates, because Y was above gsync_max_y=4. The job "
+        "learned nothing from this group: give a larger gsync_max_y"
     ]
     (told,) = series.unheard_groups(plan, [late(0, 0, {"1": 3}, {"5": 4})])
-    assert "group a: 4 of its 7 updates" in told and "learned little from this group" in told
+    assert (
+        "group a: the servers dropped 4 of 7 updates" in told
+        and "learned little from this group" in told
+    )
 
 
 def test_labels_name_the_group_if_there_are_several():

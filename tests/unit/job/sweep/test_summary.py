@@ -222,7 +222,7 @@ def test_a_comparison_says_who_wins_and_who_loses():
         " as fast as the rival.",
     ]
     missed = found_of(gsp=None, balanced=10.0, fastest=None)
-    assert missed[0] == "GSP loses: half of its seeds or more do not reach 90 %."
+    assert missed[0] == "GSP loses: at least half of the seeds do not reach 90 %."
     assert missed[1].endswith("as fast as the rival. The quartiles of the seeds overlap.")
     assert missed[2:] == [
         "load-balanced BSP reaches 90 % in 10.0 s, and fastest group alone does not."

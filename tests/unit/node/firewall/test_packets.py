@@ -278,7 +278,7 @@ def test_rules_of_a_killed_holder_are_removed(place):
     holder.wait()
     assert is_guarded(place)  # the rules outlive their holder
     (place.folder / "job-1.json").rename(place.folder / "away")
-    assert "table ip %s is still there" % nft.name("job-1") in place.close()
+    assert "the firewall still has the table ip %s" % nft.name("job-1") in place.close()
     (place.folder / "away").rename(place.folder / "job-1.json")
     assert place.close() == "" and place.rules() == before
 

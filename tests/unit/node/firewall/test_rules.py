@@ -133,9 +133,9 @@ def test_missing_chains_and_tables_are_named():
 def test_remaining_rules_are_named():
     found = nft.parse(RULESET)
     assert nft.left("job-1", found) == [
-        "the firewall's table ip %s is still there" % OWN,
-        "the firewall is still open: inet filter input: ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp "
-        "dport 9091",
+        "the firewall still has the table ip %s: delete this table with nft" % OWN,
+        "the firewall still has the rule `inet filter input ip saddr 10.0.0.1 ip daddr 10.0.0.2 "
+        "tcp dport 9091`: delete this rule with nft",
     ]
     assert nft.left("other", found) == []
 
@@ -182,7 +182,8 @@ def test_a_remaining_wish_file_is_reported(tmp_path, monkeypatch):
     assert firewall.left(str(wish)) == []
     wish.write_text("{}")
     assert firewall.left(str(wish)) == [
-        "the ports may still be open: the request file %s still exists" % wish
+        "the job's ports may still be open, because the request file %s still exists: run stop.yml "
+        "again for this job" % wish
     ]
 
 
@@ -315,7 +316,7 @@ def test_rules_that_remain_after_close_are_printed(tmp_path, monkeypatch, capsys
     for _ in range(2):  # the second close has no file
         assert firewall.main(["close", str(tmp_path / "job-1.json")]) == 0
         assert capsys.readouterr().out == (
-            "the firewall's table ip %s is still there\n"
-            "the firewall is still open: inet filter input: ip saddr 10.0.0.1 ip daddr 10.0.0.2 "
-            "tcp dport 9091\n" % OWN
+            "the firewall still has the table ip %s: delete this table with nft\n"
+            "the firewall still has the rule `inet filter input ip saddr 10.0.0.1 ip daddr "
+            "10.0.0.2 tcp dport 9091`: delete this rule with nft\n" % OWN
         )

@@ -137,7 +137,7 @@ def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
     refused = node.run(site_path=str(package))
     assert (
         refused["failed"]
-        and "lib.zip is not a whole zip file" in refused["msg"]
+        and "lib.zip is not a complete zip file" in refused["msg"]
         and not unpacked.exists()
     ), refused
     with zipfile.ZipFile(str(package), "w") as archive:
@@ -266,8 +266,8 @@ def test_a_failed_build_reports_the_cause_and_leaves_nothing(controller, harm, t
 @pytest.mark.parametrize(
     "change, told",
     [
-        ({"python": "/no/python"}, "there is no Python at /no/python on this node"),
-        ({"hashes": {}}, "no SHA-256 digest is known for mxnet"),
+        ({"python": "/no/python"}, "this node has no Python at /no/python"),
+        ({"hashes": {}}, "mxcluster has no SHA-256 digest of mxnet"),
         (
             {
                 "builds": [{"python": ["3.5", "3.10"], "wheels": [], "pip": "pip==1"}],
@@ -551,11 +551,10 @@ def spoil_members(path):
     [
         (
             lambda path: path.unlink(),
-            "mxcluster-0123.zip with the package mxcluster is missing on this node: run "
-            "provision.yml",
+            "mxcluster-0123.zip with the package mxcluster: run provision.yml",
         ),
-        (cut, "mxcluster-0123.zip is not a whole zip file"),
-        (spoil_members, "mxcluster-0123.zip is not a whole zip file"),
+        (cut, "mxcluster-0123.zip is not a complete zip file"),
+        (spoil_members, "mxcluster-0123.zip is not a complete zip file"),
     ],
 )
 def test_without_a_valid_zip_file_a_package_is_not_repaired(package, harm, told):

@@ -63,7 +63,7 @@ def test_an_impossible_layout_is_refused():
         made(2, 1).key(0, 107665, 0)
     with pytest.raises(ValueError, match="leave no key for a parameter"):
         made(MAX_KEY + 2, 1)
-    with pytest.raises(ValueError, match="are not the numbers from 0"):
+    with pytest.raises(ValueError, match="in place of the numbers 0 to 1"):
         Layout(2, 1, [0, 0])
 
 

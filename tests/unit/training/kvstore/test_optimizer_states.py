@@ -83,7 +83,8 @@ def test_compressed_gradients_are_cut_in_units_of_16(states, monkeypatch, total,
 
 def test_an_array_of_another_network_is_refused(states):
     with pytest.raises(
-        BadInput, match="server 1 of 2 holds 4 of 10 numbers of a weight, and should hold 5"
+        BadInput,
+        match="server 1 of 2 holds 4 of 10 numbers of a weight, but the checkpoint requires 5",
     ):
         states.share(np.zeros(10), 10, 4, 1, 2)
 

@@ -1,7 +1,7 @@
 """Image classification: the training program that `train.yml` runs without a script.
 
 The program uses MXNet's Module API, which works with every kv-store on every MXNet from 1.2.1 to
-1.9.1 (Gluon's Trainer of 1.2.1 cannot drive dist_async). It needs only mxnet and numpy.
+1.9.1. (Gluon's Trainer of 1.2.1 cannot drive dist_async.) The program needs only mxnet and numpy.
 """
 
 from mxcluster.training import programs
@@ -13,7 +13,7 @@ PROGRAM = "image_classification"
 def main(argv):
     """Train with the arguments `argv` (list of str, without the program's name).
 
-    Returns the exit status: 0, or 2 for bad input. The environment names this worker's index
+    Returns the exit status: 0, or 2 for bad input. The environment gives this worker's index
     (MXCLUSTER_INDEX), the groups (MXCLUSTER_GROUPS), and the job folder with the shares of the data
     (MXCLUSTER_JOB_DIR). Without these variables this process is the only worker and trains on all
     the data.

@@ -1,4 +1,4 @@
-"""The program's command line: flags of the knobs, and flags that the plan adds for each node."""
+"""The command line of image_classification: flags of the knobs, and flags that the plan adds."""
 
 import argparse
 
@@ -19,7 +19,10 @@ _WORK_LOAD = option_types.Option(
 
 
 def _to_sizes(value):
-    """Return a list of int from a text such as "48,16"; [] from "". Raises ValueError."""
+    """Return the batch sizes in a string such as "48,16" (list of int), or [] for "".
+
+    Raises ValueError for an invalid number.
+    """
     return [option_types.to_int(size) for size in value.split(",")] if value else []
 
 
@@ -43,10 +46,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv):
-    """Return a Namespace of `argv` (list of str), with an attribute for each option, such as `kv`.
+    """Return the options in `argv` (list of str) as a Namespace, with an attribute for each option.
 
-    `gpus` is a list of int, `work_load` a list of float, [] for equal parts. A wrong flag or value
-    raises BadInput.
+    `gpus` is a list of int. `work_load` is a list of float, [] for equal parts. Raises BadInput for
+    a wrong flag or value.
     """
     declared = {knob.name: knob for knob in OPTIONS}
     parser = _Parser(
@@ -146,7 +149,7 @@ def _check_work_load(args):
     samples = work_load.split(args.batch_size, speeds or [1] * len(args.gpus)) if args.gpus else []
     if 0 in samples:
         raise BadInput(
-            "--batch-size %d cannot be divided among %d GPUs, because one would get no sample "
+            "--batch-size %d cannot be divided among %d GPUs, because a GPU would get no sample "
             "(samples of each GPU: %s): use a larger batch or fewer GPUs"
             % (args.batch_size, len(args.gpus), ", ".join(map(str, samples)))
         )
@@ -169,13 +172,13 @@ def _check_balance(args):
 def _check_load(args):
     if bool(args.model_load_epoch) != bool(args.model_load_file):
         raise BadInput(
-            "--model-load-epoch (%d) and --model-load-file (%r) must be given together: the number "
-            "of epochs that the model has been trained for, and the model's .params file"
+            "--model-load-epoch (%d) or --model-load-file (%r) is missing: give both the number of "
+            "epochs that the model has been trained for, and the model's .params file"
             % (args.model_load_epoch, args.model_load_file)
         )
     if args.model_load_epoch >= args.num_epochs:
         raise BadInput(
             "--model-load-epoch %d leaves nothing to train: --num-epochs %d counts all epochs of "
-            "the model, also those before the model was saved. Use a larger --num-epochs"
+            "the model, also the epochs of the loaded checkpoint. Use a larger --num-epochs"
             % (args.model_load_epoch, args.num_epochs)
         )

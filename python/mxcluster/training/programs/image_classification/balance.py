@@ -1,6 +1,7 @@
-"""Fit the batch sizes of workers that wait for each other to their speeds, for `balance=batch`.
+"""Fit the batch sizes of workers to the workers' speeds (`balance=batch`).
 
-These workers are all workers of the job, or the members of a group.
+The sizes change only among workers that wait for each other. These workers are all workers of the
+job, or the members of a group.
 """
 
 from mxcluster.job import batch_sizes
@@ -10,10 +11,16 @@ from mxcluster.training.kvstore.assigned_key import AssignedKey
 class Balance(object):
     """The batch sizes of the workers that wait for each other, and the speed of this worker.
 
-    Args: `kv` the kv-store, which holds the network's parameters; `parameters` their number;
-    `index` of this worker; `members` the indices of the workers that wait for each other, this
-    worker included; `sizes`, `least` and `most` as from `sizes_of`. All workers of the job must
-    make a Balance.
+    All workers of the job must make a Balance.
+
+    Args:
+        kv: the kv-store, which holds the network's parameters.
+        parameters: the number of parameters.
+        index: the index of this worker.
+        members: the indices of the workers that wait for each other, including this worker.
+        sizes: the first batch size of each worker, as from `sizes_of`.
+        least: the least batch size of each worker.
+        most: the largest batch size of each worker.
     """
 
     def __init__(self, kv, parameters, index, members, sizes, least, most):
@@ -29,8 +36,8 @@ class Balance(object):
     def sizes(self):
         """The batch size of each worker, by index (list of int).
 
-        For workers of other groups these are their first sizes, because each group changes its own
-        sizes and does not report them.
+        A worker of another group has its first batch size here, because groups do not report
+        changes to each other.
         """
         found = list(self._all)
         for member, size in zip(self.members, self._state.sizes):
@@ -39,7 +46,7 @@ class Balance(object):
 
     @property
     def own_sizes(self):
-        """The batch size of each of the members (list of int)."""
+        """The batch size of each worker in `members` (list of int)."""
         return list(self._state.sizes)
 
     @property
@@ -48,9 +55,10 @@ class Balance(object):
         return len(self.members) == len(self._all)
 
     def adapt(self):
-        """Exchange speeds with the other members, and fit the sizes. Return True if one changed.
+        """Exchange speeds with the other members, and fit the batch sizes to the speeds.
 
-        The method returns when all members have called it. Raises BadInput for an invalid speed.
+        The method returns when all members have called it. Returns True if a size has changed.
+        Raises BadInput for an invalid speed.
         """
         before = self._state.sizes
         self.speeds = self._own(self._key.exchange(self.speed.value()))
@@ -67,8 +75,12 @@ class Balance(object):
 def sizes_of(args, workers, waiting):
     """Return the (first, least, largest) batch sizes of the job's workers: three lists by index.
 
-    Args: `args` the result of args.parse(); `waiting` the sets of workers that wait for each other.
     Raises BadInput if the sizes contradict each other.
+
+    Args:
+        args: the result of args.parse().
+        workers: the number of workers.
+        waiting: the sets of workers that wait for each other, as lists of indices.
     """
     sizes = args.batch_sizes or [args.batch_size] * workers
     least, most = args.batch_least or [1] * workers, args.batch_most

@@ -1,8 +1,8 @@
 """Save and load checkpoints of a Module.
 
 The files have MXNet's own names: <network>-%04d.params with the number of trained epochs, and
-<network>-symbol.json. Each server writes the optimizer's states beside these files when worker 0
-asks for them; see `mxcluster.job.checkpoints`.
+<network>-symbol.json. When worker 0 requests a checkpoint, each server writes the optimizer's
+states into the same folder of the server's node. See `mxcluster.job.checkpoints`.
 """
 
 import json
@@ -17,11 +17,16 @@ from mxcluster.training.kvstore import optimizer_states
 
 
 class Saver(object):
-    """Writes checkpoints of `module`, which trains with `kv`, into `folder`.
+    """Writes checkpoints of a training.
 
-    Args: `network` the first part of the file names; `symbol` the network's Symbol; `kept` the
-    number of checkpoints to keep (`save` deletes older ones); `about` further entries of the
-    manifests, such as the seed.
+    Args:
+        folder: the path for the checkpoints.
+        network: the first part of the file names.
+        symbol: the network (mx.sym.Symbol).
+        module: the mx.mod.Module that trains the network.
+        kv: the kv-store of the training.
+        kept: the number of checkpoints to keep. `save` deletes older checkpoints.
+        about: further entries of the manifests, such as the seed (dict).
     """
 
     def __init__(self, folder, network, symbol, module, kv, kept, about):
@@ -42,9 +47,9 @@ class Saver(object):
             kv._set_updater(self.updates)
 
     def save(self, epochs):
-        """Write the checkpoint after `epochs` epochs.
+        """Write the checkpoint after `epochs` epochs (int), and delete old checkpoints.
 
-        The manifest comes last, so that no reader takes an incomplete checkpoint.
+        The method writes the manifest last, so that no reader takes an incomplete checkpoint.
         """
         name, number = checkpoints.name_of(self.network, epochs), uuid.uuid4().hex
         os.makedirs(self.folder, exist_ok=True)
@@ -88,9 +93,10 @@ class Saver(object):
 
 
 def load(path, module):
-    """Set the weights of `module`, bound and initialised, from the .params file `path`.
+    """Set the weights of `module` from the .params file `path`.
 
-    Raises BadInput if the file is missing, of another format or of another network.
+    `module` is a bound and initialised mx.mod.Module. Raises BadInput if the file is missing, of
+    another format or of another network.
     """
     if not os.path.isfile(path):
         raise BadInput("--model-load-file %s does not exist: correct the path" % path)
@@ -98,7 +104,7 @@ def load(path, module):
         arrays = mx.nd.load(path)
     except (mx.base.MXNetError, ValueError) as error:
         raise BadInput(
-            "--model-load-file %s is not a .params file of MXNet (%s): give the path of one"
+            "--model-load-file %s is not a .params file of MXNet (%s): give the path of such a file"
             % (path, str(error).splitlines()[0])
         ) from None
     arrays = arrays if isinstance(arrays, dict) else {}

@@ -11,20 +11,24 @@ CPUINFO = "/proc/cpuinfo"
 
 
 class Meter(object):
-    """Measures the seconds of the batches that a worker trains with `module`, a bound Module.
-
-    Args: `warm_up` the batches that do not count; `measured` the batches after these, 0 for none;
-    `waits` True to measure the waiting time; `clock` a function that returns seconds.
+    """Measures the seconds of each batch that a worker trains.
 
     The seconds of a batch begin at the end of the previous batch. A batch ends when the outputs of
-    the network are computed; its pushes and pulls may still run in MXNet. So the sum of the seconds
-    is the time of the training, and nothing is counted twice.
+    the network are computed. Pushes and pulls of the batch may still run in MXNet. So the sum of
+    the seconds is the time of the training, and the meter counts no time twice.
 
     A worker waits while its store pushes the gradients, and before a step until all weights have
     arrived. The network, the servers and the other workers cause these waits. Measuring the waits
     changes the training: a forward pass starts only when all weights have arrived, and the pushes
     start only when all gradients are computed. Without `waits` MXNet starts each layer and each
     push as soon as the arrays of this layer are ready.
+
+    Args:
+        module: the bound mx.mod.Module that the worker trains.
+        warm_up: the number of first batches that the meter skips.
+        measured: the number of batches to measure after the warm-up, 0 for none.
+        waits: True to measure the waiting time.
+        clock: a function that returns seconds.
     """
 
     def __init__(self, module, warm_up=0, measured=0, waits=False, clock=time.monotonic):
@@ -36,33 +40,42 @@ class Meter(object):
 
     @property
     def is_complete(self):
-        """True if the worker has trained all measured batches. False if `measured` is 0."""
+        """True after the last batch that the meter measures. False if `measured` is 0."""
         return bool(self._measured) and self._batches >= self._warm_up + self._measured
 
     def begin(self):
-        """Start the clock of an epoch. The time since the last batch does not count."""
+        """Start the clock of an epoch. The meter skips the time since the last batch."""
         self._last = self._clock()
 
     def wait_for_weights(self):
-        """Wait for all weights and count this time, if `waits`. Call it before the forward pass."""
+        """Wait for all weights and count the time, if the meter measures waits.
+
+        Call this method before a forward pass.
+        """
         if self._waits:
             began = self._clock()
             wait(self._module._exec_group.param_arrays)
             self._waited += self._clock() - began
 
     def wait_for_gradients(self):
-        """Wait for all gradients, if `waits`. Call this after the backward pass."""
+        """Wait for all gradients, if the meter measures waits.
+
+        Call this method after a backward pass.
+        """
         if self._waits:
             wait([self._module.get_outputs()] + list(self._module._exec_group.grad_arrays))
             self._since = self._clock()
 
     def updated(self):
-        """Count the time since `wait_for_gradients` as a wait. Call this after the update."""
+        """Count the time since `wait_for_gradients`, if the meter measures waits.
+
+        Call this method after an update.
+        """
         if self._waits:
             self._waited += self._clock() - self._since
 
     def end_of_batch(self):
-        """Record the end of a batch. Call this when the outputs of the batch are computed."""
+        """Record the end of a batch. Call this method once MXNet has computed the outputs."""
         now = self._clock()
         seconds, self._last = now - self._last, now
         self._batches += 1
@@ -73,8 +86,8 @@ class Meter(object):
     def reports(self, batch_size):
         """Return the events "measured" and "waits" of this worker as [(kind, {field: value})].
 
-        The list has no "measured" if no batch was measured, and no "waits" if no waiting time was
-        measured. Args: `batch_size` the number of samples in a batch.
+        Without measured batches the list has no "measured". Without a measured waiting time the
+        list has no "waits". `batch_size` is the number of samples in a batch (int).
         """
         found = []
         if self._seconds:
@@ -89,10 +102,14 @@ class Meter(object):
 
 
 def figures(seconds, batch_size):
-    """Return the fields of the event "measured" for batches that took `seconds` (list of float).
+    """Return the fields of the event "measured" (dict) for batches that took `seconds`.
 
-    median_s, p10_s and p90_s are percentiles of `seconds`; samples_per_s is the speed over all
+    median_s, p10_s and p90_s are percentiles of `seconds`. samples_per_s is the speed over all
     these batches.
+
+    Args:
+        seconds: the time of each batch (list of float).
+        batch_size: the number of samples in a batch.
     """
     p10, median, p90 = np.percentile(seconds, [10, 50, 90])
     total = sum(seconds)
@@ -108,10 +125,13 @@ def figures(seconds, batch_size):
 
 
 def machine(gpus, cpuinfo=CPUINFO):
-    """Return the versions of the software, and the names of CPU and GPUs of this worker (dict).
+    """Return the software versions of this worker, and the names of its CPU and GPUs.
 
-    Args: `gpus` the number of GPUs of this worker (with 0 the function does not run nvidia-smi);
-    `cpuinfo` the path of the kernel's file.
+    The result is {"mxnet", "numpy", "python", "cpu", "cores", "gpus": [name, ...]}.
+
+    Args:
+        gpus: the number of GPUs of this worker. With 0 the function does not run nvidia-smi.
+        cpuinfo: the path of the kernel's file.
     """
     import mxnet as mx
 
@@ -127,7 +147,10 @@ def machine(gpus, cpuinfo=CPUINFO):
 
 
 def cpu(path=CPUINFO):
-    """Return (CPU name, number of logical cores) from `path`; ("", 0) if it cannot be read."""
+    """Return (CPU name, number of logical cores) from the file `path`.
+
+    Returns ("", 0) if the file cannot be read.
+    """
     try:
         with open(path, errors="replace") as stream:
             lines = [line.partition(":") for line in stream]
@@ -140,7 +163,7 @@ def cpu(path=CPUINFO):
 def wait(lists):
     """Wait until all NDArrays in `lists` are computed.
 
-    `lists` is a list of lists of NDArrays. A list or an array may be None.
+    `lists` is a list of lists of mx.nd.NDArray. A list or an array may be None.
     """
     for arrays in lists:
         for array in arrays or ():

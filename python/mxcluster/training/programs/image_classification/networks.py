@@ -1,7 +1,7 @@
-"""Networks as symbols: four small ones, and all of MXNet's model zoo by name.
+"""The networks as MXNet symbols: four small networks, and all networks of MXNet's model zoo.
 
 Every symbol takes `data` (batch, channels, side, side) and `softmax_label` (batch,), and returns
-the probabilities (batch, classes). MXNet infers channels and side when the symbol is bound.
+the probabilities (batch, classes). MXNet infers channels and side when a Module binds the symbol.
 """
 
 import contextlib
@@ -13,21 +13,21 @@ import mxnet as mx
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.node import mxnet_compat
 
-# Sides of a square picture to try, in order, if a network cannot work on smaller ones.
+# Sides of a square picture, from small to large. `picture_side` tries the sides in this order.
 SIDES = (28, 32, 48, 64, 96, 128, 160, 192, 224, 256, 299)
 # Networks of the model zoo halve the picture five times, so a side below 32 leaves no pixel.
 MODEL_ZOO_LEAST_SIDE = 32
 
 
 def names():
-    """Return all names that symbol() accepts with this MXNet: list of str, own networks first."""
+    """Return all names that symbol() accepts with this MXNet (list of str), own networks first."""
     return sorted(OWN) + mxnet_compat.model_zoo()
 
 
 def symbol(name, classes):
-    """Return the network `name` for `classes` classes, as a Symbol with a SoftmaxOutput.
+    """Return the network `name` (str) for `classes` classes (int) as an mx.sym.Symbol.
 
-    Raises BadInput for an unknown name.
+    The symbol ends in a SoftmaxOutput. Raises BadInput for an unknown name.
     """
     if name in OWN:
         features = OWN[name](mx.sym.Variable("data"), classes)
@@ -46,10 +46,11 @@ def symbol(name, classes):
 
 
 def check_loss(net):
-    """Raise BadInput unless the gradients of the Symbol `net` are sums over the samples of a batch.
+    """Raise BadInput unless the gradients of `net` are sums over the samples of a batch.
 
-    MXNet's losses may divide their gradients by the batch size, or by the number of valid labels.
-    Then a sample would count more on a worker with a smaller batch.
+    `net` is the mx.sym.Symbol of a network. MXNet's losses may divide their gradients by the batch
+    size, or by the number of valid labels. Then a sample would count more on a worker with a
+    smaller batch.
     """
     graph = json.loads(net.tojson())
     heads = {entry[0] for entry in graph["heads"]}
@@ -62,8 +63,8 @@ def check_loss(net):
         if divides or number in heads and node["op"] != "SoftmaxOutput":
             raise BadInput(
                 "--balance batch cannot train a network with the loss %s (%s%s), whose gradient "
-                "may not be the sum over its samples: use SoftmaxOutput without normalization, or "
-                "--balance none"
+                "may not be the sum over the samples of a batch: use SoftmaxOutput without "
+                "normalization, or --balance none"
                 % (
                     node["name"],
                     node["op"],
@@ -73,10 +74,16 @@ def check_loss(net):
 
 
 def picture_side(name, net, channels, side):
-    """Return the side of the pictures for `net`, the Symbol of network `name`.
+    """Return the side of the pictures for a network in pixels (int).
 
-    The result is `side` if the network works on (channels, side, side), else the least of SIDES
-    on which the network works. Raises BadInput if there is no such side.
+    The result is `side` if the network works on (channels, side, side), else the least of SIDES on
+    which the network works. Raises BadInput if the network works on no such side.
+
+    Args:
+        name: the name of the network.
+        net: the network (mx.sym.Symbol).
+        channels: the number of channels of the data set's pictures.
+        side: the side of the data set's pictures in pixels.
     """
     least = 1 if name in OWN else MODEL_ZOO_LEAST_SIDE
     for candidate in [side] + [larger for larger in SIDES if larger > side]:
@@ -98,7 +105,10 @@ def _works(net, shape):
 
 
 def _mlp(data, classes):
-    """Return a perceptron on `data`: hidden layers of 128 and 64 units, then `classes` outputs."""
+    """Return a perceptron on `data` with hidden layers of 128 and 64 units.
+
+    The network has `classes` outputs.
+    """
     net = mx.sym.Flatten(data)
     for number, width in enumerate((128, 64), 1):
         net = mx.sym.FullyConnected(net, num_hidden=width, name="fc%d" % number)
@@ -109,7 +119,7 @@ def _mlp(data, classes):
 def _lenet(data, classes):
     """Return LeNet on `data`: two 5x5 convolutions with max pooling, then one hidden layer.
 
-    Source: LeCun et al., Proc. IEEE 1998.
+    The network has `classes` outputs. Source: LeCun et al., Proc. IEEE 1998.
     """
     net = data
     for number, filters in enumerate((20, 50), 1):
@@ -148,9 +158,9 @@ def _global_average(data, classes, name="fc"):
 
 
 def _resnet20(data, classes):
-    """Return the 20-layer residual network for CIFAR-10; shortcuts have no parameters.
+    """Return the 20-layer residual network for CIFAR-10 on `data`, with `classes` outputs.
 
-    Source: He et al., CVPR 2016, section 4.2.
+    The shortcuts have no parameters. Source: He et al., CVPR 2016, section 4.2.
     """
     net = _convolution(data, 16, "stem")
     for stage, filters in enumerate((16, 32, 64), 1):

@@ -1,4 +1,4 @@
-"""Measure the forward and backward pass of a Module, and pad it to emulate a slower machine."""
+"""Measure the forward and backward pass of a Module, padded to emulate a slower machine."""
 
 import time
 
@@ -6,13 +6,13 @@ from mxcluster.training.programs.image_classification.meter import wait
 
 
 class Pace(object):
-    """Runs the forward and backward pass of `module`, and pads it with a sleep.
+    """Runs the forward and backward pass of the mx.mod.Module `module`, padded with a sleep.
 
     A pass takes at least `slowdown` (at least 1) times `sample_seconds` for each sample of the
     batch. If `sample_seconds` is 0, a pass takes `slowdown` times its own time.
 
-    ``late`` counts the passes that took longer than wanted. `run` adds no sleep to such a pass, and
-    the pass is slower than on the emulated machine.
+    ``late`` counts the passes that took longer than this time. `run` adds no sleep to a late pass,
+    so the pass is slower than on the emulated machine.
     """
 
     def __init__(self, module, slowdown=1.0, sample_seconds=0.0):
@@ -21,15 +21,15 @@ class Pace(object):
 
     @property
     def pads(self):
-        """True if `run` must pad the passes."""
+        """True if `run` must pad the passes with a sleep."""
         return self._slowdown > 1 or self._sample_seconds > 0
 
     def run(self, batch, samples):
-        """Run the pass on the DataBatch `batch` of `samples` samples. Return the pass's seconds.
+        """Run the pass on the mx.io.DataBatch `batch`, and return the pass's seconds (float).
 
-        The time begins when the weights of the previous step have arrived. It ends when all
-        gradients are computed and the sleep is over. So the time excludes waits for the kv-store
-        and for other workers.
+        `samples` is the number of samples in the batch. The time begins when the weights of the
+        previous step have arrived. The time ends when all gradients are computed and the sleep is
+        over. So the time excludes waits for the kv-store and for other workers.
         """
         group = self._module._exec_group
         wait(group.param_arrays)

@@ -13,20 +13,27 @@ from mxcluster.errors import BadInput
 from mxcluster.job import batch_sizes
 
 Work = collections.namedtuple("Work", "index begin end batches repeated updates")
-Work.__doc__ = """An epoch of worker `index`: `batches` batches of the samples begin .. end - 1.
+Work.__doc__ = """The epoch of worker `index`: `batches` batches of the samples begin .. end - 1.
 
 `begin` and `end` are sample numbers in the data set. `repeated` is the number of places in the
-batches that repeat a sample. `updates` is the number of updates of an epoch that the lr schedule
-counts."""
+batches that repeat a sample. `updates` is the number of updates that a learning rate schedule
+counts in an epoch."""
 
 
 def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
     """Return the Work of this worker for an epoch of `samples` samples over all workers.
 
-    Args: `environ` the environment, in which MXCLUSTER_INDEX is this worker's index (default:
-    `rank`); `kv` the scheme; `workers` the number of workers of the job; `batch_size` of one
-    worker; `allocate` True for the shares in the job's file data_sharding, False for equal shares.
-    Raises BadInput if a variable or the file does not fit the job, or if a share is empty.
+    Raises BadInput if a variable or the file data_sharding does not fit the job, or if a share is
+    empty.
+
+    Args:
+        environ: the environment (dict). MXCLUSTER_INDEX is this worker's index (default: `rank`).
+        kv: the name of the scheme.
+        workers: the number of workers of the job.
+        rank: this worker's rank in ps-lite.
+        samples: the number of samples of an epoch.
+        batch_size: the batch size of each worker.
+        allocate: True for the shares in the job's file data_sharding, False for equal shares.
     """
     index = _index(environ, workers, rank)
     ranges = cluster_files.cut(_shares(environ, workers, allocate), samples)
@@ -37,11 +44,12 @@ def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
 
 
 def of_sizes(environ, kv, workers, rank, samples, sizes, allocate):
-    """Return the Work of this worker for an epoch with the batch `sizes` of all workers (list).
+    """Return the Work of this worker for an epoch with the batch `sizes` of all workers.
 
-    The other arguments are those of `from_env`. With `allocate`, each set of workers that wait for
-    each other keeps the sum of its shares. All workers of a set have the same number of batches,
-    which depends only on the sum of their sizes. Raises BadInput if a worker would have no sample.
+    `sizes` is a list of int, one for each worker. See `from_env` for the other arguments. With
+    `allocate`, each set of workers that wait for each other keeps the sum of its shares. All
+    workers of a set have the same number of batches, which depends only on the sum of their sizes.
+    Raises BadInput if a worker would have no sample.
     """
     index = _index(environ, workers, rank)
     shares = _shares(environ, workers, allocate)
@@ -53,7 +61,11 @@ def of_sizes(environ, kv, workers, rank, samples, sizes, allocate):
 
 
 def waiting_sets(environ, kv, workers):
-    """Return the sets of workers (lists of indices) that wait for each other under `kv`."""
+    """Return the sets of workers that wait for each other under the scheme `kv`.
+
+    A set is a list of worker indices. `environ` has the groups in MXCLUSTER_GROUPS, and `workers`
+    is the number of workers.
+    """
     return schemes.waiting_sets(kv, groups(environ.get("MXCLUSTER_GROUPS", ""), workers))
 
 
@@ -68,9 +80,10 @@ def _index(environ, workers, rank):
 
 
 def _shares(environ, workers, allocate):
-    """Return each worker's share: with `allocate` from the job's file, else equal shares.
+    """Return the share of each worker as a list of (begin, end), fractions of the data set.
 
-    A process outside a job always gets equal shares.
+    With `allocate` the shares come from the job's file data_sharding, else all shares are equal. A
+    process outside a job always gets equal shares.
     """
     if allocate and environ.get("MXCLUSTER_JOB_DIR"):
         return _read_shares(os.path.join(environ["MXCLUSTER_JOB_DIR"], "data_sharding"), workers)
@@ -90,16 +103,16 @@ def _read_shares(path, workers):
 
 
 def groups(text, workers):
-    """Return the worker indices of each group, [[0, 1], [2, 3]], from `text`, "0,0,1,1".
+    """Return the worker indices of each group, such as [[0, 1], [2, 3]] for "0,0,1,1".
 
-    `text` has the group of each worker (MXCLUSTER_GROUPS). An empty text means one group of all
-    workers. Raises BadInput if `text` does not have `workers` entries.
+    `text` (the value of MXCLUSTER_GROUPS) has the group of each worker. An empty `text` means one
+    group of all workers. Raises BadInput if `text` does not have `workers` entries.
     """
     labels = text.split(",") if text else ["0"] * workers
     if len(labels) != workers:
         raise BadInput(
-            "MXCLUSTER_GROUPS=%r names the groups of %d workers, but the job has %d: name one "
-            "group for each worker" % (text, len(labels), workers)
+            "MXCLUSTER_GROUPS=%r names the groups of %d workers, but the job has %d workers: "
+            "name one group for each worker" % (text, len(labels), workers)
         )
     return [
         [index for index in range(workers) if labels[index] == label]
@@ -108,13 +121,16 @@ def groups(text, workers):
 
 
 def updates(kv, batches):
-    """Return how many updates of a weight the servers count in an epoch under the scheme `kv`.
+    """Return how many updates of a weight the servers count in an epoch (int or float).
 
-    Args: `batches` of each worker (list of int).
+    Some schemes count every push of every worker. In the other schemes an update is a round in
+    which each worker has pushed once. Then an epoch has as many updates as the workers have batches
+    on average. The result is the same for all workers, because the servers may get the optimizer of
+    any worker.
 
-    Some schemes count every push of every worker. In the others one update is a round in which each
-    worker has pushed once, so an epoch has as many updates as the workers have batches on average.
-    The figure is the same for all workers, because the servers may get the optimizer of any worker.
+    Args:
+        kv: the name of the scheme.
+        batches: the number of batches of each worker (list of int).
     """
     return sum(batches) if schemes.of(kv).counts_pushes else sum(batches) / len(batches)
 

@@ -1,4 +1,4 @@
-"""Run one worker's training: the epochs, events, checkpoints and the final accuracy."""
+"""Run one worker's training, with its events, checkpoints and final accuracy."""
 
 import math
 import os
@@ -41,8 +41,8 @@ def run(args):
     samples = args.num_examples or len(train)
     if samples > len(train):
         raise BadInput(
-            "--num-examples %d: %s has only %d training samples: use at most %d, or 0 for all of "
-            "them" % (samples, args.data, len(train), len(train))
+            "--num-examples %d: %s has only %d training samples. Use at most %d, or 0 for all "
+            "samples" % (samples, args.data, len(train), len(train))
         )
     channels, side = DATASETS[args.data].shape[:2]
     side = networks.picture_side(args.network, symbol, channels, side)
@@ -77,9 +77,9 @@ def run(args):
 
 
 def contexts_of(gpus):
-    """Return MXNet's contexts for the GPU numbers `gpus` (list of int), [mx.cpu()] for none.
+    """Return MXNet's contexts for the GPU numbers `gpus` (list of int), or [mx.cpu()] for [].
 
-    Raises BadInput if MXNet cannot use one of them.
+    Raises BadInput if MXNet cannot use a GPU.
     """
     contexts = [mx.gpu(number) for number in gpus] or [mx.cpu()]
     for context in contexts:
@@ -101,11 +101,18 @@ def set_seed(seed):
 
 
 class Training:
-    """One worker's training of `symbol` on images of `shape` (channels, side, side).
+    """The training of a network by one worker. ``batch_size`` is the worker's current batch size.
 
-    Args: `share` a `shard.Work`; `train` and `validation` sources of samples, as from `data.load`;
-    `sizes` as from `balance.sizes_of`, None without balanced batches; `samples` the number of
-    samples of all workers in an epoch. Attribute: ``batch_size`` of this worker.
+    Args:
+        args: the result of args.parse().
+        contexts: MXNet's contexts (list of mx.Context).
+        symbol: the network (mx.sym.Symbol).
+        shape: the shape of an image, (channels, side, side).
+        kv: the kv-store.
+        share: this worker's share of the data (`shard.Work`).
+        train, validation: sources of samples, as from `data.load`.
+        sizes: as from `balance.sizes_of`, None without balanced batches.
+        samples: the number of samples of all workers in an epoch.
     """
 
     def __init__(self, args, contexts, symbol, shape, kv, share, train, validation, sizes, samples):
@@ -147,20 +154,23 @@ class Training:
         self.saver = self._saver()
 
     def _compression(self):
-        """Return the parameters of MXNet's gradient compression (dict), None for no compression."""
+        """Return the parameters of MXNet's gradient compression (dict), or None."""
         if self.args.compression == "none":
             return None
         return {"type": self.args.compression, "threshold": self.args.compression_threshold}
 
     def _shapes(self):
-        """Return the shapes of a batch of this worker as `Module.bind` and `reshape` take them."""
+        """Return (data, labels), the shapes of this worker's batches for `Module.bind`."""
         return (
             [("data", (self.batch_size,) + self.shape)],
             [("softmax_label", (self.batch_size,))],
         )
 
     def _optimizer(self):
-        """Return the parameters of SGD (dict). Schedules count updates as shard.updates() does."""
+        """Return the parameters of SGD (dict).
+
+        A learning rate schedule counts updates as shard.updates() does.
+        """
         args = self.args
         params = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
         if args.balance != "none":
@@ -178,9 +188,9 @@ class Training:
     def run(self):
         """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
-        The field `seconds` of the event `end` is the wall time, validation included. With
-        --measured, train the warm-up and the measured batches only, without validation and
-        checkpoints.
+        With --measured, the method trains only the warm-up and the measured batches, without
+        validation and checkpoints. The field `seconds` of the event `end` is the wall time,
+        validation included.
         """
         args, share = self.args, self.share
         self.log.write(
@@ -211,8 +221,8 @@ class Training:
         )
         if share.end - share.begin < self.batch_size:
             self._note(
-                "batch_size %d is larger than the share of worker %d, %d samples: every batch "
-                "repeats some of them; use a smaller batch_size"
+                "batch_size %d is larger than the share of worker %d (%d samples), so every batch "
+                "repeats samples: use a smaller batch_size"
                 % (self.batch_size, share.index, share.end - share.begin)
             )
         if args.measured or args.measure_waits:
@@ -242,8 +252,9 @@ class Training:
         speed = self.samples / seconds
         if self.pace.late > 0.01 * self.steps:
             self._note(
-                "%d of %d steps took longer than step_ms and slowdown allow: this worker was "
-                "slower than the emulated machine; raise step_ms" % (self.pace.late, self.steps)
+                "%d of %d steps took longer than step_ms and slowdown allow, so this worker was "
+                "slower than the emulated machine: use a larger step_ms"
+                % (self.pace.late, self.steps)
             )
         if args.measured:
             self._end_measurement(seconds, speed)
@@ -259,9 +270,10 @@ class Training:
         )
 
     def _adapt(self, epoch):
-        """Fit the batch sizes and shares of epoch `epoch` and later to the workers' speeds.
+        """Fit the batch sizes and shares to the workers' speeds, from the epoch `epoch` (int) on.
 
-        Do nothing without balanced batches. All workers that wait for each other must call this.
+        All workers that wait for each other must call this method. Without balanced batches the
+        method does nothing.
         """
         if not self.balance or not self.balance.adapt():
             return
@@ -300,7 +312,7 @@ class Training:
         say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
 
     def _train(self, epoch):
-        """Train the epoch `epoch` (from 0). Return its seconds."""
+        """Train the epoch `epoch` (int, from 0). Return the seconds of the epoch (float)."""
         share, seed = self.share, [self.args.seed, epoch, self.share.index]
         order = batches.order(share.begin, share.end, share.batches, self.batch_size, seed)
         measured = batch_sizes.measured_steps(share.batches) if self.balance else ()
@@ -343,9 +355,15 @@ class Training:
         return time.monotonic() - began
 
     def _tell(self, epoch, number, labels, speed):
-        """Write the `batch` event. Loss and accuracy are those of this batch alone, to save time.
+        """Write the event `batch`, with the loss and accuracy of this batch alone.
 
-        Args: `number` of the batch in the epoch; its `labels`; `speed` in samples per second.
+        The loss and accuracy of all batches would take too much time.
+
+        Args:
+            epoch: the number of the epoch (int, from 0).
+            number: the number of the batch in the epoch (int, from 0).
+            labels: the labels of the batch, array (batch_size,).
+            speed: samples per second (float).
         """
         chances = self.module.get_outputs()[0].asnumpy()
         loss = float(
@@ -371,17 +389,21 @@ class Training:
         )
 
     def _refuse_nan(self, loss, epoch, number):
-        """End the process with NOT_A_NUMBER if `loss` is NaN, unless on_nan=continue."""
+        """End the process with the exit code NOT_A_NUMBER if `loss` (float) is NaN.
+
+        With on_nan=continue the method does nothing. `epoch` and `number` name the batch in the
+        message.
+        """
         if math.isnan(loss) and self.args.on_nan == "stop":
             say(
-                "the loss became NaN in epoch %d, batch %d: the weights are useless now. "
-                "If the learning rate, %g, is too large, take a smaller lr; -e on_nan=continue "
-                "trains on after a NaN" % (epoch, number, self.args.lr)
+                "the loss became NaN in epoch %d, batch %d, so the weights are useless. "
+                "The learning rate may be too large: use an lr below %g. To train on after a NaN, "
+                "use -e on_nan=continue" % (epoch, number, self.args.lr)
             )
             raise SystemExit(exit_codes.NOT_A_NUMBER)
 
     def _accuracy(self):
-        """Return the accuracy of the present weights on the validation samples, 0 to 1."""
+        """Return the accuracy of the present weights on the validation samples (float, 0 to 1)."""
         samples, size, right = len(self.validation), self.batch_size, 0
         rows = batches.ahead(
             lambda row: self.validation.read(row, self.side),
@@ -396,9 +418,9 @@ class Training:
         return float(right) / samples
 
     def _pull_final(self):
-        """Pull the newest weights from the servers after all workers have made their last update.
+        """Pull the newest weights from the servers after the last update of all workers.
 
-        Do nothing without servers.
+        Without servers the method does nothing.
         """
         mx.nd.waitall()
         if not self.args.kv.startswith("dist"):
@@ -414,7 +436,7 @@ class Training:
         self.module._params_dirty = True
 
     def _saver(self):
-        """Return the Saver of this worker, None if this worker writes no checkpoints.
+        """Return the Saver of this worker, or None if this worker writes no checkpoints.
 
         Only worker 0 of a job that saves or resumes checkpoints has a Saver.
         """
@@ -454,5 +476,5 @@ class Training:
 
 
 def say(text):
-    """Print `text` as a line to the log at once."""
+    """Print `text` (str) to the log as a line, and flush the log."""
     print(text, flush=True)

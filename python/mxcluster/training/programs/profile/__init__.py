@@ -1,4 +1,4 @@
-"""Profile: the program that `profile.yml` runs to measure workers, servers and the network."""
+"""The program that `profile.yml` runs to measure workers, servers and the network."""
 
 from mxcluster.training import programs
 from mxcluster.training.programs.image_classification import args
@@ -7,9 +7,9 @@ PROGRAM = "profile"
 
 
 def main(argv):
-    """Measure this worker, the servers and the network.
+    """Measure this worker, the servers and the network. Return the exit status.
 
-    `argv` (list of str) holds arguments of image_classification.
-    Returns the exit status: 0, or 2 for bad input. The process must be a worker of a job.
+    `argv` (list of str) holds arguments of image_classification. The exit status is 0, or 2 for bad
+    input. The process must be a worker of a job.
     """
     return programs.carry_out(PROGRAM, args.parse, __name__ + ".measuring", argv)

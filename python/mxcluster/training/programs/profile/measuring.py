@@ -4,12 +4,12 @@ All workers go through the same phases, with a barrier of ps-lite between two ph
 
 1. The worker with rank 0 puts the model on each server. Every worker trains a few warm-up steps.
 2. The servers time their updates of the whole model.
-3. Each worker in its turn measures alone. If the worker has several GPUs, it measures steps on
-   each GPU. From then on the GPUs share a batch by these speeds, as in a training with this
-   profile. Then the worker measures steps on all its GPUs, and pushes and pulls of the whole model
-   to and from each server.
-4. All workers measure at the same time: steps, and pushes and pulls of the whole model. Its
-   parameters are spread over all servers, as in a training.
+3. Each worker in its turn measures alone. If the worker has several GPUs, it measures steps on each
+   GPU. From then on the GPUs share a batch by these speeds, as in a training with this profile.
+   Then the worker measures steps on all its GPUs, and pushes and pulls of the whole model to and
+   from each server.
+4. All workers measure at the same time: steps, and pushes and pulls of the whole model. The
+   parameters of the model are spread over all servers, as in a training.
 
 The job runs under dist_async, where no push waits for another worker. All gradients are zero, so
 the weights stay as they are.
@@ -30,25 +30,25 @@ from mxcluster.training.kvstore import gsync_layout, server_messages
 from mxcluster.training.programs.image_classification import networks, pace, training
 
 WARM_UP = 3  # steps
-# Limits in seconds: SECONDS for the measurement of a speed, WAY_SECONDS for that of the network
-# to one server, or from it. The least number of steps (timing.LEAST_STEPS) may take longer.
+# Limits in seconds. SECONDS limits the measurement of a speed. WAY_SECONDS limits the measurement
+# of pushes to one server, or of pulls from one server. timing.LEAST_STEPS steps may take longer.
 SECONDS, WAY_SECONDS = 1.0, 0.3
 EXCHANGES = 7
-# If there are more workers than turns, several workers measure in the same turn. They are on
-# different hosts if no host has more workers than there are turns.
+# If there are more workers than turns, several workers measure in the same turn. These workers are
+# on different hosts, unless a host has more workers than there are turns.
 MOST_TURNS = 16
 
 
 def run(args):
     """Measure this worker with the options `args`, the result of `args.parse`.
 
-    Writes the event `profile`. Raises BadInput for invalid arguments.
+    The function writes the event `profile`. Raises BadInput for invalid arguments.
     """
     Measuring(args).run()
 
 
 class Measuring:
-    """One worker's neural network and kv-store, and the measurements with both."""
+    """The measurements of one worker, with its neural network and its kv-store."""
 
     def __init__(self, args):
         self.args = args
@@ -82,7 +82,7 @@ class Measuring:
         self.pulled = [mx.nd.zeros((size,)) for size in self.sizes]
 
     def run(self):
-        """Take all measurements, and write their results as one event."""
+        """Take all measurements, and write their results as the event `profile`."""
         self._prepare()
         found = {}
         for turn in range(min(self.workers, MOST_TURNS)):
@@ -112,9 +112,12 @@ class Measuring:
         )
 
     def _bound(self, contexts, samples, loads=()):
-        """Return (a Module of the network for batches of `samples` samples, its Pace).
+        """Return (Module, Pace), bound to batches of `samples` samples.
 
-        Args: `contexts` of MXNet; `loads` their speeds, () for equal speeds.
+        Args:
+            contexts: MXNet's contexts (list of mx.Context).
+            samples: the number of samples in a batch.
+            loads: the speed of each context (float), () for equal speeds.
         """
         module = mx.mod.Module(self.symbol, context=contexts, work_load_list=list(loads) or None)
         data = (samples,) + self.shape
@@ -130,7 +133,7 @@ class Measuring:
         return mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
 
     def _gpus(self):
-        """Return the speed of each GPU (list of float) in samples/s, measured one after the other.
+        """Return the speed of each GPU in samples/s (list of float), measured one after the other.
 
         Each GPU trains an equal part of a batch. After this call the GPUs share a batch by these
         speeds, unless a GPU would get no sample.
@@ -177,7 +180,11 @@ class Measuring:
         progress_file.beat()
 
     def _steps(self, whole=False):
-        """Return {"samples_per_s", "spread"} of this worker. `whole` is that of `timing.repeat`."""
+        """Return the speed of this worker as {"samples_per_s", "spread"}.
+
+        "samples_per_s" is the median. "spread" is the result of `timing.spread`. For `whole` see
+        `timing.repeat`.
+        """
         times = timing.repeat(self._step, SECONDS, whole)
         return {
             "samples_per_s": self.args.batch_size / timing.median(times),
@@ -185,9 +192,10 @@ class Measuring:
         }
 
     def _server(self, rank):
-        """Return {"push_s", "pull_s"}: the seconds of a push and a pull of the whole model.
+        """Return the median seconds of a push and of a pull of the whole model.
 
-        `rank` is the rank of the only server of this push and pull.
+        The result is {"push_s", "pull_s"}. The worker pushes to and pulls from the server with rank
+        `rank` only.
         """
         keys = [self.layout.key(0, number, rank) for number in range(len(self.sizes))]
 
@@ -207,9 +215,10 @@ class Measuring:
         }
 
     def _exchange(self):
-        """Return the median seconds in which all workers at once push and pull the whole model.
+        """Return the median seconds (float) of a push and pull of the whole model.
 
-        Each parameter is on the same servers as in a training.
+        All workers push and pull at the same time. Each parameter is on the same servers as in a
+        training.
         """
         keys, parts = zip(*self.spread)
         gradients = [self.gradients[number][begin:end] for number, begin, end in parts]

@@ -124,7 +124,7 @@ def test_mnist_images_and_labels_of_different_sets_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "name,missing",
     [
-        ("digits", "digits.npz is not in .*: run provision.yml, which puts it on every node"),
+        ("digits", "digits.npz is not in .*: run provision.yml, which puts this file on every"),
         ("mnist", "train-images-idx3-ubyte or train-images-idx3-ubyte.gz is not in"),
         ("cifar10", "cifar10_train.rec or train.rec is not in .*RecordIO"),
         ("imagenet", "train.rec is not in .*RecordIO"),
@@ -133,7 +133,7 @@ def test_mnist_images_and_labels_of_different_sets_are_refused(tmp_path):
 def test_a_missing_file_is_named(tmp_path, name, missing):
     with pytest.raises(BadInput, match=missing):
         data.load(name, str(tmp_path))
-    with pytest.raises(BadInput, match="name their folder with --data-dir"):
+    with pytest.raises(BadInput, match="give the folder of the files with --data-dir"):
         data.load(name, "")
 
 

@@ -51,7 +51,7 @@ def test_samples_have_the_order_of_the_file_despite_the_index(rec):
 def test_an_index_of_another_file_is_refused(rec, spoil):
     path, starts = rec
     write_index(path, spoil(starts))
-    with pytest.raises(BadInput, match="small.idx does not belong to .*small.rec: remove it"):
+    with pytest.raises(BadInput, match="small.idx does not belong to .*small.rec: remove this"):
         recordio.Records(str(path))
 
 

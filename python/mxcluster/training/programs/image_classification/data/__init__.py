@@ -1,9 +1,9 @@
 """The data sets of the program: `load` returns training and validation samples.
 
-All sources of samples have the same two methods: `len(source)` and `read(indices, side, rng)`.
-`read` returns images, float32 (n, channels, side, side) of about unit scale, and labels, float32
-(n,). With an `rng` (numpy RandomState) `read` augments the images of CIFAR-10 and ImageNet; without
-an `rng` it augments no image. Several threads may call `read` at once.
+All sources of samples have the methods `len(source)` and `read(indices, side, rng)`. `read` returns
+images, float32 (n, channels, side, side) of about unit scale, and labels, float32 (n,). With an
+`rng` (numpy RandomState) `read` augments the images of CIFAR-10 and ImageNet. Without an `rng`,
+`read` augments no image. Several threads may call `read` at once.
 """
 
 import os
@@ -14,11 +14,16 @@ from mxcluster.training.programs.image_classification.data import arrays, record
 
 
 def load(name, folder, num_examples=0, seed=0):
-    """Return (training, validation) sources of the data set `name` (see mxcluster.datasets).
+    """Return the (training, validation) sources of a data set.
 
-    Args: `folder` the path of its files; `num_examples` the size of synthetic data (0: the usual
-    size), without effect on other data sets; `seed` of synthetic data. Raises BadInput, which names
-    the file, for a missing or invalid file.
+    Raises BadInput if a file of the data set is missing or invalid.
+
+    Args:
+        name: the name of a data set in mxcluster.datasets.
+        folder: the path of the data set's files.
+        num_examples: the number of synthetic training samples, 0 for the usual number. Other data
+            sets ignore this argument.
+        seed: the seed of synthetic data (int).
     """
     classes = DATASETS[name].classes
     if name == "synthetic":
@@ -27,17 +32,22 @@ def load(name, folder, num_examples=0, seed=0):
             arrays.Synthetic(DATASETS[name].validation, seed, arrays.VALIDATION),
         )
     if not folder:
-        raise BadInput("data set %s is read from files: name their folder with --data-dir" % name)
+        raise BadInput(
+            "data set %s needs files: give the folder of the files with --data-dir" % name
+        )
     if DATASETS[name].file:
         path = _find(
-            folder, name, "run provision.yml, which puts it on every node", DATASETS[name].file
+            folder,
+            name,
+            "run provision.yml, which puts this file on every node",
+            DATASETS[name].file,
         )
         return warped.warped(path) if name == "warped" else arrays.digits(path)
     if name == "mnist":
         hint = "put MNIST's four idx files there, with or without .gz"
         files = [_find(folder, name, hint, stem, stem + ".gz") for stem in arrays.MNIST_FILES]
         return arrays.mnist(*files[:2]), arrays.mnist(*files[2:])
-    hint = "put the data set there as RecordIO files (MXNet's im2rec makes them)"
+    hint = "put the data set there as RecordIO files from MXNet's im2rec"
     if name == "cifar10":
         train = _find(folder, name, hint, "cifar10_train.rec", "train.rec")
         validation = _find(folder, name, hint, "cifar10_val.rec", "test.rec", "val.rec")
@@ -55,14 +65,14 @@ def load(name, folder, num_examples=0, seed=0):
 def _find(folder, data_set, hint, *names):
     """Return the path of the first of `names` that is a file in `folder`.
 
-    Raises BadInput if `folder` has none of `names`. The message contains `data_set`, and `hint`,
-    the advice to the user.
+    If `folder` has none of `names`, the function raises BadInput with the name `data_set` and the
+    advice `hint` in the message.
     """
     for name in names:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
             return path
     raise BadInput(
-        "data set %s: %s is not in %s: %s, or name another folder with --data-dir"
-        % (data_set, " or ".join(names), folder, hint)
+        "data set %s is incomplete, because %s is not in %s: %s, or name another folder with "
+        "--data-dir" % (data_set, " or ".join(names), folder, hint)
     )

@@ -21,7 +21,13 @@ TRAIN, VALIDATION = 1, 2
 
 
 class Images:
-    """Images (n, height, width) of any number type, labels (n,). The value `white` becomes 1."""
+    """A source of samples from arrays in memory.
+
+    Args:
+        images: array (n, height, width) of any number type.
+        labels: array (n,).
+        white: the pixel value that becomes 1.
+    """
 
     def __init__(self, images, labels, white):
         self._images, self._labels, self._white = images, labels, white
@@ -30,17 +36,26 @@ class Images:
         return len(self._images)
 
     def read(self, indices, side, rng=None):
-        """Return (images, labels) at `indices`; `rng` has no effect."""
+        """Return (images, labels) at `indices`, resized to `side`. `rng` has no effect.
+
+        The images are float32 (n, 1, side, side), the labels float32 (n,).
+        """
         images = self._images[indices].astype(np.float32)[:, np.newaxis] / self._white
         return pictures.resize(images, side), self._labels[indices].astype(np.float32)
 
 
 class Synthetic:
-    """Synthetic images: a smooth pattern for each class plus noise. Every network can learn them.
+    """A source of synthetic images: each image is a smooth pattern of its class plus noise.
 
-    `read` computes each sample anew. Sample i is the pattern of its class plus a window of one long
-    noise vector, so the same (seed, part, i) gives the same sample everywhere. The patterns depend
-    on the seed alone, so the parts TRAIN and VALIDATION share them.
+    Every network can learn these images. `read` computes each sample anew. Sample i is the pattern
+    of its class plus a window of one long noise vector. So the same (seed, part, i) gives the same
+    sample everywhere. The patterns depend on the seed alone, so the parts TRAIN and VALIDATION have
+    the same patterns.
+
+    Args:
+        samples: the number of samples.
+        seed: an int.
+        part: TRAIN or VALIDATION.
     """
 
     def __init__(self, samples, seed, part):
@@ -56,7 +71,10 @@ class Synthetic:
         return len(self._labels)
 
     def read(self, indices, side, rng=None):
-        """Return (images, labels) at `indices`; `rng` has no effect."""
+        """Return (images, labels) at `indices`, resized to `side`. `rng` has no effect.
+
+        The images are float32 (n, channels, side, side), the labels float32 (n,).
+        """
         labels = self._labels[indices]
         windows = self._starts[indices][:, np.newaxis] + np.arange(self._patterns[0].size)
         images = self._patterns[labels] + self._noise[windows].reshape(
@@ -66,7 +84,7 @@ class Synthetic:
 
 
 def digits(path):
-    """Return (training, validation) sources from `path`, a digits.npz of mxcluster.datasets.
+    """Return the (training, validation) sources from `path`, a digits.npz of mxcluster.datasets.
 
     Raises BadInput if the file cannot be read or lacks an array.
     """
@@ -77,17 +95,17 @@ def digits(path):
             )
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise BadInput(
-            "%s is not a digits.npz of mxcluster (%s): remove it and run provision.yml again"
+            "%s is not a digits.npz of mxcluster (%s): remove this file and run provision.yml again"
             % (path, error)
         ) from None
     return Images(train_x, train_y, white=16), Images(val_x, val_y, white=16)
 
 
 def mnist(images_path, labels_path):
-    """Return a source from a pair of MNIST's idx files, gzipped or not.
+    """Return a source of samples from a pair of MNIST's idx files, gzipped or not.
 
-    Format: LeCun, Cortes, Burges, the MNIST database. Raises BadInput if a file is damaged or the
-    files do not belong together.
+    Format: LeCun, Cortes, Burges, the MNIST database. Raises BadInput if a file is damaged, or if
+    the two files have different numbers of samples.
     """
     images, labels = idx(images_path, 3), idx(labels_path, 1)
     if len(images) != len(labels):
@@ -99,7 +117,7 @@ def mnist(images_path, labels_path):
 
 
 def idx(path, dimensions):
-    """Return the content of the idx file `path` as an array, uint8, of `dimensions` dimensions.
+    """Return the content of the idx file `path` as an uint8 array with `dimensions` dimensions.
 
     Raises BadInput if the file is of another format.
     """
@@ -110,10 +128,10 @@ def idx(path, dimensions):
         shape = struct.unpack_from(">%dI" % dimensions, content, 4)
         # The first four bytes are two zeros, 8 for unsigned bytes, and the number of dimensions.
         if content[:4] != bytes((0, 0, 8, dimensions)):
-            raise ValueError("it starts with %s" % content[:4].hex())
+            raise ValueError("the first bytes are %s" % content[:4].hex())
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (OSError, EOFError, zlib.error, struct.error, ValueError) as error:
         raise BadInput(
-            "%s is not an idx file of %d dimensions (%s): fetch it again"
+            "%s is not an idx file of %d dimensions (%s): fetch the file again"
             % (path, dimensions, error)
         ) from None

@@ -1,4 +1,4 @@
-"""Choose the samples of each batch of an epoch, and read them ahead of the training."""
+"""Choose the samples of each batch of an epoch, and read the samples ahead of the training."""
 
 import collections
 import concurrent.futures
@@ -7,13 +7,13 @@ import numpy as np
 
 
 def order(begin, end, batches, batch_size, seed):
-    """Return the sample numbers of an epoch, int (batches, batch_size), in random order.
+    """Return the sample numbers of an epoch in random order, int (batches, batch_size).
 
     Each sample of begin .. end - 1 comes once. Then some samples come again to fill the last
     batches. MXNet's Module needs batches of equal size, and workers that wait for each other need
     equal numbers of batches.
 
-    Args: `seed` a sequence of ints. Raises ValueError if the samples do not all fit.
+    `seed` is a sequence of ints. Raises ValueError if the samples do not all fit.
     """
     if batches * batch_size < end - begin:
         raise ValueError(
@@ -25,7 +25,7 @@ def order(begin, end, batches, batch_size, seed):
 
 
 def in_file_order(samples, batch_size):
-    """Return the numbers of all samples in order, int (batches, batch_size).
+    """Return the numbers 0 .. samples - 1 in order, int (batches, batch_size).
 
     The first samples come again to fill the last batch.
     """
@@ -35,8 +35,8 @@ def in_file_order(samples, batch_size):
 def ahead(read, items, threads, waiting=None):
     """Yield read(item) for each of `items` in order, while `threads` threads read the next items.
 
-    The generator reads at most `waiting` items ahead (default: threads + 1). It raises the
-    exceptions of `read`.
+    The generator reads at most `waiting` items ahead (default: threads + 1). An exception of `read`
+    reaches the caller.
     """
     queue = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:

@@ -1,4 +1,7 @@
-"""Resize pictures and choose boxes in them. Pure; a box is (top, left, height, width) in pixels."""
+"""Resize pictures and choose boxes in pictures. Pure.
+
+A box is (top, left, height, width) in pixels.
+"""
 
 import functools
 import math
@@ -16,7 +19,7 @@ def resize(images, side):
 
 @functools.lru_cache(maxsize=None)
 def _weights(size, new):
-    """Return the matrix (new, size) that resizes a line of `size` pixels to `new` pixels.
+    """Return the matrix, float32 (new, size), that resizes a line of `size` pixels to `new` pixels.
 
     Both lines have the same length, and their pixel centres lie at 0.5, 1.5, ... pixels.
     """
@@ -25,22 +28,32 @@ def _weights(size, new):
 
 
 def middle_box(height, width, part=1.0):
-    """Return the square box in the middle with a side of `part` times the shorter side."""
+    """Return the square box in the middle of a picture.
+
+    The box's side is `part` times the picture's shorter side. `height` and `width` are the
+    picture's size in pixels.
+    """
     side = max(1, int(round(min(height, width) * part)))
     return (height - side) // 2, (width - side) // 2, side, side
 
 
 def shifted_box(height, width, pad, rng):
-    """Return a square box at a random place. Its side is the shorter side less twice `pad`."""
+    """Return a square box at a random place in a picture.
+
+    The box's side is the picture's shorter side less twice `pad`. `height`, `width` and `pad` are
+    pixels. `rng` is a numpy RandomState.
+    """
     side = max(1, min(height, width) - 2 * pad)
     return rng.randint(height - side + 1), rng.randint(width - side + 1), side, side
 
 
 def partial_box(height, width, least_area, rng):
-    """Return a random box that covers `least_area` to 1 of the picture's area.
+    """Return a random box that covers a random part of a picture's area, at least `least_area`.
 
-    The box's width divided by its height lies between 3/4 and 4/3; `rng` is numpy's RandomState. If
-    ten tries find no such box, return the box in the middle. Source: Szegedy et al., CVPR 2015.
+    `least_area` is a fraction from 0 to 1, and `height` and `width` are pixels. The box's
+    width divided by its height lies between 3/4 and 4/3. If ten tries find no such box, the
+    function returns the box in the middle. `rng` is a numpy RandomState. Source: Szegedy et al.,
+    CVPR 2015.
     """
     for _ in range(10):
         area = height * width * rng.uniform(least_area, 1)

@@ -1,7 +1,7 @@
 """Read images by sample number from RecordIO files that MXNet's im2rec has written.
 
-MXNet's own iterators cut a file into equal parts only, and drop or repeat samples at the cuts. Here
-a worker trains on exactly the samples of its share.
+MXNet's own iterators cut a file into equal parts only, and drop or repeat samples at the cuts. With
+this module a worker trains on exactly the samples of its share.
 """
 
 import os
@@ -26,7 +26,10 @@ SPREAD = np.array([58.40, 57.12, 57.38], np.float32).reshape(3, 1, 1)
 
 
 class Records:
-    """The records of one file: len(records), records[i] (bytes). Several threads may read them."""
+    """The records of the RecordIO file `path`: len(records) and records[i] (bytes).
+
+    Several threads may read the records at once.
+    """
 
     def __init__(self, path):
         self.path = path
@@ -44,7 +47,7 @@ class Records:
         return self._record(int(self._starts[number]))[0]
 
     def _scan(self):
-        """Return the starts of all records, int64 (n,), from a scan of all headers."""
+        """Return the byte position of each record, int64 (n,), from a scan of all headers."""
         starts, position = [], 0
         with open(self.path, "rb") as stream:
             while position < self._size:
@@ -54,13 +57,13 @@ class Records:
                 position += 8 + (length + 3) // 4 * 4
                 stream.seek(position)
         if position > self._size:
-            self._refuse(self._size, "it ends in the middle of a record")
+            self._refuse(self._size, "the file ends in the middle of a record")
         return np.array(starts, np.int64)
 
     def _from_index(self, index):
-        """Return the starts of all records, int64 (n,), from `index`, the .idx beside the file.
+        """Return the byte position of each record, int64 (n,), from the .idx file `index`.
 
-        A line of `index` is a key and a start. Raises BadInput if `index` has another form or
+        A line of `index` is a key and a position. Raises BadInput if `index` has another form or
         belongs to another file.
         """
         try:
@@ -70,7 +73,7 @@ class Records:
                 )
         except (ValueError, IndexError):
             raise BadInput(
-                "%s is not an index (lines of key and start): remove it, it is not needed" % index
+                "%s is not an index (lines of key and start): remove this optional file" % index
             ) from None
         # The last record must end at the end of the file, else the index is of another file.
         fits = not len(starts) or (
@@ -80,14 +83,15 @@ class Records:
         )
         if not fits:
             raise BadInput(
-                "%s does not belong to %s: remove it, it is not needed" % (index, self.path)
+                "%s does not belong to %s: remove this optional index" % (index, self.path)
             )
         return starts
 
     def _record(self, start):
-        """Return (content, end) of the record at the byte `start`; end is the byte after it.
+        """Return (content, end) of the record at the byte `start`.
 
-        Raises BadInput if the record is not whole.
+        `end` is the number of the first byte after the record. Raises BadInput if the record is not
+        whole.
         """
         parts, position = [], start
         while True:
@@ -96,7 +100,7 @@ class Records:
                 self._refuse(position, "the parts of a split record do not fit together")
             content = os.pread(self._fd, length, position + 8)
             if len(content) < length:
-                self._refuse(self._size, "it ends in the middle of a record")
+                self._refuse(self._size, "the file ends in the middle of a record")
             parts.append(content)
             position += 8 + (length + 3) // 4 * 4
             if part in (WHOLE, LAST):
@@ -110,18 +114,23 @@ class Records:
 
     def _refuse(self, position, why):
         raise BadInput(
-            "%s is not a whole RecordIO file: at byte %d %s; make or fetch the file again"
+            "%s is not a whole RecordIO file (at byte %d %s): make or fetch the file again"
             % (self.path, position, why)
         )
 
 
 class Images:
-    """Labelled images of a RecordIO file.
+    """A source of labelled images from the RecordIO file `path`.
 
-    With an `rng`, `read` cuts a random box out of each image and mirrors the box at random. `pad`
-    (pixels, for CIFAR-10) selects `pictures.shifted_box`; `least_area` (for ImageNet) selects
-    `pictures.partial_box`. Without an `rng`, or if both are 0, the box is the square in the middle.
-    Its side is `middle` times the shorter side.
+    With an `rng`, `read` cuts a random box out of each image and mirrors the box at random. Without
+    an `rng`, or if `pad` and `least_area` are 0, the box is the square in the middle.
+
+    Args:
+        path: the path of the file.
+        classes: the number of classes.
+        pad: pixels for `pictures.shifted_box` (CIFAR-10), 0 for no such box.
+        least_area: the least area for `pictures.partial_box` (ImageNet), 0 for no such box.
+        middle: the side of the square in the middle, relative to the shorter side of the image.
     """
 
     def __init__(self, path, classes, pad=0, least_area=0.0, middle=1.0):
@@ -132,7 +141,10 @@ class Images:
         return len(self._records)
 
     def read(self, indices, side, rng=None):
-        """Return (images, labels) at `indices`; `rng` (numpy RandomState) augments the images."""
+        """Return (images, labels) at `indices`. An `rng` (numpy RandomState) augments the images.
+
+        The images are float32 (n, 3, side, side), the labels float32 (n,).
+        """
         images = np.empty((len(indices), 3, side, side), np.float32)
         labels = np.empty(len(indices), np.float32)
         for row, number in enumerate(indices):
@@ -154,15 +166,15 @@ class Images:
             label = struct.unpack_from("<f", record, IMAGE_HEADER.size)[0]
         if not 0 <= label < self._classes or label != int(label):
             raise BadInput(
-                "%s: record %d has the label %g; labels must be whole numbers from 0 to %d, so "
-                "make the file again" % (self._records.path, number, label, self._classes - 1)
+                "%s: record %d has the label %g, but labels are whole numbers from 0 to %d: make "
+                "the file again" % (self._records.path, number, label, self._classes - 1)
             )
         return label, record[IMAGE_HEADER.size + 4 * further :]
 
     def _decode(self, encoded, number):
         """Return the pixels of `encoded`, an image file, as uint8 (height, width, 3), red first.
 
-        Raises BadInput, which names record `number`, if MXNet cannot read the image.
+        Raises BadInput with the record's `number` if MXNet cannot read the image.
         """
         import mxnet as mx
 
@@ -176,7 +188,10 @@ class Images:
             ) from None
 
     def _fit(self, pixels, side, rng):
-        """Return a box of `pixels`, resized to (side, side, 3); with `rng` mirrored at random."""
+        """Return a box of `pixels`, uint8 (height, width, 3), resized to (side, side, 3).
+
+        With an `rng` the function mirrors the box at random.
+        """
         if rng is not None and self._pad:
             pixels = np.pad(
                 pixels, ((self._pad, self._pad), (self._pad, self._pad), (0, 0)), "constant"

@@ -1,4 +1,4 @@
-"""The data set `warped`: small noisy pictures of warped digits, a harder task than the digits.
+"""The data set `warped`: small noisy pictures of warped digits, harder to learn than `digits`.
 
 Each picture shows one digit that is turned, scaled, sheared and shifted at random. Parts of two
 other digits (the clutter) and noise are added. The place and the pose of the digit vary, so a
@@ -20,10 +20,10 @@ NOISE = 0.1  # standard deviation; the brightest pixel of a digit is 1
 
 
 def warped(path):
-    """Return (training, validation) sources from `path`, a digits.npz of mxcluster.datasets.
+    """Return the (training, validation) sources from `path`, a digits.npz of mxcluster.datasets.
 
-    Training pictures come from the training digits, validation pictures from the validation
-    digits. Raises BadInput as `arrays.digits` does.
+    Training pictures come from the training digits, validation pictures from the validation digits.
+    Raises BadInput if the file cannot be read or lacks an array.
     """
     parts = arrays.digits(path)
     sizes = DATASETS["warped"].train, DATASETS["warped"].validation
@@ -36,7 +36,10 @@ def warped(path):
 def _pictures(digits, samples, rng):
     """Return images, float32 (samples, side, side), and labels, float32 (samples,).
 
-    Args: `digits` a source of digits; `rng` numpy's RandomState.
+    Args:
+        digits: a source of digits.
+        samples: the number of pictures.
+        rng: a numpy RandomState.
     """
     side = DATASETS["warped"].shape[1]
     images, labels = digits.read(np.arange(len(digits)), DATASETS["digits"].shape[1])
@@ -50,10 +53,11 @@ def _pictures(digits, samples, rng):
 
 
 def _warp(images, side, rng):
-    """Return `images` (n, rows, columns) in pictures of (side, side), each in a random pose.
+    """Return each of `images` (n, rows, columns) in a random pose, as pictures (n, side, side).
 
     The inverse of the pose maps a pixel of the picture to a point of the image. The pixel is the
-    bilinear mean of the image's pixels around this point; outside the image all pixels are 0.
+    bilinear mean of the image's pixels around this point. Outside the image all pixels are 0. `rng`
+    is a numpy RandomState.
     """
     count, size = len(images), images.shape[1]
     angle = rng.uniform(-TURN, TURN, count)
@@ -83,7 +87,11 @@ def _warp(images, side, rng):
 
 
 def _clutter(pictures, rng):
-    """Return a band of each picture at a random edge, at most CLUTTER bright; the rest is 0."""
+    """Return `pictures` with all pixels set to 0 except a band at a random edge of each picture.
+
+    The band is dimmed by the factor CLUTTER. `pictures` and the result have the shape (n, side,
+    side), and `rng` is a numpy RandomState.
+    """
     count, side = len(pictures), pictures.shape[1]
     lines, width = np.arange(side), side // 4
     begin = np.where(rng.randint(2, size=count), 0, side - width)[:, np.newaxis]
