@@ -88,7 +88,7 @@ def test_a_folder_that_cannot_be_is_named(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert run.returncode == 1 and "on the controller: %s: " % (tmp_path / "cache") in (
+    assert run.returncode == 1 and "on the controller (%s: " % (tmp_path / "cache") in (
         run.stderr.decode()
     )
 

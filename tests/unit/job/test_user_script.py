@@ -96,7 +96,7 @@ def test_an_unreadable_file_is_refused_by_name(tmp_path, what):
         timeout=30,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
     )
-    assert b"private in its folder cannot be read: correct the mode" in done.stdout, done
+    assert b"private in the script's folder cannot be read: correct the mode" in done.stdout, done
 
 
 @pytest.mark.parametrize(
@@ -187,5 +187,5 @@ def test_a_folder_with_too_many_files_is_refused_early(mine, monkeypatch):
 def test_a_name_that_a_zip_file_cannot_hold_is_refused(mine):
     with open(os.fsencode(str(mine.folder)) + b"/\xff\n.txt", "w"):
         pass
-    with pytest.raises(BadInput, match=r"\\udcff\\n.txt in its folder cannot be read"):
+    with pytest.raises(BadInput, match=r"\\udcff\\n.txt in the script's folder cannot be read"):
         mine()

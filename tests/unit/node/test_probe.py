@@ -232,7 +232,11 @@ def test_another_version_of_mxcluster_is_a_problem():
 def test_too_little_disk_space_and_too_few_open_files_are_problems(tmp_path):
     assert probe.room_problems({str(tmp_path): 1, str(tmp_path / "not" / "yet"): 1}, 1) == []
     problems = probe.room_problems({str(tmp_path): 1 << 60}, 1 << 40)
-    assert str(tmp_path) in problems[0] and "make room" in problems[0] and "nofile" in problems[1]
+    assert (
+        str(tmp_path) in problems[0]
+        and "remove unneeded files" in problems[0]
+        and "nofile" in problems[1]
+    )
 
 
 def test_a_record_without_mxnet_says_how_to_install_it(tmp_path):

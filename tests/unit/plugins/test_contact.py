@@ -113,7 +113,7 @@ def test_a_node_without_python_or_a_shell_fails(monkeypatch):
     bare = say_hello(
         monkeypatch, lambda command: noisy(command.replace(sys.executable, "/no/python"))
     )
-    assert bare["failed"] and "there is no Python" in bare["msg"], bare
+    assert bare["failed"] and "the node has no Python" in bare["msg"], bare
     mute = say_hello(
         monkeypatch,
         lambda command: {"rc": 0, "stdout": "This account is not available.\r\n", "stderr": ""},

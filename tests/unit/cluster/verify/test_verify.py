@@ -87,7 +87,7 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
         (
             put("answers", "c", "mxnet", "libmxnet", "b" * 64),
             "the same libmxnet.so",
-            "a, b: aaaaaaaaaaaa; c: bbbbbbbbbbbb: run",
+            "a, b: aaaaaaaaaaaa; c: bbbbbbbbbbbb): run",
         ),
         (put("answers", "b", "mxnet", "numpy", "1.16"), "the same numpy", "a, c: 1.19.5; b: 1.16"),
         (
