@@ -24,6 +24,11 @@ command -v apt-get >/dev/null ||
         "As root: apt-get install docker.io && systemctl start docker;" \
         "adduser $(id -un) docker. Then log in again."
 
+mkdir -p "$root/.state/docker"
+exec 9>"$root/.state/docker/engine.lock"
+flock 9 # another run may be installing or starting the engine
+answers && exit
+
 if ! command -v dockerd >/dev/null; then
     echo "mxcluster: installing docker.io"
     apt-get update -qq
@@ -35,9 +40,8 @@ if [[ -d /run/systemd/system ]]; then
     systemctl start docker
 else
     log=$root/.state/docker/dockerd.log
-    mkdir -p "$(dirname "$log")"
     echo "mxcluster: starting dockerd; its log is $log"
-    setsid dockerd >"$log" 2>&1 </dev/null &
+    setsid dockerd >"$log" 2>&1 </dev/null 9>&- &
 fi
 
 for _ in {1..60}; do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Run everything that CI runs: `make test`.
 #
-# Two lanes use both cores: molecule's scenarios mostly wait, for containers and for timeouts. So they
-# run beside the playbooks and trainings, with their output in a file that this script prints at the
-# end. After a failure the script goes on, and names the failed parts at the end.
+# Two lanes use both cores: molecule's scenarios wait half of their time, for containers and for
+# timeouts. So they run beside all other tests. This script prints their output at the end. After a
+# failure the script goes on, and names the failed parts at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 logs=.state/test
@@ -40,10 +40,9 @@ run() {
 
 begin images tools/molecule.sh --images # the scenarios make what is missing then, and report it
 make venv-dev
-begin lint make lint
-run fast make fast
-finish lint
 begin molecule tools/molecule.sh
+run lint make lint
+run fast make fast
 run playbooks pytest -q --durations=10 -n 2 --dist worksteal tests/playbooks
 run trainings pytest -q --durations=10 -n 2 --dist worksteal tests/training
 finish molecule

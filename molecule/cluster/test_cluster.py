@@ -102,7 +102,7 @@ def test_a_script_runs_as_the_training_user_in_its_unit(cluster, tmp_path):
             != 0
         )
     hidden = cluster.train("--check", data="mnist", data_dir="/tmp/mnist", data_src=str(tmp_path))
-    assert "data_dir=/tmp/mnist: a job has its own /tmp" in hidden.result.output, (
+    assert "data_dir=/tmp/mnist is hidden from jobs on this node" in hidden.result.output, (
         hidden.result.output
     )
 

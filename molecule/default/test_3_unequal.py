@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-QUOTAS = {"node1": "60%", "node2": "60%", "node3": "20%"}
+QUOTAS = {"node1": 60, "node2": 60, "node3": 20}  # per cent of a core
 DROP_IN = "/etc/systemd/system/mxcluster-agent@.service.d/quota.conf"
 
 
@@ -14,7 +14,7 @@ def throttled(cluster):
     for name, quota in QUOTAS.items():
         cluster.shell(
             name,
-            "install -d $(dirname %s) && printf '[Service]\\nCPUQuota=%s\\n' > %s && "
+            "install -d $(dirname %s) && printf '[Service]\\nCPUQuota=%d%%%%\\n' > %s && "
             "systemctl daemon-reload" % (DROP_IN, quota, DROP_IN),
         )
     yield

@@ -9,7 +9,6 @@ import sys
 import pytest
 from ansible import __version__ as CORE
 
-from tests.often import seldom
 from tests.training.environments import find_python
 from tools import bundle
 
@@ -27,8 +26,6 @@ def programs_of(line):
     test is skipped if no Python here runs the line.
     """
     python = python_for(line)
-    if not python:
-        pytest.skip("ansible-core %s is not tried: no Python 3.%d is here" % (line, NEWEST[1]))
     FOLDER.mkdir(parents=True, exist_ok=True)
     with open(str(FOLDER / (line + ".lock")), "w") as lock:  # tests run in parallel
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -48,10 +45,7 @@ def home_of(line):
 
 
 def python_for(line):
-    """Return a Python for this line: that of the tests if new enough, else the oldest suitable.
-
-    Return "" if no Python here runs the line.
-    """
+    """Return a Python for this line: that of the tests if new enough, else the oldest suitable."""
     for minor in range(10, NEWEST[1] + 1):
         if line in bundle.lines((3, minor)):
             if sys.version_info[:2] >= (3, minor):
@@ -60,13 +54,4 @@ def python_for(line):
                 return find_python("3.%d" % minor)
             except AssertionError:
                 continue
-    return ""
-
-
-def often_and_seldom():
-    """Return the lines of OTHERS as parameters: `make soak` alone runs all but the newest here.
-
-    A line that no Python here runs is a parameter of each run, so that the summary names it.
-    """
-    here = [line for line in OTHERS if python_for(line)]
-    return [seldom(line) if line in here[:-1] else line for line in OTHERS]
+    pytest.skip("ansible-core %s is not tried: no Python 3.%d is here" % (line, NEWEST[1]))

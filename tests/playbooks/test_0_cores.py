@@ -14,7 +14,7 @@ from tests.playbooks.conftest import Project
 from tests.unit.plugins.callback import test_mxcluster as callback
 
 
-@pytest.fixture(scope="module", params=cores.often_and_seldom())
+@pytest.fixture(scope="module", params=cores.OTHERS)
 def other(request, tmp_path_factory):
     """Return a copy of the project whose playbooks run under another line, with its name `line`.
 

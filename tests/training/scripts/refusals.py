@@ -22,7 +22,7 @@ refused(ValueError, ["set_optimizer"], kv.push, 7, ones)
 if sys.argv[1] == "dist_ssync":
     refused(
         ValueError,
-        ["does not compress", "clock", "dist_sync"],
+        ["does not compress", "iteration counts", "dist_sync"],
         kv.set_gradient_compression,
         {"type": "2bit"},
     )
