@@ -22,9 +22,9 @@ class EventLog:
     >>> log = EventLog("/job/events.jsonl", role="worker", index=0, host="node1")
     >>> log.write("epoch", epoch=3, accuracy=0.91)
 
-    Threads and processes can share a file. The class converts numbers of numpy. JSON lacks NaN and
-    infinity, so the class writes null for such a number. For the first such number in a field of an
-    event kind, the class also writes a `note` event.
+    Threads and processes can share a file. `write` converts numpy's numbers to Python's numbers.
+    JSON lacks NaN and infinity, so `write` replaces such a number by null. At the first replacement
+    in each field of each event kind, `write` adds a `note` event that names the number.
     """
 
     def __init__(

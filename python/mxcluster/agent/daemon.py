@@ -1,7 +1,7 @@
 """Start a job's agent once, detached from the terminal and the connection.
 
-`start` forks an agent that detaches itself. `run` is the agent in an instance of
-mxcluster-agent@.service, which systemd starts.
+`start` forks an agent process, which detaches itself. Under systemd, the process of a unit
+mxcluster-agent@<job>.service calls `run`, and is the agent.
 """
 
 import contextlib

@@ -60,12 +60,14 @@ def lay_out(
 def servers_of(
     hosts: Sequence[str], kv: str, groups: Sequence[Sequence[int]]
 ) -> Tuple[List[str], int]:
-    """Return (the host of each server process, the number of processes per server).
+    """Return (the host of each server process, the number of processes on each server).
 
-    Under a scheme with separate servers for each group, each server of the inventory runs one
-    process for each group. Such a process waits only for the workers of one group.
+    If the scheme `kv` has separate servers for each group, each server of the inventory runs one
+    process for each group. Each process waits only for the workers of its group. Under another
+    scheme each server runs one process.
 
-    Args: `hosts` the host of each server; `groups` lists of worker indices.
+    Args: `hosts` the host of each server of the inventory; `kv` the name of the scheme; `groups`
+    lists of worker indices.
     """
     each = len(groups) if schemes.of(kv).servers_of_a_group else 1
     return [host for host in hosts for _ in range(each)], each

@@ -93,8 +93,9 @@ def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable
     """
     if spec["playbook"] != playbook:
         raise BadInput(
-            "sweep=%s was begun with %s: continue with ansible-playbook %s -e sweep=%s, or choose "
-            "another name" % (spec["sweep"], spec["playbook"], spec["playbook"], spec["sweep"])
+            "sweep=%s belongs to %s: continue this sweep with ansible-playbook %s -e sweep=%s, or "
+            "choose another name for the new sweep"
+            % (spec["sweep"], spec["playbook"], spec["playbook"], spec["sweep"])
         )
     problems = []
     for name in sorted(set(given) - set(_OF_THE_RUN)):

@@ -60,8 +60,9 @@ class AssignedKey(object):
         numbers = found.asnumpy()
         if not numpy.array_equal(numbers[self._index], row[self._index]) and number == number:
             raise MxclusterError(
-                "the servers returned %r for the number %r of worker-%d: the key %s does not "
-                "follow directly after the network's parameters. Call init() for these "
-                "parameters only" % (float(numbers[self._index]), float(number), self._index, NAME)
+                "the servers returned %r for the number %r of worker-%d under the key %s. The "
+                "script has probably called kv.init() for a key that is not a parameter of the "
+                "network: call kv.init() for the network's parameters only"
+                % (float(numbers[self._index]), float(number), self._index, NAME)
             )
         return [float(each) for each in numbers]

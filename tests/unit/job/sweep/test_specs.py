@@ -213,7 +213,7 @@ def test_a_sweep_goes_on_with_the_same_knobs_or_none():
 @pytest.mark.parametrize(
     "playbook,base,knobs,words",
     [
-        ("compare.yml", {}, {}, "was begun with benchmark.yml"),
+        ("compare.yml", {}, {}, "belongs to benchmark.yml"),
         ("benchmark.yml", {}, {"networks": "lenet"}, "networks=..mlp.., not ..lenet"),
         ("benchmark.yml", {"lr": 0.2}, {}, "with lr=0.1, not 0.2"),
         ("benchmark.yml", {"data": "digits"}, {}, "was begun without data"),
