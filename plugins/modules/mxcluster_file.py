@@ -169,7 +169,8 @@ def written(module, path, mode):
         content = base64.b64decode(module.params["content"])
     except (TypeError, ValueError) as error:
         module.fail_json(
-            msg="the value of the option 'content' is not base64 (%s): encode it with the filter b64encode" % error
+            msg="the value of the option 'content' is not base64 (%s): use the filter b64encode"
+            % error
         )
     old, old_mode = read(path)
     result = dict(changed=(old, old_mode) != (content, mode), path=path)
