@@ -89,7 +89,7 @@ EXAMPLES = r"""
     store: .state/cache/wheels
     cwd: "{{ lookup('ansible.builtin.env', 'PWD') }}"
 
-- name: Fetch the missing wheels of all nodes to the controller
+- name: Fetch the missing wheels from the package index to the controller
   mxcluster_downloads:
     command: wheels
     needs: "{{ ansible_play_hosts | map('extract', hostvars, ['asked', 'needs']) }}"

@@ -85,11 +85,12 @@ def powers(workers: int) -> List[int]:
 
 
 def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable[str]) -> None:
-    """Refuse knobs that contradict the specification `spec` of an earlier sweep.
+    """Raise BadInput if the playbook or a given knob differs from those of an earlier sweep.
 
-    Knobs outside `given` keep the values of the earlier sweep.
+    The function ignores knobs outside `given`: the sweep continues with its earlier values.
 
-    Args: `knobs` and `base` as for `begin`; `given` the names that the user gave with -e.
+    Args: `spec` the specification of the earlier sweep; `playbook`, `knobs` and `base` as for
+    `begin`; `given` the names that the user gave with -e.
     """
     if spec["playbook"] != playbook:
         raise BadInput(

@@ -1,7 +1,7 @@
 """Open a job's ports to the job's peers with iptables, on nodes where nft alone is not enough.
 
-A chain of the job, at the head of INPUT, accepts peers and drops all other packets before any other
-rule. The chain also works beside a firewalld that uses iptables (CentOS 7). Each rule carries the
+The first rules of INPUT send the packets for the job's ports to a chain of the job. The chain accepts
+the packets of peers, and drops all others. The chain also works beside a firewalld that uses iptables (CentOS 7). Each rule carries the
 job's comment, and `iptables -S` prints this comment.
 """
 

@@ -42,9 +42,10 @@ def name(job: str) -> str:
 def parse(text: str) -> Ruleset:
     """Parse `text`, the output of `nft -a list ruleset`, and return the Ruleset.
 
-    The result has mxcluster's tables, the other base chains that filter input, the rules of both,
-    and the first line of firewalld's own table. The function parses text, since the nft of CentOS 7
-    has no JSON. Only families that carry IPv4 count.
+    The result has the names of mxcluster's tables, the other base chains that filter input, the
+    rules of all chains outside firewalld's table, and the first line of that table. The function
+    skips chains of families other than ip and inet. It parses text, because the nft of CentOS 7 has
+    no JSON.
     """
     found = Ruleset([], [], [], None)
     table = chain = None
