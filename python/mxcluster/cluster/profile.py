@@ -409,8 +409,8 @@ def _slowest_of_hosts(workers: Sequence[Json]) -> Dict[str, float]:
 def _measured(content: Any, name: str) -> Json:
     """Check the measured part of a profile, and return this part (dict).
 
-    Raises BadInput for a wrong type, a worker or server that occurs twice, a wrong number of network
-    times or GPU speeds, or an invalid speed.
+    Raises BadInput for a wrong type, a worker or server that occurs twice, a wrong number of
+    network times or GPU speeds, or an invalid speed.
 
     Args: `content` the data of the profile's file; `name` the profile's name for messages.
     """

@@ -1,8 +1,8 @@
 """Open a job's ports to the job's peers with iptables, on nodes where nft alone is not enough.
 
-The first rules of INPUT send the packets for the job's ports to a chain of the job. The chain accepts
-the packets of peers, and drops all others. The chain also works beside a firewalld that uses iptables (CentOS 7). Each rule carries the
-job's comment, and `iptables -S` prints this comment.
+The first rules of INPUT send the packets for the job's ports to a chain of the job. The chain
+accepts the packets of peers, and drops all others. The chain also works beside a firewalld that
+uses iptables (CentOS 7). Each rule carries the job's comment, and `iptables -S` prints this comment.
 """
 
 import shlex
