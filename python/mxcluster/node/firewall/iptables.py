@@ -2,7 +2,7 @@
 
 The first rules of INPUT send the packets for the job's ports to a chain of the job. The chain
 accepts the packets of peers, and drops all others. The chain also works beside a firewalld that
-uses iptables (CentOS 7). Each rule carries the job's comment, and `iptables -S` prints this comment.
+uses iptables (CentOS 7). Each rule carries the job's comment, which `iptables -S` prints.
 """
 
 import shlex
