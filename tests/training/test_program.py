@@ -2,7 +2,6 @@
 
 import json
 import os
-import statistics
 import subprocess
 import textwrap
 
@@ -394,7 +393,9 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
     """Arrays of 1000 numbers are split over both servers, as their parts of a checkpoint show."""
     script = tmp_path / "main.py"
     script.write_text(MAIN)
-    chosen = {"kv": kv, "lr": 0.02, "compression": "2bit", "compression_threshold": 5}
+    # The noise of 2 bits is in proportion to the rate. A falling rate lets the weights settle.
+    chosen = {"kv": kv, "lr": 0.02, "lr_factor": 0.8, "compression": "2bit"}
+    chosen["compression_threshold"] = 5
     arguments = processes.program_arguments({"gpus": []}, options.cast(chosen), str(digits), None)
     job = Job(
         every_mxnet.python,
@@ -406,10 +407,8 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
         arguments=arguments + ["--savemodel", "--num-epochs", "12"],
         environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "1000", "MXCLUSTER_COMPRESSION": "2bit"},
     ).succeed()
-    assert len(job.events("end")) == len(groups), job.evidence()
-    # 2 bits for a number are noise: the accuracy of one epoch may be points off the next.
-    last = [event["accuracy"] for event in job.events("epoch") if event["index"] == 0][-5:]
-    assert len(last) == 5 and statistics.median(last) >= 0.9, job.evidence()
+    ends = job.events("end")
+    assert len(ends) == len(groups) and ends[0]["accuracy"] >= 0.9, job.evidence()
     sizes = []
     for rank in (0, 1):
         path = tmp_path / "job" / "checkpoints" / ("mlp-0012.server-%d.npz" % rank)
