@@ -353,8 +353,8 @@ def check_system(node: Json) -> None:
             " ".join(sorted(brings[name] for name in missing)),
         )
     raise BadInput(
-        "the node lacks %s. On the node, %s. Then run the playbook again"
-        % (", ".join(missing), cure)
+        "the node lacks %s. On the node, %s. Then run the playbook again. The playbook has fetched "
+        "and changed nothing" % (", ".join(missing), cure)
     )
 
 

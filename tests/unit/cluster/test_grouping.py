@@ -212,7 +212,8 @@ def test_a_number_that_is_asked_for_counts_in_spite_of_the_noise():
         (
             [1, 1, 2],
             3,
-            "groups=3 is more than the 2 different speeds of the 3 workers.*at most 2",
+            "groups=3 is more than the 2 different speeds of the 3 workers. Workers of equal speed "
+            "are in one group: give at most 2 groups",
         ),
         ([1, 2], -1, "groups=-1 is invalid"),
         ([1, 2], True, "groups=True is invalid"),

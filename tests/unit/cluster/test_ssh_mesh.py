@@ -89,7 +89,8 @@ def test_one_key_for_all_nodes():
 def test_a_node_without_a_record_is_refused():
     with pytest.raises(
         BadInput,
-        match="b: the controller lacks the ssh keys of this node: run .* without --limit",
+        match="b: the controller lacks the ssh keys of this node: run provision.yml without "
+        "--limit",
     ):
         ssh_mesh.blocks(NODES, {"a": RECORDS["a"]}, {}, "k")
     draft = ssh_mesh.blocks(NODES, {"a": RECORDS["a"]}, {}, "k", draft=True)

@@ -573,9 +573,11 @@ def test_without_a_valid_zip_file_a_package_is_not_repaired(package, harm, told)
 def test_a_new_environment_without_a_zip_file_is_refused(controller):
     """The refusal comes at once, since a build takes minutes."""
     refused = controller.run(site_path=str(controller.folder / "lib.zip"))
-    assert refused["rc"] == 1 and "this node lacks" in refused["msg"] and controller.left() == [], (
-        refused
-    )
+    assert (
+        refused["rc"] == 1
+        and "lib.zip with the package mxcluster: run provision.yml" in refused["msg"]
+        and controller.left() == []
+    ), refused
 
 
 def test_one_process_unpacks_at_a_time(package):
