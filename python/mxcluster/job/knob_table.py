@@ -368,8 +368,8 @@ SECTIONS = {
         ),
         _switch(
             "savemodel",
-            "Whether to save the weights and the optimizer's state after every epoch. The "
-            "controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs.",
+            "With `true`, the job saves the weights and the optimizer's state after every epoch. "
+            "The controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs.",
             inherited=True,
             flag="--savemodel",
         ),

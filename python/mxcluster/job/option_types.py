@@ -51,7 +51,7 @@ class Knob(NamedTuple):
     # The argument of the training program that passes the value, or "". For a bool, the program
     # gets the argument alone, and only if the knob is true.
     flag: str
-    own: bool  # whether only the role reads the knob; such a knob is no option of a plan
+    own: bool  # True for a knob that only the role reads; a plan has no option for this knob
     no_log: bool  # whether Ansible hides the value
 
 
