@@ -369,7 +369,8 @@ SECTIONS = {
         _switch(
             "savemodel",
             "With `true`, the job saves the weights and the optimizer's state after every epoch. "
-            "The controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs.",
+            "The controller fetches these checkpoints to `runs/<job>/checkpoints` while the job "
+            "runs.",
             inherited=True,
             flag="--savemodel",
         ),
