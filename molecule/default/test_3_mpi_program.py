@@ -12,6 +12,16 @@ JOBS = "/opt/mxcluster/jobs"
 INTEL = "export PATH=/opt/intel/mpi/bin:$PATH"  # the image has its launcher, and no library
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_keys(cluster):
+    """Take the nodes' SSH keys for each other away: mpi.yml needs none."""
+    for name in cluster.names:
+        cluster.shell(name, "mv /home/mxcluster/.ssh /root/ssh-of-mxcluster")
+    yield
+    for name in cluster.names:
+        cluster.shell(name, "mv /root/ssh-of-mxcluster /home/mxcluster/.ssh")
+
+
 @pytest.fixture
 def files(cluster):
     """Return the path of the program on the controller."""
