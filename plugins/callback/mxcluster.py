@@ -101,7 +101,7 @@ class CallbackModule(Default):
     # Results of hosts.
 
     def v2_runner_on_start(self, host, task):
-        """Register a host of a task. For a new task, first drop earlier results about the job."""
+        """Register a host of a task. At the start of a task, drop the last task's job results."""
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
@@ -246,9 +246,9 @@ class CallbackModule(Default):
         sys.stdout.flush()
 
     def _handle_exception(self, result, use_stderr=False):
-        """Display the error of a result. From ansible-core 2.19 on, display it with -v only.
+        """Display the exception of a result. From ansible-core 2.19 on, do so with -v only.
 
-        From this version on, every failed result has an error. The error repeats the message and
+        Since ansible-core 2.19 every failed result has an exception, which repeats the message and
         names the line of the playbook.
         """
         if getattr(self, "_current_task_result", None) is None or self._display.verbosity:
@@ -259,7 +259,7 @@ class CallbackModule(Default):
     # The job.
 
     def _about_job(self, result):
-        """Update the line about the job. Return False for a result without a job's progress."""
+        """Update the line about the job, and return True if the result has a job's progress."""
         answer = result._result
         if live_line is None or not all(
             isinstance(answer.get(key), dict) for key in ("status", "progress")

@@ -28,6 +28,7 @@ class Limits(NamedTuple):
 class Sight(NamedTuple):
     """The observed state of one process.
 
+    - `name` and `role`: as in the plan;
     - `age`: seconds since the start of the process;
     - `held`: seconds since a signal stopped the process, 0 if the process is not stopped;
     - `pulse`: the content of the progress file, None without a file;
@@ -68,11 +69,11 @@ def limits_of(plan: Json) -> Limits:
 
 
 def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:
-    """Return the first fault among `sights`, or None without a fault.
+    """Return the first fault of the processes in `sights`, or None without a fault.
 
-    `distributed`: True if the job has a kv-store of several processes. In such a job a process that
-    has made no kv-store within the start limit is a fault. The rendezvous process is exempt,
-    because it makes no kv-store and has its own timeout.
+    `distributed`: True if the job has a kv-store of several processes. In such a job the function
+    also reports a process that has made no kv-store within the start limit. The rendezvous process
+    is exempt, because it makes no kv-store and has its own timeout.
     """
     for sight in sights:
         if limits.stopped and sight.held >= limits.stopped:
@@ -155,8 +156,8 @@ def folder(path: str) -> Finding:
     return Finding(
         None,
         "folder",
-        "%s, the folder of the running job, was deleted, and its logs and checkpoints are lost: "
-        "start the job again" % path,
+        "%s, the folder of the running job, was deleted. The logs and checkpoints of the job on "
+        "this node are lost: start the job again" % path,
     )
 
 
@@ -177,8 +178,8 @@ def network(host: str, names: List[str]) -> Finding:
 def somebody_waits(sights: List[Sight], seconds: float) -> bool:
     """Return True if a worker in `sights` has had no progress for `seconds`.
 
-    The result is also True without any worker. If the result is True, the supervisor requests stack
-    traces from the processes.
+    Without a worker in `sights` the result is True, too. If the result is True, the supervisor
+    requests stack traces from the processes.
     """
     workers = [sight for sight in sights if sight.role == "worker"]
     return not workers or any(sight.pulse and sight.still > seconds for sight in workers)

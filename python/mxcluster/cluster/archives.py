@@ -99,7 +99,7 @@ def fetch(file: Json, draft: str, store: str) -> None:
 def fetch_once(url: str, draft: str) -> bool:
     """Continue the download of `url` to `draft` on one connection.
 
-    Returns True if `draft` is complete.
+    Returns True if `draft` is complete. Raises an error of CUT if the connection fails.
     """
     begun = os.path.getsize(draft) if os.path.exists(draft) else 0
     request = urllib.request.Request(url, headers={"Range": "bytes=%d-" % begun} if begun else {})
@@ -121,7 +121,7 @@ def lacking(store: str, files: Sequence[Json]) -> Sequence[Json]:
 
 
 def _cause(reason: Optional[BaseException]) -> str:
-    """Return the cause of a failed download as text."""
+    """Return the cause of a failed download as a string."""
     cause = getattr(reason, "reason", reason)
     return str(getattr(cause, "strerror", None) or cause or "the download was cut off")
 

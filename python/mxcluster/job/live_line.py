@@ -28,9 +28,9 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
 
     - samples/s: the sum of the speeds of the running workers, and the slowest worker;
     - epoch and step: the epoch and step of the worker with the least progress;
-    - ETA: the longest estimate of a running worker;
-    - b: the batch sizes of the running workers, if these sizes differ. If no worker runs, the line
-      shows the sizes of all workers;
+    - ETA: the estimated time until the last running worker is done;
+    - b: the batch sizes of the running workers, or of all workers if no worker runs. The line
+      leaves out b if all sizes are equal;
     - loss: the mean loss of the workers' latest batches;
     - accuracy: the accuracy of worker 0 on held-out samples after its latest epoch.
 
@@ -40,7 +40,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
 
     Args: `answers` {host: latest answer of this host, None before the first answer}; `width` None
     for no limit: a longer line loses its least important parts; `now` in unix seconds, for tests.
-    Texts of nodes pass through `printable`. The function uses only numbers below ABSURD.
+    `printable` cleans the texts from nodes. The function ignores numbers of at least ABSURD.
     """
     statuses = {
         host: answer["status"]
@@ -110,7 +110,9 @@ def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
 
 
 def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
-    """Return the parts of the line of a training, [(rank, text)]; rank 0 is the most important.
+    """Return the parts of the live line of a training, [(rank, text)].
+
+    Rank 0 is the most important.
 
     Args: `workers` {worker name: {kind: last event of this kind}}.
     """
@@ -195,7 +197,7 @@ def _remaining(
 
 
 def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[int, str]]:
-    """Return the parts of the line of a script without events, [(rank, text)].
+    """Return the parts of the live line for workers without events, [(rank, text)].
 
     The parts are the time since the start and the number of running processes of each role.
 

@@ -185,10 +185,10 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
 
     The first of these failures that exists is the cause:
 
-    1. the earliest failure of a process by itself;
+    1. the earliest failure of a process without an earlier cause;
     2. a failure of the network;
-    3. the end of the job by the agent of a node;
-    4. the earliest "echo", a process that ended because another process had ended. If a node is
+    3. the end of the job by an agent, after the lease ran out or on request;
+    4. the earliest "echo": the failure of a process because another process had ended. If a node is
        lost, an echo may be the only failure.
 
     Args: `statuses` the contents of the nodes' status.json.
@@ -329,8 +329,8 @@ def printable(text: str) -> str:
 def _gives_way(failure: Optional[Json]) -> bool:
     """Return True if a lost node or a false report of the end may have caused `failure`.
 
-    Returns True for None, too. Such a fault can cause an echo, a failure of the network, or the end
-    of the job by an agent.
+    The result is True for an echo (a process that ended because another process had ended), for a
+    failure of the network, for the end of the job by an agent, and for None (no failure).
     """
     return (
         failure is None
@@ -500,7 +500,7 @@ def _not_collected(
                 host,
                 "the controller could not collect the status of this node: %s"
                 % problems.get(
-                    host, "the node sent no status.json; check that the node is reachable"
+                    host, "the node sent no status.json. Check that the node is reachable"
                 ),
             )
     return None
@@ -524,7 +524,7 @@ def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json
 
 
 def _alone(failure: Optional[Json]) -> Optional[Json]:
-    """Return `failure`, and add to the reason of an echo that no node saw an earlier failure."""
+    """Return `failure`. The reason of an echo also reports the absence of an earlier failure."""
     if failure is None or failure["exit_code"] not in exit_codes.reserved():
         return failure
     return dict(

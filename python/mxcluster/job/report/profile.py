@@ -128,16 +128,15 @@ def lines(profile: Json) -> List[str]:
     told += profile["advice"][:_MOST_ADVICE]
     more = len(profile["advice"]) - _MOST_ADVICE
     if more > 0:
-        told.append("and %d more such lines, in %s" % (more, FILE))
+        told.append("and %d more lines of advice, in %s" % (more, FILE))
     return [printable(line) for line in told]
 
 
 def drifted(plan: Json, events: List[Json]) -> List[str]:
     """Return [a warning] if the speeds of the groups have changed since the profile, else [].
 
-    The speed of a group is the speed of its slowest worker. The function compares the groups with
-    each other. A common factor of all groups has no effect, because the exchange with the servers
-    also takes time.
+    The speed of a group is the speed of its slowest worker. The function ignores a change by the
+    same factor in all groups, because the exchange with the servers slows down all groups.
 
     Args:
         plan: the plan of a job that has ended.

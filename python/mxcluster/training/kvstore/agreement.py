@@ -1,4 +1,4 @@
-"""Compare on a server the optimizers and keys that the workers report. Pure."""
+"""Compare the optimizers and keys that the workers report to a server. Pure."""
 
 from mxcluster.errors import BadInput
 
@@ -13,7 +13,7 @@ class Agreement(object):
     """
 
     def __init__(self):
-        self._names = []  # (key, the worker that reported it first)
+        self._names = []  # (key, the first worker that reported this key)
         self._number, self._optimizer, self._teller = 0, {}, ""
 
     def is_new(self, sender, told, optimizer):

@@ -1,8 +1,8 @@
 """Share memory between the server processes of one host, without C code.
 
 `gsync_server.GroupUpdate` keeps the data of each parameter in this memory, a file in /dev/shm. The
-last process that opens the file removes the file's name. If a process dies before that, the agent
-removes the file at the job's end.
+last process that opens the file removes the file's name. If a process dies before this removal, the
+agent removes the file at the job's end.
 
 The head and each parameter have a lock on one byte of the file. If a process dies, the
 kernel frees the lock. A flag in the parameter's row then keeps other processes from using the
@@ -145,7 +145,7 @@ class Memory(object):
     def _mapped(self, begin, length):
         """Return `length` bytes of the file from offset `begin` on as a writable buffer.
 
-        A map has at least _CHUNK bytes. The process keeps all maps open, because the end of a map
+        A map has at least _CHUNK bytes. The process keeps all maps open, because closing a map
         would free the process's locks.
         """
         first = begin // _CHUNK * _CHUNK
@@ -158,7 +158,7 @@ class Memory(object):
         return self._maps[first][begin - first : begin - first + length]
 
     def _reserve(self, begin, length):
-        try:  # Without room for a page the first write to it would kill the process.
+        try:  # Without room for a page, a write to the page would kill the process.
             os.posix_fallocate(self._file, begin, length)
         except OSError as error:
             raise MxclusterError(
