@@ -32,11 +32,12 @@ CUT = (
 
 
 def provide(store: str, file: Json) -> str:
-    """Return the path of `file` in the folder `store`. Fetch the file if the store lacks it.
+    """Return the path of `file` in the folder `store`. Fetch a missing file into the store.
+
+    Args: `store` the path of the store (str); `file` {"url": str, "name": str, "sha256": str, "" if
+    unknown}.
 
     Raises MxclusterError if the download fails or the sha256 differs.
-
-    Args: `file` {"url", "name", "sha256" ("" if unknown)}.
     """
     path = os.path.join(store, file["name"])
     if not os.path.exists(path):
@@ -60,12 +61,13 @@ def provide(store: str, file: Json) -> str:
 
 
 def fetch(file: Json, draft: str, store: str) -> None:
-    """Fetch `file` (see `provide`) to the path `draft`, and continue an earlier partial download.
+    """Fetch `file` to the path `draft`, or continue an earlier partial download.
+
+    Args: `file` as for `provide`; `draft` the path of the download (str), in the store; `store` the
+    path of the store (str), which the error message names.
 
     Raises MxclusterError after TRIES failed attempts, or at once after an HTTP error such as 404
     that another attempt cannot cure. Raises OSError if the process cannot write to the store.
-
-    Args: `store` the folder that the error message names.
     """
     reason: Optional[BaseException] = None
     for attempt in range(TRIES):

@@ -47,10 +47,10 @@ ROUNDS = 8  # maximum number of rounds that search for packages of the node's Py
 def wishes(value: Any, cwd: str) -> List[Wish]:
     """Return the packages of the knob mxnet_packages, sorted by name.
 
-    Raises BadInput for a wrong value.
-
     Args: `value` a list of names with or without versions, such a list as a string, or the path of
     a requirements file; `cwd` the folder in which a relative path begins.
+
+    Raises BadInput for a wrong value.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -163,10 +163,10 @@ def choose(
     evaluates conditions such as `python_version < "3.8"` for its own Python. So this function reads
     the requirements of each wheel for the node's Python, and adds the missing packages.
 
+    Args: `build` an item of "builds" of `versions.environment`; the others are as in `extended`.
+
     Raises MxclusterError if pip fails. Raises BadInput if a dependency conflicts with `build`, or
     if the requirements file lists other sha256 values.
-
-    Args: `build` an item of "builds" of `versions.environment`; the others are as in `extended`.
     """
     names = [wish.text for wish in wanted]
     pinned = {plain(one.split("==")[0]): one for one in build["wheels"] + [build["pip"]]}
@@ -229,10 +229,10 @@ def choose(
 def download(folder: str, names: List[str], pinned: List[str], python: str, store: str) -> None:
     """Fetch the wheels of packages and of their dependencies with pip into `folder`.
 
-    Raises MxclusterError if a package has no wheel, or if pip fails.
-
     Args: `names` the packages, with or without versions; `pinned` the constraints, "name==version";
     `python` such as "3.11"; `store` a folder with wheels that pip may use.
+
+    Raises MxclusterError if a package has no wheel, or if pip fails.
     """
     constraints = os.path.join(folder, "constraints.txt")
     with open(constraints, "w", encoding="utf-8") as stream:

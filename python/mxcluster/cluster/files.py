@@ -40,10 +40,10 @@ def is_ipv4(text: str) -> bool:
 def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] = None) -> List[str]:
     """Return the IPv4 address of each worker, in the order of the lines.
 
-    Raises BadInput that lists all mistakes.
-
     Args: `text` the content of the file; `name` the file's name in messages; `known` the allowed
     addresses, None to allow all addresses.
+
+    Raises BadInput that lists all mistakes.
     """
     addresses, problems = [], []
     for number, fields in _lines(text):
@@ -146,10 +146,10 @@ def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
 def parse_data_sharding(text: str, workers: int, name: str = "data_sharding") -> List[Share]:
     """Return the share (begin, end) of each worker, as fractions of 1. Line i is for worker i.
 
-    Raises BadInput that lists all mistakes.
-
     Args: `text` the content of the file; `workers` the number of workers; `name` the file's name in
     messages.
+
+    Raises BadInput that lists all mistakes.
     """
     shares, numbers, problems = [], [], []
     for number, fields in _lines(text):

@@ -48,9 +48,9 @@ class Proposal(NamedTuple):
 def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
     """Return the speeds as exact fractions, in the order of `speeds`.
 
-    Raises BadInput that names each worker or server without a finite speed above 0.
-
     Args: `speeds` {name: speed}; `unit` the unit of the speeds in messages.
+
+    Raises BadInput that names each worker or server without a finite speed above 0.
     """
     refuse(["no worker has a speed: give the speed of at least one worker"] if not speeds else [])
     exact, problems = [], []
@@ -77,14 +77,14 @@ def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
 def propose(speeds: Mapping[str, Any], noise: float, groups: int = 0) -> Proposal:
     """Return the Proposal for workers with these `speeds`, by the rules of this module.
 
-    Raises BadInput for a wrong speed (see `check`) or noise, and if `groups` exceeds the number of
-    workers or of different speeds.
-
     Args:
         speeds: {worker's name: samples/s}.
         noise: the relative difference between two measurements of one speed, such as 0.05.
         groups: the number of groups, or 0 to choose the number by the rules. A number above 0
             overrides the noise and MOST_GROUPS.
+
+    Raises BadInput for a wrong speed (see `check`) or noise, and if `groups` exceeds the number of
+    workers or of different speeds.
     """
     exact, limit = check(speeds), _noise(noise)
     values = sorted(set(exact), reverse=True)

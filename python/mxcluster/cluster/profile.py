@@ -129,9 +129,9 @@ def complete(measured: Json, groups: int = 0) -> Json:
     - shares: `grouping.shares`, cut from [0, 1] in the order of the workers.
     - placement: `grouping.placement` for `server_speeds`.
 
-    Raises BadInput for a worker without a speed above 0, and for a too large number of groups.
-
     Args: `groups` the requested number of groups, 0 for the best number.
+
+    Raises BadInput for a worker without a speed above 0, and for a too large number of groups.
     """
     found = _measured(measured, "the measured profile")
     noise = max(
@@ -159,9 +159,9 @@ def complete(measured: Json, groups: int = 0) -> Json:
 def read(content: Union[str, Json], name: str = "profile.json") -> Json:
     """Check a profile and return it as a dict.
 
-    Raises BadInput with the cure if the profile is damaged.
-
     Args: `content` the JSON text or the dict of the profile; `name` the file's name in messages.
+
+    Raises BadInput with the cure if the profile is damaged.
     """
     try:
         whole = json.loads(content) if isinstance(content, str) else content
@@ -413,10 +413,10 @@ def _slowest_of_hosts(workers: Sequence[Json]) -> Dict[str, float]:
 def _measured(content: Any, name: str) -> Json:
     """Check the measured part of a profile, and return this part (dict).
 
+    Args: `content` the data of the profile's file; `name` the profile's name for messages.
+
     Raises BadInput for a wrong type, a worker or server that occurs twice, a wrong number of
     network times or GPU speeds, or an invalid speed.
-
-    Args: `content` the data of the profile's file; `name` the profile's name for messages.
     """
     try:
         found: Json = shapes.fields(_MEASURED)(content)

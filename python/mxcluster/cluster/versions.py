@@ -281,10 +281,10 @@ def driver_branch(cuda: str, devices: Iterable[str]) -> int:
 def cudnn(cuda: str, wanted: str = "") -> Json:
     """Return {"version", "url", "sha256"} of a cuDNN for a CUDA version.
 
-    Raises BadInput if the table has no such cuDNN.
-
     Args: `cuda` such as "9.2"; `wanted` such as "7.6.5" or "7.6.5.32", or "" for the table's
     choice.
+
+    Raises BadInput if the table has no such cuDNN.
     """
     cuda_row(cuda)
     rows = table()["cudnn"][cuda]
@@ -361,8 +361,6 @@ def check_system(node: Json) -> None:
 def decide(choice: Json, node: Json) -> Json:
     """Return the software to install on one node.
 
-    Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
-
     Args:
         choice: the user's settings: "cuda_version" ("" for no CUDA), "mxnet_version", "mxnet_build"
             ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the system's first way),
@@ -380,6 +378,8 @@ def decide(choice: Json, node: Json) -> Json:
         {"version", ...}, "driver": None or {"branch", "least", "installable"}, "installed": None
         or the state that verify.yml expects}. Each of NVIDIA's files is {"url", "name", "sha256"
         or ""}.
+
+    Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
     """
     if node["architecture"] != "x86_64":
         raise BadInput(

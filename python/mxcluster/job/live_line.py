@@ -110,9 +110,9 @@ def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
 
 
 def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
-    """Return the parts of the live line of a training, [(rank, text)].
+    """Return the parts of the live line of a training, [(priority, text)].
 
-    Rank 0 is the most important.
+    Priority 0 is the most important.
 
     Args: `workers` {worker name: {kind: last event of this kind}}.
     """
@@ -182,9 +182,11 @@ def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
 def _remaining(
     workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, Any]]
 ) -> Optional[float]:
-    """Return the seconds until the last running worker is done, or None before any estimate.
+    """Return the estimated seconds until the last running worker is done.
 
-    The estimate for a worker uses the speed and the clock of this worker.
+    Returns None before any running worker has sent the event "start" and an event "batch" with
+    progress ("done", from 0 to 1). The remaining time of a worker is the time between these two
+    events, times (1 - done) / done. Both events have times from the clock of the worker's node.
 
     Args: `workers` {worker name: {kind: last event}}; `running` {worker name: last batch event}.
     """
@@ -197,11 +199,12 @@ def _remaining(
 
 
 def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[int, str]]:
-    """Return the parts of the live line for workers without events, [(rank, text)].
+    """Return the parts of the live line of a job whose workers sent no events, [(priority, text)].
 
-    The parts are the time since the start and the number of running processes of each role.
+    The first part is (0, the time since the first agent started). Each role of the job adds one
+    part with the numbers of running and of all processes, such as (1, "2 of 4 workers").
 
-    Args: `statuses` {host: content of its status.json}; `now` in unix seconds.
+    Args: `statuses` {host: content of the host's status.json}; `now` in unix seconds.
     """
     parts = [
         (
@@ -231,10 +234,10 @@ def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[in
 def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
     """Join the strings of `parts` to one line (str) of at most `width` characters.
 
-    The function drops the parts with the highest rank first. If the parts of rank 0 are still too
+    The function drops the least important parts first. If the parts of priority 0 are still too
     long, the function cuts the line.
 
-    Args: `parts` [(rank, text)]; `width` None for no limit.
+    Args: `parts` [(priority, text)], 0 for the most important; `width` None for no limit.
     """
     while True:
         text = printable("  ".join(text for _, text in parts).replace("  (", " ("))

@@ -96,7 +96,7 @@ def compute(
     - every worker wrote its `done` event, because an exit status alone can mislead.
       `mxcluster.training` writes this event at the end of a program or script;
     - the controller reached every node and collected its files;
-    - no searched node has a leftover of the job;
+    - no searched node has a leftover process, file, unit or firewall rule of the job;
     - a program of mxcluster that began with new weights learned (see `learning.problem`).
 
     Args:
@@ -105,7 +105,8 @@ def compute(
         events: the merged events of all nodes.
         problems: {host: why the controller could not collect the host's files}.
         lost: {host: {"since": unix seconds, "why": text}} of the nodes that no longer answer.
-        left: {host: [leftover of the job, ...]} of the searched nodes.
+        left: {host: [text about a leftover process, file, unit or rule, ...]} of the searched
+            nodes.
         warnings: further lines for the user.
         files: the number of fetched files that a script wrote.
         untrue: {host: why the host's report of the job's end was false}.
@@ -411,10 +412,15 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
 def _network(
     failure: Optional[Json], plan: Json, statuses: Dict[str, Optional[Json]]
 ) -> Optional[Json]:
-    """Return a failure of the network if the network caused `failure`, else return `failure`.
+    """Return the cause of `failure`: a network fault if a status proves the fault, else `failure`.
 
-    The field "unanswered" of a status lists the processes of other nodes that acknowledged no
-    packet. If all lists are empty, the network is not the cause.
+    Only an echo, a stall or a failure of the kind "network" can have this cause. The field
+    "unanswered" of a status lists the processes of other nodes that acknowledged no packet from the
+    status's node. A process in this list proves the fault.
+
+    Args: `failure` from `first_failure`; `plan` the plan of the whole job; `statuses` {host:
+    content of the host's status.json, None without this file}. The result is a dict with the fields
+    of `failure`, or None if `failure` is None.
     """
     if (
         failure is None

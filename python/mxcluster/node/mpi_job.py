@@ -341,10 +341,11 @@ class Serve:
 
 
 def launch(job: Job, arguments: List[str]) -> int:
-    """Run a daemon of mpirun to its end, and return the daemon's exit status.
+    """Run a daemon of mpirun on a node to the daemon's end, and return the daemon's exit status.
 
-    `arguments`: [OPTION, ..., HOST, COMMAND, ...], as for ssh. The options have no values. A daemon
-    of this node replaces this process. Returns SSH_LOST for an unknown host or a lost connection.
+    `arguments`: [OPTION, ..., HOST, COMMAND, ...], as for ssh. The options have no values. If HOST
+    is this node, the function does not return: the daemon replaces this process, and the process
+    ends with the daemon's exit status. Returns SSH_LOST for an unknown host or a lost connection.
     """
     words = list(arguments)
     while words and words[0].startswith("-"):

@@ -16,7 +16,7 @@ from mxcluster import exit_codes, phases
 from mxcluster.node import addresses
 from mxcluster.training import mxnet_library
 
-START_SECONDS = 600.0  # limit until all processes are connected, if the job sets no timeout
+START_SECONDS = 600.0  # start timeout if the job sets none
 # Seconds beyond the agent's own timeout. The agent of a late process then reports that process
 # before the waiting processes end.
 _ITS_AGENT_FIRST = 15.0
@@ -91,9 +91,10 @@ def _clock():
 
 
 def start_seconds():
-    """Return the limit of the wait for the other processes at the start, in seconds (float).
+    """Return the start timeout in seconds (float); 0 means no timeout.
 
-    0 means no limit.
+    ps-lite must connect all processes within this time. This timeout is longer than the agent's
+    start timeout, so that the agent of a late process reports the process first.
     """
     told = os.environ.get("MXCLUSTER_START_TIMEOUT")
     return (

@@ -205,7 +205,7 @@ class Commands(object):
     def _agree(self, message):
         """Check that a worker's optimizer and order of keys equal those of the first worker.
 
-        If the number of the optimizer is new, the scheme's update object uses this optimizer from
+        If the version of the optimizer is new, the scheme's update object uses this optimizer from
         now on. Raises BadInput if the workers differ.
         """
         told = json.loads(message.payload.decode("utf-8"))

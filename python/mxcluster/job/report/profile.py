@@ -83,7 +83,13 @@ def measured(plan: Json, events: List[Json]) -> Json:
 
 
 def lines(profile: Json) -> List[str]:
-    """Return the figures and the proposal of a complete profile as lines of text."""
+    """Return the speeds and the proposed groups and shares in `profile` as lines for a terminal.
+
+    First comes a table of the workers: the speeds in samples/s, the time of an exchange in ms, the
+    group, and the share in percent. Then come the speeds of GPUs and servers, and the advice.
+
+    Args: `profile` the result of `cluster.profile.complete`, which has all entries.
+    """
     group_of = {
         worker: label
         for label, members in zip(profile["labels"], profile["groups"])

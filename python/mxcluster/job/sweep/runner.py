@@ -211,7 +211,13 @@ def progress(spec: Json, records: Json, todo: List[Job], took: List[float]) -> s
 
 
 def outcome(one: Json) -> str:
-    """Return the line that reports the end of a job, from the record `one` of the job."""
+    """Return the line (str) that reports the end of a job.
+
+    The line has the job's id and state, and the cause of a failure or the speed and the accuracy.
+
+    Args: `one` the record of the job (dict), with the fields "id", "state" and "why" of
+    `results.record`. The fields "samples_per_s" and "accuracy" may be missing.
+    """
     words = [one["state"]]
     if one["why"] is not None:
         words = ["%s: %s" % (one["state"], one["why"])]

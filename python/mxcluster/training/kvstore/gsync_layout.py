@@ -28,8 +28,11 @@ class Layout(object):
 
     Attribute: ``capacity``, the largest number of parameters.
 
-    Raises ValueError if `ranks` or `placement` do not match the number of servers, or if the keys
-    do not suffice for one parameter.
+    Raises ValueError in three cases:
+
+    - `ranks` is not a permutation of 0 .. groups * hosts - 1;
+    - `placement` contains a number outside 0 .. hosts - 1;
+    - groups * hosts exceeds MAX_KEY + 1, the number of usable keys.
     """
 
     def __init__(self, groups, hosts, ranks, placement=()):

@@ -78,7 +78,7 @@ class GroupUpdate(object):
         self._memory = memory
         self._given, self._divided, self._trace = given or {}, divided, trace
         self._compensation, self._max_y = compensation, max_y
-        # The optimizer, and its number in the job, from 1.
+        # The optimizer and the optimizer's version in the job, from 1.
         self._optimizer, self._number = None, 0
         self._parameters = {}
         self._assigned = set()  # numbers of keys that hold no parameters
@@ -86,7 +86,7 @@ class GroupUpdate(object):
         self._histogram, self._dropped, self._reported = {}, {}, time.monotonic()
 
     def use(self, optimizer, number):
-        """Use `optimizer` from now on. `number` is 1 for the job's first optimizer."""
+        """Use `optimizer` from now on. `number` is the version, 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self._number = optimizer, number

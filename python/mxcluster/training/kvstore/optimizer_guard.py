@@ -419,8 +419,8 @@ class _Reader(object):
             found = next((vars(one)[name] for one in cls.__mro__ if name in vars(one)), None)
             if callable(found) or hasattr(type(found), "__get__"):
                 raise Forbidden(
-                    "the pickle sets %r of a %s, a method or property of the class: rename the "
-                    "attribute" % (name, _described(target))
+                    "the pickle sets %r, a method or property of the class %s: rename the attribute"
+                    % (name, _described(target))
                 )
         self._filled[id(target)] = target  # kept, so that no other object gets this id
         if next((True for one in cls.__mro__[:-1] if "__setstate__" in vars(one)), False):

@@ -10,10 +10,11 @@ parameter.
 
 Layout, in 8-byte integers unless said otherwise::
 
-    head: the number of processes that have opened the file, the end of the space in use, the
+    head: the count of processes that have opened the file, the end of the space in use, the
         newest round
     table: for each parameter of the layout a row with (offset, length) of the weights and of the
-        states, the number of the states' optimizer, and a flag for an update under way
+        states, the version of the optimizer that made the states, and a flag for an update under
+        way. The job's first optimizer has version 1.
     regions: each region begins at a page, and lies in one map of _CHUNK bytes
 """
 
@@ -132,8 +133,8 @@ class Memory(object):
         If the memory already has the round of a newer optimizer, the result is `number`.
 
         Args:
-            optimizer: the optimizer's number in the job.
-            number: the round of one parameter.
+            optimizer: the version of the optimizer (int), 1 for the job's first optimizer.
+            number: the round of one parameter (int).
         """
         mine = (optimizer << 32) + number
         if mine > self._head[_ROUND]:

@@ -44,7 +44,7 @@ class StaleUpdate(object):
         self._batches = {}  # {parameter: batches that its updates have merged so far}
 
     def use(self, optimizer, number):
-        """Use `optimizer` from now on. `number` is 1 for the job's first optimizer."""
+        """Use `optimizer` from now on. `number` is the version, 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self.updates, self._batches = optimizer, self._make(optimizer, number), {}

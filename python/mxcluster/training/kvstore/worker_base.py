@@ -43,7 +43,7 @@ class OwnStore(KVStore):
         self.groups, self.index = groups, index
         self._names = {}  # {the script's key: (number of the parameter, its places)}
         self._optimizer, self._sent, self._told = None, None, 0
-        self._number = 0  # number of the last optimizer, from 1; 0 without an optimizer
+        self._number = 0  # version of the latest optimizer, from 1; 0 without an optimizer
         self._checked = set()  # the script's keys with a checked gradient
         self._warned = False
         server_messages.tell(self, "begin", self.name)

@@ -204,8 +204,8 @@ class Training:
             step_ms=args.step_ms,
         )
         say(
-            "worker %d: %s on %s as %d x %d pixels, samples %d to %d, %d batches of %d an epoch, "
-            "%d samples repeated"
+            "worker %d trains %s on %s with images of %d x %d pixels. The share of this worker is "
+            "samples %d to %d. An epoch has %d batches of %d samples, with %d repeated samples"
             % (
                 share.index,
                 args.network,
