@@ -4,12 +4,16 @@
                                         on a machine with a network: writes FILE and FILE.sha256
     python tools/bundle.py unpack FILE  on the controller, which needs no network
 
-TARGET is the build of MXNet: cpu, cu92, cpu-mkl ... The archive contains the wheels of the nodes,
-for every Python of the table in python/mxcluster/cluster/versions.yml. It also contains the
-controller's wheels of requirements/: for the Python that makes the bundle, and for each line of
-ansible-core that runs on that Python. With cuXX it also contains CUDA for CentOS 7 and cuDNN.
-
+TARGET is the build of MXNet: cpu, cu92, cpu-mkl ... MIRROR is a URL in place of NVIDIA's servers.
 WHAT is the value of mxnet_packages: names separated by commas, or a requirements file.
+
+The archive contains:
+
+- the wheels of the nodes, for every Python in python/mxcluster/cluster/versions.yml;
+- the wheels of the controller, for each version of ansible-core that runs on the Python of `make`;
+- CUDA for CentOS 7 and cuDNN, if TARGET is cuXX.
+
+Run `make` with the Python version of the controller.
 
 `unpack` checks the archive against FILE.sha256, and puts the wheels into the cache of provision.yml
 and tools/venv.sh. provision.yml also checks the wheels of the nodes against the table before the
@@ -34,7 +38,7 @@ FOLDERS = ("wheels", "archives", "controller")
 
 
 def sha256(path):
-    """Return the SHA-256 digest of a file in hexadecimal."""
+    """Return the SHA-256 digest of the file `path` in hexadecimal (str)."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
@@ -43,15 +47,19 @@ def sha256(path):
 
 
 def refuse(*lines):
-    """Exit with status 1 and the `lines` as error message."""
+    """Print `lines` (str) as the error message, and exit with status 1."""
     sys.exit("\n".join("mxcluster: " + line for line in lines))
 
 
 def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
-    """Fetch all files and pack them into the bundle `target`, with its sha256 beside it.
+    """Fetch all files, pack the files into the bundle `target`, and write `target`.sha256.
 
-    Args: `version` of MXNet; `wanted` the TARGET; `mirror` of NVIDIA's files, "" for none;
-    `packages` the value of mxnet_packages.
+    Args:
+        target: the path of the bundle.
+        version: the version of MXNet.
+        wanted: the build of MXNet, such as "cu92".
+        mirror: a URL in place of NVIDIA's servers, or "".
+        packages: the value of mxnet_packages.
     """
     from mxcluster.cluster import extra_packages as extras
     from mxcluster.cluster import versions, wheels
@@ -107,10 +115,10 @@ def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
 
 
 def lines(python):
-    """Return the lines of ansible-core, such as "2.19", that run on a controller with `python`.
+    """Return the versions of ansible-core (list of str) that run on a controller with `python`.
 
-    Each line has a file requirements/core-<line>.txt. A comment in the file names the oldest Python
-    of a controller.
+    A version such as "2.19" has a file requirements/core-2.19.txt. A comment in the file names the
+    oldest Python that the version supports.
 
     Args: `python` a version such as (3, 11).
     """
@@ -123,13 +131,16 @@ def lines(python):
 
 
 def packages_of(environment, wishes, fetch=None):
-    """Return the paths of the wheels that scripts need, and of the files that list these wheels.
+    """Fetch the wheels of mxnet_packages, and return the paths of the bundle's files (list of str).
 
-    If a package has no wheel for a Python, the function prints a message and leaves out this
-    Python. It exits if no Python is left.
+    The files are the wheels, and for each Python a list of the wheels. If a package has no wheel
+    for a Python, the function prints a message and leaves out this Python. Exits if all Pythons are
+    left out.
 
-    Args: `environment` from `versions.environment`; `wishes` from `extra_packages.wishes`; `fetch`
-    as in `extra_packages.extended`.
+    Args:
+        environment: the result of `versions.environment`.
+        wishes: the result of `extra_packages.wishes`.
+        fetch: as in `extra_packages.extended`.
     """
     from mxcluster.cluster import extra_packages, wheels
     from mxcluster.errors import MxclusterError
@@ -143,7 +154,7 @@ def packages_of(environment, wishes, fetch=None):
                     found += extra_packages.kept(store, wishes, build, python)
             except MxclusterError as refusal:
                 reasons.append(
-                    "%s: Python %s is left out: %s"
+                    "%s: the bundle lacks mxnet_packages for Python %s: %s"
                     % (environment["name"], python, str(refusal).splitlines()[0])
                 )
     for reason in reasons:
@@ -157,11 +168,11 @@ def packages_of(environment, wishes, fetch=None):
 
 
 def files(cuda, mirror):
-    """Fetch NVIDIA's files for a CUDA version, and return the set of ("archives", path).
+    """Fetch NVIDIA's files for the version `cuda`, and return a set of ("archives", path).
 
-    The files are the repository for CentOS 7 with its patches and keys, and the newest cuDNN.
+    The files are CUDA's repository for CentOS 7 with patches and keys, and the newest cuDNN.
 
-    Args: `mirror` a URL in place of NVIDIA's servers, or "".
+    Args: `cuda` such as "9.2"; `mirror` a URL in place of NVIDIA's servers, or "".
     """
     from mxcluster.cluster import archives, versions, wheels
 
@@ -188,14 +199,14 @@ def unpack(source):
         found = sha256(source)
     except OSError as error:
         refuse(
-            "cannot read %s: %s: a bundle consists of two files, FILE and FILE.sha256; if one is "
-            "missing, copy it again" % (error.filename, error.strerror)
+            "cannot read %s: %s. A bundle consists of two files, FILE and FILE.sha256. Copy both "
+            "files to the controller" % (error.filename, error.strerror)
         )
     if found != wanted:
         refuse(
             "%s is damaged: its sha256 is %s, and %s.sha256 contains %s."
             % (source, found, source, wanted),
-            "If it was truncated or changed during a copy, copy it again. Nothing was unpacked.",
+            "Nothing was unpacked. Copy the bundle again, or make a new bundle.",
         )
     with tarfile.open(source) as archive:
         for member in archive.getmembers():

@@ -2,11 +2,12 @@
 
 With `--check` the script only compares the files with their wanted contents.
 
-From the table of schemes (mxcluster/schemes.py) the script writes the tables in README.md and
-docs/schemes.md. From the tables of knobs (mxcluster/job/knob_table.py for the role train_job,
-mxcluster/job/sweep/knob_table.py for the role sweep) it writes defaults/main.yml and
-meta/argument_specs.yml of the role, and its part of group_vars/all.yml. From the defaults and
-argument specs of all roles it writes docs/knobs.md and the table in the README of each role.
+- The table of schemes, mxcluster/schemes.py, gives the tables in README.md and docs/schemes.md.
+- A table of knobs gives defaults/main.yml, meta/argument_specs.yml and a part of group_vars/all.yml
+  for one role: mxcluster/job/knob_table.py for the role train_job, and
+  mxcluster/job/sweep/knob_table.py for the role sweep.
+- The defaults and argument specs of all roles give docs/knobs.md and the table in each role's
+  README.
 """
 
 import json
@@ -119,7 +120,7 @@ GROUP_VARS_TITLES = {
 
 
 def to_yaml(value):
-    """Return a default as YAML on one line; None and the empty string become two quotes."""
+    """Return the default `value` as YAML on one line (str). None becomes an empty string."""
     if isinstance(value, float):
         return "%g" % value
     if isinstance(value, str) and is_plain_yaml(value):
@@ -140,7 +141,7 @@ def filled(text, indent):
 
 
 def is_plain_yaml(text):
-    """Return True if YAML reads the unquoted text as the same string."""
+    """Return True if YAML reads `text` (str) without quotes as the same string."""
     try:
         return yaml.safe_load(text) == text
     except yaml.YAMLError:
@@ -148,7 +149,7 @@ def is_plain_yaml(text):
 
 
 def table_defaults(role):
-    """Return the content of defaults/main.yml of a role with a table of knobs."""
+    """Return the text of defaults/main.yml for `role`, "train_job" or "sweep"."""
     text = DEFAULTS_HEAD % (NOTE % TABLE_OF[role], role)
     for title, section in SECTIONS_OF[role].items():
         text += "\n# %s\n" % title
@@ -157,7 +158,7 @@ def table_defaults(role):
 
 
 def table_specs(role):
-    """Return the content of meta/argument_specs.yml of a role with a table of knobs."""
+    """Return the text of meta/argument_specs.yml for `role`, "train_job" or "sweep"."""
     text = SPECS_HEAD[role] % (NOTE % TABLE_OF[role])
     for knob in (knob for section in SECTIONS_OF[role].values() for knob in section):
         default, description = to_yaml(knob.default), knob.description
@@ -176,7 +177,7 @@ def table_specs(role):
 
 
 def group_vars():
-    """Return the content of group_vars/all.yml with new text in its generated parts."""
+    """Return the text of group_vars/all.yml with new generated parts."""
     text = GROUP_VARS.read_text()
     for role, title in GROUP_VARS_TITLES.items():
         head, rest = text.split(title, 1)
@@ -191,7 +192,7 @@ def group_vars():
 
 
 def options_of(role):
-    """Return the documented variables of a role: {name: its entry in the argument specs}."""
+    """Return {variable: entry in the argument specs} for the documented variables of a role."""
     entries = specs(role)
     return (entries.get("main") or entries["defaults"]).get("options", {})
 
@@ -204,7 +205,7 @@ def specs(role):
 
 
 def defaults_of(role):
-    """Return {variable: default} from defaults/main.yml of a role, {} if it has none."""
+    """Return {variable: default} from defaults/main.yml of a role, {} without this file."""
     if role in SECTIONS_OF:
         return yaml.safe_load(table_defaults(role))
     path = PROJECT / "roles" / role / "defaults" / "main.yml"
@@ -226,20 +227,21 @@ def meaning(option):
 
 
 def described(option):
-    """Return `meaning(option)` as text of a table cell."""
+    """Return the result of `meaning`, with escaped "|" for a cell of a Markdown table."""
     return meaning(option).replace("|", "\\|")
 
 
 def code(value):
-    """Return a default as text of a table cell, in backquotes; an empty string stays empty."""
+    """Return the default `value` in backquotes for a table cell, or "" for an empty string."""
     value = {True: "true", False: "false"}[value] if isinstance(value, bool) else value
     return "" if value == "" else "`%s`" % (value,)
 
 
 def rows(variables, shown=str):
-    """Yield a line of a Markdown table for each of `variables`, {name: its entry in the specs}.
+    """Yield the line of a Markdown table (str) for each variable.
 
-    Args: `shown` a function that makes the shown name from the name.
+    Args: `variables` {name: entry in the argument specs}; `shown` a function that returns the text
+    of the first cell for a name.
     """
     for name, option in variables.items():
         yield "| `%s` | %s | %s | %s |" % (
@@ -258,9 +260,10 @@ def table(variables, shown=str):
 
 
 def default_of(name, option, role):
-    """Return the default of the variable `name` as text of a table cell, with expressions in words.
+    """Return the default of the variable `name` as text of a table cell.
 
-    Raises ValueError for an expression that is in neither COMPUTED nor PLAIN.
+    Words replace Jinja expressions. Raises ValueError for an expression without words in COMPUTED
+    and PLAIN.
     """
     if name in COMPUTED:
         return COMPUTED[name]
@@ -269,19 +272,23 @@ def default_of(name, option, role):
         value = value.replace(expression, plain) if isinstance(value, str) else value
     if "{{" in str(value):
         raise ValueError(
-            "%s: add the expression %s to PLAIN or COMPUTED in tools/docs.py" % (name, value)
+            "%s: the expression %s has no words for the documentation. Add the expression to PLAIN "
+            "or COMPUTED in tools/docs.py" % (name, value)
         )
     return code(value)
 
 
 def inherited(knob):
-    """Return "yes", "no" or a condition: whether a resumed job inherits a knob of train.yml."""
+    """Return whether a resumed job inherits `knob`: "yes", "no" or a condition (str)."""
     words = {True: "yes", False: "no"}
     return words.get(knob.inherited, "yes, if both jobs use `%s`" % knob.inherited)
 
 
 def names_read(playbook, names):
-    """Return, as text of a table cell, the short names of knobs that a playbook reads."""
+    """Return the text of a table cell with the short names of the knobs that a playbook reads.
+
+    Args: `names` the list of short names from `knobs.PLAYBOOKS`.
+    """
     if playbook == "train.yml":
         return "`attach`, and the knobs of the next table except those of MPI programs, `mpi_...`"
     if playbook not in (sweeps.BENCHMARK, sweeps.COMPARE):
@@ -380,7 +387,7 @@ def wanted():
 def main(check):
     """Write each generated file that is out of date, and return the exit status.
 
-    With `check` the function only prints the names of these files, and returns 1 if there are any.
+    With `check` the function changes no file, and returns 1 if a file is out of date.
     """
     stale = {
         path: text

@@ -1,8 +1,8 @@
 """Write the sha256 digests of all wheels for .venv into the requirements files.
 
 Run `python tools/hashes.py` after a change of the requirements. A requirement is a line
-`name==version`, with a marker if needed. Below each requirement, the script writes the hashes of
-its wheels for Python 3.10, 3.11 and 3.12 on Linux on x86_64, as pip finds them on its index.
+`name==version`, with an environment marker if needed. Below each requirement, the script writes the
+hashes of the wheels on pip's package index for Python 3.10, 3.11 and 3.12 on Linux x86_64.
 tools/venv.sh installs only these wheels (`pip install --require-hashes`).
 """
 
@@ -38,7 +38,7 @@ def requirements(text):
 
 
 def written(text, hashes):
-    """Return the text of a requirements file with new hashes in place of the old ones.
+    """Return the text of a requirements file with `hashes` in place of the old hashes.
 
     Args: `text` the present text; `hashes` {line of a requirement: [sha256, ...]}.
     """
@@ -77,7 +77,7 @@ def main():
                 hashes[line] = sorted({link.hash for link in links if link.hash_name == "sha256"})
                 if not hashes[line]:
                     sys.exit(
-                        "mxcluster: %s: the index has no wheel of %s %s with a sha256: choose "
+                        "mxcluster: %s: the index has no wheel of %s %s with a sha256. Choose "
                         "another version" % (path.name, name, version)
                     )
             path.write_text(written(path.read_text(), hashes))

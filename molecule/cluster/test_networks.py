@@ -64,6 +64,6 @@ def test_an_interface_can_be_named_for_a_job(cluster):
     refused = cluster.train(dmlc_interface="ib0")
     assert refused.result.code != 0 and not refused.folder.exists()
     assert (
-        "node1: dmlc_interface=ib0: the node has no such interface (the node has "
+        "node1: the interface dmlc_interface=ib0 is missing on the node (the node has "
         in refused.result.output
     ), refused.result.output

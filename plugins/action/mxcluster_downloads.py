@@ -138,7 +138,7 @@ def fetch_archives(given, store, check):
 
     In check mode (`check`) the function downloads no file.
 
-    Returns {"changed": bool, "fetched": names of the missing files (list)}.
+    Returns {"changed": bool, "fetched": names of the files that `store` lacked (list of str)}.
     """
     files = {one["name"]: one for one in given["files"]}
     missing = [one["name"] for one in archives.lacking(store, files.values())]
@@ -154,8 +154,8 @@ def choose_packages(given, store, check):
 
     In check mode (`check`) the function makes no new choice.
 
-    Returns {"changed": bool, "builds": list, "hashes": dict}. In check mode without an earlier
-    choice, "builds" and "hashes" are those of given["environment"].
+    Returns {"changed": bool, "builds": list of dict, "hashes": {wheel: [sha256, ...]}}. In check
+    mode without an earlier choice, "builds" and "hashes" are those of given["environment"].
     """
     environment, python = given["environment"], given["python"]
     wanted = extra_packages.wishes(given["packages"], given["cwd"])
@@ -173,7 +173,10 @@ def fetch_wheels(given, store, check):
 
     In check mode (`check`) the function writes no file.
 
-    Returns {"changed": bool, "archives": {digest of a need: path of the tar file}}.
+    Args: `given` the arguments of the task (dict), with "needs" a list of {"python",
+    "requirements", "digest"}, one for each node; `store` the folder of the wheels.
+
+    Returns {"changed": bool, "archives": {digest: path of the tar file}}.
     """
     needs = [need for need in given["needs"] if need["requirements"]]
     if not needs or check:
@@ -194,7 +197,7 @@ COMMANDS = {
 
 
 def carry_out(given, check):
-    """Run fetch_archives, choose_packages or fetch_wheels for given["command"].
+    """Run the function for given["command"]: fetch_archives, choose_packages or fetch_wheels.
 
     Args: `given` the arguments of the task (dict); `check` True in check mode.
     Raises MxclusterError if a download fails, or if the function cannot read or write a file.

@@ -103,9 +103,12 @@ class ActionModule(NodeTask):
         }
 
     def _refusal(self, host, known, layout, task_vars):
-        """Return an error message if a running job on `host` needs the old layout, else None.
+        """Return an error message if a job runs on `host` and the layout would change, else None.
 
-        Args: `known` the recorded state (dict); `layout` {variable: new value}.
+        The layout is the training user, mxcluster's folders and the MXNet version of a node.
+        Running jobs rely on the layout.
+
+        Args: `known` the recorded state with the old layout (dict); `layout` {variable: new value}.
         """
         changes = drift.moved(known, layout)
         if not changes:

@@ -13,7 +13,7 @@ from mxcluster.file_io import digest
 
 
 class ActionModule(ActionBase):
-    """Transfer the file `src` to a temporary folder on the node, and run the module on the node."""
+    """Transfer the file `src` to a temporary folder on the node, and run mxcluster_file there."""
 
     TRANSFERS_FILES = False  # most calls transfer no file and need no temporary folder
 
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
             return dict(
                 result,
                 failed=True,
-                msg="cannot %s: %s. After the correction, run the playbook again"
+                msg="cannot %s: %s. Correct the cause, then run the playbook again"
                 % (
                     "copy %s to the node" % source
                     if source
@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
     def _folder(self, arguments, task_vars):
         """Transfer the files of the folder arguments["src"] that the node lacks.
 
-        Args: `arguments` of the module.
+        Args: `arguments` the options of the module mxcluster_file (dict).
 
         Returns:
             The result of the task (dict). After the first failed file the method stops and returns
@@ -119,5 +119,5 @@ def listing(folder):
 
 
 def _raise(error):
-    """Raise `error` (an OSError). By default os.walk would skip an unreadable folder."""
+    """Raise the OSError `error` of os.walk, which by default skips an unreadable folder."""
     raise error

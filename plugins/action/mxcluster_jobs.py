@@ -135,11 +135,11 @@ def carry_out(given, check):
 
     The command "status" also writes the jobs to the file given["path"].
 
-    Args: `given` the arguments of the task (dict); `check` True in check mode, which changes the
-    text of the command "stopped".
+    Args: `given` the arguments of the task (dict); `check` True in check mode. The report of the
+    command "stopped" then describes a dry run.
 
     Raises:
-        BadInput: The named job does not exist, or a required job's name is missing, or the nodes'
+        BadInput: The named job does not exist, a required job's name is missing, or the nodes'
             plans are missing, invalid or different.
     """
     answers = {

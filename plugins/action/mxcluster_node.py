@@ -1,8 +1,8 @@
 """Run a command of `mxcluster.entry` on a node, and end the node's part of a failed job.
 
 ps-lite's heartbeats detect a lost node only after all processes have connected. If a script fails
-on one node before the creation of the kv-store, the other nodes would wait. So this plugin ends the
-parts of the job on the other nodes.
+on one node before the creation of the kv-store, the other nodes would wait for ever. So this plugin
+ends the job's parts on the other nodes.
 """
 
 import base64
@@ -54,20 +54,20 @@ display = Display()
 
 
 def warn(text):
-    """Show a warning on the terminal, without the control sequences in `text` (str)."""
+    """Show `text` (str) as a warning on the terminal, without control sequences."""
     display.warning(verdict.printable(text))
 
 
 class ActionModule(NodeTask):
     """The action plugin of `mxcluster_node`, which runs the command on the node.
 
-    - A `wait` retries a lost node for O(patience) seconds.
-    - A `wait` with a `board` ends the node's part when another node's part has failed.
-    - A `wait` with `checkpoints` fetches the checkpoints of the running job.
-    - A `wait` with `into` fetches the files of the node's part as soon as the part has ended.
-    - A `start` sends the token of the job and the identity of the controller process, which renews
-      the lease. A node on the controller's host can check whether the controller process runs.
-    - A `look` with `problems` fails if the node or the controller reports a problem.
+    - The command `wait` retries a lost node for O(patience) seconds.
+    - With the option `board`, `wait` ends the node's part when another node's part has failed.
+    - With the option `checkpoints`, `wait` fetches the checkpoints of the running job.
+    - With the option `into`, `wait` fetches the files of the node's part after the part's end.
+    - The command `start` sends the token of the job and the identity of the controller process,
+      which renews the lease. A node on the controller's host can check whether this process runs.
+    - The command `look` with `problems` fails if the node or the controller reports a problem.
     """
 
     _arrivals = None
@@ -152,9 +152,10 @@ class ActionModule(NodeTask):
         return result
 
     def _look(self, arguments, task_vars):
-        """Run `look` on the node and return the result, or a failure with the problems.
+        """Run the command `look` on the node and return the result of the task (dict).
 
-        The method adds the problems that the controller has given in the argument "problems".
+        The result is a failure if the node reports a problem, or if arguments["problems"], the
+        controller's list of problems, is not empty. The message then has one line for each problem.
         """
         host, known = task_vars["inventory_hostname"], arguments.pop("problems", [])
         found = self.ask(arguments, task_vars)
@@ -179,7 +180,8 @@ class ActionModule(NodeTask):
         Args: `arguments` of `collect`, with "into"; `status` of the ended part (dict).
 
         Returns:
-            {"packed": the result of `collect`}. If the fetch failed, the dict also has the failure.
+            {"packed": the result of `collect` (dict)}. After a failed fetch the dict also has "msg"
+            and "failed" or "unreachable".
         """
         into, began = arguments.pop("into"), time.monotonic()
         patience = min(float(arguments.get("patience") or 0), MOST_PATIENCE)
@@ -195,7 +197,7 @@ class ActionModule(NodeTask):
 
         Returns:
             {"packed": the result of `collect`, or {} if `collect` failed}. If `collect` or the
-            fetch failed, the dict also has the failure.
+            fetch failed, the dict also has "msg" and "failed" or "unreachable".
         """
         packed = {}
         try:
@@ -238,9 +240,9 @@ class ActionModule(NodeTask):
     def _fetch(self, packed, into, task_vars):
         """Fetch the tar file of `collect` from the node to the file `into` on the controller.
 
-        The method then removes a tar file in the folder O(spool) from the node. The connection
-        plugin fetches files that the login user can read. For files of other users the method uses
-        Ansible's `fetch`, which holds the file in memory.
+        The method removes the fetched tar file from the node if the file is in the folder O(spool).
+        The connection plugin fetches files that the login user can read. For files of other users
+        the method uses Ansible's `fetch`, which holds the file in memory.
 
         Args: `packed` the result of `collect`. Raises AnsibleError if the fetch is incomplete, or
         if the node cannot remove the tar file.
@@ -267,7 +269,7 @@ class ActionModule(NodeTask):
             removed = self._low_level_execute_command("rm -f -- " + shlex.quote(packed["output"]))
             if removed["rc"] != 0:
                 raise AnsibleError(
-                    "cannot remove the file %s on the node: %s. Remove this file yourself"
+                    "cannot remove the file %s on the node: %s. Remove this file on the node"
                     % (packed["output"], removed.get("stderr", "").strip())
                 )
 
@@ -350,7 +352,7 @@ class ActionModule(NodeTask):
             if time.monotonic() - began < patience():
                 if not tries:
                     warn(
-                        "%s: no answer from the job's agent, retrying for %g s: %s"
+                        "%s: no answer from the job's agent. Retrying for %g s. Cause: %s"
                         % (host, patience(), error or answer.get("msg"))
                     )
                     if board:
@@ -451,11 +453,13 @@ def failed(status):
 def uneven(board, host, pulses, together):
     """Return the name of a worker of `host` that blocks other workers for ever, else None.
 
-    A worker changes its pulse in each kv-store call. The function first writes the host's pulses
-    and the times of their last changes (unix seconds, controller's clock) to the board. Then
-    `stall_cause.uneven` judges all pulses on the board that are constant for SETTLED seconds.
+    A pulse is the content of a worker's progress file, and changes in each kv-store call. The
+    function first writes the host's pulses and the times of their last changes (unix seconds,
+    controller's clock) to the folder `board`. Then `stall_cause.uneven` judges all pulses in
+    `board` that are constant for SETTLED seconds.
 
-    Args: `pulses` {name: latest pulse} of the host's workers; `together` the module's option.
+    Args: `pulses` {worker name: latest pulse (dict)} of the host; `together` the module's option, a
+    list of lists of worker indices.
     """
     if not together:
         return None

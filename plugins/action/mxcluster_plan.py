@@ -165,8 +165,8 @@ def plan(given):
 def measure(job):
     """Run profile.yml as a child of this ansible-playbook, for a job with grouping=auto.
 
-    Args: `job` the job's id. Raises BadInput if a child cannot repeat this command line, or if the
-    child fails.
+    Args: `job` the job's id. Raises BadInput if the child fails, or if the command line cannot run
+    again unattended.
     """
     own = next((path for path in context.CLIARGS["args"] if os.path.basename(path) == TRAIN), None)
     problem = attempts.refusal(sys.argv[0], context.CLIARGS)

@@ -266,7 +266,10 @@ class ActionModule(NodeTask):
 
 
 def refused_paths(paths):
-    """Return an error message about the unsafe paths in `paths`, or None if all are safe."""
+    """Return an error message if a path has a character that breaks programs, else None.
+
+    Args: `paths` a list of str.
+    """
     awkward = ['"%s"' % path for path in dict.fromkeys(paths) if not PLAIN.fullmatch(path)]
     return (
         awkward
@@ -429,9 +432,9 @@ def full(name):
 
 
 def known(given, hostvars):
-    """Return the names that the inventory defines, and the names in `given` that templates use.
+    """Return the names of the inventory's variables and of the extra variables in templates.
 
-    The function searches the templates in the inventory and in the extra variables.
+    The function searches the templates of the inventory and of the extra variables.
 
     Args: `given` {name: value} the extra variables; `hostvars` Ansible's HostVars. Returns a set.
     """

@@ -86,8 +86,8 @@ display = Display()
 def judged(run_dir):
     """Return (verdict, lines, decision) of an attempt, or None for an attempt without a verdict.
 
-    The verdict is a dict, and the lines are the verdict as a list of str. The decision about the
-    next attempt comes from `restarts.after` (dict or None).
+    "verdict" is a dict, and "lines" is the verdict as a list of str. "decision" is the result of
+    `restarts.after` about the next attempt (dict or None).
 
     Args: `run_dir` the attempt's run folder.
     """
@@ -99,7 +99,7 @@ def judged(run_dir):
 
 
 def carry_out(given, check):
-    """Run further attempts while the verdicts allow a restart, and return the dict of RETURN.
+    """Run attempts while the verdict allows a restart, and return the dict that RETURN describes.
 
     Args: `given` the arguments of the task (dict); given["restart"] must allow an attempt.
     `check` has no effect.

@@ -97,7 +97,7 @@ MOST = 16 << 20  # maximum number of bytes that `meeting` reads of a rendezvous 
 
 
 def answer(folder, host):
-    """Return the parsed content of <host>.json in `folder`, or None without a valid file."""
+    """Return the JSON value of the file <host>.json in `folder`, or None without a valid file."""
     try:
         with open(os.path.join(folder, host + ".json")) as source:
             return json.load(source)
@@ -132,7 +132,7 @@ def meeting(host, path):
 
 
 def carry_out(given, check):
-    """Write the verdict on the cluster to given["path"], and return the dict of RETURN.
+    """Write the verdict to the file given["path"], and return the dict that RETURN describes.
 
     Args: `given` the arguments of the task (dict); `check` has no effect.
     """

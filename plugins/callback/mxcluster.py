@@ -13,7 +13,7 @@ description:
     five seconds.
   - If a result has C(mxcluster_verdict_text), the callback shows these lines last, after the recap.
     If the result also has C(mxcluster_exit_status), ansible-playbook ends with this status.
-  - After M(mxcluster_restart) the callback shows no recap, because the last attempt has shown its
+  - After M(mxcluster_restart) the callback shows no recap, because the final attempt has shown its
     own recap. The first command shows the verdict of an attempt that M(mxcluster_restart) has
     started.
   - Hosts with the same outcome share a line. The message of a failure keeps its line breaks.
@@ -79,7 +79,8 @@ class CallbackModule(Default):
         super(CallbackModule, self).__init__()
         self._task = None  # the current task
         self._hosts = {}  # (outcome, colour) -> hosts that are not shown yet
-        self._answers = {}  # host -> its latest status and progress of the job
+        # host of the task -> its latest status and progress of the job, None before a result
+        self._answers = {}
         self._line = ""  # the latest line about the job, "" once it is final
         self._drawn = 0  # columns of the line at its last draw on the terminal
         self._shown = ("", 0.0)  # the last printed line about the job, and the time
@@ -101,7 +102,12 @@ class CallbackModule(Default):
     # Results of hosts.
 
     def v2_runner_on_start(self, host, task):
-        """Register a host of a task. For a new task, first drop earlier results about the job."""
+        """Count `host` among the hosts of the live line.
+
+        At the start of a new task, first drop the job results of the previous task.
+
+        Args: `host` and `task` are Ansible's objects.
+        """
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
@@ -246,9 +252,9 @@ class CallbackModule(Default):
         sys.stdout.flush()
 
     def _handle_exception(self, result, use_stderr=False):
-        """Display the error of a result. From ansible-core 2.19 on, display it with -v only.
+        """Display the exception of a result. From ansible-core 2.19 on, do so with -v only.
 
-        From this version on, every failed result has an error. The error repeats the message and
+        Since ansible-core 2.19 every failed result has an exception, which repeats the message and
         names the line of the playbook.
         """
         if getattr(self, "_current_task_result", None) is None or self._display.verbosity:
@@ -259,7 +265,7 @@ class CallbackModule(Default):
     # The job.
 
     def _about_job(self, result):
-        """Update the line about the job. Return False for a result without a job's progress."""
+        """Update the line about the job, and return True if the result has a job's progress."""
         answer = result._result
         if live_line is None or not all(
             isinstance(answer.get(key), dict) for key in ("status", "progress")

@@ -49,7 +49,10 @@ VARIABLES = (
 
 
 def mxcluster_inventory(hostvars, groups):
-    """Return {"groups": {group: [host]}, "hosts": {host: {variable: value}}} for a plan."""
+    """Return {"groups": {group: [host]}, "hosts": {host: {variable: value}}} for a plan.
+
+    Args: `hostvars` and `groups` Ansible's variables of these names.
+    """
     members = {group: list(groups.get(group, [])) for group in GROUPS}
     hosts = {}
     for host in set(sum(members.values(), [])):

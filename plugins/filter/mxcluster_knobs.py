@@ -46,8 +46,8 @@ from mxcluster.job.options import OPTIONS
 def mxcluster_knobs(context, role, *names):
     """Return {short name: value} of the role's knobs whose variables are defined.
 
-    Args: `context` of Jinja; `role` the name of the role; `names` the short names, by default the
-    options of a plan for train_job, and all knobs of any other role.
+    Args: `context` of Jinja; `role` the name of the role; `names` the short names (str). Without
+    `names` the result has all knobs of the role; for train_job it has the options of a plan.
     """
     given = load_extra_vars(DataLoader())  # Ansible has cached these variables at its start
     values = {}
@@ -70,9 +70,9 @@ def mxcluster_mpi_knobs(context, role):
 
 
 def mxcluster_given(role):
-    """Return the short names of the role's knobs that the user gives with -e, sorted.
+    """Return the sorted short names of the role's knobs that the user gives with -e.
 
-    A knob with its default value counts, too.
+    The result includes a knob to which the user gives the default value.
     """
     given = load_extra_vars(DataLoader())
     return sorted(name for name in SHORT[role] if name in given or "%s_%s" % (role, name) in given)

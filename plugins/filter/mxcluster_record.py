@@ -42,7 +42,8 @@ from mxcluster.errors import MxclusterError
 def mxcluster_record(told, host, places):
     """Return the record of the node `host`, or raise AnsibleFilterError for an invalid field.
 
-    Args: `told` the node's facts; `places` the values of the role.
+    Args: `told` the facts that the node reports (dict); `places` {name: value} of the node's paths
+    and of other facts, which replace facts of the same name in `told`.
     """
     try:
         return node_records.make(host, told, places)

@@ -30,9 +30,11 @@ from mxcluster.job.options import cast_secret_env
 
 
 def mxcluster_secret_env(given):
-    """Return {"env": {variable: text}, "names": [...], "problems": [...]} of the knob secret_env.
+    """Return {"env": {name: value}, "names": [...], "problems": [...]} of the knob secret_env.
 
-    Args: `given` a dict, whose values may be vaults, or its JSON text.
+    All entries are strings. "problems" has one error message for each invalid variable.
+
+    Args: `given` the knob, a dict or a JSON string. The values of the dict may be vaults.
     """
     if isinstance(given, dict):  # Ansible decrypts a vault's value only on its conversion to str
         given = {

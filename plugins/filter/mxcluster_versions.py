@@ -37,9 +37,10 @@ from mxcluster.errors import MxclusterError
 
 
 def mxcluster_versions(node, choice):
-    """Return the result of `versions.decide`, or raise AnsibleFilterError with the node's name.
+    """Return the software to install on a node, a dict as described at `versions.decide`.
 
-    Args: `node` the facts of the node; `choice` the settings of the user.
+    Args: `node` {fact: value} of the node; `choice` {name: value} of the user's variables, such as
+    "cuda_version". Raises AnsibleFilterError if the choice does not work on the node.
     """
     try:
         return versions.decide(choice, node)

@@ -16,9 +16,9 @@ NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)  # open() of a socket giv
 
 
 def open_file(path):
-    """Return the regular file at `path`, open for reading, None without a regular file.
+    """Open the regular file at `path` for reading and return it, or None without a regular file.
 
-    For a FIFO, the function returns None at once.
+    A FIFO does not block the function, which then returns None.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -33,7 +33,10 @@ def open_file(path):
 
 
 def read(path):
-    """Return (bytes, permissions) of the file at `path`, (None, None) without a regular file."""
+    """Return (content, mode) of the file at `path`, or (None, None) without a regular file.
+
+    "content" is bytes, "mode" the permissions (int).
+    """
     source = open_file(path)
     if source is None:
         return None, None
@@ -42,7 +45,10 @@ def read(path):
 
 
 def digest(path):
-    """Return (size, SHA-256 in hexadecimal) of the file at `path`, (None, None) without a file."""
+    """Return (size in bytes, SHA-256 in hexadecimal) of the file at `path`.
+
+    Returns (None, None) without a regular file.
+    """
     source, seen = open_file(path), hashlib.sha256()
     if source is None:
         return None, None
@@ -53,7 +59,7 @@ def digest(path):
 
 
 def make_folder(path):
-    """Create the folder `path` and all missing folders above. An existing folder is no error."""
+    """Create the folder `path` and all missing folders above `path`. Keep an existing folder."""
     try:
         os.makedirs(path)
     except OSError as error:
@@ -62,7 +68,7 @@ def make_folder(path):
 
 
 def same(path, source, mode):
-    """Return True if the file at `path` has the content of the open file `source` and this mode."""
+    """Return True if the file `path` has the content of the open file `source` and `mode` (int)."""
     there = open_file(path)
     if there is None:
         return False
@@ -85,7 +91,7 @@ def same(path, source, mode):
 
 
 def write(path, content, mode):
-    """Write `content`, bytes or an open file, to the file `path` atomically, with this mode.
+    """Write `content`, bytes or an open file, to the file `path` atomically, with `mode` (int).
 
     The function creates missing folders above `path`.
     """

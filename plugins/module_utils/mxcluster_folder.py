@@ -15,10 +15,10 @@ LINKS = 40  # the maximum number of links that Linux follows in a path
 def changed_by_others(path):
     """Return the first component of `path` that a user other than root can change, else None.
 
-    The function checks every folder and link in the order in which the kernel resolves them, `path`
-    included. For a missing component it checks the existing parent, because root would create the
+    The function checks every folder and link up to and including `path`, in the kernel's order of
+    resolution. For a missing component it checks the existing parent, because root would create the
     component there. A component that `lstat` cannot read counts as changeable. If the result is
-    None, no other user can redirect `path`.
+    None, only root can redirect `path`.
     """
     done, rest, links, sticky = "/", ["."] + os.path.abspath(path).split("/"), 0, False
     rest.reverse()
@@ -71,10 +71,10 @@ def make_for(entry, path):
 
 
 def refusal(path, who, error, unsafe):
-    """Return the message for a folder `path` that the user `who` cannot make.
+    """Return the error message about a folder `path` that the user `who` (str) cannot create.
 
-    Args: `error` the OSError; `unsafe` the folder above `path` that other users can change, or
-    None. Below such a folder, root does not make `path`, either.
+    Args: `error` the OSError; `unsafe` the folder above `path` that non-root users can change, or
+    None. Root creates no folder below `unsafe`.
     """
     return (
         "%s cannot be created by %s: %s.%s Create this folder with the owner %s and run the "

@@ -194,7 +194,8 @@ class Refused(Exception):
 def choose_build(builds, version, name, note):
     """Return the item of the option `builds` for Python `version` ('3.11'), or raise Refused.
 
-    Args: `name` the software and `note` the reason, both for the message.
+    Args: `builds` a list of {"python": [version, ...], "wheels", "pip"}; `name` the software and
+    `note` an explanation, both for the message of Refused.
     """
     for build in builds:
         if version in build["python"]:
@@ -224,7 +225,7 @@ def requirement(wheel, hashes):
 
 
 def digest_of(*wishes):
-    """Return the sha256 (hex) of the JSON text of all arguments."""
+    """Return the sha256 (hexadecimal str) of the JSON string of all arguments."""
     return hashlib.sha256(json.dumps(wishes, sort_keys=True).encode("utf-8")).hexdigest()
 
 
@@ -243,9 +244,11 @@ def bare(version):
 
 
 def cure_for(last_words):
-    """Return the cure (str) for a failed program, which may lack a system library.
+    """Return the cure (str) for a failed program, as a sentence for the error message.
 
-    Args: `last_words` the last lines of a failed program's output.
+    If the output names a missing system library, the cure is the installation of this library.
+
+    Args: `last_words` the last lines of the program's output (str).
     """
     missing = re.search(r"(lib[\w+]+)\.so[.\d]*: cannot open shared object file", last_words)
     if not missing:
@@ -401,7 +404,11 @@ class Environment(object):
         } == wanted
 
     def needs(self):
-        """Return {"python", "requirements", "digest"}: the wheels that the environment lacks."""
+        """Return {"python", "requirements", "digest"} of the wheels that the environment lacks.
+
+        "python" is the version, such as '3.11'. "requirements" are lines of a requirements file, []
+        for a complete environment. "digest" is the sha256 of the version and of all requirements.
+        """
         return dict(
             python=self.version,
             requirements=[] if self.is_built() else self.requirements,
@@ -412,8 +419,8 @@ class Environment(object):
         """Build the environment and unpack the package if needed. Return True on a change."""
         if self.site_path and not os.path.exists(self.zip):
             raise Refused(
-                "this node lacks %s with the package mxcluster: run provision.yml, which copies "
-                "the file" % self.zip
+                "%s, the zip file of the package mxcluster, is missing on this node: run "
+                "provision.yml, which copies the file" % self.zip
             )
         make_folder(os.path.dirname(self.path))
         with self.locked(self.path):
@@ -430,9 +437,10 @@ class Environment(object):
 
     @contextlib.contextmanager
     def locked(self, path):
-        """Hold the lock of `path` while the block runs.
+        """Hold the lock file of `path` while the block runs.
 
-        Other processes on all nodes wait for the lock.
+        Other runs of the module for the same `path` wait for the lock. If nodes share the folder
+        over a network file system, runs on other nodes wait, too.
         """
         # Only the owner can open the file and hold the lock.
         with os.fdopen(os.open(path + ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
@@ -448,9 +456,10 @@ class Environment(object):
                 self.inherited = before
 
     def build(self):
-        """Build the environment anew from the wheels in `archive`, and write its marker last.
+        """Build the environment anew from the wheels in the option `archive`.
 
-        After an error the method removes the partial environment.
+        The method writes the environment's marker last. After an error the method removes the
+        partial environment.
         """
         temporary = self.path + ".build"
         for leftover in (self.path, temporary):
@@ -576,10 +585,10 @@ class Environment(object):
     def prove(self, temporary):
         """Import MXNet in the environment, and compare its version with the wheel's version.
 
-        So a missing system library fails the module instead of the first job. Raises Refused on an
-        error.
+        With this import, a missing system library fails the module instead of the first job.
 
-        Args: `temporary` the folder for temporary files.
+        Args: `temporary` the folder for temporary files. Raises Refused if the import fails or the
+        versions differ.
         """
         wanted = bare(self.wheels[0].split("==")[1])
         told = self.run("import MXNet", [self.python, "-c", PROVE], temporary).split()[-1]

@@ -133,9 +133,10 @@ from ansible.module_utils.mxcluster_user import act_as, other
 
 
 def open_source(module):
-    """Open the file of the option `src` and return it, None without this option.
+    """Open the file of the option `src` for reading, and return it, or None without `src`.
 
-    The module opens the file with its own rights, because `user` may not read the file.
+    The module calls the function with its own rights, because the user of the option `user` may
+    have no right to read the file.
     """
     if not module.params["src"]:
         return None
@@ -205,11 +206,14 @@ def removed(module, path):
 def foldered(module, path, mode, made, unsafe):
     """Make the folder `path`, and compare its files with the option `files`.
 
-    Args: `mode` the permissions of the folder, unless `files` is set; `made` True if root has
-    already made the folder; `unsafe` the folder above `path` that other users can change, or None.
+    Without `files` the function sets the permissions of the folder to `mode` (int).
+
+    Args: `made` True if root has already made the folder; `unsafe` the folder above `path` that
+    non-root users can change, or None.
 
     Returns:
-        {"changed", "path"}, and with `files` also "lacking".
+        {"changed", "path"}. With `files` the dict also has "lacking", the sorted names of the
+        files that are missing or differ.
     """
     result, files = dict(changed=made or not os.path.isdir(path), path=path), module.params["files"]
     if not os.path.isdir(path) and not module.check_mode:
@@ -276,8 +280,8 @@ def refuse_roots(module):
         found = changed_by_others(path)
         if found:
             module.fail_json(
-                msg="%s must be writable by root only, since root runs programs from it, but "
-                "non-root users can change %s: run `chown root %s; chmod go-w %s`, or choose "
+                msg="%s must be writable by root only, since root runs programs from this folder. "
+                "But non-root users can change %s: run `chown root %s; chmod go-w %s`, or choose "
                 "another folder" % (path, found, found, found)
             )
 

@@ -125,7 +125,7 @@ def gpus(bus=PCI):
 
 
 def loaded_driver(path="/proc/driver/nvidia/version"):
-    """Return the version of NVIDIA's loaded driver, such as '470.256.02', None without a driver.
+    """Return the version of the loaded NVIDIA driver, such as '470.256.02', else None.
 
     Args: `path` the file in which the kernel module of the driver gives its version.
     """
@@ -134,7 +134,7 @@ def loaded_driver(path="/proc/driver/nvidia/version"):
 
 
 def said(module, argv):
-    """Return the output of the command line `argv`, '' if its program is missing or fails."""
+    """Return the output of the command line `argv`, or '' if the program is missing or fails."""
     if not os.path.isabs(argv[0]):
         argv = [module.get_bin_path(argv[0], opt_dirs=["/sbin", "/usr/sbin"]) or ""] + argv[1:]
     if not os.access(argv[0], os.X_OK):

@@ -143,10 +143,10 @@ GIVE_ANOTHER = (
 def public_half(module, private, cure, name=None):
     """Return the public key of the private key file `private`, as "type base64".
 
-    Fails the module if ssh-keygen cannot read the key without a passphrase.
+    The function fails the module if ssh-keygen cannot read the key without a passphrase.
 
-    Args: `cure` the last sentences of the message; `name` of the key in the message, by default the
-    path.
+    Args: `cure` the last sentences of the error message; `name` the key's name in this message, by
+    default the path.
     """
     code, out, err = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", private])
     if code != 0:
@@ -158,9 +158,9 @@ def public_half(module, private, cure, name=None):
 
 
 def foretold(module, given):
-    """Return the public key of the private key `given` (bytes), '' for an unusable key.
+    """Return the public key of the private key `given` (bytes), or '' for an unusable key.
 
-    The function writes to a temporary folder only, so check mode can use it.
+    The function writes to a temporary folder only, so the module can call it in check mode.
     """
     if not given:
         return ""
@@ -176,7 +176,7 @@ def foretold(module, given):
 
 
 def recorded(path):
-    """Return the public key in the .pub file `path` without its comment, '' if unreadable."""
+    """Return the public key in the file `path` without the comment, or '' if unreadable."""
     try:
         with open(path) as source:
             return " ".join(source.read().split()[:2])
@@ -365,7 +365,7 @@ def put(module, private, given):
     draft = private + ".part"
     try:
         write(draft, given, 0o600)
-        public_half(module, draft, GIVE_ANOTHER, "The key that was given for " + private)
+        public_half(module, draft, GIVE_ANOTHER, "The configured key for " + private)
         os.rename(draft, private)
     finally:
         if os.path.exists(draft):

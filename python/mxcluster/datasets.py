@@ -44,7 +44,7 @@ def training_samples(data: str, num_examples: int = 0) -> int:
     there = DATASETS[data].train
     if num_examples > there and data != "synthetic":
         raise BadInput(
-            "num_examples=%d: %s has only %d training samples; use at most %d, or 0 for all samples"
+            "num_examples=%d: %s has only %d training samples. Use at most %d, or 0 for all samples"
             % (num_examples, data, there, there)
         )
     return num_examples or there
@@ -109,8 +109,8 @@ def _npz(**arrays: Any) -> bytes:
 def digits_cache() -> str:
     """Return the name of the cached digits.npz: "digits-", 12 hexadecimal digits, ".npz".
 
-    The name holds a digest of this module and of scikit-learn's version. So `main` finds the file
-    without an import of scikit-learn. Such an import takes seconds.
+    The 12 digits are a digest of this module and of scikit-learn's version. So `main` finds the
+    file without an import of scikit-learn. Such an import takes seconds.
     """
     from importlib.metadata import version
 

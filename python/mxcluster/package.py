@@ -31,7 +31,7 @@ def archive(
     `paths`: the members, relative to `folder`, by default all `sources`. A path that ends with / is
     a folder. With `paths`, the zip file also stores which members are executable.
 
-    `inside`: False if each name in the zip file begins with the name of `folder`.
+    `inside`: if False, each name in the zip file begins with the name of `folder`.
     """
     folder = os.path.abspath(folder or os.path.dirname(__file__))
     prefix = "" if inside else os.path.basename(folder) + "/"

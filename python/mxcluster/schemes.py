@@ -4,7 +4,8 @@ This table is the only source for the facts of a scheme. The plan, the diagnosis
 ``mx.kv.create`` and the servers read the row. `make docs` writes the tables of README.md and
 docs/schemes.md from all rows.
 
-mxcluster refuses a name without a row, because stock MXNet would silently train another scheme.
+mxcluster refuses a name without a row, because stock MXNet would silently train with another
+scheme.
 """
 
 from typing import Dict, List, NamedTuple, Sequence
@@ -18,9 +19,10 @@ NOBODY, GROUP, EVERYBODY = "nobody", "group", "everybody"
 class Scheme(NamedTuple):
     """One parallel scheme: a row of the table SCHEMES.
 
-    ``store`` and ``update`` are "module:name" in `mxcluster.training.kvstore`, or "" for the parts
-    of MXNet. ``store`` is the class of a worker's store, called with (groups, index). ``update`` is
-    the function that makes a server's update, called with the server's `server.Commands`.
+    ``store`` is the class of a worker's store, called with (groups, index). ``update`` is the
+    function that makes a server's update, called with the server's `server.Commands`. Both have the
+    form "module:name" in `mxcluster.training.kvstore`. The value "" stands for MXNet's own store or
+    update.
     """
 
     name: str  # in mx.kv.create
@@ -52,19 +54,19 @@ SCHEMES = (
         "one process",
         "",
         "no worker",
-        "the sum over its GPUs, made on the CPU (MXNet's own)",
+        "the gradients of the worker's GPUs, summed on the CPU (stock MXNet)",
         waits=NOBODY,
         merges=EVERYBODY,
         is_distributed=False,
-        no_compression="one process sends no gradient, and MXNet does not compress the sum on the "
-        "CPU",
+        no_compression="one process sums all gradients on the CPU, and MXNet does not compress "
+        "this sum",
     ),
     Scheme(
         "device",
         "one process",
         "",
         "no worker",
-        "the sum over its GPUs, made on a GPU (MXNet's own)",
+        "the gradients of the worker's GPUs, summed on a GPU (stock MXNet)",
         waits=NOBODY,
         merges=EVERYBODY,
         is_distributed=False,
@@ -74,7 +76,7 @@ SCHEMES = (
         "BSP",
         "bulk synchronous",
         "all workers, at every step",
-        "the sum of all gradients (MXNet's own)",
+        "the sum of the gradients of all workers (stock MXNet)",
         waits=EVERYBODY,
         merges=EVERYBODY,
     ),
@@ -83,7 +85,7 @@ SCHEMES = (
         "BSP",
         "",
         "all workers, at every step",
-        "as under `dist_sync`; a worker sums the gradients of its GPUs on a GPU (MXNet's own)",
+        "the same sum as `dist_sync`, with each worker's part summed on a GPU (stock MXNet)",
         waits=EVERYBODY,
         merges=EVERYBODY,
     ),
@@ -92,7 +94,7 @@ SCHEMES = (
         "ASP",
         "asynchronous",
         "no worker",
-        "its gradient, at once (MXNet's own)",
+        "the gradient of the worker, at once (stock MXNet)",
         waits=NOBODY,
         merges=NOBODY,
         counts_pushes=True,
@@ -101,8 +103,8 @@ SCHEMES = (
         "dist_gsync",
         "Grouping-SGD",
         "Jiang et al., CCGrid 2019",
-        "the members of its group, at every step",
-        "the sum of its group's gradients; the learning rate is divided by Y, the number of "
+        "the other workers of the group, at every step",
+        "the sum of the group's gradients, with the learning rate divided by Y, the number of "
         "updates since the group's previous update",
         waits=GROUP,
         merges=GROUP,
@@ -116,13 +118,13 @@ SCHEMES = (
         "SSP",
         "stale synchronous; Ho et al., NIPS 2013",
         "workers that are more than `staleness` iterations behind",
-        "its gradient, at once",
+        "the gradient of the worker, at once",
         waits=EVERYBODY,
         merges=NOBODY,
         store="ssync_worker:StaleStore",
         update="ssync_server:of_server",
-        no_compression="the workers push their iteration counts to the servers too, and MXNet "
-        "would compress these counts",
+        no_compression="the workers also push iteration counts to the servers, and MXNet's "
+        "compression would change these counts",
     ),
 )
 NAMES = tuple(scheme.name for scheme in SCHEMES)
@@ -154,10 +156,10 @@ def updates_each_push(scheme: Scheme) -> bool:
 
 
 def sums_every_step(scheme: Scheme) -> bool:
-    """Return True if each update sums one push of every worker in a set of workers.
+    """Return True if each update is the sum of one push from every worker of a set.
 
-    The set holds all workers or a group. The workers of a set wait for each other. The batch sizes
-    inside a set may differ if their sum stays the same.
+    A set holds all workers, or the workers of one group. The workers of a set wait for each other.
+    The batch sizes in a set may differ, as long as the sum of the batch sizes stays the same.
     """
     return scheme.is_distributed and scheme.waits == scheme.merges != NOBODY
 
@@ -165,8 +167,8 @@ def sums_every_step(scheme: Scheme) -> bool:
 def waiting_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
     """Return the sets of workers (lists of worker indices) that wait for each other.
 
-    Each worker is in exactly one set. Args: `name` of the scheme; `groups` lists of worker indices,
-    which hold each worker once.
+    Each worker is in exactly one set. `name`: the name of the scheme. `groups`: a list of worker
+    indices for each group. Each worker is in exactly one group.
     """
     return _sets(of(name).waits, groups)
 

@@ -7,8 +7,7 @@ Only `read_token` reads a file. A sealed message is a string::
     PAYLOAD
 
 MAC is the HMAC-SHA256 of SENDER, NONCE, KIND and PAYLOAD, with the token as the key. No message
-holds the token itself. A receiver accepts each NONCE once, and so refuses a copy of a captured
-message.
+holds the token itself. A receiver accepts each NONCE once, and so refuses a replayed message.
 """
 
 import collections
@@ -31,7 +30,7 @@ Message = collections.namedtuple("Message", "sender kind payload")
 
 
 class NotSealed(MxclusterError):
-    """Error for a message without a valid seal of this job, or for a copy of an earlier message."""
+    """Error for a message without a valid seal of this job, or for a replayed message."""
 
 
 def read_token(folder: str) -> bytes:
@@ -74,7 +73,7 @@ def sealed(token: bytes, sender: str, kind: str, payload: str) -> str:
 
 
 class Opener(object):
-    """A receiver that opens messages sealed with `token`, and refuses copies of messages."""
+    """A receiver that opens messages sealed with `token`, and refuses replayed messages."""
 
     def __init__(self, token: bytes):
         self._token = token
@@ -84,7 +83,7 @@ class Opener(object):
         """Check the sealed message `body` (None counts as empty), and return the Message.
 
         The payload of the Message is bytes. Raises NotSealed with the reason if `body` is not a
-        sealed message of this job, or is a copy of an earlier message.
+        sealed message of this job, or is a replayed message.
         """
         body = body or b""
         found = _HEAD.match(body)
@@ -98,7 +97,7 @@ class Opener(object):
                 "the message" % sender.decode()
             )
         if nonce in self._seen:
-            raise NotSealed("the message is a copy of an earlier message of %s" % sender.decode())
+            raise NotSealed("the message is a replay of an earlier message of %s" % sender.decode())
         self._seen.add(nonce)
         return Message(sender.decode(), kind.decode(), payload)
 

@@ -1,8 +1,8 @@
 """Check the shape of data from other hosts. All functions are pure.
 
-A shape is a function of one value. The shape returns the checked value, or raises Wrong. A shape of
-strings for people removes control characters. A shape of values that control the program requires
-an exact match.
+A shape is a function of one value. The shape returns the checked value, or raises Wrong. The shape
+for strings that people read removes control characters. The shapes for values that control the
+program require an exact match.
 """
 
 import ipaddress
@@ -29,7 +29,7 @@ class Wrong(ValueError):
         super(Wrong, self).__init__("%s=%s is not %s" % (where or "value", self.shown, what))
 
     def inside(self, place: str) -> "Wrong":
-        """Put `place`, such as "[0]" or ".name", before the present place. Return this error."""
+        """Put `place`, such as "[0]" or ".name", before the error's place. Return this error."""
         self.where = place + self.where
         self.args = ("%s=%s is not %s" % (self.where.lstrip("."), self.shown, self.what),)
         return self
@@ -50,7 +50,7 @@ def passing(test: Callable[[Any], Any], what: str) -> Shape:
 
 
 def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
-    """Return a shape that accepts a string if `pattern` (regular expression) matches all of it.
+    """Return a shape that accepts a string if `pattern` (regex) matches the whole string.
 
     `what`: see `passing`. `most`: the maximum number of characters.
     """
@@ -142,8 +142,8 @@ def fields(
 ) -> Shape:
     """Return a shape that accepts a dict with all fields of `needed`.
 
-    `needed` and `possible` are {field: shape}. The dict may have fields of `possible`. All other
-    fields must have the shape `rest`. Without `rest` the shape drops all other fields.
+    `needed` and `possible` are {field: shape}. The dict may also have the fields of `possible`. All
+    other fields must have the shape `rest`. Without `rest` the shape drops all other fields.
     """
 
     def checked(value: Any) -> Dict[str, Any]:

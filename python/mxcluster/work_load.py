@@ -7,9 +7,9 @@ from typing import List, Sequence
 def split(batch_size: int, loads: Sequence[float]) -> List[int]:
     """Return the number of samples of a batch for each GPU, in proportion to `loads`.
 
-    The result is that of MXNet's executor_manager._split_input_slice, but MXNet raises an error if
-    a GPU gets no sample. The function rounds each number, half to even. The last GPU gets the
-    remaining samples. If the rounded numbers add up to too many samples, the last GPUs get fewer.
+    MXNet's executor_manager._split_input_slice has the same result, but raises an error if a GPU
+    gets no sample. The function rounds each number, half to even. The last GPU gets the remaining
+    samples. If the rounded numbers add up to too many samples, the last GPUs get fewer samples.
 
     Args: `batch_size` at least 1; `loads` above 0, one for each GPU.
     """
@@ -24,9 +24,10 @@ def split(batch_size: int, loads: Sequence[float]) -> List[int]:
 
 
 def least(loads: Sequence[float]) -> int:
-    """Return the smallest batch size at and above which every GPU gets a sample.
+    """Return the least batch size that gives every GPU a sample.
 
-    In the code, `enough` is an upper bound of the result. Args: `loads` as in `split`.
+    Every larger batch also gives every GPU a sample. Args: `loads` as in `split`.
     """
+    # `enough` is an upper bound of the result.
     enough = len(loads) * math.ceil(sum(loads) / min(loads))
     return next(size for size in range(enough, 0, -1) if size == 1 or 0 in split(size - 1, loads))

@@ -70,7 +70,9 @@ def test_a_bundle_that_came_to_harm_is_refused(bundle, project, tmp_path, damage
     shutil.copy(str(bundle) + ".sha256", str(path) + ".sha256")
     done = make(project, shutil.which("python"), "tools/bundle.py", "unpack", path)
     assert (
-        done.returncode == 1 and b"is damaged" in done.stdout and b"copy it again" in done.stdout
+        done.returncode == 1
+        and b"is damaged" in done.stdout
+        and b"Copy the bundle again" in done.stdout
     ), done.stdout
     assert not (project.path / ".state" / "cache" / "controller").exists()
 

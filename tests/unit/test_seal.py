@@ -51,7 +51,7 @@ def test_a_changed_or_foreign_message_is_refused(change):
 def test_a_replayed_message_is_refused():
     opener, body = seal.Opener(TOKEN), sealed()
     opener.opened(body)
-    with pytest.raises(seal.NotSealed, match="copy of an earlier message of worker-3"):
+    with pytest.raises(seal.NotSealed, match="replay of an earlier message of worker-3"):
         opener.opened(body)
     opener.opened(sealed())  # the same text in a new message
 

@@ -92,7 +92,7 @@ def run(argv: List[str]) -> dict:
     Raises BadInput for a wrong command line, and the errors of the command.
     """
     parser = json_cli.Parser(
-        prog="mxcluster.agent", description="Runs one node's processes of one job."
+        prog="mxcluster.agent", description="Runs the processes that a job has on this node."
     )
     parser.add_argument("command", choices=[*COMMANDS, "jobs"])
     for name, how in ARGUMENTS.items():

@@ -27,8 +27,9 @@ PATIENCE = 40.0  # seconds to wait for the start of another job, longer than any
 def held(root: str, but: Optional[str] = None) -> Json:
     """Return the ports and GPUs that the jobs of this node hold.
 
-    The result is {"ports": {"127.0.0.11:9091": job name}, "gpus": {"0": job name}}. `root` is the
-    folder of all job folders. The result excludes the job `but`.
+    The result is {"ports": {"127.0.0.11:9091": job name}, "gpus": {"0": job name}}.
+
+    Args: `root` the folder of all job folders; `but` the name of a job to leave out.
     """
     ports, gpus = {}, {}  # type: Dict[str, str], Dict[str, str]
     for name in names(root):
@@ -148,11 +149,12 @@ def claim(folder: JobFolder, plan: Json) -> None:
 
 
 def clear(root: str, but: Optional[str] = None) -> List[str]:
-    """Remove tokens, leases, reserves and secrets of ended jobs. Return the names of these jobs.
+    """Remove tokens, leases, disk reserves and secrets of ended jobs. Return these jobs' names.
 
-    `root` is the folder of all job folders. Such files stay on disk after a power loss, or if both
-    the agent and the controller were killed. The function skips the job `but`, and each job whose
-    agent lives or may be about to start.
+    Such files stay on disk after a power loss, or if both the agent and the controller were killed.
+    The function skips the job `but`, and each job whose agent lives or may be about to start.
+
+    Args: `root` the folder of all job folders.
     """
     cleared = []
     for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):

@@ -1,7 +1,7 @@
-"""Start a job's agent once, detached from the terminal and the connection.
+"""Start the agent of a job once, detached from the terminal and the connection.
 
-`start` forks an agent process, which detaches itself. Under systemd, the process of a unit
-mxcluster-agent@<job>.service calls `run`, and is the agent.
+Without systemd, `start` forks the agent process, and this process detaches itself. Under systemd,
+the process of the unit mxcluster-agent@<job>.service calls `run` and becomes the agent.
 """
 
 import contextlib
@@ -35,13 +35,14 @@ def start(
 ) -> None:
     """Start the agent of a job folder. Return after the agent has written its first status.json.
 
-    The function first writes `plan` into the folder. If the same job (plan and token) already runs
-    in the folder, the function returns at once. In this case the controller has repeated a call
-    whose reply was lost.
+    The function first writes the files of the job (see `JobFolder.prepare` for the arguments).
+    Without `plan` the folder must already hold these files. If the same job (plan and token)
+    already runs in the folder, the function returns at once. In this case the controller has
+    repeated a call whose reply was lost.
 
     Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
-    plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After a
-    failure the function removes the files of the job.
+    plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After
+    a failure the function removes the job folder, unless the caller prepared the folder earlier.
     """
     if plan is None:
         folder.plan()  # raises BadInput for a folder without a plan
@@ -75,8 +76,8 @@ def _start(
             raise MxclusterError(
                 "\n".join(
                     [
-                        "the agent did not start: correct the cause, which %s shows:"
-                        % folder.file("agent.log")
+                        "the agent did not start. Correct the cause, and run the playbook again. "
+                        "The end of %s:" % folder.file("agent.log")
                     ]
                     + (folder.log_lines("agent") or ["(nothing)"])
                 )
@@ -88,10 +89,10 @@ def _start(
 
 
 def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
-    """Fork the agent, and return the bytes that the agent sends.
+    """Fork the agent. Return READY when the agent has started the job's processes.
 
-    The agent sends READY when the job's processes have started. Raises Taken if another job holds a
-    port or GPU of `plan`.
+    Returns b"" if the agent fails, or does not start the processes within TIMEOUT. Raises Taken if
+    another job holds a port or GPU of `plan`.
     """
     _claim(folder, plan)
     hear, tell = os.pipe()
@@ -167,7 +168,7 @@ def _write(
 
 
 def _prepared(folder: JobFolder, age: float) -> str:
-    """Return the error text for a folder with a prepared job that has no agent.
+    """Return the error message for a job folder with a prepared job and without an agent.
 
     `age`: seconds since the plan was written.
     """
@@ -185,9 +186,9 @@ def _prepared(folder: JobFolder, age: float) -> str:
 
 
 def _instead(job: str) -> str:
-    """Return the advice for a user whose job id `job` is taken.
+    """Return the advice for a user whose job id `job` belongs to another job.
 
-    The advice leaves the other job with this id running.
+    With this advice the other job runs on.
     """
     return "choose another job_id, or wait for that job with train.yml -e attach=%s" % job
 
@@ -254,14 +255,14 @@ def _lock(folder: JobFolder) -> int:
             status["agent"]["pid"] if status else "not known yet",
         )
         raise BadInput(
-            "another controller has started the job %s (%s, agent pid %s), which is running: %s"
+            "another controller has started the job %s (%s, agent pid %s), and this job runs: %s"
             % (job, folder.path, agent, _instead(job))
         ) from error
     return lock
 
 
 def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
-    """Run the agent in the forked child. The child forks again, so that init becomes the parent.
+    """Run the agent in the forked child. The child forks the agent, and init adopts the agent.
 
     `tell`: the descriptor for READY. `lock`: the descriptor that holds the folder's lock. The
     function never returns, because the code after its call is for the parent process.

@@ -61,7 +61,7 @@ class JobFolder:
         token: Optional[str] = None,
         script: Optional[str] = None,
     ) -> None:
-        """Write the job's files: plan.json, the three cluster files, copies of the script's folder.
+        """Write plan.json, the three cluster files, copies of the script's folder, and other files.
 
         `plan` is this node's part of the plan. `secret_env` ({variable: value}) goes into a file
         that the agent reads and deletes. `token` goes into a file that the job's processes read,
@@ -99,7 +99,7 @@ class JobFolder:
     def has(self, plan: Json, token: Optional[str] = None) -> bool:
         """Return True if the job with this plan and token is prepared here and has not ended.
 
-        The controller repeats a command whose reply was lost.
+        In this case the controller has repeated a command whose reply was lost.
         """
         try:
             with open(self.file("plan.json"), encoding="utf-8") as stream:
@@ -116,9 +116,9 @@ class JobFolder:
     def _read(self, name: str, if_damaged: str, if_missing: str = "") -> Any:
         """Return the content of the JSON file `name`.
 
-        Raises BadInput with the words `if_damaged` if the file is not JSON. If the file is missing,
-        the method raises BadInput with the words `if_missing`, or returns None if `if_missing` is
-        empty.
+        Raises BadInput with a message that ends with `if_damaged` if the file is not JSON. For a
+        missing file the method returns None if `if_missing` is empty. Otherwise the method raises
+        BadInput with a message that ends with `if_missing`.
         """
         path = self.file(name)
         try:
@@ -199,8 +199,8 @@ class JobFolder:
     def _forget_memory(self) -> None:
         """Remove the shared memory of the job's server processes.
 
-        Normally the last server process that opens a host's shared memory unlinks the memory's
-        name. If a server process was killed earlier, this method unlinks the name.
+        Normally the last server process that opens the shared memory unlinks the file in /dev/shm.
+        If a server process was killed before that, this method unlinks the file.
         """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MxclusterError):
             plan = self.plan()
@@ -236,7 +236,7 @@ class JobFolder:
     def take_reserve(self) -> None:
         """Write a file of RESERVED bytes.
 
-        `tidy` removes the file, so that a full disk has room again.
+        `tidy` removes the file, so that a full disk has room for the last status.
         """
         with open(self.file(RESERVE), "wb") as stream:
             stream.write(b"\1" * RESERVED)
@@ -277,8 +277,8 @@ class JobFolder:
         return self._read(
             "status.json",
             ": another program has changed this file. If the job is running, the agent repairs "
-            "the file within a second, so try again. If the job has ended, read the logs in that "
-            "folder",
+            "the file within a second, so try again. If the job has ended, read the logs in the "
+            "job folder",
         )
 
     def write_status(self, status: Json) -> Mark:
@@ -329,8 +329,8 @@ class JobFolder:
         """Write a process's command and environment as a shell script, <name>.env with mode 0600.
 
         `process`: the process's entry in the plan, with "name" and "command". `environment`:
-        {variable: value}. `secret`: names of further variables, whose values stay out of every
-        file.
+        {variable: value}. `secret`: the names of secret variables. The script lists these names
+        without values.
         """
         command = " ".join(shlex.quote(word) for word in process["command"])
         lines = [
@@ -428,7 +428,7 @@ def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
 
 
 def _part(path: str, size: int, tail: bool = True) -> bytes:
-    """Return the last `size` bytes of the file `path`, or the first `size` bytes without `tail`.
+    """Return the last `size` bytes of the file `path`, or the first `size` bytes if not `tail`.
 
     Returns b"" if the file is missing.
     """

@@ -25,9 +25,9 @@ def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool
     """Return {"jobs": the `summary` of each job, the newest first}.
 
     `root` is the folder of all job folders. The list has all running and prepared jobs, the `last`
-    newest of the ended and broken jobs, and the job `also` at any age. With `clear` the function
-    first removes files of ended jobs (see `claims.clear`), and "cleared" in the result names these
-    jobs.
+    newest of the ended and broken jobs, and the job with the id `also` at any age. With `clear` the
+    function first removes tokens, leases, reserves and secrets of ended jobs. The result then has
+    "cleared", the ids of these jobs (see `claims.clear`).
     """
     cleared = {"cleared": claims.clear(root)} if clear else {}
     found = [
@@ -46,8 +46,10 @@ def summary(folder: JobFolder) -> Optional[Json]:
 
     The result is {"job", "state", "why", "kv", "reason", "started", "ended", "lease", "nodes":
     [host, ...], "ports": {"9091": process name}, "address", "gpus", "status", "progress"}. "state"
-    is "running", "ended", "prepared" or "broken". A prepared job has no status yet. A broken job
-    has damaged files, and "why" is the error. "progress" is empty unless the job is running.
+    is "running", "ended", "prepared" or "broken". "started" and "ended" are unix seconds, "lease"
+    is in seconds. A prepared job has no status yet. A broken job has damaged files, and "why" is
+    the error. "status" is the content of status.json. "progress" is the result of
+    `JobFolder.progress` for a running job, else {}.
     """
     job = os.path.basename(folder.path)
     if not is_job_id(job) or os.path.islink(folder.path):

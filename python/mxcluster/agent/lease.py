@@ -1,4 +1,4 @@
-"""The lease of a job, which ends the job if the controller does not renew the lease.
+"""The lease of a job. The agent ends the job if the controller does not renew the lease.
 
 The module reads no clock and no file.
 """
@@ -13,18 +13,18 @@ HANGS = 180.0
 
 
 class Lease:
-    """Decides when a lease expires after the last renewal. A lease of 0 or None never expires.
+    """Decides when a lease of `seconds` expires. A lease of 0 or None never expires.
 
-    A healthy controller on a busy host polls late. The limit therefore depends on the controller's
-    process:
+    The lease expires if the time since the last renewal exceeds a limit. A healthy controller on a
+    busy host renews the lease late. The limit therefore depends on the controller's process:
 
-    - The process ran on this node and has ended: `seconds`.
-    - The process runs on this node: MOST times `seconds`, at least HANGS. The agent would see the
-      end of the process.
-    - The process is not visible on this node: MARGIN times the longest gap between two renewals, at
-      least `seconds` and at most MOST times `seconds`. Before the first renewal the limit is MOST
-      times `seconds`. No gap is known yet, and a busy controller starts all nodes before its first
-      poll.
+    - If the process ran on this node and has ended, the limit is `seconds`.
+    - If the process runs on this node, the limit is MOST times `seconds`, at least HANGS. The agent
+      would see the end of the process.
+    - If the process is not visible on this node, the limit is MARGIN times the longest gap between
+      two renewals, at least `seconds` and at most MOST times `seconds`. Before the first renewal
+      the limit is MOST times `seconds`. No gap is known yet, and a busy controller starts all nodes
+      before its first poll.
 
     A renewal is a change of the lease file's mtime. When the agent sees the change, it computes the
     renewal's age once, by the wall clock. From then on the monotonic clock counts. A change of the

@@ -1,7 +1,7 @@
-"""List the leftover processes and ports of a job on this node, without any change.
+"""List the leftover processes and ports of a job on this node. The module ends no process.
 
-`mxcluster.entry` and `mxcluster.node.firewall` check systemd units and firewall rules. Only root
-can do these checks.
+`mxcluster.entry` and `mxcluster.node.firewall` check systemd units and firewall rules, because only
+root can do these checks.
 """
 
 import os

@@ -14,9 +14,10 @@ _LOG_BYTES = 8192  # longer than any record of /dev/kmsg
 
 
 class Kills:
-    """The OOM counters of this node in the last two periods.
+    """Explains deaths by SIGKILL with this node's OOM counters and the kernel's log.
 
-    `root` is the folder that contains proc, sys and dev.
+    The object keeps the OOM counters of the last two periods. `root` is the folder that contains
+    proc, sys and dev.
     """
 
     def __init__(self, root: str = "/"):

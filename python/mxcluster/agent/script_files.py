@@ -24,8 +24,9 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
 
     Names are relative to the job folder. The function selects files that are new or differ from the
     files that the controller sent. Small files come first. Of files of equal size, the newest come
-    first. The total size is at most `collect_mb` of the job. At least SPARE bytes stay free at
-    `output` (a path or descriptor). Links, sockets, FIFOs and devices stay on the node.
+    first. The total size is at most the job's knob collect_mb. At least SPARE bytes stay free on
+    the disk of `output`, the tar file's path or descriptor. Links, sockets, FIFOs and devices stay
+    on the node.
     """
     top = folder.file(OWN_FOLDERS)
     unwanted = _unwanted(folder)
@@ -61,7 +62,13 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
         (names if room >= 0 else over).append(file.name)
     return Found(
         names,
-        _told(folder, over, sizes, "above the limit collect_mb=%d or the free disk space" % most)
+        _told(
+            folder,
+            over,
+            sizes,
+            "above the limit collect_mb=%d or the free disk space, so copy these files by hand"
+            % most,
+        )
         + _told(folder, special, {}, "not regular files"),
     )
 
@@ -104,7 +111,7 @@ def _most(folder: JobFolder) -> int:
 
 
 def _unwanted(folder: JobFolder) -> str:
-    """Return why the knob mpi_output excludes all files of this job, else ""."""
+    """Return the reason why the knob mpi_output excludes all files of this job, else ""."""
     try:
         wanted = (folder.plan().get("options") or {}).get("mpi_output", "always")
         done = (folder.status() or {}).get("reason") == "done"

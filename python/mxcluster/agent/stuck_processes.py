@@ -1,6 +1,7 @@
-"""Detect living processes that are stopped, late at their start, or without progress.
+"""Detect processes that a signal suspends, that exceed the start timeout, or that make no progress.
 
-All other processes of the job would wait for such a process for ever. All functions are pure.
+All other processes of the job would wait for such a process for ever. The module also describes
+faults of the node, such as a full disk. All functions are pure.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -15,7 +16,7 @@ LEAST_FREE = 1 << 20  # bytes: with less free space a line of a log or of events
 class Limits(NamedTuple):
     """Time limits of a process in seconds; 0 means no limit.
 
-    - `stopped`: the longest stop by a signal;
+    - `stopped`: the longest suspension by a signal, such as SIGSTOP;
     - `start`: the longest time from the process's start to its kv-store;
     - `stall`: the longest time without progress.
     """
@@ -28,8 +29,9 @@ class Limits(NamedTuple):
 class Sight(NamedTuple):
     """The observed state of one process.
 
+    - `name` and `role`: as in the plan;
     - `age`: seconds since the start of the process;
-    - `held`: seconds since a signal stopped the process, 0 if the process is not stopped;
+    - `held`: seconds since a signal suspended the process, 0 for a process that can run;
     - `pulse`: the content of the progress file, None without a file;
     - `still`: seconds since the last change of `pulse`;
     - `queued`: seconds in which the process was ready to run and had no core.
@@ -68,11 +70,11 @@ def limits_of(plan: Json) -> Limits:
 
 
 def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:
-    """Return the first fault among `sights`, or None without a fault.
+    """Return the first fault of the processes in `sights`, or None without a fault.
 
-    `distributed`: True if the job has a kv-store of several processes. In such a job a process that
-    has made no kv-store within the start limit is a fault. The rendezvous process is exempt,
-    because it makes no kv-store and has its own timeout.
+    `distributed`: True if the job has a kv-store of several processes. In such a job the function
+    also reports a process that has made no kv-store within the start timeout. The rendezvous
+    process is exempt, because it makes no kv-store and has its own timeout.
     """
     for sight in sights:
         if limits.stopped and sight.held >= limits.stopped:
@@ -118,7 +120,7 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
 
 
 def held(name: str, seconds: float) -> Finding:
-    """Return the Finding for the process `name`, which a signal has stopped for `seconds`."""
+    """Return the Finding for the process `name`, which a signal has suspended for `seconds`."""
     return Finding(
         name,
         "stopped",
@@ -155,8 +157,8 @@ def folder(path: str) -> Finding:
     return Finding(
         None,
         "folder",
-        "%s, the folder of the running job, was deleted, and its logs and checkpoints are lost: "
-        "start the job again" % path,
+        "%s, the folder of the running job, was deleted. The logs and checkpoints of the job on "
+        "this node are lost: start the job again" % path,
     )
 
 
@@ -177,8 +179,8 @@ def network(host: str, names: List[str]) -> Finding:
 def somebody_waits(sights: List[Sight], seconds: float) -> bool:
     """Return True if a worker in `sights` has had no progress for `seconds`.
 
-    The result is also True without any worker. If the result is True, the supervisor requests stack
-    traces from the processes.
+    Without a worker in `sights` the result is True, too. If the result is True, the supervisor
+    requests stack traces from the processes.
     """
     workers = [sight for sight in sights if sight.role == "worker"]
     return not workers or any(sight.pulse and sight.still > seconds for sight in workers)

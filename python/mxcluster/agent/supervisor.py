@@ -47,9 +47,10 @@ AGENT = {"name": "agent", "role": "agent", "index": None}
 class Supervisor:
     """Runs the processes of `plan` to their end, and writes status.json into `folder`.
 
-    `plan` is this node's part of the plan. The supervisor has one thread: PR_SET_PDEATHSIG kills a
-    process at the end of the *thread* that forked the process. So no process outlives the
-    supervisor. The supervisor adopts orphaned descendants of the processes and reaps them.
+    `plan` is this node's part of the plan. PR_SET_PDEATHSIG kills a process at the end of the
+    *thread* that forked the process. The supervisor therefore has one thread, and no process
+    outlives the supervisor. The supervisor adopts orphaned descendants of the processes and reaps
+    them.
     """
 
     def __init__(self, folder: JobFolder, plan: Json):
@@ -221,7 +222,10 @@ class Supervisor:
             stopped = STOPS.get(got.si_signo) if got else None
 
     def restore(self) -> None:
-        """Restore files of the job folder that another program has deleted or changed."""
+        """Restore files of the job folder that another program has deleted or changed.
+
+        If the folder itself is missing, the method records this fault and makes the folder again.
+        """
         try:
             if not os.path.isdir(self.folder.path):
                 self.find(stuck_processes.folder(self.folder.path))
@@ -233,7 +237,7 @@ class Supervisor:
             for path in restored:
                 note("%s was deleted or changed, and the agent has restored the file" % path)
         except OSError as error:
-            note("a file of the job cannot be restored: %s; the agent tries again" % error)
+            note("the agent cannot restore a file of the job, and tries again: %s" % error)
 
     def examine(self) -> None:
         """Check processes, network and disk every LOOK seconds, and record the first fault."""
@@ -333,9 +337,10 @@ class Supervisor:
     def last_sights(self, reason: str) -> None:
         """Save the pulses of all processes, and request stack traces, before the processes end.
 
-        `reason`: why the job ends on this node. After a failure the method also looks for a network
-        fault. The method also records stopped processes. The method requests stack traces only if a
-        worker waits (see `stuck_processes.somebody_waits`).
+        `reason`: the reason why the job ends on this node. After a failure the method also looks
+        for a network fault. If `is_open` is True, the method records a stopped process as the first
+        failure. The method requests stack traces only if a worker waits (see
+        `stuck_processes.somebody_waits`).
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
@@ -363,7 +368,7 @@ class Supervisor:
     def end(self, reason: str) -> None:
         """End all running processes and wait for them. Write the last status with `reason`."""
         note(
-            "ending: %s; the longest time between two renewals of the lease was %.1f s"
+            "ending: %s. The longest time between two renewals of the lease was %.1f s"
             % (reason, self.lease.gap or 0.0)
         )
         if reason != "done":
@@ -410,6 +415,7 @@ class Supervisor:
     def ended(self, part: Json, code: int, reason: Optional[str] = None) -> None:
         """Record the end of a process and, if the process has failed, the failure (see `blame`).
 
+        After a successful end of the rendezvous process, the method starts the other processes.
         `part`: the process's entry in the status. `code`: the exit code, or NOT_STARTED after a
         failed start. `reason`: the error of a failed start, else None.
         """
@@ -470,14 +476,14 @@ class Supervisor:
         try:
             self.written = self.folder.write_status(self.status)
         except OSError as error:
-            note("status.json cannot be written: %s; the agent tries again" % error)
+            note("the agent cannot write status.json, and tries again: %s" % error)
             return False
         self.saved = snapshot(self.status)
         return True
 
 
 def meeting_process(plan: Json) -> Json:
-    """Return the rendezvous process in the form of a process in the plan.
+    """Return the entry of the rendezvous process, like an entry of plan["processes"].
 
     The rendezvous process runs before the processes of the plan, at the same addresses.
     """
@@ -519,9 +525,9 @@ def failure(
 
     `part`: the status entry of the failed process. `reason`: the cause as a string. `code`: the
     exit code, None if the process has not ended. `when`: unix seconds. `log`: the last lines of the
-    process's log. `echo`: True if the process ended because another process had ended. Any other
-    failure then replaces this failure. `kind`: "stopped", "start", "stall", "disk", "folder",
-    "network", "memory" or "nan", or None for any other failure.
+    process's log. `echo`: True if the process ended because another process had ended. A later
+    failure with `echo` False replaces such a failure. `kind`: "stopped", "start", "stall", "disk",
+    "folder", "network", "memory" or "nan", or None for any other failure.
     """
     return {
         "host": host,
@@ -546,7 +552,7 @@ def exit_code(wait_status: int) -> int:
 
 
 def snapshot(status: Json) -> Json:
-    """Return a copy of `status` that does not change with `status`."""
+    """Return a copy of `status` that stays the same when the supervisor changes `status`."""
     return dict(
         status,
         processes=[dict(part) for part in status["processes"]],

@@ -7,7 +7,7 @@ These action plugins (`plugins/action`) run children:
   sweep's playbook on the command line.
 - mxcluster_plan runs profile.yml before a job with grouping=auto. This playbook replaces train.yml.
 
-A loop inside one playbook run is not possible:
+A loop inside one playbook run is impossible, for these reasons:
 
 - A child needs its own `job_id` and knobs, but values of `-e` cannot change during a run.
 - If Ansible loses a node during one job, the node stays lost and decides the exit status of the
@@ -15,9 +15,8 @@ A loop inside one playbook run is not possible:
 - Ansible cannot repeat plays.
 
 Ansible runs a task in a worker process. From ansible-core 2.19 on, workers have no stdio. So the
-output of the child goes through Ansible's `Display`, as soon as the output arrives. If the worker
-still has the terminal, the child gets a pseudo-terminal. Colours and the rewritten live line then
-stay.
+worker passes the output of the child to Ansible's `Display`. Before 2.19, a worker may have a
+terminal. The child then gets a pseudo-terminal, and its output keeps colours and the live line.
 """
 
 import codecs
@@ -77,7 +76,7 @@ def refusal(program: str, options: Json) -> Optional[str]:
     if any(map(options.get, PASSWORDS)) or any(str(name).endswith("prompt") for name in vaults):
         return "a password would have to be typed again: use a password file, or log in with a key"
     if options.get("step"):
-        return "with --step each task would have to be confirmed again: leave --step out"
+        return "with --step Ansible would prompt before each task: leave --step out"
     return None
 
 
@@ -163,7 +162,7 @@ def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
 
 
 class _Stream:
-    """The output of a child to stdout or stderr, and the terminal that shows this output.
+    """The output of a child to stdout or stderr, and the terminal of this output.
 
     Args:
         fd: the descriptor to read.

@@ -70,18 +70,18 @@ OLD_PYTHON = (
 
 
 def hello(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
-    """Return the command line with which a shell on the node prints user, uid and Python.
+    """Return a shell command line that prints the user, uid and Python of a node.
 
     Args:
-        pythons: names of Pythons. The shell prints the path of the first that exists.
-        of_modules: names among which Ansible looks for the Python of its modules. With such names
-            the shell also prints the path and version of the first that exists.
+        pythons: names of Pythons. The shell prints the path of the first Python that exists.
+        of_modules: the names of Pythons that Ansible tries for its modules. If the list has names,
+            the shell also prints the path and version of the first Python that exists.
     """
     return (MODULES % " ".join(of_modules) if of_modules else "") + HELLO % " ".join(pythons)
 
 
 def pythons_of(interpreter: str) -> List[str]:
-    """Return the names or paths of Pythons for the shell to look for.
+    """Return the names or paths of the Pythons that the shell tries.
 
     Args:
         interpreter: the value of ansible_python_interpreter, a path or a word such as "auto".
@@ -219,7 +219,7 @@ def no_shell(host: str, address: str, answer: Json) -> str:
 
 
 def wrong_user(host: str, user: str, users: List[str]) -> str:
-    """Return the message for a login as `user`, if `users` are the allowed login users."""
+    """Return the message for a login as the wrong `user`. `users`: the allowed login users."""
     return (
         "%s: Ansible runs as %s on this node, but this playbook needs %s. Set ansible_user, or, "
         "if %s may use sudo, ansible_become: true. With mxcluster_user: '' the playbook runs all "

@@ -137,7 +137,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         return told, answer
 
     def _pythons_of_modules(self, task_vars: Json) -> List[str]:
-        """Return the names among which Ansible looks for the Python of modules on this node.
+        """Return the names of the Pythons that Ansible tries for its modules on this node.
 
         The list is empty under ansible-core 2.16, because its modules run on every Python of the
         supported systems.

@@ -32,11 +32,12 @@ CUT = (
 
 
 def provide(store: str, file: Json) -> str:
-    """Return the path of `file` in the folder `store`. Fetch the file if the store lacks it.
+    """Return the path of `file` in the folder `store`. Fetch a missing file into the store.
+
+    Args: `store` the path of the store (str); `file` {"url": str, "name": str, "sha256": str, "" if
+    unknown}.
 
     Raises MxclusterError if the download fails or the sha256 differs.
-
-    Args: `file` {"url", "name", "sha256" ("" if unknown)}.
     """
     path = os.path.join(store, file["name"])
     if not os.path.exists(path):
@@ -60,12 +61,13 @@ def provide(store: str, file: Json) -> str:
 
 
 def fetch(file: Json, draft: str, store: str) -> None:
-    """Fetch `file` (see `provide`) to the path `draft`, and continue an earlier partial download.
+    """Fetch `file` to the path `draft`, or continue an earlier partial download.
+
+    Args: `file` as for `provide`; `draft` the path of the download (str), in the store; `store` the
+    path of the store (str), which the error message names.
 
     Raises MxclusterError after TRIES failed attempts, or at once after an HTTP error such as 404
     that another attempt cannot cure. Raises OSError if the process cannot write to the store.
-
-    Args: `store` the folder that the error message names.
     """
     reason: Optional[BaseException] = None
     for attempt in range(TRIES):
@@ -99,7 +101,7 @@ def fetch(file: Json, draft: str, store: str) -> None:
 def fetch_once(url: str, draft: str) -> bool:
     """Continue the download of `url` to `draft` on one connection.
 
-    Returns True if `draft` is complete.
+    Returns True if `draft` is complete. Raises an error of CUT if the connection fails.
     """
     begun = os.path.getsize(draft) if os.path.exists(draft) else 0
     request = urllib.request.Request(url, headers={"Range": "bytes=%d-" % begun} if begun else {})
@@ -121,7 +123,7 @@ def lacking(store: str, files: Sequence[Json]) -> Sequence[Json]:
 
 
 def _cause(reason: Optional[BaseException]) -> str:
-    """Return the cause of a failed download as text."""
+    """Return the cause of a failed download as a string."""
     cause = getattr(reason, "reason", reason)
     return str(getattr(cause, "strerror", None) or cause or "the download was cut off")
 

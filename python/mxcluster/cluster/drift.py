@@ -39,7 +39,7 @@ def of_sources(project: str) -> str:
 
 
 def digest_of(sources: str, records: Sequence[str], wanted: Json) -> str:
-    """Return a sha256 (hex) of inputs of a node's provisioning.
+    """Return a sha256 (hex) of the inputs of a node's provisioning.
 
     Args: `sources` a digest, such as the result of `of_sources`; `records` the paths of input
     files, such as node records; `wanted` all other inputs.
@@ -71,7 +71,7 @@ def remembered(path: str) -> Json:
 def why_before_asking(known: Json, digest: str) -> Optional[str]:
     """Return the reason to provision a node, or None if the digest of its inputs is unchanged.
 
-    The function uses the controller's own files only.
+    The function needs no connection to the node.
 
     Args: `known` the result of `remembered`; `digest` the present result of `digest_of`.
     """
@@ -87,8 +87,8 @@ def why_before_asking(known: Json, digest: str) -> Optional[str]:
 def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
     """Return the reason to provision a node again, None for an unchanged node.
 
-    The function compares the node's files with the saved state, and the node's facts with the
-    record.
+    The function compares the node's files with the saved state, and the node's facts with
+    the node record.
 
     Args: `known` the result of `remembered`; `seen` {path: present state}; `record` the node
     record; `told` {name: present fact}.
@@ -111,9 +111,9 @@ def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
 
 
 def moved(known: Json, layout: Json) -> Dict[str, List[Any]]:
-    """Return {name: [old value, new value]} of the layout variables that would change.
+    """Return {name: [old value, new value]} of the changed layout variables.
 
-    Running jobs rely on these variables. An old state without a layout gives {}.
+    A running job relies on the old values. An old state without a layout gives {}.
 
     Args: `known` the result of `remembered`; `layout` {name: new value}.
     """
@@ -126,7 +126,9 @@ def moved(known: Json, layout: Json) -> Dict[str, List[Any]]:
 
 
 def refusal(host: str, changes: Dict[str, List[Any]], jobs: Sequence[Json]) -> Optional[str]:
-    """Return the message that refuses `changes` of the node `host`, None without a running job.
+    """Return the message that refuses `changes` of the node `host`.
+
+    Returns None if the node has no running or prepared job.
 
     Args: `changes` the result of `moved`; `jobs` the node's jobs, as in the result of
     `agent.jobs.listing`.

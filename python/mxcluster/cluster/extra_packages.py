@@ -1,8 +1,8 @@
 """Choose wheels for the packages that scripts need besides MXNet (mxnet_packages).
 
-The controller chooses the wheels once for each version of Python. It saves the choice beside the
-wheels, under a digest of all inputs. So the same packages give the same wheels without another
-query to a package index, and a bundle can contain the choice.
+The controller chooses the wheels once for each version of Python. It saves the choice in a file
+beside the wheels. The name of the file has a digest of all inputs. So the same packages give the
+same wheels without another query to a package index, and a bundle can contain the choice.
 """
 
 import hashlib
@@ -47,10 +47,10 @@ ROUNDS = 8  # maximum number of rounds that search for packages of the node's Py
 def wishes(value: Any, cwd: str) -> List[Wish]:
     """Return the packages of the knob mxnet_packages, sorted by name.
 
-    Raises BadInput for a wrong value.
-
     Args: `value` a list of names with or without versions, such a list as a string, or the path of
-    a requirements file; `cwd` the folder to which a relative path refers.
+    a requirements file; `cwd` the folder in which a relative path begins.
+
+    Raises BadInput for a wrong value.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -59,7 +59,7 @@ def wishes(value: Any, cwd: str) -> List[Wish]:
         value = re.split(r"[\s,]+(?![=<>~!])", text) if text else []
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise BadInput(
-            "%s=%r is refused: it must be a list of names, such as [six, tqdm==4.66.1], or the "
+            "%s=%r is refused: give a list of names, such as [six, tqdm==4.66.1], or the "
             "path of a requirements file on the controller" % (KNOB, value)
         )
     return _parsed((one.strip(), KNOB) for one in value if one.strip())
@@ -102,7 +102,7 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
                 % (
                     where,
                     match.group(1),
-                    ". mxnet_version and cuda_version select its version"
+                    ". mxnet_version and cuda_version select the version of MXNet"
                     if name.startswith("mxnet")
                     else "",
                 )
@@ -124,8 +124,10 @@ def extended(
 ) -> Optional[Json]:
     """Return {"builds", "hashes"} of an environment with the wanted packages for one Python.
 
-    Without a saved choice, the function chooses the wheels and puts them into the store. Raises
-    BadInput if a wanted version conflicts with the environment.
+    "builds" has one build, with the wanted wheels. "hashes" is {"name==version": [sha256]}. If
+    `wanted` is empty, the result has the environment's own values.
+    Without a saved choice, the function chooses the wheels and puts them into the store (see
+    `choose`). Raises BadInput if a wanted version conflicts with the environment.
 
     Args:
         environment: the result of `versions.environment`.
@@ -162,6 +164,9 @@ def choose(
     the requirements of each wheel for the node's Python, and adds the missing packages.
 
     Args: `build` an item of "builds" of `versions.environment`; the others are as in `extended`.
+
+    Raises MxclusterError if pip fails. Raises BadInput if a dependency conflicts with `build`, or
+    if the requirements file lists other sha256 values.
     """
     names = [wish.text for wish in wanted]
     pinned = {plain(one.split("==")[0]): one for one in build["wheels"] + [build["pip"]]}
@@ -201,8 +206,8 @@ def choose(
                 continue
             if name in OWN or name.startswith("mxnet"):
                 raise BadInput(
-                    "%s: one of the packages %s requires %s, which conflicts with %s: remove this "
-                    "package, or choose a version without that requirement"
+                    "%s: one of the packages %s requires %s, which conflicts with %s: remove the "
+                    "package with this requirement, or choose another version of that package"
                     % (KNOB, ", ".join(names), pin, build["wheels"][0])
                 )
             chosen[pin] = [sha256(os.path.join(folder, file))]
@@ -224,10 +229,10 @@ def choose(
 def download(folder: str, names: List[str], pinned: List[str], python: str, store: str) -> None:
     """Fetch the wheels of packages and of their dependencies with pip into `folder`.
 
-    Raises MxclusterError if a package has no wheel, or if pip fails.
-
     Args: `names` the packages, with or without versions; `pinned` the constraints, "name==version";
     `python` such as "3.11"; `store` a folder with wheels that pip may use.
+
+    Raises MxclusterError if a package has no wheel, or if pip fails.
     """
     constraints = os.path.join(folder, "constraints.txt")
     with open(constraints, "w", encoding="utf-8") as stream:
@@ -297,12 +302,12 @@ def name_of(wish: Wish) -> str:
 
 
 def plain(name: str) -> str:
-    """Return `name` as a normalized package name, see `wheels.plain`."""
+    """Return the normalized form of the package name `name`, see `wheels.plain`."""
     return wheels.plain(name)
 
 
 def _parts(text: str) -> Match[str]:
-    """Return the match of REQUIREMENT with `text`; its groups are name, extras and versions."""
+    """Return the match of REQUIREMENT with `text`, with the groups name, extras and versions."""
     match = REQUIREMENT.match(text)
     assert match is not None
     return match
@@ -314,7 +319,7 @@ def _extras(wish: Wish) -> List[str]:
 
 
 def _against(wanted: Sequence[Wish], build: Json, python: str) -> Iterator[str]:
-    """Yield a problem for each package in `wanted` that conflicts with a wheel of `build`."""
+    """Yield a message for each package in `wanted` that conflicts with a wheel of `build`."""
     from packaging.specifiers import SpecifierSet
 
     pinned = {plain(one.split("==")[0]): one for one in build["wheels"]}
@@ -357,9 +362,9 @@ def _keep(
 
 
 def kept(store: str, wanted: Sequence[Wish], build: Json, python: str) -> List[str]:
-    """Return the paths of a saved choice and of the chosen wheels, for a bundle.
+    """Return the paths of the saved choice and of the chosen wheels, for a bundle.
 
-    The arguments are those of `choose`.
+    See `choose` for the arguments.
     """
     chosen = _known(store, wanted, build, python) or {}
     lines = ["%s --hash=sha256:%s" % (pin, digests[0]) for pin, digests in chosen.items()]

@@ -40,10 +40,10 @@ def is_ipv4(text: str) -> bool:
 def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] = None) -> List[str]:
     """Return the IPv4 address of each worker, in the order of the lines.
 
-    Raises BadInput that lists all mistakes.
-
     Args: `text` the content of the file; `name` the file's name in messages; `known` the allowed
     addresses, None to allow all addresses.
+
+    Raises BadInput that lists all mistakes.
     """
     addresses, problems = [], []
     for number, fields in _lines(text):
@@ -61,7 +61,7 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
         elif known is not None and address not in known:
             problems.append(
                 "%s line %d: %s is not an address of the group workers (addresses: %s): correct "
-                "the address, or add its host to the group workers"
+                "the address, or add the host with this address to the group workers"
                 % (name, number, address, some(unique(known), 8) or "none")
             )
         addresses.append(address)
@@ -146,10 +146,10 @@ def render_groups(groups: Sequence[Sequence[int]], hosts: Sequence[str]) -> str:
 def parse_data_sharding(text: str, workers: int, name: str = "data_sharding") -> List[Share]:
     """Return the share (begin, end) of each worker, as fractions of 1. Line i is for worker i.
 
-    Raises BadInput that lists all mistakes.
-
     Args: `text` the content of the file; `workers` the number of workers; `name` the file's name in
     messages.
+
+    Raises BadInput that lists all mistakes.
     """
     shares, numbers, problems = [], [], []
     for number, fields in _lines(text):
@@ -203,13 +203,13 @@ def check_data_sharding(
 
 
 def _seams(shares: Sequence[Share], name: str, numbers: Sequence[int]) -> Iterator[str]:
-    """Yield a problem for each gap or overlap between two shares, and for each gap at 0 or 1."""
+    """Yield a message for each gap or overlap between two shares, and for each gap at 0 or 1."""
     pieces = sorted(zip(shares, numbers))
     (begin, end), last = pieces[0]
     if begin != 0:
         yield (
-            "%s line %d: the first share begins at %r, and must begin at 0. Otherwise no worker "
-            "reads the samples before it" % (name, last, begin)
+            "%s line %d: the first share begins at %r, so no worker reads the samples before "
+            "this share. Let the first share begin at 0" % (name, last, begin)
         )
     for (begin, next_end), number in pieces[1:]:
         if begin != end:
@@ -229,8 +229,8 @@ def _seams(shares: Sequence[Share], name: str, numbers: Sequence[int]) -> Iterat
             end, last = next_end, number
     if end != 1:
         yield (
-            "%s line %d: the last share ends at %r, and must end at 1. Otherwise no worker reads "
-            "the samples after it" % (name, last, end)
+            "%s line %d: the last share ends at %r, so no worker reads the samples after this "
+            "share. Let the last share end at 1" % (name, last, end)
         )
 
 
@@ -276,8 +276,8 @@ def tile(
 def cut(shares: Sequence[Share], samples: int) -> List[Tuple[int, int]]:
     """Return the range (first, last + 1) of the training samples of each worker.
 
-    `largest_remainder` determines the numbers of samples. The ranges follow each other in the order
-    of the shares and cover all samples. Raises BadInput if a worker would get no sample.
+    `largest_remainder` determines the length of each range. The ranges follow each other in the
+    order of the shares and cover all samples. Raises BadInput if a worker would get no sample.
 
     Args: `shares` by worker index; `samples` the number of training samples.
     """
@@ -341,7 +341,7 @@ def batches_per_epoch(
 
 
 def _lines(text: str) -> Iterator[Tuple[int, List[str]]]:
-    """Yield (line number, words) of every line with words. The first line has the number 1."""
+    """Yield (line number, words) of each line with words before '#'. The first number is 1."""
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text.lstrip("\ufeff")), 1):
         words = line.partition("#")[0].split()
         if words:
@@ -349,7 +349,7 @@ def _lines(text: str) -> Iterator[Tuple[int, List[str]]]:
 
 
 def _cut(text: str) -> str:
-    """Return the first 200 characters of `text` for a message, with "..." after a longer text."""
+    """Return `text` for a message. Replace the part after 200 characters by "..."."""
     return text if len(text) <= 200 else text[:200] + "..."
 
 

@@ -19,8 +19,8 @@ The rules for groups (`propose`):
    number. The score is infinite if all speeds inside each group are equal. So each different speed
    gets its own group if at most min(n - 1, MOST_GROUPS) speeds are different.
 6. If no number counts, all workers form one group.
-7. Among divisions with the same sum of squares, `propose` chooses the division with the largest
-   slowest group, then with the largest second slowest group, and so on.
+7. Among divisions with the same sum of squares, `propose` chooses the division with the most
+   workers in the slowest group. At a tie the second slowest group decides, and so on.
 """
 
 import math
@@ -48,11 +48,11 @@ class Proposal(NamedTuple):
 def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
     """Return the speeds as exact fractions, in the order of `speeds`.
 
-    Raises BadInput that names each worker or server without a finite speed above 0.
-
     Args: `speeds` {name: speed}; `unit` the unit of the speeds in messages.
+
+    Raises BadInput that names each worker or server without a finite speed above 0.
     """
-    refuse(["no worker has a speed: give at least one speed"] if not speeds else [])
+    refuse(["no worker has a speed: give the speed of at least one worker"] if not speeds else [])
     exact, problems = [], []
     for name, speed in speeds.items():
         try:
@@ -77,14 +77,14 @@ def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
 def propose(speeds: Mapping[str, Any], noise: float, groups: int = 0) -> Proposal:
     """Return the Proposal for workers with these `speeds`, by the rules of this module.
 
-    Raises BadInput for a wrong speed (see `check`) or noise, and if `groups` exceeds the number of
-    workers or of different speeds.
-
     Args:
         speeds: {worker's name: samples/s}.
         noise: the relative difference between two measurements of one speed, such as 0.05.
         groups: the number of groups, or 0 to choose the number by the rules. A number above 0
             overrides the noise and MOST_GROUPS.
+
+    Raises BadInput for a wrong speed (see `check`) or noise, and if `groups` exceeds the number of
+    workers or of different speeds.
     """
     exact, limit = check(speeds), _noise(noise)
     values = sorted(set(exact), reverse=True)
@@ -160,7 +160,7 @@ def shares(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> List[F
 def placement(
     sizes: Sequence[int], speeds: Mapping[str, Any], bound: int = BIGARRAY_BOUND
 ) -> List[int]:
-    """Return the position of the server of each parameter, in the order of `sizes`.
+    """Return the position in `speeds` of each parameter's server, in the order of `sizes`.
 
     Each server gets a block of neighbouring parameters. The fastest server gets the lowest layers.
     The backward pass computes the gradients of these layers last, and the next forward pass needs
@@ -236,10 +236,12 @@ def _squares(values: Sequence[Fraction]) -> Fraction:
 
 
 def _score(total: Fraction, inside: Fraction, workers: int, groups: int) -> Tuple[Any, float]:
-    """Return the Calinski-Harabasz score as a tuple that compares exactly, and as a float.
+    """Return (exact score, score as float), the Calinski-Harabasz score in two forms.
+
+    The exact score is (1, 0) for an infinite score, else (0, score as Fraction).
 
     Args: `total` the sum of squares of all speeds; `inside` the sum of squares inside the groups;
-    `workers` and `groups` their numbers.
+    `workers` and `groups` the numbers of workers and of groups.
     """
     if not inside:
         return (1, Fraction(0)), math.inf
@@ -295,7 +297,7 @@ class _Clustering:
         return result
 
     def best(self, most: int, noise: Fraction) -> Tuple[int, str]:
-        """Return (number of groups, its score as text) by the rules 4 to 6 of this module.
+        """Return (number of groups, score as a string) by the rules 4 to 6 of this module.
 
         Args: `most` the maximum number of groups; `noise` the relative noise.
         """
@@ -322,7 +324,7 @@ class _Clustering:
         )
 
     def _blocks(self, count: int) -> List[Tuple[int, int]]:
-        """Return (begin, end) of each of `count` groups, as positions in the different speeds."""
+        """Return (begin, end) of each of `count` groups, as positions in the list of speeds."""
         blocks, end = [], len(self._values)
         for number in range(count - 1, -1, -1):
             begin = self._cuts[number][end]
@@ -334,8 +336,8 @@ class _Clustering:
         """Return the lists (least, cuts), with an item for each number of groups from 1 to `most`.
 
         An item of `least` is the least sum of squares, in the units of this class. An item of
-        `cuts` is a list of every + 1 ints, for `every` different speeds. Item j of this list is the
-        begin of the last group if the first j speeds form the groups.
+        `cuts` is a list of m + 1 ints, where m is the number of different speeds. Item j of this
+        list is the begin of the last group if the first j speeds form the groups.
         """
         numbers, sums, squares, parts = self._numbers, self._sums, self._squares, self._parts
 

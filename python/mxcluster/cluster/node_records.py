@@ -91,9 +91,9 @@ def make(host: str, told: Json, places: Json) -> Json:
 def read(host: str, record: Any) -> Json:
     """Return the node record of `host` after a check of its values.
 
-    Earlier versions saved unchecked records. Raises BadInput if a value is wrong. In schema 1 the
-    node reported the path of Python. The function drops this path, and the planner then requires
-    provision.yml.
+    Earlier versions saved unchecked records. Raises BadInput if a value is wrong, or if the record
+    belongs to another host. In schema 1 the node reported the path of Python. The function drops
+    this path, and the planner then requires a run of provision.yml.
 
     Args: `record` the JSON value from the controller's disk.
     """

@@ -1,4 +1,4 @@
-"""Complete, check and read a profile, which holds measured speeds and results from them.
+"""Check and read a profile: measured speeds of workers and servers, and proposed groups.
 
 ``profile.yml`` measures the speeds. `complete` adds the noise, groups, shares, placement and
 advice. The file `.state/<inventory>/profile.json` stores the profile. The planner reads the profile
@@ -61,7 +61,7 @@ def _not_negative(value: Any) -> float:
 
 def _schema(value: Any) -> int:
     if value != SCHEMA or isinstance(value, bool):
-        raise shapes.Wrong("the schema %d of this version" % SCHEMA, value)
+        raise shapes.Wrong("the schema %d, which this version of mxcluster reads" % SCHEMA, value)
     return SCHEMA
 
 
@@ -129,9 +129,9 @@ def complete(measured: Json, groups: int = 0) -> Json:
     - shares: `grouping.shares`, cut from [0, 1] in the order of the workers.
     - placement: `grouping.placement` for `server_speeds`.
 
-    Raises BadInput for a worker without a speed above 0, and for a too large number of groups.
-
     Args: `groups` the requested number of groups, 0 for the best number.
+
+    Raises BadInput for a worker without a speed above 0, and for a too large number of groups.
     """
     found = _measured(measured, "the measured profile")
     noise = max(
@@ -159,9 +159,9 @@ def complete(measured: Json, groups: int = 0) -> Json:
 def read(content: Union[str, Json], name: str = "profile.json") -> Json:
     """Check a profile and return it as a dict.
 
-    Raises BadInput with the cure if the profile is damaged.
-
     Args: `content` the JSON text or the dict of the profile; `name` the file's name in messages.
+
+    Raises BadInput with the cure if the profile is damaged.
     """
     try:
         whole = json.loads(content) if isinstance(content, str) else content
@@ -180,8 +180,8 @@ def read(content: Union[str, Json], name: str = "profile.json") -> Json:
 def fits(profile: Json, workers: Sequence[Tuple[str, int]]) -> Fit:
     """Compare a profile with the workers of a job, and return the Fit.
 
-    A profile without the speed of one of the workers does not fit. If the profile also has other
-    workers, the job's workers keep their groups.
+    If the profile lacks the speed of a worker, the Fit has None as `positions`, and the cure in
+    `note`. If the profile also has other workers, the job's workers keep their groups.
 
     Args: `profile` the result of `read` or `complete`; `workers` [(host, number)] of the job.
     """
@@ -201,17 +201,18 @@ def fits(profile: Json, workers: Sequence[Tuple[str, int]]) -> Fit:
     return Fit(
         profile,
         [places[worker] for worker in workers],
-        "%s also has %s, which the job lacks: the job's workers keep their groups"
-        % (title(profile), some(gone))
+        "%s also has the speeds of %s, which this job leaves out. The job's workers keep their "
+        "groups" % (title(profile), some(gone))
         if gone
         else "",
     )
 
 
 def groups_of(fit: Fit) -> Tuple[List[List[int]], List[str]]:
-    """Return (groups, labels) of the job's workers, from fast to slow. Groups are lists of indices.
+    """Return (groups, labels) of the job's workers, from fast to slow.
 
-    The result has the profile's groups, limited to the job's workers, without empty groups.
+    A group is a list of indices into the job's workers. The function takes the groups of the
+    profile, and removes other workers and empty groups.
 
     Args: `fit` a Fit whose profile has all workers.
     """
@@ -245,7 +246,10 @@ def speeds_of(workers: Sequence[Json], kind: str = "together") -> Dict[str, floa
 
 
 def gpu_speeds(profile: Json) -> Dict[str, Dict[int, float]]:
-    """Return {host: {GPU number: samples/s}} for the GPUs of all workers with several GPUs."""
+    """Return {host: {GPU number: samples/s}}, the speed of each GPU alone.
+
+    The profile has these speeds for workers with several GPUs. Other hosts get an empty dict.
+    """
     found: Dict[str, Dict[int, float]] = {}
     for worker in profile["workers"]:
         speeds = zip(worker.get("gpus", []), worker.get("gpu_speeds", []))
@@ -256,8 +260,8 @@ def gpu_speeds(profile: Json) -> Dict[str, Dict[int, float]]:
 def server_speeds(profile: Json) -> Dict[str, float]:
     """Return {server's name: models per second}, in the order of the profile's servers.
 
-    The time for a model is the time of an update on the server, plus the median time of the
-    workers' pushes and pulls.
+    A server's time for one model is the time of the update on the server, plus the median time of
+    a worker's push and pull.
     """
     result = {}
     for position, server in enumerate(profile["servers"]):
@@ -353,14 +357,14 @@ def _about_hosts(profile: Json) -> List[str]:
             continue
         if len(workers) == 1:
             told.append(
-                "%s: its worker is %.0f %% slower while the other workers compute: check whether "
-                "the hosts of these workers are one machine" % (host, 100 * lost)
+                "%s: its worker is %.0f %% slower while the other workers compute. Check whether "
+                "this host shares a machine with another host" % (host, 100 * lost)
             )
             continue
         less = sum(together) <= max(alone) * (1 + profile["noise"])
         told.append(
-            "%s: its %d workers are %.0f %% slower together than alone: together %.3g samples/s, "
-            "one worker alone %.3g%s"
+            "%s: its %d workers are %.0f %% slower together than alone. All these workers together "
+            "compute %.3g samples/s, and one worker alone computes %.3g%s"
             % (
                 host,
                 len(workers),
@@ -374,7 +378,7 @@ def _about_hosts(profile: Json) -> List[str]:
 
 
 def _step(profile: Json, members: Sequence[int]) -> Tuple[float, float]:
-    """Return (seconds of a step, seconds of the exchange in it) for the workers `members`."""
+    """Return (seconds of a step, seconds of its exchange) for workers at positions `members`."""
     workers = [profile["workers"][member] for member in members]
     exchange = max(worker["exchange_s"] for worker in workers)
     compute = profile["batch_size"] / min(worker["together"]["samples_per_s"] for worker in workers)
@@ -409,10 +413,10 @@ def _slowest_of_hosts(workers: Sequence[Json]) -> Dict[str, float]:
 def _measured(content: Any, name: str) -> Json:
     """Check the measured part of a profile, and return this part (dict).
 
+    Args: `content` the data of the profile's file; `name` the profile's name for messages.
+
     Raises BadInput for a wrong type, a worker or server that occurs twice, a wrong number of
     network times or GPU speeds, or an invalid speed.
-
-    Args: `content` the data of the profile's file; `name` the profile's name for messages.
     """
     try:
         found: Json = shapes.fields(_MEASURED)(content)
@@ -462,7 +466,7 @@ def _measured(content: Any, name: str) -> Json:
 
 
 def _check_added(profile: Json) -> None:
-    """Raise BadInput if the groups, labels, shares and placement do not fit the workers."""
+    """Raise BadInput if groups, labels, shares and placement do not fit the measured entries."""
     workers, problems = profile["workers"], []  # type: List[Json], List[str]
     counted = Counter(position for group in profile["groups"] for position in group)
     problems += [

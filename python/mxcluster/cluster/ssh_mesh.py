@@ -40,14 +40,14 @@ def blocks(
 ) -> Dict[str, str]:
     """Return {"authorized_keys", "known_hosts", "config"}, the text of the block for each file.
 
-    Raises BadInput if a node's key is unknown, or if ssh's files cannot contain a value.
-
     Args:
         nodes: {host: {"address", ...}} of the whole cluster.
         records: {host: node record}.
         variables: {host: host variables}.
         key_file: the path of the private key in ssh's configuration.
         draft: True to write placeholders for unknown keys (check mode).
+
+    Raises BadInput if a node's key is unknown, or if ssh's files cannot contain a value.
     """
     if not draft:
         refuse(

@@ -281,10 +281,10 @@ def driver_branch(cuda: str, devices: Iterable[str]) -> int:
 def cudnn(cuda: str, wanted: str = "") -> Json:
     """Return {"version", "url", "sha256"} of a cuDNN for a CUDA version.
 
-    Raises BadInput if the table has no such cuDNN.
-
     Args: `cuda` such as "9.2"; `wanted` such as "7.6.5" or "7.6.5.32", or "" for the table's
     choice.
+
+    Raises BadInput if the table has no such cuDNN.
     """
     cuda_row(cuda)
     rows = table()["cudnn"][cuda]
@@ -302,10 +302,10 @@ def cudnn(cuda: str, wanted: str = "") -> Json:
 
 
 def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
-    """Return (name, row) of an operating system in the table, None for an unknown system.
+    """Return (name, row) of an operating system in the table, or None for an unknown system.
 
-    The table's name for ("CentOS", "7.9") is "CentOS 7". For ("Ubuntu", "20.04") it is "Ubuntu
-    20.04".
+    The name in the table is "CentOS 7" for ("CentOS", "7.9"), and "Ubuntu 20.04" for ("Ubuntu",
+    "20.04").
     """
     rows = table()["systems"]
     for known in ("%s %s" % (name, version), "%s %s" % (name, version.split(".")[0])):
@@ -361,8 +361,6 @@ def check_system(node: Json) -> None:
 def decide(choice: Json, node: Json) -> Json:
     """Return the software to install on one node.
 
-    Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
-
     Args:
         choice: the user's settings: "cuda_version" ("" for no CUDA), "mxnet_version", "mxnet_build"
             ("openblas" or "mkl"), "gpu_required", "cuda_source" ("" for the system's first way),
@@ -380,6 +378,8 @@ def decide(choice: Json, node: Json) -> Json:
         {"version", ...}, "driver": None or {"branch", "least", "installable"}, "installed": None
         or the state that verify.yml expects}. Each of NVIDIA's files is {"url", "name", "sha256"
         or ""}.
+
+    Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
     """
     if node["architecture"] != "x86_64":
         raise BadInput(
@@ -398,9 +398,9 @@ def decide(choice: Json, node: Json) -> Json:
     cuda = choice["cuda_version"]
     if cuda and choice["gpu_required"] and not node["gpus"]:
         raise BadInput(
-            "the node has no NVIDIA GPU on its PCI bus, but gpu_required is set: check the seat of "
-            "the card (lspci -d 10de:), remove the node, or set gpu_required: false to train on "
-            "the CPU"
+            "the node has no NVIDIA GPU on its PCI bus, but gpu_required is set. Check the seat of "
+            "the card (lspci -d 10de:). If the node has no card, remove the node from the "
+            "inventory, or set gpu_required: false to train on the CPU"
         )
     if not node["gpus"]:
         cuda = ""
@@ -480,7 +480,7 @@ class Source:
 
         The name of an RPM gets the suffix .rpm.
 
-        Args: `sha256` the digest from the table, "" if unknown. A digest of the user overrides it.
+        Args: `sha256` the digest from the table, "" if unknown. The user's digest takes precedence.
         """
         name = url.rsplit("/", 1)[1]
         if name.startswith("cuda-repo-") and not name.endswith(".rpm"):
@@ -505,18 +505,19 @@ def packages(cuda: str) -> Dict[str, Dict[str, str]]:
 
 
 def cuda_source(wanted: str, row: Json, known: Optional[Tuple[str, Json]], node: Json) -> str:
-    """Return the way to install CUDA on a node.
+    """Return the way to install CUDA on a node, such as "runfile".
 
     The way is `wanted`, or for "" the first way of the node's system. On a node without root's
     rights the way is "none". Raises BadInput if the node's system does not have the way `wanted`.
 
-    Args: `known` the result of `system`, `row` the row in it; `node` as in `decide`.
+    Args: `row` the table's row of the node's system; `known` the result of `system`; `node` as in
+    `decide`.
     """
     if not node["own_system"]:
         return "none"  # without root, users install their own CUDA
     if wanted and wanted not in row["cuda"]:
         raise BadInput(
-            "mxcluster cannot install CUDA as %s on %s: set cuda_source to %s, or remove this "
-            "setting" % (wanted, known[0] if known else node["system"], " or ".join(row["cuda"]))
+            "cuda_source=%s is impossible on %s: set cuda_source to %s, or remove this setting"
+            % (wanted, known[0] if known else node["system"], " or ".join(row["cuda"]))
         )
     return wanted or row["cuda"][0]

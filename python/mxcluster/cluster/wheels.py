@@ -72,7 +72,7 @@ def fits(file_name: str, name: str, version: str, python: str) -> bool:
 
 
 def find(folder: str, requirement: str, python: str) -> Optional[str]:
-    """Return the path of the wheel in `folder` that matches a requirement, None without one.
+    """Return the path of the wheel in `folder` that matches a requirement, or None.
 
     The name and the sha256 of the wheel must match the requirement.
 
@@ -233,12 +233,13 @@ def archive(store: str, requirements: Sequence[str], python: str, folder: str) -
 
 
 def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[str, str]:
-    """Pack a tar file in `folder` for each different need, and return {digest: path of the file}.
+    """Pack a tar file of wheels in `folder` for each digest in `needs`.
 
-    A need without requirements gets no file. Raises BadInput for a malformed requirement.
+    Returns {digest: path of the tar file}. An item of `needs` without requirements gets no file.
+    Raises BadInput for a malformed requirement.
 
     Args: `store` the folder of the wheels; `needs` a list of {"digest", "python", "requirements"},
-    one for each node.
+    one for each node. Items with the same digest share a file.
     """
     found = {}  # type: Dict[str, str]
     for need in needs:

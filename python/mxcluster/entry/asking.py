@@ -174,7 +174,7 @@ def _of(asked: Json, answer: Json) -> Json:
 
 
 def of_check_mode(command: str) -> Json:
-    """Return the result (dict) of a task in check mode, for a `command` that would change the node.
+    """Return the result (dict) of a task in check mode, in place of a run of `command`.
 
     Check mode starts no job. So `wait` and `stop` give the result for a node without a job.
     """

@@ -142,7 +142,7 @@ def told(asked: Json) -> str:
 
 
 class Refusing:
-    """A substitute for an Ansible module, for `mxcluster.node.training_user`."""
+    """A substitute for AnsibleModule, as an argument of `mxcluster.node.training_user`."""
 
     def __init__(self, check_mode: bool):
         self.check_mode = check_mode
@@ -175,8 +175,8 @@ def _run(argv: List[str]) -> Json:
 def program_of(command: str) -> Any:
     """Return the module that carries out `command`: the probe or the agent's command line.
 
-    The import is inside the function, so that it mostly happens in the training user's process.
-    Root's process works without the module.
+    Most calls happen in the training user's process. The import is inside the function, because
+    root's process works without the module.
     """
     if command in OF_NODE:
         from mxcluster.node import probe

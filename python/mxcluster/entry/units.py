@@ -210,9 +210,9 @@ def settle(asked: Json, unit: str) -> List[str]:
 
 
 def why_open(asked: Json) -> str:
-    """Return the reason why other hosts can reach job ports, or "" behind a firewall.
+    """Return "" if a firewall on this node can close job ports, else a message.
 
-    The reason is a message with a cure.
+    The message gives the reason why other hosts can reach job ports, and the cure.
     """
     if os.geteuid() != 0 or not asked["user"]:
         return (
@@ -282,8 +282,8 @@ def collect_into_spool(asked: Json) -> Json:
         found = os.lstat(spool)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
             raise MxclusterError(
-                "%s is not a folder of root that only root can write to: remove this path, and try "
-                "again" % spool
+                "%s on this node must be a folder that belongs to root and that only root can "
+                "write to: remove this path, and run the playbook again" % spool
             )
         # Two controllers may wait for the same job. Each controller fetches a file of its own.
         prefix = os.path.basename(os.path.abspath(asked["job_dir"])) + "-"

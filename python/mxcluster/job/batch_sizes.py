@@ -27,7 +27,10 @@ MOST_MEASURED = 16  # maximum number of steps that a worker measures in an epoch
 
 
 class State(NamedTuple):
-    """The batch sizes of all workers, with the last direction and the step of each size."""
+    """The batch sizes of all workers, between two calls of `follow`.
+
+    `follow` reads `directions` and `steps`, so that the sizes do not swing around their targets.
+    """
 
     sizes: Tuple[int, ...]  # in samples
     directions: Tuple[int, ...]  # the last change of each size: 1 up, -1 down, 0 before any change
@@ -48,11 +51,11 @@ def follow(
 ) -> State:
     """Return the next State, with batch sizes that fit the workers' measured `speeds` better.
 
-    Returns `state` if all sizes are within the dead band. With the target sizes, all workers take
-    the same time for a batch, as far as `least` and `most` allow. Each size moves by a fraction of
-    the distance to its target. `follow` halves the fraction if the size changes its direction, and
-    doubles the fraction, up to 1, if the size keeps its direction. So the sizes also converge if
-    the speed of a worker depends on its batch size.
+    With the target sizes, all workers take the same time for a batch, as far as `least` and `most`
+    allow. If every size is near its target (DEAD_BAND, LEAST_MOVE), the function returns `state`.
+    Otherwise each size moves by a fraction of the distance to its target. `follow` halves the
+    fraction if the size changes its direction, and doubles the fraction, up to 1, if the size keeps
+    its direction. So the sizes also converge if the speed of a worker depends on its batch size.
 
     Args: `speeds` in samples per second; `least` and `most` the bounds of each worker's size, in
     samples; `workers` the indices of the workers for messages (default: 0, 1, ...). Raises BadInput
@@ -140,7 +143,7 @@ def check_sizes(
     """
     check_count("the batch sizes", sizes, len(least))
     refuse(
-        "the batch size %d of worker %d is outside the bounds %d to %d: give a size within bounds"
+        "the batch size %d of worker %d is outside the bounds %d to %d: correct this size"
         % (size, worker, low, high)
         for worker, (size, low, high) in enumerate(zip(sizes, least, most))
         if not low <= size <= high
@@ -155,7 +158,7 @@ def check_sizes(
 def check_count(name: str, sizes: Sequence[int], workers: int) -> None:
     """Raise BadInput unless `sizes` has one batch size for each of the `workers` workers.
 
-    Args: `name` the words for the sizes in the message.
+    Args: `name` the subject of the message, such as "the batch sizes".
     """
     if len(sizes) != workers:
         raise BadInput(
@@ -177,17 +180,16 @@ def epoch_of(
     waiting: Sequence[Sequence[int]],
     weights: Sequence[Fraction],
 ) -> Tuple[List[Tuple[int, int]], List[int], List[int]]:
-    """Return the range of samples, and the number of batches, of every worker in an epoch.
+    """Divide the samples of an epoch among the workers, and count the batches of each worker.
 
-    The ranges cover the `samples` samples of an epoch once. The weight of a set of workers decides
-    the number of samples of the set. The batch sizes of the workers decide their parts of these
-    samples. All workers of a set have the same number of batches: the samples of the set divided by
-    the sum of the workers' sizes, rounded up. A worker with too few samples for these batches
-    repeats some samples. The ranges and batches of a set do not depend on the sizes of other sets.
+    The workers in a set of `waiting` wait for each other. Each set gets samples in proportion to
+    its weight, and each worker of a set gets samples in proportion to its batch size. All workers
+    of a set have the same number of batches: the samples of the set divided by the sum of the
+    workers' sizes, rounded up. A worker with too few samples for these batches repeats some
+    samples. The ranges and batches of a set do not depend on the sizes of other sets.
 
     Args: `sizes` the batch size of each worker; `samples` the number of samples of an epoch;
-    `waiting` the sets of workers that wait for each other, as from `schemes.waiting_sets`;
-    `weights` the weight of each set.
+    `waiting` the sets, as from `schemes.waiting_sets`; `weights` the weight of each set.
 
     Returns three lists with an entry for each worker: the range (first, last + 1) of its samples,
     the number of its batches, and the number of samples that it repeats. Raises BadInput if a

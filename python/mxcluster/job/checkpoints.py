@@ -146,7 +146,10 @@ def told(folder: str, note: str) -> str:
 
 
 def is_there(folder: str, name: str) -> bool:
-    """Return True if `folder` has all files of checkpoint `name`, with the manifests' sizes."""
+    """Return True if `folder` has all files of checkpoint `name`.
+
+    The function compares the sizes of the files with the manifests, but not the digests.
+    """
     try:
         return bool(read(folder, name, digests=False))
     except BadInput:
@@ -156,8 +159,8 @@ def is_there(folder: str, name: str) -> bool:
 def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
     """Return (the network's last complete Checkpoint in `folder`, [problem, ...]).
 
-    The Checkpoint is None if no checkpoint is complete. All later checkpoints are incomplete or
-    damaged, and the list has one message (str) for each later checkpoint.
+    The Checkpoint is None if no checkpoint is complete. The list has one message (str) for each
+    later checkpoint, because all later checkpoints are incomplete or damaged.
     """
     problems: List[str] = []
     for epoch in _epochs(folder, network):
@@ -171,9 +174,9 @@ def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
 def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
     """Check all files of checkpoint `name` in `folder`, and return the Checkpoint.
 
-    The manifests of the checkpoint list the size and the digest of each file.
-    Without `digests`, the function checks only the sizes of the files. Raises BadInput with the
-    name of the first file that is missing or damaged.
+    The manifests of the checkpoint list the size and the digest of each file. If `digests` is
+    False, the function checks only the sizes. Raises BadInput with the name of the first file that
+    is missing or damaged.
     """
     whole = os.path.join(folder, name + ".json")
     content = _checked(whole, digests)
@@ -197,7 +200,7 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
 def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
     """Check the files that the manifest `path` lists, and return the content of the manifest.
 
-    Without `digests`, the function checks only the sizes of the files. Raises BadInput with the
+    If `digests` is False, the function checks only the sizes of the files. Raises BadInput with the
     name of the first file that is missing or damaged.
     """
     try:

@@ -168,8 +168,8 @@ SECTIONS = {
             cast=option_types.to_list,
             message="a list of strings (write numbers in quotes), such as "
             '\'{"script_args": ["--lr", "0.1"]}\'',
-            description="The arguments of the script, a list of strings. Their quoting is "
-            "preserved.",
+            description="The arguments of the script, a list of strings. The script gets each "
+            "string unchanged.",
         ),
         _knob(
             "server_classes",
@@ -232,9 +232,10 @@ SECTIONS = {
             "none",
             ("none", "batch"),
             "`batch` fits the batch sizes of the workers to their measured speeds at the end of "
-            "every epoch. The sum of the sizes stays `batch_size` times the number of workers; "
-            "under `dist_gsync` this holds in each group. `none` gives every worker `batch_size`. "
-            "`batch` is only for %s, and for the program, not for a script."
+            "every epoch. The sum of the sizes stays `batch_size` times the number of workers. "
+            "Under `dist_gsync`, the sum of each group stays the same too. `none` gives every "
+            "worker `batch_size`. `batch` requires the training program of mxcluster, and one of "
+            "the schemes %s."
             % ", ".join(
                 "`%s`" % one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)
             ),
@@ -269,10 +270,10 @@ SECTIONS = {
             ("none", "2bit"),
             "The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` "
             "sends 2 bits for each number, a 16th of the bytes. A worker adds the gradient to the "
-            "rest of the previous steps, and sends -`compression_threshold`, 0 or "
-            "`compression_threshold`. The worker keeps the new rest for the next step. This knob "
-            "is for the program; a script calls `kv.set_gradient_compression`. `2bit` is refused "
-            "under %s."
+            "remainder of the previous steps, and sends -`compression_threshold`, 0 or "
+            "`compression_threshold`. The worker keeps the new remainder for the next step. This "
+            "knob is for the training program of mxcluster. A script calls "
+            "`kv.set_gradient_compression` instead. `2bit` is refused under %s."
             % " and ".join("`%s`" % one.name for one in schemes.SCHEMES if one.no_compression),
             inherited=True,
             flag="--compression",
@@ -283,7 +284,7 @@ SECTIONS = {
             2.0,
             check=_has_6_decimals,
             message="a number above 0 with at most 6 decimals, such as 0.5, because MXNet sends "
-            "the servers no further decimals",
+            "only 6 decimals to the servers",
             description="The absolute value of the numbers other than 0 that `compression=2bit` "
             "sends for a gradient. The gradient is the sum over a worker's batch. MXNet's own "
             "default is 0.5. Above 0, with at most 6 decimals.",
@@ -306,9 +307,10 @@ SECTIONS = {
             "gsync_max_y",
             0,
             0,
-            "`dist_gsync` with several groups drops an update with a Y above this number: the "
-            "weights stay, and the group pulls the newest weights. Groups of equal speed have a Y "
-            "near the number of groups. At least 0; 0 drops no update.",
+            "`dist_gsync` with several groups drops an update whose Y is above this number. Y is "
+            "the number of updates since the group's previous update. The weights stay, and the "
+            "group pulls the newest weights. For groups of equal speed, Y is near the number of "
+            "groups. At least 0; 0 drops no update.",
             cure=" (0: drop no update)",
             inherited="dist_gsync",
         ),
@@ -396,7 +398,7 @@ SECTIONS = {
             "model_load_epoch",
             0,
             0,
-            "Start from the model that `model_load_job` saved after this epoch; 0 starts with new "
+            "Start from the model that `model_load_job` saved after this epoch. 0 starts with new "
             "weights.",
             flag="--model-load-epoch",
             cure=" (0: start afresh)",
@@ -510,9 +512,9 @@ SECTIONS = {
             0,
             check=_is_bound,
             message="0 (MXNet's 1000000) or a whole number from %d to 2147483647" % LEAST_BOUND,
-            description="An array of at least this many numbers is split evenly over all servers; "
-            "a smaller array is on one server. All processes get this number as "
-            "`MXNET_KVSTORE_BIGARRAY_BOUND`. 0 is MXNet's 1000000, otherwise at least %d."
+            description="MXNet splits an array of at least this many numbers evenly over all "
+            "servers, and stores a smaller array on one server. All processes get this bound as "
+            "`MXNET_KVSTORE_BIGARRAY_BOUND`. At least %d, or 0 for MXNet's default of 1000000."
             % LEAST_BOUND,
         ),
         _knob(
@@ -749,9 +751,10 @@ SECTIONS = {
             "mpi_output",
             "always",
             ("always", "success", "failure"),
-            "The condition for fetching the files that the program wrote into "
-            "`$MXCLUSTER_WORK_DIR`: `always`, after a `success` or after a `failure`. The files go "
-            "to `runs/<job>/nodes/<host>/files`; `collect_mb` limits their size.",
+            "The result of the job after which the controller fetches the files that the program "
+            "wrote into `$MXCLUSTER_WORK_DIR`: `success`, `failure`, or `always` for both. The "
+            "files go to `runs/<job>/nodes/<host>/files`. `collect_mb` limits the size of the "
+            "files.",
         ),
     ),
     "Measurements.": (
@@ -769,7 +772,7 @@ SECTIONS = {
             "warm_up",
             10,
             0,
-            "The number of batches before the `measured` ones.",
+            "The number of batches before the batches that `measured` counts.",
             flag="--warm-up",
         ),
         _switch(

@@ -15,16 +15,18 @@ GUESSING = 3.0  # an accuracy of at least this number times that of a guess prov
 
 
 def problem(plan: Json, events: List[Json], accuracy: Optional[float]) -> Optional[str]:
-    """Return a message with the losses of a job that learned nothing, or None for any other job.
+    """Return a message with the first and last loss if the job learned nothing, else None.
 
-    A job learned if its loss fell from the first epoch to the last epochs. The fall must exceed the
-    noise and 1 % of the first loss. The noise is twice the standard deviation of an epoch's loss.
-    A first step that is far too large raises the first loss above the loss of a guess. In this case
-    the loss of a guess replaces the first loss.
+    A job learned if its mean loss fell from the first epoch to the last epochs. The fall must
+    exceed the noise and 1 % of the first loss. The noise is twice the standard deviation of an
+    epoch's loss. A far too large first step can raise the first loss above the loss of a guess. In
+    this case the loss of a guess replaces the first loss.
 
-    Args: `plan` of the job; `events` of all nodes; `accuracy` on held-out samples at the end, None
-    if unknown. Returns None too if fewer than two epochs have losses, or if the accuracy is far
-    above the accuracy of a guess.
+    The result is also None if fewer than two epochs have losses, or if the accuracy is far above
+    the accuracy of a guess.
+
+    Args: `plan` of the job; `events` of all nodes; `accuracy` on held-out samples at the end (0 to
+    1), None if unknown.
     """
     losses = by_epoch(events)
     if len(losses) < 2:
@@ -48,8 +50,9 @@ def problem(plan: Json, events: List[Json], accuracy: Optional[float]) -> Option
 def cannot_tell(plan: Json, events: List[Json], accuracy: Optional[float]) -> Optional[str]:
     """Return a warning if a job was too short for a judgement of its learning, else None.
 
-    The losses of such a job cover fewer than two epochs, and its accuracy is close to the accuracy
-    of a guess. A script gets no warning, because the number of its classes is unknown.
+    A job is too short if its losses cover fewer than two epochs. A job with an unknown accuracy, or
+    an accuracy far above the accuracy of a guess, gets no warning. A job with a script gets no
+    warning, because the number of classes is unknown.
 
     Args: the same as for `problem`.
     """
@@ -79,8 +82,10 @@ def _classes(options: Json) -> Optional[int]:
 def _noise(losses: List[float]) -> float:
     """Return twice the standard deviation of an epoch's loss, estimated from `losses`.
 
-    The estimate uses the differences of neighbouring losses, which a trend hardly changes. The
-    result is 0.0 for fewer than ENOUGH losses, and if a loss is inf or NaN.
+    The estimate uses the differences of neighbouring losses, because a trend hardly changes these
+    differences. The result is 0.0 for fewer than ENOUGH losses, and if a loss is inf or NaN.
+
+    Args: `losses` the mean loss of each epoch.
     """
     steps = [after - before for before, after in zip(losses, losses[1:])]
     if len(losses) < ENOUGH or not all(map(math.isfinite, losses)):

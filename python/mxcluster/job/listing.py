@@ -49,9 +49,11 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
 
     The state of a node is "running", "done", "failed", "peer" (another node's part failed),
     "stopped", "lease" (the lease ran out), "prepared", "broken" (damaged files), "missing"
-    (the node has no part of the job) or "not asked". The job is "running" if one of its nodes is
-    "running". The job is "done" if each of its nodes with a job list is "done". Otherwise the job
-    has the worst state of its nodes, or "incomplete".
+    (the node has no part of the job) or "not asked" (the controller has no job list of the node).
+
+    The job is "running" if a node of the job is "running". The job is "done" if each node of the
+    job with a job list is "done". Otherwise the state of the job is the first of "failed" (also for
+    "peer"), "lease", "stopped", "broken" and "prepared" that a node has, or else "incomplete".
     """
     parts = {}  # type: Dict[str, Dict[str, Json]]
     for host, answer in sorted(answers.items()):
@@ -135,10 +137,11 @@ def _whole(nodes: Dict[str, str]) -> str:
 
 
 def choose(jobs: List[Json], wanted: str, lost: Sequence[str] = ()) -> Optional[Json]:
-    """Return the job named `wanted`, or for "" the only running or prepared job.
+    """Return the job named `wanted`. If `wanted` is "", return the only running or prepared job.
 
-    Returns None for "" if no job is running or prepared. Raises BadInput with a list of jobs if no
-    job is named `wanted`, and for "" if several jobs are running or prepared.
+    If `wanted` is "" and no job is running or prepared, the result is None. Raises BadInput with a
+    list of jobs if no job is named `wanted`. Also raises BadInput if `wanted` is "" and several
+    jobs are running or prepared.
 
     Args: `jobs` from `merge`; `lost` the hosts that did not answer.
     """
@@ -163,7 +166,7 @@ def choose(jobs: List[Json], wanted: str, lost: Sequence[str] = ()) -> Optional[
                 did_you_mean(wanted, names),
                 "name one of these jobs\n" + "\n".join(table(jobs))
                 if jobs
-                else "check the inventory, and the nodes that did not answer"
+                else "correct the job id or the inventory, or make the other nodes reachable"
                 if lost
                 else "these nodes have no job. If the job ran on other nodes, give the inventory "
                 "of those nodes with -i",
@@ -177,9 +180,9 @@ def choose_to_stop(
 ) -> List[Json]:
     """Return the jobs to end: the job named `wanted`, or with `every` all running or prepared jobs.
 
-    Raises BadInput if no job is named `wanted`, and unless the caller gives exactly one of `wanted`
-    and `every`. The user must name even the only running job, because that job may belong to
-    another user.
+    Raises BadInput if no job is named `wanted`. Also raises BadInput if the caller gives both
+    `wanted` and `every`, or neither. The user must name even the only running job, because this job
+    may belong to another user.
 
     Args: `jobs` from `merge`; `lost` the hosts that did not answer.
     """
@@ -299,7 +302,7 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
         few = min(parties.values(), key=len)
         raise BadInput(
             "the nodes hold different plans of the job %s: one plan is on %s. Find the program "
-            "that changed plan.json in the job folder. Then leave nodes out with -e without=%s, "
+            "that changed plan.json in the job folder. Then continue the job with -e without=%s, "
             "or end the job with stop.yml -e job=%s"
             % (
                 job,
@@ -314,13 +317,13 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
 def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
     """Return the plan with which this controller continues a job of another controller.
 
-    The paths of this controller's inventory replace the paths of the plan. The training user can
-    change the plan in a job folder, and the paths in the plan decide which program runs on a node.
+    The paths of this controller's inventory replace the paths of the plan. The paths decide which
+    program runs on a node, and the training user can change the plan in a job folder.
 
     Args: `plan` the plan that the nodes hold; `job` the job's id; `asked` {host: {"python",
-    "jobs_dir"}}, the paths of this controller's inventory, None for a host that has not answered.
-    Such a host gets empty paths. Raises BadInput if the plan is invalid, or if the plan names a
-    host that `asked` lacks.
+    "jobs_dir"}}, the paths of this controller's inventory. The value is None for a host that has
+    not answered, and this host gets empty paths. Raises BadInput if the plan is invalid, or if the
+    plan names a host that `asked` lacks.
     """
     try:
         hosts, named = sorted(plan["nodes"]), [process["host"] for process in plan["processes"]]

@@ -28,9 +28,9 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
 
     - samples/s: the sum of the speeds of the running workers, and the slowest worker;
     - epoch and step: the epoch and step of the worker with the least progress;
-    - ETA: the longest estimate of a running worker;
-    - b: the batch sizes of the running workers, if these sizes differ. If no worker runs, the line
-      shows the sizes of all workers;
+    - ETA: the estimated time until the last running worker is done;
+    - b: the batch sizes of the running workers, or of all workers if no worker runs. The line
+      leaves out b if all sizes are equal;
     - loss: the mean loss of the workers' latest batches;
     - accuracy: the accuracy of worker 0 on held-out samples after its latest epoch.
 
@@ -40,7 +40,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
 
     Args: `answers` {host: latest answer of this host, None before the first answer}; `width` None
     for no limit: a longer line loses its least important parts; `now` in unix seconds, for tests.
-    Texts of nodes pass through `printable`. The function uses only numbers below ABSURD.
+    `printable` cleans the texts from nodes. The function ignores numbers of at least ABSURD.
     """
     statuses = {
         host: answer["status"]
@@ -110,7 +110,9 @@ def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
 
 
 def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
-    """Return the parts of the line of a training, [(rank, text)]; rank 0 is the most important.
+    """Return the parts of the live line of a training, [(priority, text)].
+
+    Priority 0 is the most important.
 
     Args: `workers` {worker name: {kind: last event of this kind}}.
     """
@@ -180,9 +182,11 @@ def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
 def _remaining(
     workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, Any]]
 ) -> Optional[float]:
-    """Return the seconds until the last running worker is done, or None before any estimate.
+    """Return the estimated seconds until the last running worker is done.
 
-    The estimate for a worker uses the speed and the clock of this worker.
+    Returns None before any running worker has sent the event "start" and an event "batch" with
+    progress ("done", from 0 to 1). The remaining time of a worker is the time between these two
+    events, times (1 - done) / done. Both events have times from the clock of the worker's node.
 
     Args: `workers` {worker name: {kind: last event}}; `running` {worker name: last batch event}.
     """
@@ -195,11 +199,12 @@ def _remaining(
 
 
 def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[int, str]]:
-    """Return the parts of the line of a script without events, [(rank, text)].
+    """Return the parts of the live line of a job whose workers sent no events, [(priority, text)].
 
-    The parts are the time since the start and the number of running processes of each role.
+    The first part is (0, the time since the first agent started). Each role of the job adds one
+    part with the numbers of running and of all processes, such as (1, "2 of 4 workers").
 
-    Args: `statuses` {host: content of its status.json}; `now` in unix seconds.
+    Args: `statuses` {host: content of the host's status.json}; `now` in unix seconds.
     """
     parts = [
         (
@@ -229,10 +234,10 @@ def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[in
 def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
     """Join the strings of `parts` to one line (str) of at most `width` characters.
 
-    The function drops the parts with the highest rank first. If the parts of rank 0 are still too
+    The function drops the least important parts first. If the parts of priority 0 are still too
     long, the function cuts the line.
 
-    Args: `parts` [(rank, text)]; `width` None for no limit.
+    Args: `parts` [(priority, text)], 0 for the most important; `width` None for no limit.
     """
     while True:
         text = printable("  ".join(text for _, text in parts).replace("  (", " ("))

@@ -35,7 +35,7 @@ class Option(NamedTuple):
 
 
 class Knob(NamedTuple):
-    """One knob of train.yml (see `knob_table`): the fields of an Option, then further fields."""
+    """One knob of train.yml (see `knob_table`). The first fields are the fields of an Option."""
 
     name: str
     default: Any
@@ -58,8 +58,9 @@ class Knob(NamedTuple):
 def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
     """Return `value` with the type of `option`, or the option's default if `value` is None.
 
-    Args: `where` the host name with which the message begins, or "". Raises BadInput with the wrong
-    value and the allowed values.
+    Raises BadInput with the wrong value and the allowed values.
+
+    Args: `where` the host name at the start of the error message, or "" without a host.
     """
     if value is None:
         return option.default
@@ -120,10 +121,10 @@ def to_bool(value: Any) -> bool:
 
 
 def to_list(value: Any) -> List[str]:
-    """Return a list of strings, unchanged, from a list of strings or its JSON text.
+    """Return a list of strings from a list of strings or its JSON text; [] from "".
 
-    Raises ValueError for other values, and for a list with a number. YAML and JSON lose the
-    spelling of numbers such as 0.10, 1e-3 and 007.
+    Raises ValueError for other values. Also raises ValueError for a list with a number, because
+    YAML and JSON lose the spelling of numbers such as 0.10, 1e-3 and 007.
     """
     value = _from_json(value, [])
     if not isinstance(value, (list, tuple)) or not all(
@@ -153,13 +154,15 @@ def to_environment(value: Any) -> Dict[str, str]:
         raise ValueError("the value must be a dict")
     for name, content in value.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError("each name must be the name of an environment variable")
+            raise ValueError(
+                "each name must consist of letters, digits and '_', and begin with a letter or '_'"
+            )
         if (
             isinstance(content, bool)
             or not isinstance(content, (str, int, float))
             or re.search("[\0\r\n]", str(content))
         ):
-            raise ValueError("each variable must be a string of one line")
+            raise ValueError("each value must be a string of one line")
     return {str(name): str(content) for name, content in value.items()}
 
 
@@ -208,7 +211,8 @@ def to_bool_or_auto(value: Any) -> Union[str, bool]:
 def to_processes(value: Any) -> Union[str, int]:
     """Return the int that `to_int` returns, or 'gpus' for one process on each GPU.
 
-    'gpus' is the result for the word gpus, and for the command `nvidia-smi -L | wc -l`.
+    The word gpus gives 'gpus'. The text `nvidia-smi -L | wc -l` also gives 'gpus', because this
+    command prints the number of GPUs.
     """
     if isinstance(value, str) and "".join(value.split()) in ("gpus", "nvidia-smi-L|wc-l"):
         return "gpus"
@@ -248,12 +252,12 @@ def is_job_id(text: str) -> bool:
 
 
 def at_least(low: float) -> Callable[[float], bool]:
-    """Return a check that is True for a value of at least `low`."""
+    """Return a function that returns True for a value of at least `low`."""
     return lambda value: value >= low
 
 
 def between(low: float, high: float) -> Callable[[float], bool]:
-    """Return a check that is True for a value from `low` to `high`, both included."""
+    """Return a function that returns True for a value from `low` to `high`, both included."""
     return lambda value: low <= value <= high
 
 

@@ -1,7 +1,8 @@
 """Check the options of a plan against the table of knobs, and against each other.
 
 `cast` returns all options with their types, or raises BadInput with one line for each wrong option.
-Other functions compute the learning rate of a push, the options of a resumed job, and `secret_env`.
+Other functions compute the learning rate of a push and the options of a resumed job, and check the
+knob `secret_env`.
 """
 
 import json
@@ -98,7 +99,7 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: given["script_args"] and not given["script"],
-        "script_args=%(script_args)s without script: add the script, as -e "
+        "script_args=%(script_args)s needs a script: add the script, as -e "
         "script=path/to/script.py",
     ),
     (
@@ -137,12 +138,12 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: given["server_classes"] and not given["script"],
-        "server_classes=%(server_classes)s without script: add the script that defines the "
+        "server_classes=%(server_classes)s needs a script: add the script that defines the "
         "classes, as -e script=path/to/script.py",
     ),
     (
         lambda given: given["data_src"] and not given["data_dir"],
-        "data_src=%(data_src)s without data_dir: set data_dir to the folder on the nodes for the "
+        "data_src=%(data_src)s needs data_dir: set data_dir to the folder on the nodes for the "
         "copied files",
     ),
     (
@@ -167,12 +168,12 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: given["model_load_epoch"] and not given["model_load_job"],
-        "model_load_epoch=%(model_load_epoch)d without model_load_job: set model_load_job to the "
+        "model_load_epoch=%(model_load_epoch)d needs model_load_job: set model_load_job to the "
         "job in runs/ that saved the model",
     ),
     (
         lambda given: given["model_load_job"] and not given["model_load_epoch"],
-        "model_load_job=%(model_load_job)s without model_load_epoch: set model_load_epoch to the "
+        "model_load_job=%(model_load_job)s needs model_load_epoch: set model_load_epoch to the "
         "epoch (1 or more) after which the job saved the model",
     ),
     (
@@ -237,8 +238,9 @@ def cast(given: Dict[str, Any]) -> Dict[str, Any]:
 def step_size(options: Dict[str, Any], workers: int) -> float:
     """Return the learning rate for one push of a worker, in a job with `workers` workers.
 
-    The option `lr` is the learning rate for one push of every worker together. If the scheme
-    applies each push by itself, each push gets an equal part of `lr`, unless lr_scale is none.
+    The option `lr` is the learning rate for the sum of one push of each worker. If the servers
+    apply each push separately, the result is `lr` / `workers`. With lr_scale=none, the result is
+    always `lr`.
     """
     rate: float = options["lr"]
     if options["lr_scale"] == "auto" and schemes.updates_each_push(schemes.of(options["kv"])):
@@ -249,8 +251,8 @@ def step_size(options: Dict[str, Any], workers: int) -> float:
 def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()) -> Dict[str, Any]:
     """Return the options of a job that resumes a job with the options `old`.
 
-    An inherited knob with its default value in `given` takes the value in `old`. The table of knobs
-    marks the inherited knobs, which determine the training but not its nodes.
+    If an inherited knob has its default value in `given`, the result has the value from `old`. The
+    table of knobs marks the inherited knobs. These knobs describe the training, not the nodes.
 
     Args: `given` and `old` {name: value}; `anew` the names of knobs that the user set again. These
     knobs keep their values in `given`.
@@ -279,7 +281,7 @@ def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()
 def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
     """Return ({variable: string}, [problem, ...]) of the knob secret_env.
 
-    The problems contain no values of secret_env.
+    Each problem is a line for the user (str), without the values of secret_env.
 
     Args: `value` a dict or its JSON text.
     """
@@ -298,7 +300,7 @@ def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
             found.update(option_types.to_environment({name: content}))
         except ValueError:
             problems.append(
-                "secret_env: %s is refused: a name must consist of letters, digits and '_', and "
+                "secret_env: %s is refused. A name must consist of letters, digits and '_', and "
                 "begin with a letter or '_'. A value must be a string of one line. The values of "
                 "secret_env are not shown here" % shown(name)
             )
@@ -332,8 +334,8 @@ def refuse_secret_env(
             if name in LOADER_VARIABLES or name == "LD_LIBRARY_PATH"
         ]
         + [
-            "secret_env: %s is in env too, whose values everybody can read: remove the variable "
-            "from env or from secret_env" % name
+            "secret_env: %s is in env too, and everybody can read the values in env: remove the "
+            "variable from env or from secret_env" % name
             for name in sorted(names)
             if name in env
         ]

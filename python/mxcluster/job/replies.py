@@ -90,9 +90,9 @@ _status = fields(
 
 
 def status(value: Any) -> Json:
-    """Return the content `value` of a status.json after a check, or raise shapes.Wrong.
+    """Check `value`, the content of a status.json, and return the checked content.
 
-    The status of an ended job must contain a reason.
+    Raises shapes.Wrong if a field is invalid, or if the status of an ended job has no reason.
     """
     found: Json = _status(value)
     if found["state"] == "ended" and not found.get("reason"):
@@ -214,7 +214,7 @@ def _entries(value: Any) -> List[Json]:
 
 
 def _or_error(shape: shapes.Shape) -> shapes.Shape:
-    """Return a shape that accepts the values of `shape`, and {"error": text} of a failed check."""
+    """Return a shape for the values of `shape`, and for {"error": text} after a failed check."""
     failed = fields({"error": words})
     return lambda value: (
         failed(value) if isinstance(value, dict) and "error" in value else shape(value)
@@ -376,15 +376,15 @@ def packed(host: str, known: Any, plan: Json) -> Json:
             raise shapes.Wrong("the job %s" % plan["job"], found["job"], ".job")
     except shapes.Wrong as wrong:
         raise BadInput(
-            "the status.json of this host is invalid: %s. Find the program on the host that "
-            "changed this file" % wrong
+            "the status.json of this host is invalid: %s. Find the program that changed this "
+            "file on the host" % wrong
         ) from None
     own = {process["name"] for process in plan["processes"] if process["host"] == host}
     return dict(found, processes=[part for part in found["processes"] if part.get("name") in own])
 
 
 def meeting(host: str, value: Any) -> Json:
-    """Return the content `value` of a meeting.json from `host` after a check.
+    """Check `value`, the content of a meeting.json, and return the content with `host` added.
 
     Raises BadInput if `value` is invalid.
     """
@@ -392,8 +392,8 @@ def meeting(host: str, value: Any) -> Json:
         return dict(_meeting(value), host=host)
     except shapes.Wrong as wrong:
         raise BadInput(
-            "the meeting.json of this host is invalid: %s. Find the program on the host that "
-            "changed this file" % wrong
+            "the meeting.json of this host is invalid: %s. Find the program that changed this "
+            "file on the host" % wrong
         ) from None
 
 

@@ -44,12 +44,13 @@ def decide(
     """Return the decision about the restart of an ended job.
 
     Args: `plan` and `verdict` of the ended job; `epoch` of the last complete checkpoint on the
-    controller, None without a checkpoint; `used(id)` True if the run folder of a job has this id.
+    controller, None without a checkpoint; `used(id)` returns True if a run folder has this id.
 
-    Returns:
-        None if the job is ok or max_restarts is 0, else {"text": a line for the user, "extra":
-        {knob: value} for the restart, None for no restart, "delay": the seconds before the
-        restart}.
+    The result is None if the job is ok or max_restarts is 0, else a dict with these entries:
+
+    - "text": a line for the user;
+    - "extra": {knob: value} for the restart, or None if the job does not restart;
+    - "delay": the seconds before the restart.
     """
     options = plan["options"]
     more = int(options.get("max_restarts") or 0)

@@ -11,15 +11,15 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     """Return `failure` with the process that causes the stall, and with the reason.
 
     Args: `failure` the stall that the first node reported; `plan` of the job; `statuses` {host:
-    content of its status.json, None without one}. The field "pulses" of a status holds the last
-    progress of the node's processes.
+    content of its status.json, None without this file}. The field "pulses" of a status holds the
+    last progress of the node's processes.
 
     The first of these processes that exists is the cause:
 
     1. a server whose optimizer does not return;
     2. a worker whose script has ended while other workers wait for its next push;
     3. a worker that left out a key for which other workers wait;
-    4. the worker with the fewest pushes, for which its group waits.
+    4. the worker with the fewest pushes of all workers that wait for each other.
     """
     pulses = {
         name: found
@@ -102,10 +102,10 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
 
 
 def failure(plan: Json, host: str, found: Json) -> Json:
-    """Return the failure of a worker for whose next push other workers wait forever.
+    """Return the failure of a worker that stalls a job, because other workers wait for its push.
 
-    Args: `plan` of the job; `host` of the worker; `found` {"name": the worker's name, "time": of
-    the stall, in unix seconds}.
+    Args: `plan` of the job; `host` of the worker; `found` {"name": name of the worker, "time": time
+    of the stall in unix seconds}.
     """
     part = next(one for one in plan["processes"] if one["name"] == found["name"])
     return {
@@ -123,14 +123,14 @@ def failure(plan: Json, host: str, found: Json) -> Json:
 
 
 def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
-    """Return the name of a worker for whose next push other workers wait forever, or None.
+    """Return the name of a worker that makes other workers wait forever for its push, or None.
 
     Args: `pulses` {worker name: pulse} of workers without progress for a while; `together` lists of
     the indices of workers whose pushes the servers add up.
 
-    A list of workers has such a worker in two cases. In the first case, a worker has finished, and
-    another worker has pushed more often. In the second case, each of two workers has pushed some
-    key more often than the other worker.
+    The function detects two cases in a list of workers. In the first case, a worker has finished,
+    and another worker has pushed more often. In the second case, each of two workers has pushed
+    some key more often than the other worker.
     """
     for indices in together:
         of_set = {

@@ -43,7 +43,7 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     refuse(
         [
             about
-            + "%s in the script's folder cannot be read: correct the mode of these paths, rename "
+            + "%s in the script's folder cannot be read. Correct the mode of these paths, rename "
             "paths that are not UTF-8, or put the script and its imports into a separate folder"
             % _named(found.unreadable)
         ]
@@ -52,14 +52,14 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     )
     if name not in found.files:
         raise BadInput(
-            about + "hidden and compiled files stay on the controller: rename the script, without "
+            about + "hidden and compiled files stay on the controller. Rename the script, without "
             "'.' at the beginning and without .pyc or .pyo at the end"
         )
     shadowing = sorted(module for module in _modules(found.files) if module in OURS)
     refuse(
         about
         + "the nodes would import the module %s of the script's folder in place of the installed "
-        "package: rename %s"
+        "package. Rename %s"
         % (
             module,
             "the script"
@@ -88,7 +88,7 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     except OSError as error:
         raise BadInput(
             about
-            + "%s cannot be read (%s): let your user read this path on the controller"
+            + "%s cannot be read (%s). Give your user read permission on the controller"
             % (error.filename, error.strerror)
         ) from error
 
@@ -134,9 +134,10 @@ def look(folder: str, about: str) -> Folder:
                 size += seen.st_size
         if size > MOST_CODE or len(found.files) + len(found.folders) > MOST_FILES:
             raise BadInput(
-                about + "its folder goes to every node, and holds more than %d MB or %d files and "
-                "folders: put the script and its imports into a separate folder, and put data on "
-                "the nodes (data_dir)" % (MOST_CODE >> 20, MOST_FILES)
+                about
+                + "the script's folder goes to every node, and holds more than %d MB or %d files "
+                "and folders. Put the script and its imports into a separate folder, and put data "
+                "on the nodes (data_dir)" % (MOST_CODE >> 20, MOST_FILES)
             )
     found.files.sort()
     found.folders.sort()
@@ -156,13 +157,13 @@ def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[st
     first = source.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     if b"\0" in source:
         raise BadInput(
-            about + "the file holds NUL bytes, so the file is no Python script: correct the path"
+            about + "the file holds NUL bytes, so the file is no Python script. Correct the path"
         )
     if first.startswith("#!") and not any(name in first for name in PYTHONS):
         raise BadInput(
             about
-            + "its first line, %s, names another interpreter, but the nodes run the script with "
-            "Python 3: give a Python script, which may start other programs" % first[:80]
+            + "the first line, %s, names another interpreter, but the nodes run the script with "
+            "Python 3. Give a Python script, which may start other programs" % first[:80]
         )
     try:
         with warnings.catch_warnings():
@@ -173,7 +174,7 @@ def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[st
         versions = [tuple(map(int, version.split(".")[:2])) for version in pythons if version]
         if all(OLDEST_JUDGED <= version <= sys.version_info[:2] for version in versions):
             raise BadInput(
-                about + "the script is not valid Python 3, %s: correct the script" % where
+                about + "the script is not valid Python 3, %s. Correct the script" % where
             ) from error
         return [
             "the controller's Python %d.%d cannot compile the script (%s). The nodes run another "
@@ -219,6 +220,6 @@ def _is_text(path: str) -> bool:
 
 
 def _named(names: List[str]) -> str:
-    """Return the first NAMED of `names`, and the number of further names, as text for a message."""
+    """Return text for a message: at most NAMED of the `names`, and the number of further names."""
     shown = [name if name.isprintable() else ascii(name)[1:-1] for name in sorted(names)]
     return some(shown, NAMED)

@@ -96,7 +96,7 @@ def compute(
     - every worker wrote its `done` event, because an exit status alone can mislead.
       `mxcluster.training` writes this event at the end of a program or script;
     - the controller reached every node and collected its files;
-    - no searched node has a leftover of the job;
+    - no searched node has a leftover process, file, unit or firewall rule of the job;
     - a program of mxcluster that began with new weights learned (see `learning.problem`).
 
     Args:
@@ -105,7 +105,8 @@ def compute(
         events: the merged events of all nodes.
         problems: {host: why the controller could not collect the host's files}.
         lost: {host: {"since": unix seconds, "why": text}} of the nodes that no longer answer.
-        left: {host: [leftover of the job, ...]} of the searched nodes.
+        left: {host: [text about a leftover process, file, unit or rule, ...]} of the searched
+            nodes.
         warnings: further lines for the user.
         files: the number of fetched files that a script wrote.
         untrue: {host: why the host's report of the job's end was false}.
@@ -185,10 +186,10 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
 
     The first of these failures that exists is the cause:
 
-    1. the earliest failure of a process by itself;
+    1. the earliest failure of a process without an earlier cause;
     2. a failure of the network;
-    3. the end of the job by the agent of a node;
-    4. the earliest "echo", a process that ended because another process had ended. If a node is
+    3. the end of the job by an agent, after the lease ran out or on request;
+    4. the earliest "echo": the failure of a process because another process had ended. If a node is
        lost, an echo may be the only failure.
 
     Args: `statuses` the contents of the nodes' status.json.
@@ -329,8 +330,8 @@ def printable(text: str) -> str:
 def _gives_way(failure: Optional[Json]) -> bool:
     """Return True if a lost node or a false report of the end may have caused `failure`.
 
-    Returns True for None, too. Such a fault can cause an echo, a failure of the network, or the end
-    of the job by an agent.
+    The result is True for an echo (a process that ended because another process had ended), for a
+    failure of the network, for the end of the job by an agent, and for None (no failure).
     """
     return (
         failure is None
@@ -411,10 +412,15 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
 def _network(
     failure: Optional[Json], plan: Json, statuses: Dict[str, Optional[Json]]
 ) -> Optional[Json]:
-    """Return a failure of the network if the network caused `failure`, else return `failure`.
+    """Return the cause of `failure`: a network fault if a status proves the fault, else `failure`.
 
-    The field "unanswered" of a status lists the processes of other nodes that acknowledged no
-    packet. If all lists are empty, the network is not the cause.
+    Only an echo, a stall or a failure of the kind "network" can have this cause. The field
+    "unanswered" of a status lists the processes of other nodes that acknowledged no packet from the
+    status's node. A process in this list proves the fault.
+
+    Args: `failure` from `first_failure`; `plan` the plan of the whole job; `statuses` {host:
+    content of the host's status.json, None without this file}. The result is a dict with the fields
+    of `failure`, or None if `failure` is None.
     """
     if (
         failure is None
@@ -500,7 +506,7 @@ def _not_collected(
                 host,
                 "the controller could not collect the status of this node: %s"
                 % problems.get(
-                    host, "the node sent no status.json; check that the node is reachable"
+                    host, "the node sent no status.json. Check that the node is reachable"
                 ),
             )
     return None
@@ -524,7 +530,7 @@ def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json
 
 
 def _alone(failure: Optional[Json]) -> Optional[Json]:
-    """Return `failure`, and add to the reason of an echo that no node saw an earlier failure."""
+    """Return `failure`. The reason of an echo also reports the absence of an earlier failure."""
     if failure is None or failure["exit_code"] not in exit_codes.reserved():
         return failure
     return dict(

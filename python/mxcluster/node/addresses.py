@@ -27,12 +27,11 @@ def interfaces() -> Dict[str, List[str]]:
 
         {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}
 
-    Source: rtnetlink(7). The result has no labels such as eth0:1. The address of a label belongs to
-    the interface eth0.
+    Source: rtnetlink(7). The address of a label such as eth0:1 appears at the interface eth0.
 
-    Container engines create and remove virtual interfaces, and each of these changes would change
-    the node record. So an interface without an address appears only if it is a network card. The
-    bridge of a docker network never appears.
+    The result omits the bridges of docker networks. The result also omits an interface without an
+    address, unless sysfs lists the interface as a network card. Container engines often create and
+    remove such interfaces, and each change would alter the node record.
     """
     names = dict(socket.if_nameindex())
     found = {name: [] for name in names.values()}  # type: Dict[str, List[str]]
@@ -108,8 +107,9 @@ def _padded(length: int) -> int:
 def default_route_address() -> Optional[str]:
     """Return the source IPv4 address of the default route, or None without such a route.
 
-    To connect a UDP socket, the kernel reads the routing table and sends no packet. 198.51.100.1
-    belongs to no host (RFC 5737). The result is also None for a loopback address.
+    The function connects a UDP socket to 198.51.100.1, an address for documentation (RFC 5737). The
+    kernel takes the source address from the routing table, and sends no packet. The result is also
+    None if the source address is a loopback address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -123,8 +123,8 @@ def default_route_address() -> Optional[str]:
 def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
     """Return the name of the interface with `address`, or None without such an interface.
 
-    `known`: the result of `interfaces`. A loopback address that is missing in `known` belongs to
-    the interface with 127.0.0.0/8, because Linux accepts all these addresses there.
+    `known`: the result of `interfaces`. An address such as 127.0.0.2 belongs to the interface with
+    127.0.0.1/8, because Linux accepts every address of a loopback network.
     """
     wanted = ipaddress.IPv4Address(address)
     for name, addresses in known.items():
@@ -189,7 +189,7 @@ def listeners(address: str) -> List[int]:
 
 
 def parse_ports(text: str, address: str) -> set:
-    """Return the ports of all sockets that listen at `address` or at all addresses.
+    """Return the ports (set of int) of the sockets that listen at `address` or at all addresses.
 
     `text`: the content of /proc/net/tcp or tcp6.
     """
@@ -201,10 +201,11 @@ def parse_ports(text: str, address: str) -> set:
 
 
 def parse_listeners(text: str, address: str, port: int) -> set:
-    """Return the inodes (strings) of the sockets that listen on address:port.
+    """Return the inodes (set of strings) of the sockets that listen on address:port.
 
-    `text`: the content of /proc/net/tcp or tcp6. Sockets that listen on all addresses count. An
-    IPv6 socket of this kind also counts, because Linux lets it accept IPv4 connections by default.
+    `text`: the content of /proc/net/tcp or tcp6. Sockets that listen on all IPv4 addresses count.
+    Sockets that listen on all IPv6 addresses count, too. By default Linux passes IPv4 connections
+    to such sockets.
     """
     places = {"%s:%04X" % (where, port) for where in _anybody(address)}
     return {
@@ -215,7 +216,7 @@ def parse_listeners(text: str, address: str, port: int) -> set:
 
 
 def peers_of(address: str, port: int) -> List[str]:
-    """Return the IPv4 addresses that have a connection to address:port, sorted.
+    """Return the IPv4 addresses of the hosts that are connected to address:port, sorted.
 
     Returns [] if /proc is unreadable.
     """
@@ -223,7 +224,7 @@ def peers_of(address: str, port: int) -> List[str]:
 
 
 def parse_peers(text: str, address: str, port: int) -> set:
-    """Return the peer addresses of the connections of address:port.
+    """Return the IPv4 addresses (set of strings) of the hosts connected to address:port.
 
     `text`: the content of /proc/net/tcp.
     """
@@ -267,7 +268,7 @@ def _text(path: str) -> str:
 
 
 def _anybody(address: str) -> set:
-    """Return `address` and the wildcard addresses as /proc/net/tcp and tcp6 print these."""
+    """Return `address` and the wildcard addresses in the notation of /proc/net/tcp and tcp6."""
     # The kernel prints the bytes as a number in native byte order.
     ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
     return {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}

@@ -67,7 +67,7 @@ def users() -> Dict[str, List[str]]:
 
 
 def problems(wanted: List[int]) -> List[str]:
-    """Return [message] if the node lacks GPUs of `wanted` (GPU numbers), else [].
+    """Return [message] if GPUs of `wanted` (GPU numbers) are missing on this node, else [].
 
     The message names the missing GPUs and the cure.
     """
@@ -93,11 +93,11 @@ def problems(wanted: List[int]) -> List[str]:
 
 
 def unlike(wanted: Optional[Json]) -> Optional[str]:
-    """Return a message if a job that uses all GPUs of this node would miss some GPUs, else None.
+    """Return a message if this node has another number of GPUs than provision.yml found, else None.
 
-    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number of GPUs on
-    the PCI bus if provision.yml chose an MXNet for GPUs, else 0}. None stands for a job that
-    does not use all GPUs.
+    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number of GPUs on the PCI
+    bus if provision.yml chose an MXNet for GPUs, else 0}. `wanted` and the result are None for a
+    job that does not use all GPUs.
     """
     if not wanted:
         return None
@@ -134,7 +134,7 @@ def check(cuda: Json) -> Json:
     None if the program, header or driver is missing. Without a driver "listed" is 0, and "computes"
     is {}.
 
-    `cuda`: the value "installed" of `versions.decide`, of which the function reads "folder" only.
+    `cuda`: {"folder": path of the CUDA installation}. The function ignores other keys.
     """
     there = listed()
     paths = {"LD_LIBRARY_PATH": cuda["folder"] + "/lib64"}

@@ -52,7 +52,11 @@ NOBODY = {
 
 
 def check(request: Json) -> Json:
-    """Run all CHECKS, and return {name: facts}. A failed check gives {"error": text}."""
+    """Run all CHECKS with `request`, and return {name of a check: facts of the check}.
+
+    `request` (dict) holds the keys that the checks read. A failed check gives {"error": text}
+    instead of facts.
+    """
     answers = {}
     for name, ask in CHECKS.items():
         try:
@@ -99,16 +103,17 @@ def mxnet(_: Json) -> Json:
     if told is None:
         assert code is not None  # without MARK, wait() has no timeout
         return dict(
-            facts, error="MXNet cannot be imported: %s: %s" % (exit_codes.describe(code), last)
+            facts, error="MXNet cannot be imported (%s): %s" % (exit_codes.describe(code), last)
         )
     facts.update(json.loads(told[len(MARK) :].decode("utf-8")))
     return dict(facts, compiled_in=code is None, says="" if code is None else last)
 
 
 def files(request: Json) -> Json:
-    """Check the three cluster files, and return {file name: {"sha256": digest}}.
+    """Check the cluster files, and return {file name: {"sha256": digest}}.
 
-    The files are in request["etc_dir"]. An unusable file gives {"error": text} with the reason.
+    The files are hosts, groups and data_sharding in the folder request["etc_dir"]. An unusable file
+    gives {"error": text} with the reason.
     """
     hosts: Optional[List[str]] = None
     answer = {}
@@ -129,7 +134,7 @@ def files(request: Json) -> Json:
 
 
 def room(request: Json) -> Json:
-    """Return {folder: free bytes} for shared memory and the existing folders of the request."""
+    """Return {folder: free bytes} for /dev/shm and the existing folders in request["folders"]."""
     free = {
         path: shutil.disk_usage(path).free for path in request["folders"] if os.path.isdir(path)
     }

@@ -4,9 +4,10 @@ The import writes and compiles the source of some 2,500 functions, one for each 
 ``mx.nd``, ``mx.sym`` and ``mx.np``. This work takes 60 % of the import's CPU time (0.8 of 1.4 s,
 MXNet 1.9.1), in each process of a job. A training program calls some 50 of these functions.
 
-The module changes only the two functions of ``mxnet.base`` that register the operators. Each of
-these two functions gets a maker of small functions. At the first call, a small function calls
-MXNet's own maker. A small function has no docstring, and has the signature ``(*args, **kwargs)``.
+The module wraps only the two functions of ``mxnet.base`` that register the operators. A wrapped
+function registers a placeholder for each operator. At the first call, the placeholder makes the
+real function with MXNet's code. A placeholder has the signature ``(*args, **kwargs)``, and an empty
+docstring.
 """
 
 import importlib
@@ -47,7 +48,7 @@ class _Loader(object):
 
 
 class Later(types.ModuleType):
-    """A module that imports the module of its name when a program uses an attribute."""
+    """A placeholder that imports the module of the same name at the first use of an attribute."""
 
     def __getattr__(self, name):
         """Return the attribute `name` of the real module."""
@@ -57,7 +58,7 @@ class Later(types.ModuleType):
 
 
 class during_import(object):
-    """A context for `import mxnet` that makes the registered operators and `requests` lazy."""
+    """A context manager that makes the operators and `requests` lazy in `import mxnet`."""
 
     def __enter__(self):
         self._finder = Finder()
@@ -86,10 +87,10 @@ def _with_lazy_maker(register):
 
 
 def lazy_maker(make):
-    """Return a maker whose functions call the maker `make` at the first call only.
+    """Return a maker of placeholders, which call the maker `make` only at the first call.
 
-    Both makers have the arguments handle (a ctypes pointer), name (str) and func_name (str), and
-    return the function of the operator.
+    A maker takes handle (a ctypes pointer), name (str) and func_name (str), and returns the
+    function of one operator.
     """
 
     def make_lazily(handle, name, func_name):

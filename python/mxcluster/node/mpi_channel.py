@@ -20,10 +20,11 @@ _LENGTH = struct.Struct("!I")
 
 
 class Channel:
-    """One connection from this process, `own`, to another process of the plan, `other`.
+    """One connection from this process to another process of the job's plan.
 
-    `opener` opens the messages of all connections of this process, and rejects repeated messages.
-    Only one thread may call `receive`. Any thread may call `send`.
+    `own` and `other` are the names of the two processes. `opener` opens the messages of all
+    connections of this process, and rejects repeated messages. Only one thread may call `receive`.
+    Any thread may call `send`.
     """
 
     def __init__(
@@ -34,7 +35,10 @@ class Channel:
         self.sending = threading.Lock()
 
     def send(self, kind: str, payload: str = "") -> None:
-        """Seal and send a message of the kind `kind`. Raises OSError if the connection is lost."""
+        """Send `payload` in a sealed message of the kind `kind` (see `seal.sealed`).
+
+        Raises OSError if the connection is lost.
+        """
         text = "%s\n%s" % (self.other, payload)
         self._put(seal.sealed(self.token, self.own, kind, text).encode("utf-8"))
 

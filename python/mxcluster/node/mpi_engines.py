@@ -12,9 +12,10 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 
 class Engine(NamedTuple):
-    """The properties of an MPI engine that mxcluster uses.
+    """The properties of an MPI engine that mxcluster uses. Words in {braces} are placeholders.
 
-    - `name`: the value of the knobs for this engine; `title`: the name in messages;
+    - `name`: the value of the knob `mpi_runtime` for this engine;
+    - `title`: the name of the engine in messages;
     - `version`: a regular expression for the output of `mpirun --version`. Group 1 is the version;
     - `install`: the advice for the installation of the engine;
     - `programs`: the names of mpirun, the usual name first;
@@ -25,8 +26,8 @@ class Engine(NamedTuple):
     - `agent`: the variables that make mpirun start daemons through the program {agent}. mpirun
       calls the program as AGENT [OPTION...] HOST COMMAND...;
     - `root`: the variables that allow mpirun to run as root;
-    - `address`: the arguments with the {address} or {interface} to which the daemons connect on the
-      node of mpirun;
+    - `address`: the arguments that name the {address} or {interface} of mpirun's node. The daemons
+      connect to this address;
     - `network`: the variables that bind the engine to the network {network} (address/prefix), or to
       the network interface {interface} of the node;
     - `no_infiniband`: the variables that forbid InfiniBand;
@@ -168,11 +169,18 @@ def command_line(
     address: str = "",
     interface: str = "",
 ) -> List[str]:
-    """Return the argument list that runs `program` (an argument list) in `processes` processes.
+    """Return mpirun's argument list, which runs `program` in `processes` processes.
 
-    Args: `mpirun` the path of mpirun; `hosts_file` the path of the hosts file; `names` the
-    variables that mpirun passes to all processes; `address` and `interface` of mpirun's node, "" if
-    mpirun may choose. A process also has the variables of its daemon.
+    Args:
+        engine: an entry of ENGINES.
+        mpirun: the path of mpirun.
+        hosts_file: the path of the hosts file.
+        processes: the number of processes on all nodes.
+        names: the variables that mpirun passes to all processes. Each process also inherits the
+            variables of the daemon on the same node.
+        program: the argument list of the program.
+        address: the address of mpirun's node, "" if mpirun may choose.
+        interface: the network interface of mpirun's node, "" if mpirun may choose.
     """
     given = {"hosts_file": hosts_file, "processes": str(processes), "names": ",".join(names)}
     line = [mpirun] + [argument.format(**given) for argument in engine.arguments]

@@ -45,8 +45,10 @@ def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = N
     "installed": the Installed engine `wanted`, or None. "others": [Installed] of all other engines.
     "output": the last three lines of the shell's output.
 
-    Args: `pre_execution` the commands that load the engine; `wanted` the name of the engine, "" for
-    any engine; `env` the environment of the commands (default: the environment of this process).
+    Args:
+        pre_execution: the shell commands that load the engine.
+        wanted: the name of the engine, "" for any engine.
+        env: the environment of the commands, by default the environment of this process.
     """
     names = ENGINES[wanted].programs if wanted else ("mpirun", "mpiexec")
     try:
@@ -73,7 +75,7 @@ def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = N
 
 
 def installed(output: str) -> List[Installed]:
-    """Return an Installed for each engine in `output`, the versions that the shell has printed."""
+    """Return an Installed for each engine in `output`, the output of the shell in `find`."""
     found = []
     for part in ("\n" + output).split("\n" + _MARK)[1:]:
         program, _, text = part.partition("\n")
@@ -111,7 +113,10 @@ def look(request: Json) -> Json:
 
 
 def missing(wanted: str, pre_execution: str, seen: Json) -> str:
-    """Return the message for a node without the engine `wanted`; `seen` is the result of `find`."""
+    """Return the message for a node without the engine `wanted` (a name, or "" for any engine).
+
+    `pre_execution`: the shell commands that load the engine. `seen`: the result of `find`.
+    """
     name = ENGINES[wanted].title if wanted else "an MPI engine"
     cure = (
         ENGINES[wanted].install

@@ -7,8 +7,8 @@
 mpirun starts a daemon on each node, and the daemon starts the processes of that node. By default
 mpirun uses ssh, which leaves orphaned daemons after an aborted job. Here mpirun calls `launch`, and
 `launch` sends the daemon's command to the process `serve` of that node. So every process of the
-program is a descendant of the agent on the same node, has the environment of the plan for this
-node, and ends with the agent. No node needs ssh access to another node.
+user's program is a descendant of the agent on the same node, and ends with this agent. The process
+has the plan's environment for this node. No node needs ssh access to another node.
 
 `run` has a connection to each `serve`. Both ends send a heartbeat each second. If the connection is
 lost, both programs end with the status PEER_DIED, because another process is the cause.
@@ -236,9 +236,8 @@ class Run:
 class Serve:
     """The MPI job's part on each other node, which runs the daemons of mpirun.
 
-    The part ends when `run` sends "done".
-
-    `run` connects once. `launch` connects once for each daemon.
+    The process `run` of the first node connects once, and `launch` connects once for each daemon.
+    The part ends when `run` sends "done" or the connection to `run` is lost.
     """
 
     def __init__(self, job: Job):
@@ -254,7 +253,8 @@ class Serve:
     def run(self) -> int:
         """Serve connections until the job ends, and return the exit status.
 
-        The function also runs the coordination command, and fails with the status of that command.
+        The function also runs the coordination command. If this command fails, the result is the
+        command's exit status.
         """
         self.job.prepare()
         listener = rendezvous.listen(self.job.own["address"], self.job.own["port"])
@@ -341,10 +341,11 @@ class Serve:
 
 
 def launch(job: Job, arguments: List[str]) -> int:
-    """Run a daemon of mpirun to its end, and return the daemon's exit status.
+    """Run a daemon of mpirun on a node to the daemon's end, and return the daemon's exit status.
 
-    `arguments` begin with options without values, as for ssh. The host and the command follow.
-    Returns SSH_LOST for an unknown host or a lost connection.
+    `arguments`: [OPTION, ..., HOST, COMMAND, ...], as for ssh. The options have no values. If HOST
+    is this node, the function does not return: the daemon replaces this process, and the process
+    ends with the daemon's exit status. Returns SSH_LOST for an unknown host or a lost connection.
     """
     words = list(arguments)
     while words and words[0].startswith("-"):

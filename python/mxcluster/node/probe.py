@@ -46,16 +46,26 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
 
     The result is {"problems": [message, ...], "facts": {...}, "held", "fits"}. Each problem names a
     cure. "held": ports and GPUs in use (see `held`). "fits": True if the job's ports and GPUs are
-    free. Otherwise the controller plans again.
+    free. If "fits" is False, the controller plans the job again.
 
-    `jobs_hold` returns the ports and GPUs of the jobs in "jobs_dir".
+    `jobs_hold`: a function that returns the ports and GPUs of the jobs in a folder.
 
-    Keys of `request`, all optional: "address" (literal IPv4 address that processes bind),
-    "interface" with this address, "ports" at this address, "gpus" (numbers), "all_gpus" (see
-    `gpus.unlike`), "jobs_dir" with the folders of all jobs, "job" (a new job id), "files" (paths
-    that must be readable), "python" that runs the job, "package" (the file name of the controller's
-    mxcluster), "versions" (as provision.yml recorded the versions), "free" ({folder: bytes}),
-    "open_files" (number of files that a process opens), "mpi" (see `mpi_installation.look`).
+    Keys of `request`, all optional:
+
+    - "address", "interface": the literal IPv4 address that the job's processes bind, and the
+      interface with this address;
+    - "ports": the job's ports at this address;
+    - "gpus": the numbers of the job's GPUs;
+    - "all_gpus": see `gpus.unlike`;
+    - "jobs_dir": the folder with the folders of all jobs;
+    - "job": a new job id;
+    - "files": paths that must be readable;
+    - "python": the path of the job's Python;
+    - "package": the file name of the controller's mxcluster;
+    - "versions": see `software.problems`;
+    - "free": {folder: needed bytes};
+    - "open_files": the number of files that a process opens;
+    - "mpi": see `mpi_installation.look`.
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -120,7 +130,7 @@ def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:
 def job_problems(jobs_dir: Optional[str], job: Optional[str]) -> List[str]:
     """Return [message] if the new job id `job` already has a plan in `jobs_dir`, else [].
 
-    So no file of a new job goes into the folder of an earlier job.
+    This check keeps the files of a new job out of the folder of an earlier job.
     """
     if not jobs_dir or not job or not os.path.exists(os.path.join(jobs_dir, job, "plan.json")):
         return []
@@ -181,7 +191,8 @@ def interface_problems(
 def port_problem(address: str, port: int) -> Optional[str]:
     """Return a message if a process of this user cannot listen on address:port, else None.
 
-    The message names the holder of the port, as far as visible, and the cure.
+    The message names the cure. The message also names the process that holds the port, if this
+    user can see that process.
     """
     refusal = addresses.can_bind(address, port)
     if refusal is None:
@@ -225,11 +236,11 @@ def file_problems(files: List[str], python: Optional[str]) -> List[str]:
 
 
 def package_problems(wanted: Optional[str], ours: str) -> List[str]:
-    """Return [message] if this node and the controller have different versions of mxcluster.
+    """Return [message] if this node has another mxcluster than the controller, else [].
 
-    Otherwise the function returns []. `wanted`: the controller's file name. `ours`: the
-    folder from which this package runs. provision.yml unpacks `<name>.zip` into
-    `<name>-<version of Python>`. Any other folder is the source itself.
+    `wanted`: the file name of the controller's mxcluster. `ours`: the folder from which this
+    package runs. provision.yml unpacks `<name>.zip` into `<name>-<version of Python>`. For any
+    other folder, such as a git clone, the result is [].
     """
     here = re.match(r"(mxcluster-[0-9a-f]{12})-\d+\.\d+$", os.path.basename(ours))
     if not wanted or not here or here.group(1) + ".zip" == wanted:
@@ -283,8 +294,8 @@ def record(request: Json) -> Json:
     """Return the node's part of the node record: the facts of `machine` and of `environment`.
 
     request["known"]: the present record. If the files of MXNet and numpy have the fingerprints of
-    that record, the function takes the versions from the record. An import of MXNet would take
-    seconds.
+    that record, the function takes the versions from the record. This saves the import of MXNet,
+    which takes seconds.
     """
     return dict(machine(request), **environment(request.get("known") or {}))
 
@@ -348,9 +359,11 @@ def run(argv: List[str], jobs_hold: Optional[Holds] = None) -> Json:
     try:
         request = json.loads(given.request)
     except ValueError as error:
-        parser.error("--request is not JSON (%s)" % error)
+        parser.error("--request is not JSON (%s): give a JSON object such as {}" % error)
     if not isinstance(request, dict):
-        parser.error("--request is not a JSON object but %s" % given.request)
+        parser.error(
+            "--request is not a JSON object but %s: give a JSON object such as {}" % given.request
+        )
     if given.command == "look":
         return look(request, jobs_hold)
     return {"record": record, "machine": machine, "check": health_checks.check}[given.command](

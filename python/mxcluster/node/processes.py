@@ -28,7 +28,10 @@ class Identity(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One process in the kernel's table. `session` and `group` are the pids of the leaders."""
+    """One process in the kernel's table.
+
+    `session` and `group` are the pids of the leaders of the process's session and process group.
+    """
 
     pid: int
     parent: int
@@ -48,9 +51,8 @@ def parse_stat(text: str) -> Entry:
 
     The program's name in `text` may hold blanks and parentheses.
 
-    The state is that of the first thread. If only the first thread has ended, the process still
-    runs and keeps its ports, and its parent cannot reap the process. Such a process counts as
-    sleeping.
+    /proc shows the state of the first thread. If only the first thread has ended, the process still
+    runs and keeps its ports. Such a process counts as sleeping.
     """
     pid = int(text[: text.index(" ")])
     fields = text[text.rindex(")") + 2 :].split()
@@ -104,9 +106,9 @@ def is_held(who: Identity) -> bool:
 
 
 def witness(pid: int) -> Optional[Dict[str, Any]]:
-    """Return a description (dict) of the process `pid` for `lives`.
+    """Return {"pid", "start_time", "numbers"}, a description of the process `pid` for `lives`.
 
-    Returns None if no process has this pid.
+    "numbers": the scope of the pids, as text. Returns None if no process has this pid.
     """
     who = identity(pid)
     return dict(who._asdict(), numbers=_numbers()) if who else None
@@ -147,8 +149,7 @@ def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> Li
     """Return the living processes that belong to `roots`: the family of the roots.
 
     - The roots themselves.
-    - The processes in a session or process group of a root. Orphans after the root's end count,
-      too.
+    - The processes in a session or process group of a root, also after the root's end.
     - The descendants of all these processes.
 
     `lines`: the process table, by default the present table.
@@ -224,12 +225,12 @@ def end_groups(
 ) -> List[Identity]:
     """End the families of `roots` with SIGTERM, and after `grace` seconds with SIGKILL.
 
-    Returns the processes that still live, because the kernel blocks them or another user owns them.
-    See `family` for families. The function spares the processes `spare`, and calls
-    `each_pass` every 50 ms, to reap children.
+    See `family` for families. The function spares the processes `spare`. The function calls
+    `each_pass` every 50 ms, so that the caller can reap children.
 
     The function returns as soon as all processes have ended, and at most `patience` seconds after
-    the first SIGKILL.
+    the first SIGKILL. Returns the processes that still live. Another user owns such a process, or
+    the process waits in the kernel.
     """
     roots, spared = list(roots), set(spare)
     left = []  # type: List[Identity]
@@ -262,8 +263,7 @@ def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:
     """Make the kernel send `signum` to this child when the forking *thread* of `parent` ends.
 
     The child calls this function between fork and exec (prctl(2)). `parent`: a pid. If the parent
-    ended before the call, the kernel would send no signal. In this case the function sends the
-    signal.
+    has already ended, the kernel sends no signal, so the function itself sends the signal.
     """
     _prctl(PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:

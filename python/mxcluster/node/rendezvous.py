@@ -2,8 +2,8 @@
 
 The agent of each node runs `python -m mxcluster.node.rendezvous` in the job folder. The program
 listens on the planned address and port of each process of the node. The program also connects to
-processes of other nodes. The program skips a process whose role is the only role on this node,
-because the scheduler, servers and workers talk to other roles only.
+processes of other nodes. In a job, processes of the same role do not talk to each other. So a node
+without servers and scheduler skips the workers of other nodes.
 
 Each end sends its host name, and the answerer also sends its time. The node is ready when all calls
 have an answer and all expected callers have connected.
@@ -48,10 +48,12 @@ CALLERS = 16  # number of threads that connect
 def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
     """Return a Call for each process that this node has to reach.
 
-    Such a process runs on another host, and its role differs from that of a process of this node.
+    Such a process runs on another host. At least one process of this node has another role.
 
-    Args: `own` the processes of this node; `peers` the processes of all nodes; `host` the name of
-    this node.
+    Args:
+        own: the plan's processes of this node, each with "role", "address" and "port".
+        peers: the processes of all nodes, each also with "host" and "name".
+        host: the name of this node.
     """
     roles = {process["role"] for process in own}
     return [
@@ -62,7 +64,10 @@ def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
 
 
 def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]]:
-    """Return {port of this node: hosts that must connect to the port}, the reverse of `calls`."""
+    """Return {port of this node: hosts that must connect to the port}.
+
+    The arguments are those of `calls`.
+    """
     return {
         process["port"]: {
             peer["host"]
@@ -240,9 +245,9 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def why_taken(address: str, port: int, error: OSError) -> str:
-    """Return the message for address:port, which this process could not bind because of `error`.
+    """Return the message that explains why this process cannot listen on address:port.
 
-    The message names the holder of the port and the cure.
+    `error`: the error of the failed bind. The message names the holder of the port and the cure.
     """
     from mxcluster.node.probe import port_problem  # rarely needed
 
@@ -256,7 +261,10 @@ def why_taken(address: str, port: int, error: OSError) -> str:
 
 
 def facts(job: str, caller: str, answerer: str, port: int, asked: str, answered: str) -> Tuple:
-    """Return the tuple of data that both proofs cover. `asked` and `answered` are the nonces."""
+    """Return the tuple of data that both proofs cover.
+
+    `asked`: the nonce of the caller. `answered`: the nonce of the answerer.
+    """
     return job, caller, answerer, port, asked, answered
 
 
@@ -303,7 +311,7 @@ def read_line(connection: socket.socket) -> str:
 
 
 def line(said: Json) -> bytes:
-    """Return `said` as bytes: one line of JSON for the connection."""
+    """Return `said` (dict) as one line of JSON, in bytes."""
     return (json.dumps(said) + "\n").encode("utf-8")
 
 

@@ -54,11 +54,11 @@ def act_as(module, user, work):
 
 
 def ask_as(module, entry, work, limit=300.0):
-    """Run `work()` with the rights of the passwd entry `entry`, and return the result (for JSON).
+    """Run `work()` with the rights of the passwd entry `entry`, and return the result.
 
-    A child process runs `work`. If `entry` is None, this process itself runs `work`. Fails the
-    module if `work` raises. If the child sends no result within `limit` seconds, the function kills
-    the child and fails the module.
+    A child process runs `work`, and sends the result as JSON. If `entry` is None, this process
+    itself runs `work`. Fails the module if `work` raises in the child. If the child sends no result
+    within `limit` seconds, the function kills the child and fails the module.
     """
     if entry is None:
         return work()
@@ -192,9 +192,9 @@ def end_with(work):
 def wait_for(child, go):
     """Let `child` (a pid) continue, wait for the end of the child, and return the wait status.
 
-    The child waits for a byte from the pipe `go`. The function passes signals that would end this
-    process on to the child. Every signal, also SIGCHLD, writes a byte into a second pipe. So a
-    signal just before the wait also ends the wait.
+    The child waits for a byte from the pipe `go` (a descriptor). If this process gets SIGTERM,
+    SIGHUP or SIGINT, the function sends this signal to the child. Every signal, also SIGCHLD,
+    writes a byte into a second pipe. So a signal just before the wait also ends the wait.
     """
 
     def pass_on(number, frame):

@@ -5,9 +5,9 @@
     script PATH -- ARGUMENTS    a worker that runs the user's unmodified script in its own folder
 
 In a worker, ``mx.kv.create`` also makes mxcluster's kv-stores. At the end of the script the worker
-waits for the other workers at a barrier, still under the death watch. Then the worker stops the
-watch and frees its store. Without the barrier, ps-lite would wait for peers that may be dead. If
-the watch ran after the store is freed, ps-lite would abort.
+waits for the other workers at a barrier, while the `death_watch` still runs. Then the worker stops
+the watch and frees its store. Without the barrier, ps-lite would wait for peers that may be dead.
+If the watch ran on without the store, ps-lite would abort.
 """
 
 import faulthandler
@@ -142,7 +142,7 @@ def refuse_taken_port():
     if why:
         sys.stderr.write(
             "mxcluster: bind failed: %s:%d, %s. The port was free when the job was planned, but "
-            "%s holds the port now: start the job again, or choose another -e root_port\n"
+            "%s holds the port now. Start the job again, or choose another -e root_port\n"
             % (address, port, why, addresses.who_listens(address, port) or "another user's program")
         )
         sys.stderr.flush()
@@ -170,7 +170,7 @@ def main(argv):
         from mxcluster.training import server
 
         is_scheduler = os.environ["DMLC_ROLE"] == "scheduler"
-        # The load of MXNet takes seconds, so check the port after it, just before ps-lite binds.
+        # MXNet loads for seconds. Check the port after the load, just before ps-lite binds.
         (mxnet_library.load if is_scheduler else mxnet_compat.import_mxnet)()
         refuse_taken_port()
         return server.schedule() if is_scheduler else server.serve()

@@ -2,8 +2,8 @@
 
 A job hangs for ever in ps-lite after one of its processes has died. ps-lite counts the peers that
 have sent no heartbeat (PS_HEARTBEAT_INTERVAL and PS_HEARTBEAT_TIMEOUT, off by default), but takes
-no action. The scheduler detects dead workers and servers. Workers and servers detect a dead
-scheduler. So the scheduler ends first, and the other processes follow.
+no action. The scheduler ends when it detects a dead worker or server. Workers and servers end when
+they detect a dead scheduler. After the death of a worker, the scheduler therefore ends first.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from mxcluster import exit_codes, phases
 from mxcluster.node import addresses
 from mxcluster.training import mxnet_library
 
-START_SECONDS = 600.0  # limit until all processes are connected, if the job sets no timeout
+START_SECONDS = 600.0  # start timeout if the job sets none
 # Seconds beyond the agent's own timeout. The agent of a late process then reports that process
 # before the waiting processes end.
 _ITS_AGENT_FIRST = 15.0
@@ -91,9 +91,10 @@ def _clock():
 
 
 def start_seconds():
-    """Return the longest wait for the other processes at the start, in seconds.
+    """Return the start timeout in seconds (float); 0 means no timeout.
 
-    0 means no limit.
+    ps-lite must connect all processes within this time. This timeout is longer than the agent's
+    start timeout, so that the agent of a late process reports the process first.
     """
     told = os.environ.get("MXCLUSTER_START_TIMEOUT")
     return (
@@ -116,8 +117,7 @@ def watching_handle():
     The creation of the worker's own kv-store waits for the other processes, so the watch needs an
     earlier handle. The handle belongs to a server's store, which stays idle in this process. Any
     store gives the count of dead peers, because ps-lite keeps one list for the whole process. This
-    module never frees the handle. MXNet would free the handle like a worker's store and end
-    ps-lite.
+    module never frees the handle, because MXNet would then end ps-lite.
     """
     from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 

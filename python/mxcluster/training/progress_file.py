@@ -26,9 +26,9 @@ _telling = threading.Lock()
 
 
 def file_of(folder, name):
-    """Return the path of the progress file of a process in a job folder (str).
+    """Return the path (str) of the progress file of the process `name`, such as "worker-0".
 
-    `folder` is the path of the job folder, `name` the name of the process, such as "worker-0".
+    `folder` is the path of the job folder.
     """
     return os.path.join(folder, name + SUFFIX)
 

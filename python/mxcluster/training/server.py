@@ -74,7 +74,10 @@ def serve():
 
     def controller(command, body, _):
         if command == _OURS:
-            _guarded(commands.receive, "a command of a worker failed")(body)
+            _guarded(
+                commands.receive,
+                "a worker's command failed on the server: correct the cause in the traceback above",
+            )(body)
 
     check_call(_LIB.MXKVStoreRunServer(store.handle, _CONTROLLER(controller), None))
     watch.stop()
@@ -150,11 +153,11 @@ class Commands(object):
             self._update.close()
 
     def _begin(self, message):
-        """Make the update object of the scheme that `message` names, unless the server has one.
+        """Make the update object of the scheme in `message`, if the server has no such object.
 
-        The object, such as a `GroupUpdate`, updates the weights with each push.
-        A worker's store sends the name of its scheme before the first push. Raises MxclusterError
-        if MXNet itself updates the weights under this scheme.
+        The object, such as a `GroupUpdate`, updates the weights with each push. A worker's kv-store
+        sends the name of the scheme before the first push. Raises MxclusterError if MXNet itself
+        updates the weights under this scheme.
         """
         if self._update is None:
             scheme = schemes.of(message.payload.decode("ascii", "replace"))
@@ -178,7 +181,12 @@ class Commands(object):
 
     def _run(self, update):
         progress_file.enter(phases.SERVING)
-        self._store._set_updater(_guarded(_felt(update), "the optimizer failed on the server"))
+        self._store._set_updater(
+            _guarded(
+                _felt(update),
+                "the optimizer failed on the server: correct the cause in the traceback above",
+            )
+        )
 
     def _set_optimizer(self, message):
         if hasattr(self._update, "use"):
@@ -197,9 +205,8 @@ class Commands(object):
     def _agree(self, message):
         """Check that a worker's optimizer and order of keys equal those of the first worker.
 
-        If the number of the optimizer is new, the scheme's update object uses this optimizer from
-        now on.
-        Raises BadInput if the workers differ.
+        If the version of the optimizer is new, the scheme's update object uses this optimizer from
+        now on. Raises BadInput if the workers differ.
         """
         told = json.loads(message.payload.decode("utf-8"))
         optimizer = self._read(told["optimizer"].encode("utf-8")) if told["optimizer"] else None
@@ -208,7 +215,7 @@ class Commands(object):
             self._update.use(optimizer, told["number"])
 
     def _advise(self, optimizer):
-        """Warn in the log and the report if `optimizer` works differently on servers than expected.
+        """Warn in the log and the report if `optimizer` works in an unexpected way on servers.
 
         All servers get the optimizer, but only the first server writes the warning.
         """
@@ -226,7 +233,7 @@ class Commands(object):
         """
         if not hasattr(self._update, "assign"):
             raise self._guard.Forbidden(
-                "servers of this job's scheme accept only keys of parameters: use dist_sync"
+                "servers of this job's scheme store only model parameters: use kv=dist_sync"
             )
         self._update.assign(int(message.payload))
 
@@ -234,7 +241,7 @@ class Commands(object):
     def _serves(sender):
         """Return True if this process serves the group of the worker `sender` ("worker-0").
 
-        A host has one process for each group, and only the process of the worker's group acts.
+        A host has one server process for each group. Only the process of the worker's group acts.
         """
         own, groups = os.environ.get("MXCLUSTER_GROUP"), os.environ["MXCLUSTER_GROUPS"].split(",")
         return own is None or groups[int(sender.split("-")[1])] == own
@@ -309,9 +316,10 @@ def _plain(name):
 
 
 def _felt(update):
-    """Return a function that enters the phase UPDATING while it calls `update`.
+    """Return a function that calls `update` in the phase UPDATING.
 
-    The agent reads the phase from the progress file, and so detects an update that never ends.
+    After the call the process enters the phase SERVING. The agent reads the phase from the progress
+    file, and so detects an update that never ends.
     """
 
     def call(*args):
@@ -325,11 +333,11 @@ def _felt(update):
 
 
 def _guarded(function, failed):
-    """Return a function that calls `function` and ends the process if `function` raises.
+    """Return a function that calls `function`, and ends the process after an exception.
 
-    After an exception the process writes the reason to stderr and ends with UPDATER_FAILED.
-    `failed` (str) begins the message for an exception that is not an MxclusterError. Without this
-    wrapper ctypes would drop the exception.
+    The process then writes the reason to stderr and ends with the exit code UPDATER_FAILED. The
+    reason is the text of an MxclusterError. For any other exception the reason is `failed` (str),
+    after a traceback. Without this wrapper ctypes would drop the exception.
     """
 
     def call(*args):
@@ -340,7 +348,7 @@ def _guarded(function, failed):
                 sys.stderr.write("mxcluster: %s; ending\n" % error)
             else:
                 traceback.print_exc()
-                sys.stderr.write("mxcluster: %s: read the traceback above; ending\n" % failed)
+                sys.stderr.write("mxcluster: %s; ending\n" % failed)
             sys.stderr.flush()
             os._exit(exit_codes.UPDATER_FAILED)
 

@@ -1,4 +1,7 @@
-"""Repeat a step until the error of its median time is small. Pure, except for the clock."""
+"""Repeat a step until the error of the median time is small.
+
+All functions are pure, except for the clock.
+"""
 
 import time
 

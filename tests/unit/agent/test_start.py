@@ -189,8 +189,8 @@ def test_a_second_agent_is_refused(job):
     assert command_line("start", "--job-dir", job.path) == (
         1,
         {
-            "error": "another controller has started the job %s (%s, agent pid %d), which is "
-            "running: choose another job_id, or wait for "
+            "error": "another controller has started the job %s (%s, agent pid %d), and this "
+            "job runs: choose another job_id, or wait for "
             "that job with train.yml -e attach=%s"
             % (
                 os.path.basename(job.path),

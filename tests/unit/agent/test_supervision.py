@@ -320,7 +320,7 @@ def test_a_full_disk_does_not_end_the_supervision(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(one.folder, "write_status", full)
     assert one.save() is False
     assert (
-        "status.json cannot be written: [Errno 28] No space left on device"
+        "the agent cannot write status.json, and tries again: [Errno 28] No space left on device"
         in capsys.readouterr().err
     )
     monkeypatch.undo()

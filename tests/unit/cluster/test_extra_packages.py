@@ -89,7 +89,7 @@ def test_a_requirements_file_with_hashes(tmp_path):
         (["six", "Six"], "occurs twice"),
         (["git+https://example.org/x"], "is refused: write NAME"),
         (["./mine"], "is refused"),
-        ([3], "must be a list of names"),
+        ([3], "give a list of names"),
         (["six; python_version < '3.8'"], "without URLs, paths, conditions"),
         (["six --pre"], "is refused: write"),
         ({"six": "1"}, "a list"),

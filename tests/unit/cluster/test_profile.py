@@ -188,8 +188,8 @@ def test_workers_that_are_gone_leave_the_others_in_their_groups():
     fit = profile.fits(found, [("c", 0), ("a", 1)])
     assert profile.groups_of(fit) == ([[1], [0]], ["speed1", "speed3"])
     assert fit.note == (
-        "the profile profile-1 of 2025-11-23 also has a worker 0, b worker 0, which the job "
-        "lacks: the job's workers keep their groups"
+        "the profile profile-1 of 2025-11-23 also has the speeds of a worker 0, b worker 0, which "
+        "this job leaves out. The job's workers keep their groups"
     )
 
 
@@ -256,8 +256,8 @@ def test_advice_on_the_number_of_servers():
 def test_advice_on_workers_that_share_a_host():
     text = advised({"a": [60, 60], "b": 100}, alone={"a": 100})
     assert (
-        "a: its 2 workers are 40 % slower together than alone: together 120 samples/s, one "
-        "worker alone 100" in text
+        "a: its 2 workers are 40 % slower together than alone. All these workers together "
+        "compute 120 samples/s, and one worker alone computes 100" in text
     )
     assert "workers_per_host=1" not in text and "b:" not in text
     text = advised({"a": [50, 50], "b": 100}, alone={"a": 100, "b": 200})

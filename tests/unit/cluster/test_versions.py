@@ -223,7 +223,7 @@ def test_every_combination_gives_a_decision_or_a_proposal():
         (
             {"system": "Debian", "system_version": "12.5"},
             {"mxnet_version": "1.5.1", "cuda_source": "local_rpm"},
-            "cannot install CUDA as local_rpm on Debian 12: set cuda_source to runfile",
+            "cuda_source=local_rpm is impossible on Debian 12: set cuda_source to runfile",
         ),
     ],
 )

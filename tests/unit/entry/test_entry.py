@@ -692,6 +692,4 @@ def test_a_spool_that_other_users_can_write_to_is_refused(tmp_path):
     answer = enter(
         command="collect", output="/o", job_dir="/j", user="nobody", spool=str(tmp_path / "spool")
     )
-    assert "is not a folder of root that only root can write to: remove this" in answer["msg"], (
-        answer
-    )
+    assert "only root can write to: remove this path" in answer["msg"], answer

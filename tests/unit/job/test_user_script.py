@@ -96,7 +96,7 @@ def test_an_unreadable_file_is_refused_by_name(tmp_path, what):
         timeout=30,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
     )
-    assert b"private in the script's folder cannot be read: correct the mode" in done.stdout, done
+    assert b"private in the script's folder cannot be read. Correct the mode" in done.stdout, done
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_an_unreadable_file_is_refused_by_name(tmp_path, what):
         (b"print 'Python 2'\n", "the script is not valid Python 3, line 1: "),
         (b"import mxnet\nx = (1,\n", "the script is not valid Python 3, line 2: "),
         (b"\x7fELF\0\1\2", "the file holds NUL bytes"),
-        (b"#!/bin/sh\nfoo=1\n", "its first line, #!/bin/sh, names another interpreter"),
+        (b"#!/bin/sh\nfoo=1\n", "the first line, #!/bin/sh, names another interpreter"),
         (b"x = '\xff'\n", "the script is not valid Python 3, line 1: "),
     ],
 )
@@ -150,11 +150,11 @@ def test_a_name_that_hides_a_needed_module_is_refused(mine, name):
     with pytest.raises(
         BadInput,
         match="import the module (mxnet|numpy|mxcluster) of the script's folder in place of "
-        "the installed package: rename %s in" % name.split("/")[0],
+        "the installed package. Rename %s in" % name.split("/")[0],
     ):
         mine()
     if name.endswith("y.py"):
-        with pytest.raises(BadInput, match="rename the script"):
+        with pytest.raises(BadInput, match="Rename the script"):
             mine(name=name)
 
 

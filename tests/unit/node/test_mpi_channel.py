@@ -56,7 +56,7 @@ def test_copy_of_a_message_is_refused_on_another_connection(pair):
         if expected:
             assert end.receive(5).payload == b"date"
         else:
-            with pytest.raises(seal.NotSealed, match="a copy of an earlier message"):
+            with pytest.raises(seal.NotSealed, match="a replay of an earlier message"):
                 end.receive(5)
         one.close()
         two.close()

@@ -39,7 +39,7 @@ def test_an_empty_secret_env(nothing):
     [
         (
             {"TOKEN": [SECRET]},
-            "secret_env: 'TOKEN' is refused: a name must consist of letters, digits and '_', and "
+            "secret_env: 'TOKEN' is refused. A name must consist of letters, digits and '_', and "
             "begin with a letter or '_'. A value must be a string of one line.",
         ),
         ({"TOKEN": SECRET + "\nmore"}, "'TOKEN' is refused"),

@@ -16,7 +16,7 @@ def test_only_updates_of_dist_sync_take_assigned_keys(update):
     commands = types.SimpleNamespace(
         _update=update, _guard=types.SimpleNamespace(Forbidden=Forbidden)
     )
-    with pytest.raises(Forbidden, match="accept only keys of parameters: use dist_sync"):
+    with pytest.raises(Forbidden, match="store only model parameters: use kv=dist_sync"):
         server.Commands._assign(commands, types.SimpleNamespace(payload=b"6"))
 
 

@@ -116,9 +116,10 @@ def skipped(check: str, why: str) -> Json:
 
 
 def asked(made: Json, known: Dict[str, Json], name: str) -> Json:
-    """Return the line `made`, with "not run" in place of "ok" if a node gave no value `name`.
+    """Return the line `made`, or a line "not run" if `made` is "ok" and a node lacks a value.
 
-    Args: `known` {host: check results of the node}; `name` a field of the results' "mxnet".
+    Args: `known` {host: check results of the node}; `name` the value's field in "mxnet" of the
+    check results.
     """
     dumb = sorted(host for host, answer in known.items() if answer["mxnet"].get(name) is None)
     if dumb and made["result"] == "ok":
@@ -180,7 +181,7 @@ def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], Li
 
 
 def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
-    """Return a problem (text) for each kind of node with different values of the field `name`.
+    """Return a problem (text) for each kind of node with several values of the field `name`.
 
     A problem lists the hosts of each value, the most frequent value first. For the field "mxnet"
     the function also returns a problem for each node without a value.
@@ -188,7 +189,7 @@ def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
     Args:
         known: {host: check results of the node}.
         name: a field of the results' "mxnet".
-        kinds: {host: kind}, with "" as the kind of an absent host.
+        kinds: {host: kind}. The kind of a host outside this dict is "".
     """
     parties: Dict[str, Dict[str, List[str]]] = OrderedDict()
     problems = []
@@ -213,7 +214,12 @@ def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
 
 
 def distributed(known: Dict[str, Json]) -> List[str]:
-    """Return a problem for each node whose working MXNet lacks the distributed kv-store."""
+    """Return a problem (text) for each node with an MXNet that lacks the distributed kv-store.
+
+    The function skips nodes where the import of MXNet fails.
+
+    Args: `known` {host: check results of the node}.
+    """
     return [
         "%s: %s: run provision.yml, which installs the official wheel"
         % (host, answer["mxnet"]["says"])
@@ -225,7 +231,10 @@ def distributed(known: Dict[str, Json]) -> List[str]:
 def closed_ports(known: Dict[str, Json]) -> Json:
     """Return the line of the check that job ports are closed to other machines.
 
-    The line is "ok", or "not run" with the reasons why ports are open.
+    The line is "ok" if no node reports a reason for open ports. Otherwise the line is "not run",
+    with these reasons.
+
+    Args: `known` {host: check results of the node}.
     """
     # by_reason: {reason: [host, ...]}
     check = "job ports are closed to other machines"
@@ -265,7 +274,10 @@ def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
 
 
 def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
-    """Return a problem for each failed ssh connection from a node to another node."""
+    """Return a problem (text) for each failed ssh connection from a node to another node.
+
+    Args: `known` {host: check results of the node}.
+    """
     told, problems = facts(known, "ssh")
     return problems + [
         "%s to %s: ssh failed (%s): run provision.yml without --limit"
@@ -277,7 +289,10 @@ def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
 
 
 def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
-    """Return a problem for each folder of a node with less free space than `wanted` requires."""
+    """Return a problem (text) for each folder of a node with too little free space.
+
+    Args: `known` {host: check results of the node}; `wanted` the requirements, as in `judge`.
+    """
     told, problems = facts(known, "room")
     for host, found in told:
         for path, free in sorted(found.items()):

@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from mxcluster.cluster.versions import number
 
 Json = Dict[str, Any]
+# The result of a check: (True, ""), (False, fault and cure), or (None, why the check did not run).
 Result = Tuple[Optional[bool], str]
 
 
@@ -37,11 +38,11 @@ def judge(
     return lines
 
 
-# Each check returns (True, ""), (False, fault and cure), or (None, why the check did not run).
-
-
 def driver(answer: Json) -> Result:
-    """Check that a new enough driver is loaded and shows all GPUs of the PCI bus."""
+    """Check that a new enough driver is loaded and shows all GPUs of the PCI bus.
+
+    Args: `answer` the node's item of `answers` in `judge`, as in all checks of this module.
+    """
     wanted = answer["wanted"]
     if not answer["driver"]:
         return False, (
@@ -96,7 +97,7 @@ def device_query(answer: Json) -> Result:
 
 
 def libraries(answer: Json) -> Result:
-    """Check that the linker finds all libraries of libmxnet.so."""
+    """Check that the dynamic linker finds all libraries that libmxnet.so needs."""
     missing = answer["unresolved"]
     if missing:
         return (

@@ -79,9 +79,10 @@ def not_met(meetings: Dict[str, Optional[Json]]) -> List[str]:
 def clocks(meetings: Dict[str, Optional[Json]], most: float) -> List[str]:
     """Return a problem for each node whose clock is more than `most` seconds from other clocks.
 
-    The uncertainty of a difference is half of the round-trip time. The function compares all nodes,
-    also pairs of nodes that did not meet. A problem names the node with the most differences, and
-    the node with the largest difference to this node. So one wrong clock gives one problem.
+    The uncertainty of a difference is half of the round-trip time. The function compares all pairs
+    of nodes, and takes the node that occurs in the most pairs with a too large difference. A
+    problem names this node, and the partner in the pair with the largest difference. Then the
+    function drops all pairs of this node, and repeats. So one wrong clock gives one problem.
 
     Args: `meetings` as in `verify.judge`.
     """

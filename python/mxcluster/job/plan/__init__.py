@@ -64,7 +64,7 @@ def make_plan(
             hosts_file, groups_file and data_sharding_file.
         job: the id of the job, which is also the name of the job folder.
         job_dirs: {host: absolute path of the folder on the node that contains all job folders}.
-        data_dirs: {host: folder on the node with the file of mxcluster's own data set, digits}.
+        data_dirs: {host: folder on the node with the file of the data set `digits`}.
         model_file: the path on the nodes of the saved model to start from: absolute, or relative
             to the job folder.
         held: {host: ports and GPUs in use, from `mxcluster.node.probe.held`}. With None, all ports
@@ -235,7 +235,7 @@ def make_cluster_files(
 
     Args: as for `make_plan`. The function reads only the options dmlc_interface, hosts_file,
     groups_file and data_sharding_file. A record needs only the addresses of the node, so that the
-    function can refuse an inventory before the installation.
+    function can refuse an inventory before provision.yml installs MXNet.
     """
     names = _names_of_files(options, files)
     by_group, variables = inventory["groups"], inventory["hosts"]
@@ -304,7 +304,7 @@ def for_node(plan: Plan, host: str) -> Plan:
 
 
 def talks(plan: Plan) -> bool:
-    """Return True if a process of the plan has a port, for connections between processes."""
+    """Return True if a process of the plan has a port for connections from other processes."""
     return any(process["port"] is not None for process in plan["processes"])
 
 
@@ -316,7 +316,7 @@ def _names_of_files(options: Dict[str, Any], files: Texts) -> Dict[str, str]:
     for name in FILES:
         if options[name + "_file"] and files.get(name) is None:
             raise BadInput(
-                "%s_file='%s' was not read: correct the path" % (name, options[name + "_file"])
+                "%s_file='%s' is missing: correct the path" % (name, options[name + "_file"])
             )
     return {
         name: "%s_file %s" % (name, options[name + "_file"]) if options[name + "_file"] else name
@@ -338,7 +338,8 @@ def _groups(
     The groups file takes precedence over the host variable worker_group, and worker_group over the
     profile. The profile counts only under a scheme in which the members of a group wait for each
     other. Groups of a profile hold only the workers of the job. Without these sources, all workers
-    form one group. `origin` is FILE, LABELS, PROFILE or NOBODY of `profiled`.
+    form one group. The origin is one of the constants FILE, LABELS, PROFILE and NOBODY of
+    `profiled`.
     """
     text = files.get("groups")
     if text is not None:
@@ -364,7 +365,7 @@ def _shares(
     origin: str,
     fitted: Optional[Fit],
 ) -> Tuple[List[cluster_files.Share], bool]:
-    """Return (shares, wanted): the share of each worker, and True if a profile may give the shares.
+    """Return (share of each worker, True if a profile may give the shares, else False).
 
     The data_sharding file takes precedence over all other sources. With data_allocator=1, the host
     variable worker_share takes precedence over the profile. The profile counts only if the members

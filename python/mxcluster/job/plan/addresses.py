@@ -89,7 +89,7 @@ def interface_of(address: str, record: Dict[str, Any]) -> Optional[str]:
 
 
 def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
-    """Return the kind of an address `text` that is unusable for a node, or None if usable.
+    """Return the kind of the address `text` if no node can use the address, else None.
 
     The kind is a string such as "a multicast address".
     """
@@ -145,8 +145,8 @@ def _on_interface(host: str, name: str, wanted: str, interfaces: Interfaces) -> 
     there = dict(interfaces)
     if name not in there:
         raise BadInput(
-            "%s: dmlc_interface=%s: the node has no such interface (the node has %s): name one of "
-            "these interfaces" % (host, name, _listed(interfaces))
+            "%s: the interface dmlc_interface=%s is missing on the node (the node has %s): name "
+            "one of these interfaces" % (host, name, _listed(interfaces))
         )
     if wanted and interface_of(wanted, {"interfaces": {name: [str(own) for own in there[name]]}}):
         return wanted

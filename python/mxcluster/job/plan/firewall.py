@@ -9,7 +9,8 @@ Json = Dict[str, Any]
 def wish(plan: Json) -> Json:
     """Return {"job", "address", "interface", "ports", "peers"} for the firewall rules of a node.
 
-    "ports" lists the ports of the node's processes, "peers" the addresses of all processes.
+    "ports" lists the ports of the node's processes (int). "peers" lists the addresses of all
+    processes of the job (str).
 
     Args: `plan` the plan for the node, from `plan.for_node`.
     """

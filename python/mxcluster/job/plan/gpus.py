@@ -23,10 +23,11 @@ def per_worker(
     If `asked` is 'auto', the host variable `gpus` decides. If the host variable is 'auto', too, the
     workers of a host share all free GPUs of the host. Several workers on a host get equal parts of
     the GPUs, in order. If no equal parts are possible, each of the first workers gets one GPU more.
-    BadInput if a named GPU is missing or in use, or if a host has fewer GPUs than workers.
+    On a host without GPUs, each worker gets []. BadInput if a named GPU is missing or in use, or if
+    a host with GPUs has fewer free GPUs than workers.
 
-    Args: `lines` the host of each worker; `asked` the job's option `gpus`; `held` the GPUs in use,
-    as in `ports`.
+    Args: `lines` the host of each worker; `asked` the job's option `gpus`; `variables` {host: {host
+    variable: value}}; `records` {host: node record}; `held` the GPUs in use, see `ports.Held`.
     """
     hosts = unique(lines)
     queues = dict(
@@ -55,7 +56,7 @@ def work_loads(
     records: Dict[str, Dict[str, Any]],
     measured: Optional[Measured] = None,
 ) -> List[List[float]]:
-    """Return a list of GPU speeds for each worker; [] for a worker with equal GPUs.
+    """Return a list of GPU speeds for each worker; [] for equal or unknown speeds.
 
     The host variable gpu_speeds lists the speeds of the node's GPUs by GPU number. This variable
     takes precedence over the speeds of a profile. Only the proportions of the speeds matter.
@@ -107,7 +108,7 @@ def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
         if 0 in samples:
             problems.append(
                 "batch_size=%d is too small for the GPUs %s of %s on %s: these GPUs would get %s "
-                "samples%s; use a larger batch_size, or name fewer GPUs in gpus"
+                "samples%s. Use a larger batch_size, or name fewer GPUs in gpus"
                 % (
                     batch_size,
                     ",".join(map(str, gpus)),

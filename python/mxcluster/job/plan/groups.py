@@ -13,7 +13,8 @@ Groups = Tuple[List[List[int]], List[str]]
 def from_labels(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> Optional[Groups]:
     """Return (groups, labels) by the host variable worker_group, or None without this variable.
 
-    BadInput if only some hosts set worker_group.
+    Each group is a list of worker indices. Each label is a value of worker_group. BadInput if only
+    some hosts set worker_group.
 
     Args: `lines` the host of each worker; `variables` {host: {host variable: value}}.
     """
@@ -39,7 +40,8 @@ def from_labels(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> O
 def from_file(text: str, addresses: Sequence[str], name: str) -> Groups:
     """Return (groups, labels) of a groups file, in the order of the groups' first members.
 
-    The labels are the numbers of the groups as text, from "0" on.
+    Each group is a list of worker indices. The labels are the numbers of the groups as text, from
+    "0" on.
 
     Args: `text` the content of the file; `addresses` the address of each worker; `name` the name of
     the file in messages.
@@ -49,7 +51,10 @@ def from_file(text: str, addresses: Sequence[str], name: str) -> Groups:
 
 
 def first(groups: Groups, count: int) -> Groups:
-    """Return (groups, labels) of the first `count` workers, without empty groups."""
+    """Return (groups, labels) of the first `count` workers, without empty groups.
+
+    Args: `groups` (lists of worker indices, their labels) of all workers.
+    """
     kept = [
         ([index for index in members if index < count], label) for members, label in zip(*groups)
     ]

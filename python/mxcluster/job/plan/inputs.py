@@ -144,8 +144,8 @@ def new_job(wanted: str, kind: str, runs_dir: str) -> str:
     job = wanted or time.strftime("%Y%m%d-%H%M%S-") + kind
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput(
-            "job_id='%s' has been used, and %s exists: choose another job_id, or leave job_id out"
-            % (job, os.path.join(runs_dir, job))
+            "job_id='%s' belongs to an earlier job in %s: choose another job_id, or leave job_id "
+            "out" % (job, os.path.join(runs_dir, job))
         )
     return job
 
@@ -236,13 +236,14 @@ def resumed(
     for name in ("model_load_epoch", "model_load_job"):
         if given.get(name) not in (None, "", 0, "0"):
             raise BadInput(
-                "%s=%s and resume=%s exclude each other, because resume takes the last checkpoint: "
+                "%s=%s is refused with resume=%s, because a resumed job loads the last checkpoint: "
                 "leave %s out" % (name, given[name], job, name)
             )
     if old.get("script"):
         raise BadInput(
-            "resume=%s: this job ran the script %s, and only the training program can resume: "
-            "start the script again, and let the script load a checkpoint" % (job, old["script"])
+            "resume=%s: this job ran the script %s, and only the training program can resume a "
+            "job: start the script again, and let the script load a checkpoint"
+            % (job, old["script"])
         )
     merged = knobs.inherit(given, old, anew)
     network = str(merged["network"])
@@ -261,8 +262,8 @@ def resumed(
         )
     if str(merged["num_epochs"]).isdigit() and found.epoch >= int(merged["num_epochs"]):
         raise BadInput(
-            "resume=%s: the job has already trained %d epochs, and num_epochs=%s: give a larger "
-            "number, such as -e num_epochs=%d"
+            "resume=%s: the job has already trained %d epochs, and num_epochs is %s: give a larger "
+            "num_epochs, such as -e num_epochs=%d"
             % (job, found.epoch, merged["num_epochs"], 2 * found.epoch)
         )
     merged.update(model_load_epoch=found.epoch, model_load_job=asked[-1])
@@ -282,7 +283,7 @@ def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[st
 
     The Checkpoint is None if no checkpoint is complete. Each problem is a line about a skipped
     checkpoint. If `job` has no complete checkpoint and resumed an earlier job, the function
-    searches the folder of the earlier job, and so on. Searched jobs are the ids of these jobs.
+    searches the folder of the earlier job, and so on. The searched jobs are a list of job ids.
     """
     problems, asked = [], []  # type: Tuple[List[str], List[str]]
     while is_job_id(job) and job not in asked:
@@ -481,13 +482,13 @@ def _model(options: Json, runs_dir: str) -> str:
             for name in glob.glob(os.path.join(glob.escape(folder), "*.params"))
         )
         raise BadInput(
-            "model_load_epoch=%d: the model %s does not exist; %s"
+            "model_load_epoch=%d: the model %s does not exist. %s"
             % (
                 options["model_load_epoch"],
                 path,
-                "choose the network and epoch of one of " + ", ".join(there)
+                "Choose the network and epoch of one of " + ", ".join(there)
                 if there
-                else "the job has saved no model: save models with -e savemodel=true",
+                else "The job has saved no model: save models with -e savemodel=true",
             )
         )
     return path

@@ -34,7 +34,7 @@ KNOBS = (
 
 
 def knobs_of(given: Json) -> Json:
-    """Return {knob: value} of a job that measures, with kv=dist_async and the values of KNOBS.
+    """Return {knob: value} for a job of profile.yml: kv=dist_async, and the KNOBS in `given`.
 
     Under dist_async no push waits for another worker, so one worker can measure alone.
 

@@ -51,7 +51,7 @@ HOST_VARIABLES = {
             0,
             to_int,
             at_least(0),
-            "a whole number of samples of at least 0 (0: no limit; only balance=batch uses it)",
+            "a whole number of samples of at least 0 (0: no limit, and only for balance=batch)",
         ),
         SLOWDOWN,
         Option(
@@ -127,9 +127,11 @@ def workers(
 ) -> List[str]:
     """Return the host of each possible worker, in the order of the worker indices.
 
-    The lines of the hosts file give the order, or else the group workers.
+    Each line of the hosts file is a worker. Without this file, the hosts of the group workers give
+    the workers. BadInput if the group is empty or the file is invalid.
 
-    Args: `hosts_text` the content of the hosts file, or None; `name` the name of the hosts file in
+    Args: `groups` {name of a group: hosts}; `variables` {host: {host variable: value}};
+    `hosts_text` the content of the hosts file, or None; `name` the name of the hosts file in
     messages; `find` a function that returns the Node of a host.
     """
     hosts = _per_host("workers", groups, variables)
@@ -197,8 +199,9 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
     Also refuse nodes with the same build of MXNet, such as cu92, but different files libmxnet.so.
     Nodes with a CPU build and nodes with a GPU build may share a job.
 
-    Each version of MXNet has a different protocol between servers and workers, and workers send
-    optimizers as pickles. Python versions may differ in the third number.
+    Each version of MXNet has a different protocol between servers and workers. Workers send
+    optimizers as pickles, which other versions of Python and numpy may fail to load. Python
+    versions may differ in the third number.
     """
     problems = []
     for label, key, numbers in (

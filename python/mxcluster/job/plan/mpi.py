@@ -56,9 +56,9 @@ def cast(given: Json) -> Json:
         % (
             name,
             shown(text),
-            "mxcluster sets %s itself; remove this variable" % name
+            "mxcluster sets %s itself. Remove this variable" % name
             if is_own(name)
-            else "mxcluster's own processes would get this variable; set it in "
+            else "mxcluster's own processes would get this variable. Set the variable in "
             "mpi_pre_execution_command, as export %s=..." % name,
         )
         for name, text in sorted(options["mpi_env"].items())
@@ -249,9 +249,9 @@ def environment(process: Json, plan: Json) -> Dict[str, str]:
 
 
 def network(found: List[addresses.Node], records: Dict[str, Json]) -> str:
-    """Return the network of all nodes' addresses as text "address/prefix"; "" for several networks.
+    """Return the common network of all nodes as "address/prefix", or "" without a common network.
 
-    The result for loopback addresses is "", because Open MPI's daemons refuse loopback addresses.
+    Loopback addresses give "", because Open MPI's daemons refuse loopback addresses.
 
     Args: `found` the Node of each host; `records` {host: node record}.
     """
@@ -275,7 +275,7 @@ def _processes(host: str, numbers: List[int], options: Json) -> int:
         return int(wanted)
     if not numbers:
         raise BadInput(
-            "%s: mpi_processes_per_node=gpus, but the job has no GPU on this node: give a number, "
+            "%s: mpi_processes_per_node=gpus, but the job has no GPU on this node: use a number, "
             "leave the node out with -e without=%s, or correct mpi_gpus" % (host, host)
         )
     return len(numbers)

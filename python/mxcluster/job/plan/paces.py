@@ -27,9 +27,9 @@ def first_sizes(
     of the host. Within these bounds, the sizes are proportional to `speeds`, or equal without
     `speeds`. BadInput if no sizes meet the bounds.
 
-    Args: `lines` the host of each worker; `loads` the speeds of the GPUs of each worker; `waiting`
-    the sets of workers that wait for each other; `speeds` the speed or earlier batch size of each
-    worker.
+    Args: `lines` the host of each worker; `variables` {host: {host variable: value}}; `loads` the
+    speeds of the GPUs of each worker; `waiting` lists with the indices of workers that wait for
+    each other; `speeds` the speed or earlier batch size of each worker.
     """
     limits = of_workers("worker_batch_max", lines, variables)
     if options["balance"] == "none":
@@ -97,8 +97,8 @@ def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List
 def arguments(plan: Json, index: int) -> List[str]:
     """Return the program's arguments for the batch sizes and the slowdown of worker `index`.
 
-    The function leaves out arguments that equal the program's defaults. So the plan of a job with
-    many workers stays small.
+    The function leaves out arguments with the program's default values, so that the plan of a job
+    with many workers stays small.
     """
     result = []  # type: List[str]
     if plan["slowdowns"][index] != 1:
@@ -143,6 +143,6 @@ def emulated(plan: Json) -> str:
         )
     if not told:
         return ""
-    return "emulated slowness: %s: times and speeds do not describe the real machines" % (
+    return "emulated slowness: %s. Times and speeds do not describe the real machines" % (
         " and ".join(told)
     )

@@ -1,8 +1,8 @@
 """Pack a plan into one string for Ansible, and unpack the string for a module.
 
-If a task names a dict, Ansible walks through all values of the dict, once for each host. With the
-plan in a dict, a job of 100 nodes cost the controller a hundred times as much time per node as a
-job of one node.
+If a task names a dict, Ansible walks through all values of the dict once for each host. The plan
+grows with the number of nodes. With the plan as a dict, the time of the controller would grow with
+the square of the number of nodes.
 """
 
 import base64
@@ -21,7 +21,7 @@ def told(plan: Json, looks: Json) -> Json:
     """Return {"job", "options", "nodes", "trainers", "packed_plan"} of a plan, for Ansible's tasks.
 
     "nodes" lists all hosts of the job, and "trainers" lists the hosts with workers. "packed_plan"
-    is a string with the plan and the looks, for `unpack`.
+    is a string with `plan` and `looks`, for `unpack`.
 
     Args: `looks` {host: request for `mxcluster.node.probe look`}.
     """
@@ -39,7 +39,7 @@ def told(plan: Json, looks: Json) -> Json:
 
 @functools.lru_cache(maxsize=1)  # each poll of a wait unpacks the same string
 def unpack(text: str) -> Json:
-    """Return {"plan", "looks"} from a string "packed_plan" of `told`.
+    """Return {"plan", "looks"} from `text`, the value "packed_plan" of `told`.
 
     Calls with the same string return the same object, so callers must not change the result.
     """
@@ -78,8 +78,8 @@ def completed(asked: Json, host: str) -> Json:
 def moved(node: Json, asked: Json) -> List[str]:
     """Return [problem] if the plan and the role name different paths on the node, else [].
 
-    The controller trusts only the paths of the role, because root runs Python and removes a folder
-    at these paths. A program on a node may have changed the paths in a record or a plan.
+    Root runs the Python and removes the job folder at these paths. A program on a node may have
+    changed the paths in a record or a plan, so the controller trusts only the paths of the role.
 
     Args: `node` the node's entry in the plan; `asked` the arguments of mxcluster_node.
     """

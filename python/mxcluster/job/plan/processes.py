@@ -88,14 +88,14 @@ def check_bound(bound: int, servers: int) -> None:
     """Refuse a bigarray_bound that would leave a server with an empty part of an array.
 
     MXNet cuts an array of `bound` or more numbers into one part for each server process. MXNet cuts
-    compressed gradients in units of 16 numbers.
+    compressed gradients in units of 16 numbers, so each part needs at least 16 numbers.
 
     Args: `bound` the option bigarray_bound; `servers` the number of server processes.
     """
     if bound and bound < 16 * servers:
         raise BadInput(
             "bigarray_bound=%d is too small for %d server processes: a server would get an empty "
-            "part of an array; use at least %d, or fewer servers" % (bound, servers, 16 * servers)
+            "part of an array. Use at least %d, or fewer servers" % (bound, servers, 16 * servers)
         )
 
 
@@ -203,7 +203,7 @@ def homes(plan: Dict[str, Any]) -> str:
 
     In the example, server 1 holds the first 12 parameters, and server 0 the next 30 parameters.
     Under a scheme with separate servers for each group, the text has the server numbers of the
-    placement. Under other schemes, the text has ps-lite ranks, which decide the store's keys.
+    placement. Under other schemes, the text has ps-lite ranks.
     """
     return _runs(
         tuple(plan["placement"]),
@@ -223,7 +223,7 @@ def _runs(placement: Tuple[int, ...], places: Tuple[Tuple[str, int], ...]) -> st
 
 
 def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]:
-    """Return {variable: value} for `process`: variables of ps-lite, mxcluster and the user."""
+    """Return the environment {variable: value} of `process` for ps-lite, mxcluster and the user."""
     node, options = plan["nodes"][process["host"]], plan["options"]
     own = str(plan["workers"])
     env = {

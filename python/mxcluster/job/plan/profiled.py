@@ -39,7 +39,10 @@ def fit(found: Optional[Json], workers: Sequence[str]) -> Optional[profile.Fit]:
 
 
 def groups(fitted: Optional[profile.Fit]) -> Optional[Groups]:
-    """Return (groups, labels) of the job's workers from a profile that fits, else None."""
+    """Return (groups, labels) of the job's workers from a profile that fits, else None.
+
+    Each group is a list of worker indices. Each label is a string.
+    """
     if fitted is None or fitted.positions is None:
         return None
     return profile.groups_of(fitted)
@@ -60,8 +63,9 @@ def gpu_speeds(
 ) -> Dict[str, Dict[int, float]]:
     """Return {host: {GPU number: samples/s}} of hosts with unequal GPUs, from a profile that fits.
 
-    The result holds a host if the GPUs of one worker differ by more than the noise. The result
-    leaves out a host if a GPU would get no sample of a batch of `batch` samples.
+    A host has unequal GPUs if the speeds of one worker's GPUs differ by more than the noise of the
+    profile. The result leaves out a host if a GPU would get no sample of a batch of `batch`
+    samples.
 
     Args: `gpu_lists` the GPU numbers of each worker; `workers` the host of each worker.
     """
@@ -139,7 +143,7 @@ def placement(
 
 
 def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) -> None:
-    """Refuse a share from a profile that is smaller than a batch.
+    """Refuse shares of a profile with fewer samples than a batch.
 
     A worker with such a share would repeat the same samples in every batch. Shares from the user
     may be smaller than a batch.
@@ -173,8 +177,8 @@ def entry(
     """Return the plan's entry "profile", or None if a profile does not affect the plan.
 
     The entry is {"job", "time", "fits": bool, "uses": [the parts that the profile gives], "notes":
-    [lines for the user], "noise", "speeds": [samples/s of each worker], or [] if the profile does
-    not fit}.
+    [lines for the user], "noise", "speeds": [samples/s of each worker]}. If the profile does not
+    fit, "speeds" is [].
 
     Args:
         plan: the plan with the entries "options", "placement" and "balance".

@@ -33,7 +33,9 @@ def check_equal_inside(
     lines: Sequence[str],
     weight: Sequence[float],
 ) -> None:
-    """Refuse unequal weights inside a group, whose members wait for each other at every batch.
+    """Refuse different values of worker_share inside a group.
+
+    The members of a group wait for each other at every batch.
 
     Args: `groups` lists of worker indices; `labels` of the groups; `lines` the host of each worker;
     `weight` the worker_share of each worker.
@@ -58,12 +60,13 @@ def proportional(weight: Sequence[float]) -> List[Share]:
 def of_sizes(
     parts: Sequence[Share], sizes: Sequence[int], waiting: Sequence[Sequence[int]]
 ) -> List[Share]:
-    """Return shares in proportion to the batch sizes inside each set of workers.
+    """Return a new share (begin, end) for each worker, in proportion to the batch sizes.
 
-    Each set of workers keeps the same part of the data.
+    The proportion holds inside each set of workers that wait for each other. The sum of the shares
+    of a set stays the same.
 
     Args: `parts` the earlier share of each worker; `sizes` the batch size of each worker; `waiting`
-    the sets of workers that wait for each other.
+    the sets, as lists with the indices of workers that wait for each other.
     """
     lengths = [Fraction(0)] * len(parts)
     for members in waiting:
@@ -96,6 +99,8 @@ def check_scheme(
 ) -> None:
     """Refuse a data_sharding file with data_allocator=0, and unequal shares under a BSP scheme.
 
+    Under a BSP scheme all workers wait for each other at every batch.
+
     Args: `kv` the name of the scheme; `shares` [(begin, end)] by worker; `name` the name of the
     data_sharding file in messages, None without a file.
     """
@@ -110,8 +115,7 @@ def check_scheme(
     if scheme.waits == scheme.merges == schemes.EVERYBODY and unequal:
         small, large = lengths.index(min(lengths)), lengths.index(max(lengths))
         raise BadInput(
-            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) cannot run "
-            "under kv=%s, where all workers wait for each other at every batch: use kv=dist_gsync, "
-            "or equal shares (data_allocator=0)"
-            % (small, lengths[small], large, lengths[large], kv)
+            "data_allocator=1 with unequal shares (worker %d: %.4g, worker %d: %.4g) is refused. "
+            "Under kv=%s all workers wait for each other at every batch: use kv=dist_gsync, or "
+            "equal shares (data_allocator=0)" % (small, lengths[small], large, lengths[large], kv)
         )

@@ -27,9 +27,10 @@ def table(plan: Dict[str, Any]) -> str:
 
 
 def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
-    """Return (batches, repeated samples) in an epoch, two lists by worker; None for a script.
+    """Return each worker's number of batches and of repeated samples in an epoch, as two lists.
 
-    BadInput if a batch is larger than the data set, or if a share holds no sample.
+    The result is None for a script. Raises BadInput if a batch is larger than the data set, or if a
+    share holds no sample.
     """
     options = plan["options"]
     if options["script"]:
@@ -84,11 +85,11 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             % (
                 plan["kv"],
                 alone,
-                "no speeds in the profile differ by more than the noise"
+                "all speeds in the profile are equal within the noise"
                 if "groups" in profile["uses"]
                 else "no profile fits this job, so grouping=auto measures the workers first"
                 if plan.get("needs_profile")
-                else "for several groups, give each worker's host a worker_group, or the job a "
+                else "for several groups, set worker_group for the workers' hosts, or set "
                 "groups_file, or let mxcluster measure the workers (-e grouping=auto)",
             )
         )
@@ -179,7 +180,7 @@ def _length(options: Dict[str, Any]) -> str:
 
 
 def _step(options: Dict[str, Any], workers: int) -> str:
-    """Return the line about the learning rate, with lr_scale if each push is an update."""
+    """Return the line about the learning rate, with lr_scale if the scheme applies each push."""
     step = step_size(options, workers)
     if not schemes.updates_each_push(schemes.of(options["kv"])) or workers == 1:
         return "learning rate %g" % step
@@ -196,7 +197,7 @@ def _step(options: Dict[str, Any], workers: int) -> str:
 
 
 def _splits(plan: Dict[str, Any]) -> List[str]:
-    """Return [a line with the samples of a batch for each unequal GPU]; [] for equal GPUs."""
+    """Return [a line with each GPU's number of samples in a batch], or [] for equal GPUs."""
     workers: Dict[str, List[int]] = {}
     for process in plan["processes"]:
         if process["work_load"]:

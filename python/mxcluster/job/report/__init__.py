@@ -111,10 +111,10 @@ def assemble(
 
 
 def own_events(plan: Dict[str, Any], host: str) -> Callable[[Dict[str, Any]], bool]:
-    """Return a function(event) that is True for valid events of the processes of `host`.
+    """Return a function(event) that returns True for valid events of the processes of `host`.
 
-    The function is False for a process of another node, because a node reports only about its own
-    processes. Valid events without a role also give True.
+    The function returns False for an event of a process on another node, because a node reports
+    only about its own processes. The function returns True for a valid event without a role.
     """
     own = [
         (process["role"], process["index"])
@@ -128,12 +128,13 @@ def own_events(plan: Dict[str, Any], host: str) -> Callable[[Dict[str, Any]], bo
 
 
 def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
-    """Return a node's entry in the `answers` of `assemble`, with None for each unknown value.
+    """Return a node's entry (dict) in the `answers` of `assemble`, with None for unknown values.
 
     Args:
-        wait: the result of the task that waits for the node.
-        contact: the result of the task that contacts the node. A missing result is any value other
-            than a dict.
+        wait: the result (dict) of the task that waits for the node.
+        contact: the result (dict) of the task that contacts the node.
+
+    A value of another type counts as a missing result.
     """
     wait, contact = (given if isinstance(given, dict) else {} for given in (wait, contact))
     collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
@@ -173,9 +174,9 @@ def refusal(result: Dict[str, Any]) -> Optional[str]:
 
 
 def _behind(host: str, said: Dict[str, Any]) -> List[str]:
-    """Return a line for each file of a script that stayed on the node `host`, at most MOST_TOLD.
+    """Return a warning for each file of a script that stayed on the node `host`.
 
-    Args: `said` the node's result of `heard`.
+    The list has at most MOST_TOLD warnings. Args: `said` the node's result of `heard`.
     """
     told = said.get("behind")
     return [
@@ -190,8 +191,8 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
 
     If no event has a value to draw, the function removes curves.png and returns one path.
 
-    Args: `cache_dir` the folder of matplotlib's font list, None for a temporary folder. So
-    matplotlib writes no file into a home folder.
+    Args: `cache_dir` the folder of matplotlib's font list, None for a temporary folder. This
+    folder keeps matplotlib's files out of the home folder.
 
     Raises BadInput if `run_dir` holds no run.
     """

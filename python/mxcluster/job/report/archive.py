@@ -49,9 +49,9 @@ def unpack(path: str, folder: str) -> None:
     A file that was private on the node gets the mode 0600 here, every other file 0644. The function
     ignores the owners, times and other permissions in the archive.
 
-    Raises BadInput before the first write for a member whose name leads out of the folder or occurs
-    twice. A link, a device or a sparse file also raises BadInput. A sparse file can need more room
-    on the disk than the archive.
+    The function checks all members before the first write. Raises BadInput for a name that leads
+    out of the folder or occurs twice, and for a link, a device or a sparse file. A sparse file can
+    need more room on the disk than the archive.
     """
     # Without compression, because a small compressed file could fill the disk.
     with tarfile.open(path, "r:") as tar:
@@ -88,7 +88,10 @@ def unpack(path: str, folder: str) -> None:
 
 
 def _told(error: Exception, path: Optional[str], job: str) -> str:
-    """Return the message (str) for an `error` with the archive `path` of the job `job`."""
+    """Return the message about an `error` during the unpacking of `path`.
+
+    Args: `path` of the archive, None without an archive; `job` the id of the job.
+    """
     if isinstance(error, BadInput):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -106,7 +109,7 @@ def _told(error: Exception, path: Optional[str], job: str) -> str:
 def move_checkpoints(folder: str, target: str, host: str, moved: Set[str]) -> None:
     """Move the checkpoint files of the node `host` from the node's `folder` to `target`.
 
-    A file with a name in `moved` gets the host as a prefix. The function adds the new names to
+    A file whose name is in `moved` gets the prefix "<host>-". The function adds the new names to
     `moved`.
 
     Args: `moved` the names of all files moved so far (set of str).

@@ -1,9 +1,11 @@
 """Fetch checkpoints to the controller during the job, and check the digests of the files.
 
-The controller fetches one checkpoint at a time, which worker 0 has marked as held (see
-`mxcluster.job.checkpoints`). The controller has an Ansible process for each node. These processes
-share the checkpoint's name through a file. Incomplete files lie in the folder FOLDER. Complete
-files move to the parent folder, the manifest last.
+The controller fetches one checkpoint at a time, the held checkpoint. Worker 0 marks a checkpoint as
+held, and the nodes keep this checkpoint during the transfer (see `mxcluster.job.checkpoints`).
+
+The controller has an Ansible process for each node. These processes share the name of the held
+checkpoint through a file. Incomplete files lie in the folder FOLDER. Complete files move to the
+parent folder, the manifest last.
 
 This module does not call fsync, which could outlast the lease. `resume` skips files that are torn
 after a crash of the controller.

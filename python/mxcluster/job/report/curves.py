@@ -139,7 +139,7 @@ def _lines(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json])
 
 
 def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
-    """Draw for each group the percentage of the group's updates with each Y."""
+    """Draw the histogram of Y: the percentage of each group's updates for each value of Y."""
     groups = sorted(group for group in data["y"] if data["y"][group]["updates"])
     highest = max(y for group in groups for y in data["y"][group]["counts"])
     bars = len(groups) <= 4

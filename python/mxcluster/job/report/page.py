@@ -287,9 +287,10 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
 
 
 def _what(options: Json) -> str:
-    """Return the program of a job with the options `options` as text, such as "mlp on digits".
+    """Return the program of a job as text, such as "mlp on digits".
 
-    For other jobs the text is the MPI command or the name of the script.
+    The text is the command of an MPI job, and the file name of a user's script. Args: `options` of
+    the job.
     """
     if options.get("mpi_command"):
         return printable(str(options["mpi_command"]))

@@ -83,7 +83,13 @@ def measured(plan: Json, events: List[Json]) -> Json:
 
 
 def lines(profile: Json) -> List[str]:
-    """Return the figures and the proposal of a complete profile as lines of text."""
+    """Return the speeds and the proposed groups and shares in `profile` as lines for a terminal.
+
+    First comes a table of the workers: the speeds in samples/s, the time of an exchange in ms, the
+    group, and the share in percent. Then come the speeds of GPUs and servers, and the advice.
+
+    Args: `profile` the result of `cluster.profile.complete`, which has all entries.
+    """
     group_of = {
         worker: label
         for label, members in zip(profile["labels"], profile["groups"])
@@ -128,16 +134,15 @@ def lines(profile: Json) -> List[str]:
     told += profile["advice"][:_MOST_ADVICE]
     more = len(profile["advice"]) - _MOST_ADVICE
     if more > 0:
-        told.append("and %d more such lines, in %s" % (more, FILE))
+        told.append("and %d more lines of advice, in %s" % (more, FILE))
     return [printable(line) for line in told]
 
 
 def drifted(plan: Json, events: List[Json]) -> List[str]:
     """Return [a warning] if the speeds of the groups have changed since the profile, else [].
 
-    The speed of a group is the speed of its slowest worker. The function compares the groups with
-    each other. A common factor of all groups has no effect, because the exchange with the servers
-    also takes time.
+    The speed of a group is the speed of its slowest worker. The function ignores a change by the
+    same factor in all groups, because the exchange with the servers slows down all groups.
 
     Args:
         plan: the plan of a job that has ended.

@@ -1,4 +1,4 @@
-"""Draw the panels of a profile: the workers' speeds, their exchanges, the servers' speeds."""
+"""Draw the panels of a profile: the workers' speeds and step times, and the servers' speeds."""
 
 from typing import Any, Callable, Dict, List, Tuple
 

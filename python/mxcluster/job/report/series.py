@@ -88,8 +88,8 @@ def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
          "dropped": number of updates that `gsync_max_y` dropped}
 
     Y is the number of a parameter's updates since the group's last update. Dropped updates count in
-    "dropped" only. An event of a server holds the counts since the start
-    of the job, so the function uses only the last event of each server and group.
+    "dropped" only. An event of a server holds the counts since the start of the job, so the
+    function uses only the last event of each server and group.
     """
     last = {
         (event.get("index"), event["group"]): event for event in events if event["event"] == "gsync"
@@ -139,7 +139,7 @@ def group_label(plan: Json, group: int) -> str:
 
 
 def label(plan: Json, index: int) -> str:
-    """Return the text of a worker in a legend, such as "worker-1, node1, group a".
+    """Return the legend text of the worker `index`, such as "worker-1, node1, group a".
 
     If all workers form one group, the text does not name the group.
     """

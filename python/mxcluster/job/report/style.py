@@ -57,7 +57,7 @@ def matplotlib_in(cache_dir: Optional[str]) -> Iterator[None]:
 def new_figure(layout: List[List[str]]) -> Iterator[Tuple[Any, Dict[str, Any]]]:
     """Yield (figure, {panel name: axes}). Drawings in the with block get the common look.
 
-    A Figure without pyplot always draws with Agg, so the host's backend has no effect.
+    The function does not use pyplot, so the figure draws with Agg on every host.
 
     Args:
         layout: a list of rows, each a list of panel names, as for matplotlib's subplot_mosaic.

@@ -30,8 +30,8 @@ FACTOR = re.compile(r"(%s)(?:/(%s|W|sqrt\(W\)))?" % (_NUMBER, _NUMBER))
 def _items(value: Any) -> List[Any]:
     """Return the items of `value` as a list, without repetitions and empty strings.
 
-    `value` is a list, the JSON text of a list, a string such as 'a,b', or one number. ValueError
-    for all other values.
+    `value` is a list, the JSON text of a list, a string such as 'a,b', or one number. Raises
+    ValueError for all other values.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -83,8 +83,8 @@ _BOTH = (
         lambda text: text == "" or bool(_ID.fullmatch(text)),
         "at most 60 letters, digits, '.', '_' and '-', beginning with a letter or digit",
         "The name of the sweep and of the sweep's folder in `runs/`. With the name of an earlier "
-        "sweep, the playbook continues this sweep. The default is the time with `benchmark` or "
-        "`compare`.",
+        "sweep, the playbook continues this sweep. The default is the time and the playbook, such "
+        "as `20261121-101500-benchmark`.",
     ),
     _knob(
         "again",
@@ -176,9 +176,9 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             "",
             to_text,
             lambda text: text == "" or bool(RENDEZVOUS.fullmatch(text)),
-            "INTERFACE:ADDRESS:PORT, such as ib0:10.0.0.1:9091; INTERFACE: may be left out",
-            "The scheduler as `INTERFACE:ADDRESS:PORT`, such as `ib0:10.0.0.1:9091`, instead of "
-            "`dmlc_interface` and `root_port`. `INTERFACE:` may be left out. The address must be "
+            "INTERFACE:ADDRESS:PORT or ADDRESS:PORT, such as ib0:10.0.0.1:9091",
+            "The scheduler as `INTERFACE:ADDRESS:PORT` or `ADDRESS:PORT`, such as "
+            "`ib0:10.0.0.1:9091`, instead of `dmlc_interface` and `root_port`. The address must be "
             "the address of the scheduler's host.",
         ),
     ),
@@ -210,8 +210,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             to_int,
             between(1, 100),
             "a whole number from 1 to 100",
-            "The number of seeds, from `seed` on. All learning rates run with the first seed. The "
-            "other seeds run at each scheme's best rate and at the common rate.",
+            "The number of seeds: `seed`, `seed` + 1 and so on. All learning rates run with the "
+            "first seed. The other seeds run at each scheme's best rate and at the common rate.",
         ),
         _knob(
             "target",
@@ -231,7 +231,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             None,
             "the label of a group",
             "The label of the group that trains alone in the scheme `fastest`. An empty label "
-            "means the fastest group of the profile, or the first group of the inventory.",
+            "means the fastest group of the profile. Without a profile, an empty label means the "
+            "first group of the inventory.",
         ),
     ),
 }
@@ -287,7 +288,7 @@ def names_of(playbook: str) -> Tuple[str, ...]:
 def cast(playbook: str, given: Dict[str, Any]) -> Dict[str, Any]:
     """Return {name: typed value} of the knobs of this table that `playbook` reads.
 
-    BadInput lists all wrong values.
+    Raises BadInput with all wrong values.
 
     Args: `given` {name: value} from the user; a knob without a value has the default.
     """

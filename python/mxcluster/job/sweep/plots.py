@@ -12,7 +12,7 @@ MOST_BARS = 8  # largest Y in a histogram
 
 
 def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
-    """Return the plots of a benchmark as PNG: throughput, efficiency and time per batch.
+    """Return the plots of a benchmark as a PNG (bytes): throughput, efficiency and time per batch.
 
     The result is b"" without a successful job.
 
@@ -49,10 +49,10 @@ def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
 
 
 def comparison(rows: Sequence[Json], target: float, cache_dir: Optional[str] = None) -> bytes:
-    """Return the plots of a comparison as PNG; b"" while the best rates are unknown.
+    """Return the plots of a comparison as a PNG (bytes), b"" while the best rates are unknown.
 
     The plots show the jobs at each scheme's best rate: accuracy over time, time to the target,
-    samples per second with the share of waiting, and the histogram of Y, if known.
+    samples per second with the share of waiting, and the histogram of Y if a job has values of Y.
 
     Args: `rows` from `summary.comparison_rows`; `target` the accuracy from 0 to 1; `cache_dir` the
     folder of matplotlib's font list, None for a temporary folder.
@@ -159,7 +159,7 @@ def _speeds(axis: Any, rows: Sequence[Json], colours: Dict[str, str]) -> None:
 
 
 def _histograms(rows: Sequence[Json]) -> Dict[str, Dict[int, float]]:
-    """Return {label of a group: {Y: percent of the group's updates}} of the first row with a Y."""
+    """Return {label of a group: {Y: percent of updates}} of the first row with values of Y."""
     for row in rows:
         counts = {}  # type: Dict[str, Dict[int, int]]
         for job in row["jobs"]:

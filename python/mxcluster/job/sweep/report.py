@@ -97,7 +97,7 @@ def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]
 
 
 def jobs_table(spec: Json, records: Records) -> List[List[str]]:
-    """Return the table of a comparison's jobs as rows of texts; row 0 has the column titles."""
+    """Return the table of a comparison's jobs as rows of strings; row 0 has the column titles."""
     table = [["job", "state", "to the target", "accuracy", "samples", "samples/s", "waited"]]
     for job in stages.known_jobs(spec, records):
         one = records.get(job.name)
@@ -120,7 +120,7 @@ def jobs_table(spec: Json, records: Records) -> List[List[str]]:
 
 
 def environments(found: List[Json]) -> List[Tuple[str, str]]:
-    """Return [(names of jobs, environment)] as texts, one pair for each different environment.
+    """Return [(names of jobs, environment)] as strings, one pair for each different environment.
 
     Args: `found` the records of the jobs.
     """

@@ -1,7 +1,7 @@
 """Read the figures of a sweep's jobs from the run folders, and write them to results.jsonl.
 
-`results.jsonl` has one line, the record, for each job with a verdict. The record includes the
-environment of the job, so later changes of the cluster leave the record unchanged.
+`results.jsonl` holds the record of each job with a verdict, one record a line. The record includes
+the environment of the job, so that later changes of the cluster leave the record unchanged.
 """
 
 import csv
@@ -56,8 +56,8 @@ _machine = shapes.fields(
 def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Optional[Json]:
     """Return the record of an ended job, or None without a verdict.
 
-    Args: `job_id` the id of the run; `run_dir` the folder of the run; `wall_s` the seconds of the
-    whole ansible-playbook, 0 if unknown.
+    Args: `job_id` the id of the run; `run_dir` the folder of the run; `wall_s` the seconds that
+    ansible-playbook ran, 0 if unknown.
     """
     verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
     if verdict is None:
@@ -78,7 +78,10 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
     if spec["playbook"] == BENCHMARK:
         found.update(benchmark_figures(events, plan["workers"]) or {})
         if state == OK and found.get("samples_per_s") is None:
-            found.update(state=FAILED, why="a worker has not reported the measured batches")
+            found.update(
+                state=FAILED,
+                why="a worker has not reported the measured batches: read the logs of the job",
+            )
     else:
         found.update(comparison_figures(events, verdict, plan, spec["knobs"]["target"]))
     return found
@@ -87,8 +90,8 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
 def state_of(verdict: Json) -> str:
     """Return OK, DIVERGED or FAILED for a verdict.
 
-    DIVERGED counts as a result. It means a wrong learning rate, with which the job learned nothing,
-    or the loss became NaN.
+    DIVERGED means a wrong learning rate: the job learned nothing, or the loss became NaN. A sweep
+    counts a diverged job as a result.
     """
     if verdict["ok"]:
         return OK
@@ -163,8 +166,8 @@ def common_rate(events: Iterable[Json]) -> Optional[float]:
     """Return the samples per second of all workers in their common training time, None if unknown.
 
     The common time begins when every worker has reported a batch. The common time ends as soon as
-    one worker has sent its last report, because a fast worker may end early. Between two reports,
-    a worker's samples count as evenly spread.
+    one worker has sent its last report, because a fast worker may end early. The
+    function interpolates the samples of a worker linearly between two reports.
     """
     reports = {}  # type: Dict[int, Points]
     workers = set()

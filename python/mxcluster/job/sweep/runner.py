@@ -29,7 +29,7 @@ class Means(NamedTuple):
 
     Attributes:
         plan_of: returns the plan of the job with the given knobs, without starting the job.
-            BadInput if the job is impossible.
+            Raises BadInput if the job is impossible.
         start: runs train.yml with the given knobs to the end, and returns the exit status.
         stop: ends all processes of the job with the given id on all nodes.
         say: shows a line to the user.
@@ -52,8 +52,8 @@ def opened(
 ) -> Json:
     """Return the specification of a new or an earlier sweep from the user's knobs.
 
-    The function writes no file. BadInput if a knob is wrong, a job is impossible, or the sweep has
-    too many jobs.
+    The function writes no file. Raises BadInput if a knob is wrong, a job is impossible, or the
+    sweep has too many jobs.
 
     Args:
         playbook: the file name of the playbook.
@@ -73,19 +73,19 @@ def opened(
     if earlier is not None:
         if not isinstance(earlier, dict) or earlier.get("schema") != specs.SCHEMA:
             raise BadInput(
-                "sweep=%s: another version of mxcluster wrote %s: choose another name for the sweep"
+                "sweep=%s: another version of mxcluster wrote %s. Choose another name for the sweep"
                 % (sweep, path)
             )
         specs.going_on(earlier, playbook, knobs, base, names)
         return earlier
     if os.path.exists(os.path.dirname(path)):
         raise BadInput(
-            "sweep=%s: %s exists and holds no sweep: choose another name for the sweep"
+            "sweep=%s: %s exists and holds no sweep. Choose another name for the sweep"
             % (sweep, os.path.dirname(path))
         )
     if knobs["again"]:
         raise BadInput(
-            "again=%s: the sweep %r does not exist: name an earlier sweep with -e sweep=<sweep>"
+            "again=%s: the sweep %r does not exist. Name an earlier sweep with -e sweep=<sweep>"
             % (knobs["again"], sweep)
         )
     plan_of = _measured_before(means.plan_of)
@@ -99,7 +99,7 @@ def opened(
     if not most:
         raise BadInput(
             "the sweep has no job: kv=local and kv=device run with one worker only, and "
-            "worker_counts lacks 1: add 1 to worker_counts, or other schemes to kvs"
+            "worker_counts lacks 1. Add 1 to worker_counts, or other schemes to kvs"
         )
     plans = check(spec, plan_of)
     spec["notes"] += [line for line in [paces.emulated(plans[0])] if line]
@@ -107,17 +107,17 @@ def opened(
 
 
 def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
-    """Return a variant of `plan_of` that raises BadInput for a job without a necessary profile.
+    """Return a variant of `plan_of` that raises BadInput for a job that needs a new profile.
 
-    Such a job would first measure the cluster. A sweep needs the groups before the first job.
+    Such a job would first measure the cluster, but a sweep needs the groups before the first job.
     """
 
     def plan(knobs: Json) -> Json:
         made = plan_of(knobs)
         if made["needs_profile"]:
             raise BadInput(
-                "grouping=auto: no profile fits the workers, and a sweep does not measure workers: "
-                "run profile.yml -e apply=true first, or use -e grouping=given"
+                "grouping=auto: no profile fits the workers, and a sweep does not measure workers. "
+                "Run profile.yml -e apply=true first, or use -e grouping=given"
             )
         return made
 
@@ -127,8 +127,8 @@ def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
 def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
     """Return the plans of all jobs that are known at the beginning, in the order of the jobs.
 
-    BadInput names the first impossible job for each reason. Jobs that differ only in seed and
-    learning rate share one plan.
+    Raises BadInput, which names the first impossible job for each reason. Jobs that differ only in
+    seed and learning rate share one plan.
     """
     plans, seen, problems = [], {}, {}  # type: List[Json], Dict[str, Json], Dict[str, str]
     for job in stages.known_jobs(spec, {}):
@@ -154,9 +154,9 @@ def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
 def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str, Json]:
     """Run the jobs that lack a record, and return {name of a job: record} of the whole sweep.
 
-    The function updates the files of the sweep after every job. BadInput if another process runs
-    this sweep, or if a job ends without a verdict. Such a job could not start or was interrupted,
-    and the next job would end in the same way.
+    The function updates the files of the sweep after every job. Raises BadInput if another process
+    runs this sweep, or if a job ends without a verdict. Such a job could not start or was
+    interrupted, and the next job would end in the same way.
 
     Args:
         spec: from `opened`.
@@ -211,7 +211,13 @@ def progress(spec: Json, records: Json, todo: List[Job], took: List[float]) -> s
 
 
 def outcome(one: Json) -> str:
-    """Return the line that reports the end of a job, from the record `one` of the job."""
+    """Return the line (str) that reports the end of a job.
+
+    The line has the job's id and state, and the cause of a failure or the speed and the accuracy.
+
+    Args: `one` the record of the job (dict), with the fields "id", "state" and "why" of
+    `results.record`. The fields "samples_per_s" and "accuracy" may be missing.
+    """
     words = [one["state"]]
     if one["why"] is not None:
         words = ["%s: %s" % (one["state"], one["why"])]
@@ -296,7 +302,7 @@ def _count(spec: Json) -> str:
 
 
 def _is_first(spec: Json, records: Dict[str, Json]) -> bool:
-    """Return True while a comparison is in the first stage."""
+    """Return True while a comparison is in its first stage, see `stages`."""
     return stages.choose(spec, records) is None
 
 
@@ -364,7 +370,7 @@ def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json
 
 @contextlib.contextmanager
 def _locked(folder: str, sweep: str) -> Iterator[None]:
-    """Lock the sweep for the `with` block. BadInput if another process runs the sweep."""
+    """Lock the sweep for the `with` block. Raises BadInput if another process runs the sweep."""
     with open(os.path.join(folder, LOCK), "w") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

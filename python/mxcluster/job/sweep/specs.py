@@ -1,13 +1,14 @@
 """Make the specification of a sweep, or check knobs against an earlier specification.
 
-A specification is a dict that JSON can hold, the file `sweep.json`:
+A specification is a dict, which the file `sweep.json` holds as JSON:
 
     {"schema": 1, "sweep": id, "playbook": "benchmark.yml" or "compare.yml", "begun": unix seconds,
      "knobs": {knob of the sweep: value}, "base": {knob of train.yml given with -e: value},
      "workers": number of workers of the whole cluster, "notes": [line]}
 
-A comparison also has "base_lr", the learning rate that the factors multiply, "rates" (`rates_of`),
-"groups", the labels of the groups under dist_gsync, and "fastest" (`_fastest`).
+The specification of a comparison also has "base_lr" (the learning rate that the factors multiply),
+"rates" (from `rates_of`), "groups" (the labels of the groups under dist_gsync) and "fastest" (from
+`_fastest`).
 
 All functions are pure. The argument `plan_of` is a function that returns the plan of a job, see
 `runner.Means`.
@@ -47,7 +48,9 @@ class Job(NamedTuple):
 
 
 def begin(playbook: str, sweep: str, knobs: Json, base: Json, when: float, plan_of: PlanOf) -> Json:
-    """Return the specification of a new sweep. BadInput if a job of the sweep is impossible.
+    """Return the specification of a new sweep.
+
+    Raises BadInput if a job of the sweep is impossible.
 
     Args:
         playbook: the file name of the playbook.
@@ -85,9 +88,9 @@ def powers(workers: int) -> List[int]:
 
 
 def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable[str]) -> None:
-    """Raise BadInput if the playbook or a given knob differs from those of an earlier sweep.
+    """Raise BadInput if the playbook or a given knob differs from the specification of a sweep.
 
-    The function ignores knobs outside `given`: the sweep continues with its earlier values.
+    The function ignores knobs outside `given`, because the sweep keeps its earlier values.
 
     Args: `spec` the specification of the earlier sweep; `playbook`, `knobs` and `base` as for
     `begin`; `given` the names that the user gave with -e.
@@ -123,7 +126,7 @@ def going_on(spec: Json, playbook: str, knobs: Json, base: Json, given: Iterable
 def base_of(playbook: str, options: Json, given: Iterable[str], cwd: str) -> Json:
     """Return {knob: typed value} of the user's train.yml knobs for all jobs of a sweep.
 
-    BadInput lists all wrong values.
+    Raises BadInput with all wrong values.
 
     Args: `options` {knob: value}; `given` the names that the user gave with -e; `cwd` the folder at
     which relative paths begin.
@@ -138,9 +141,11 @@ def base_of(playbook: str, options: Json, given: Iterable[str], cwd: str) -> Jso
 
 
 def expand(grid: Sequence[Tuple[str, Sequence[Any]]]) -> List[Json]:
-    """Return every combination of the lists of `grid`, [(name, values)], as dicts.
+    """Return a dict {name: value} for every combination of the values in `grid`.
 
     The value of the last name changes fastest from dict to dict.
+
+    Args: `grid` [(name, list of values), ...].
     """
     names = [name for name, _ in grid]
     return [
@@ -149,7 +154,9 @@ def expand(grid: Sequence[Tuple[str, Sequence[Any]]]) -> List[Json]:
 
 
 def benchmark_jobs(spec: Json) -> List[Job]:
-    """Return the jobs of a benchmark, in a fixed order. BadInput if a combination is impossible.
+    """Return the jobs of a benchmark, in a fixed order.
+
+    Raises BadInput if a batch size is not divisible by the number of workers (strong scaling).
 
     Schemes without servers have one worker. With one worker, weak and strong scaling give the same
     job, and the list holds this job once.
@@ -169,7 +176,7 @@ def benchmark_jobs(spec: Json) -> List[Job]:
         if rest:
             problems.append(
                 "batch_sizes: %d cannot be divided evenly among %d workers, as scaling=strong "
-                "requires: use a multiple of the number of workers, or leave %d out of "
+                "requires. Use a multiple of the number of workers, or leave %d out of "
                 "worker_counts" % (one["batch_size"], workers, workers)
             )
             continue
@@ -252,7 +259,7 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Json]:
 
     The list holds equal rates once, with the first factor that gives the rate.
 
-    Args: `factors` texts of the knob lr_factors, such as "1/W"; `base` the learning rate to
+    Args: `factors` strings of the knob lr_factors, such as "1/W"; `base` the learning rate to
     multiply; `workers` the number W.
     """
     found = {}  # type: Dict[float, str]
@@ -263,13 +270,13 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Json]:
         divisor = float(match.group(2)) if below is None else below
         factor = float(match.group(1)) / divisor if divisor else 0.0
         if factor <= 0:
-            raise BadInput("lr_factors: %s is not above 0: correct this factor" % text)
+            raise BadInput("lr_factors: %s is not above 0. Give a factor above 0" % text)
         found.setdefault(float("%.6g" % (base * factor)), text)
     return [{"factor": text, "lr": lr} for lr, text in sorted(found.items())]
 
 
 def check_rendezvous(text: str, plan: Json) -> None:
-    """Refuse a rendezvous whose address differs from the address of the plan's scheduler.
+    """Raise BadInput if the rendezvous address differs from the address of the plan's scheduler.
 
     Args: `text` the value of the knob rendezvous.
     """
@@ -282,7 +289,7 @@ def check_rendezvous(text: str, plan: Json) -> None:
         None,
     )
     raise BadInput(
-        "rendezvous=%s: the scheduler runs on %s, whose address is %s: give this address, or %s"
+        "rendezvous=%s: the scheduler runs on %s with the address %s. Give this address, or %s"
         % (
             text,
             scheduler,
@@ -299,7 +306,7 @@ def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
     knobs, there = spec["knobs"], schemes_table.available()
     missing = [name for name in knobs["schemes"] if name not in there]
     refuse(
-        "schemes: this version of mxcluster cannot train %s: leave this scheme out" % name
+        "schemes: this version of mxcluster cannot train %s. Leave this scheme out" % name
         for name in missing
     )
     knobs["schemes"] = chosen = knobs["schemes"] or there
@@ -320,7 +327,7 @@ def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
                 )
                 knobs["schemes"] = [name for name in chosen if name != schemes_table.FASTEST]
     if len(knobs["schemes"]) < 1:
-        raise BadInput("schemes: no scheme is left to compare: name other schemes")
+        raise BadInput("schemes: no scheme is left to compare. Name other schemes")
     base = plan_of({"kv": "dist_sync", "num_workers": 0, **_only(spec["base"], "dist_sync")})
     spec["base_lr"] = base["options"]["lr"]
     spec["rates"] = rates_of(knobs["lr_factors"], spec["base_lr"], whole["workers"])
@@ -329,8 +336,8 @@ def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
 def _fastest(plan: Json, wanted: str) -> Optional[Json]:
     """Return {"label", "workers": number, "hosts": text of a hosts file} of the fastest group.
 
-    The result is None if all workers form one group. BadInput if `wanted` is not the label of a
-    group.
+    The result is None if all workers form one group. Raises BadInput if `wanted` is not the label
+    of a group.
 
     Args: `plan` the plan of a dist_gsync job; `wanted` the knob fastest_group, "" for the default.
     """
@@ -355,12 +362,12 @@ def _fastest(plan: Json, wanted: str) -> Optional[Json]:
 
 
 def _fixed() -> Json:
-    """Return {knob: value} that all jobs of a sweep get, with precedence over the inventory."""
+    """Return {knob: value} of the knobs that override the inventory in all jobs of a sweep."""
     return {"plan_only": False, "detach": False, "savemodel": False, "max_restarts": 0}
 
 
 def _only(base: Json, kv: str) -> Json:
-    """Return the knobs `base` for a job with `kv`, with the defaults for knobs of other schemes."""
+    """Return the knobs `base`, with defaults for the knobs that the scheme `kv` does not accept."""
     found = dict(base)
     known = {option.name for option in OPTIONS}
     for name, kvs in schemes_table.ONLY_KV.items():

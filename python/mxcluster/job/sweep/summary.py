@@ -20,7 +20,7 @@ def benchmark_rows(spec: Json, records: Records) -> List[Json]:
 
     "efficiency" is samples_per_s per worker, divided by samples_per_s per worker of the base job.
     The base job has the fewest workers of all successful jobs with the same network, scheme, GPUs
-    and batch size. Under strong scaling, the batch size of all workers together must be the same.
+    and batch size. Strong scaling compares the batch size of all workers together.
     "against" is the number of workers of the base job. Unsuccessful jobs have None in both entries.
     """
     found = [records[job.name] for job in stages.known_jobs(spec, records) if job.name in records]
@@ -28,9 +28,9 @@ def benchmark_rows(spec: Json, records: Records) -> List[Json]:
 
 
 def comparison_rows(spec: Json, records: Records) -> List[Json]:
-    """Return a row for each scheme at its best rate, then a row for each at the common rate.
+    """Return a row for each scheme at its best rate, then for each scheme at the common rate.
 
-    The result is [] during the first stage. A row is a dict with these entries:
+    The result is [] during the first stage, see `stages`. A row is a dict with these entries:
 
     - "scheme", "title", "lr", "jobs" (the records), "kinds" ([BEST], [COMMON] or both);
     - "reached", the number of jobs that reached the target;
@@ -65,7 +65,7 @@ def findings(spec: Json, records: Records) -> List[str]:
 
     The rivals are the best of BSP, ASP and SSP, and the fastest group alone. A sentence compares
     the median times to the target over the seeds, at each scheme's best rate. The result is []
-    during the first stage.
+    during the first stage, see `stages`.
     """
     best = {row["scheme"]: row for row in comparison_rows(spec, records) if BEST in row["kinds"]}
     usual = [best[name] for name in ("bsp", "asp", "ssp") if name in best]
@@ -156,7 +156,7 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
 
 
 def benchmark_table(rows: Sequence[Json]) -> List[List[str]]:
-    """Return the table of a benchmark as rows of texts; row 0 has the column titles."""
+    """Return the table of a benchmark as rows of strings; row 0 has the column titles."""
     table = [
         ["job", "network", "kv", "batch", "GPUs", "scaling", "workers"]
         + ["samples/s", "efficiency", "ms/batch", "p10", "p90"]
@@ -176,7 +176,7 @@ def benchmark_table(rows: Sequence[Json]) -> List[List[str]]:
 
 
 def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
-    """Return the table of a comparison as rows of texts; row 0 has the column titles."""
+    """Return the table of a comparison as rows of strings; row 0 has the column titles."""
     table = [
         ["scheme", "lr", "rate", "to %g %%" % (100 * target), "quartiles", "reached"]
         + ["speed-up", "samples/s", "accuracy", "quartiles", "waited", "Y"]
@@ -244,9 +244,11 @@ def _with_efficiency(one: Json, found: Sequence[Json]) -> Json:
 
 
 def _is_base(about: Json, other: Json) -> bool:
-    """Return True if the record `other` may be the base for the efficiency of the job `about`.
+    """Return True if the job of the record `other` can be the base job for `about`.
 
-    The base is a successful job with the same network, scheme, GPUs and batch size.
+    A base job is successful, and has the same network, scheme, GPUs and batch size.
+
+    Args: `about` the field "about" in the record of a job.
     """
     if other["state"] != results.OK:
         return False

@@ -1,19 +1,19 @@
 """Open a job's ports to the job's nodes while the job runs, and close the ports to other hosts.
 
-- `python -m mxcluster.node.firewall hold FILE` runs as root, as a unit that the unit of the job's
-  agent needs. The program sets the rules before the agent starts, and again after a firewall
-  reload. When the agent has ended in any way, systemd stops this unit, and the program removes the
-  rules.
+- `python -m mxcluster.node.firewall hold FILE` runs as root in a separate systemd unit. The program
+  sets the rules before the job's agent starts, and again after a firewall reload. When the agent
+  has ended in any way, systemd stops this unit, and the program removes the rules.
 - `close FILE` removes the rules and prints a line for each rule that is still there.
 - `can` prints the reason if no firewall on this node can close ports, else an empty line.
 
-FILE is {"job", "address", "interface", "ports": [...], "peers": [address, ...], "uid"}. "uid" is
-the training user. On the node itself, only this user and root can reach the ports at the node's
-address.
+FILE holds the job's firewall request, {"job", "address", "interface", "ports": [...], "peers":
+[address, ...], "uid"}. "uid" is the training user. On the node itself, only this user and root can
+reach the ports at the node's address.
 
-`nft` and `iptables` close and open ports. `firewalld` only opens ports. `close` finds each rule of
-the job by the job's name or by the text of the rule. A second `close` has no effect. If none of
-these programs works, the job runs with open ports and reports the fact.
+The modules `nft` and `iptables` close and open ports. The module `firewalld` only opens ports. If
+neither nft nor iptables works, the job runs with open ports, and the job's notes report this fact.
+`close` finds each rule of the job by the job's name or by the text of the rule. A second `close`
+has no effect.
 """
 
 import json
@@ -43,10 +43,10 @@ CANNOT = (
 
 
 def open_for(wanted: Json) -> Opened:
-    """Open the job's ports to the job's peers only, and return an Opened.
+    """Open the job's ports to the job's peers only, and return the firewalls' state (Opened).
 
-    `wanted`: the content of FILE. The new rules replace earlier rules of the same job. Raises
-    MxclusterError if a firewall program fails.
+    `wanted`: the job's firewall request (see the module's docstring). The new rules replace earlier
+    rules of the same job. Raises MxclusterError if a firewall program fails.
     """
     if not wanted["ports"]:
         return Opened({}, None, False)
@@ -67,8 +67,8 @@ def open_for(wanted: Json) -> Opened:
 def close_for(wanted: Json, opened: Optional[Opened] = None) -> None:
     """Remove all rules of `open_for`. Raises MxclusterError if a firewall program fails.
 
-    `wanted`: the content of FILE. `opened`: the result of `open_for`, or None if the result is
-    unknown.
+    `wanted`: the job's firewall request. `opened`: the result of `open_for`, or None if the result
+    is unknown.
     """
     if not wanted["ports"]:
         return
@@ -83,10 +83,10 @@ def close_for(wanted: Json, opened: Optional[Opened] = None) -> None:
 
 
 def missing(wanted: Json, opened: Opened) -> List[str]:
-    """Return the places that lack rules of the job, for example after a firewall reload.
+    """Return the names of the nft tables and firewall programs that have lost rules of the job.
 
-    A place is a table, a program or "firewalld". Raises MxclusterError if nft worked before and
-    fails now.
+    A firewall reload, for example, removes rules. `wanted`: the job's firewall request. `opened`:
+    the result of `open_for`. Raises MxclusterError if nft worked before and fails now.
     """
     if not wanted["ports"]:
         return []
@@ -134,7 +134,7 @@ def left(path: str) -> List[str]:
 def hold(wanted: Json, note: Callable[[str], None]) -> None:
     """Open the ports, keep the rules in place, and close the ports after SIGTERM or SIGINT.
 
-    `wanted`: the content of FILE. The function calls `note` with a message for each problem.
+    `wanted`: the job's firewall request. The function calls `note` with a message for each problem.
     """
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # signals wait while rules change
@@ -150,7 +150,8 @@ def hold(wanted: Json, note: Callable[[str], None]) -> None:
                 opened = open_for(wanted)
                 note(
                     "the firewall was reloaded during the job: the job's rules were missing (%s) "
-                    "for at most %g s, and are set again" % (", ".join(places), LOOK)
+                    "for at most %g s. mxcluster has set the rules again, so no action is needed"
+                    % (", ".join(places), LOOK)
                 )
             failed = 0
         except (

@@ -26,15 +26,19 @@ def runs() -> bool:
 
 
 def wanted_rules(wanted: Json) -> Rich:
-    """Return the rich rules that admit the peers of `wanted`, for the active zones."""
+    """Query firewalld's zones, and return the result of `rich_rules`.
+
+    `wanted`: the job's firewall request.
+    """
     zones = parse_zones(run(["firewall-cmd", "--get-active-zones"]))
     return rich_rules(wanted, zones, run(["firewall-cmd", "--get-default-zone"]).strip())
 
 
 def change(action: str, rules: Rich) -> None:
-    """Add rich rules (`action` "open") or remove rich rules ("close").
+    """Add `rules` for the `action` "open", or remove `rules` for the `action` "close".
 
-    The function accepts an existing rule for "open", and a missing rule for "close".
+    `rules`: {zone: [rich rule, ...]}. For "open" a rule may already exist, and for "close" a rule
+    may be missing.
     """
     option = {"open": "--add-rich-rule=", "close": "--remove-rich-rule="}[action]
     for zone, rich in rules.items():
@@ -42,7 +46,10 @@ def change(action: str, rules: Rich) -> None:
 
 
 def parse_zones(text: str) -> Zones:
-    """Return the Zones in `text`, the output of `firewall-cmd --get-active-zones`."""
+    """Return {zone: {"interfaces": [...], "sources": [...]}} for the active zones.
+
+    `text`: the output of `firewall-cmd --get-active-zones`.
+    """
     zones, zone = {}, None  # type: Zones, Any
     for line in text.splitlines():
         if line and not line[0].isspace():
@@ -72,7 +79,11 @@ def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
 
 
 def rich_rules(wanted: Json, zones: Zones, default: str) -> Rich:
-    """Return {zone: rich rules} that admit the peers of `wanted`. `default`: the default zone."""
+    """Return {zone: [rich rule, ...]}, with rules that admit the job's peers to the job's ports.
+
+    `wanted`: the job's firewall request. `zones`: the result of `parse_zones`. `default`: the name
+    of the default zone.
+    """
     rules = {}  # type: Rich
     for peer in wanted["peers"]:
         zone = zone_of(peer, wanted["interface"], zones, default)

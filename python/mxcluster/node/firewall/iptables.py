@@ -22,7 +22,8 @@ LEGACY_TABLES = "/proc/net/ip_tables_names"
 def program(nft_works: bool) -> Optional[str]:
     """Return the path of the iptables to use, or None if nft is enough or no iptables works.
 
-    If nft works, only the legacy iptables counts, and only if the legacy tables have rules.
+    If nft works, nft is enough on a node without the legacy filter table. Only the legacy iptables
+    can change that table.
     """
     if nft_works:
         try:
@@ -53,7 +54,8 @@ def listed(path: str) -> List[str]:
 def opening(wanted: Json) -> List[List[str]]:
     """Return the iptables calls (lists of arguments) that open a job's ports to the peers only.
 
-    `wanted`: the job's firewall request. The last calls send packets to the job's chain.
+    `wanted`: the job's firewall request. The first calls build the job's chain. The later calls
+    send packets to this chain.
     """
     own, mark = nft.name(wanted["job"]), ["-m", "comment", "--comment", comment(wanted["job"])]
     calls = [["-N", own]] + [
@@ -96,7 +98,10 @@ def closing(job: str, lines: List[str]) -> List[List[str]]:
 
 
 def is_missing(wanted: Json, lines: List[str]) -> bool:
-    """Return True if `lines`, the result of `listed`, lack a rule of the job."""
+    """Return True if a rule of the job is missing in `lines`, the result of `listed`.
+
+    `wanted`: the job's firewall request.
+    """
     there = sum(comment(wanted["job"]) in shlex.split(line) for line in lines)
     return there < sum("--comment" in call for call in opening(wanted))
 
@@ -119,9 +124,9 @@ def left(job: str, lines: List[str]) -> List[str]:
 
 
 def carry_out(path: str, calls: List[List[str]]) -> None:
-    """Run the program `path` (iptables) once for each of `calls`.
+    """Run the iptables at `path` once for each list of arguments in `calls`.
 
-    With `-w`, iptables waits for other programs that change rules.
+    The option `-w` makes iptables wait for other programs that change rules.
     """
     for call in calls:
         run([path, "-w"] + call)

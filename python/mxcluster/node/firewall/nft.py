@@ -1,8 +1,8 @@
 """Open a job's ports to the job's peers with nftables, and drop the packets of other hosts.
 
 A `drop` is final, but after an `accept` the packet still passes the other base chains. So one table
-of the job can close the ports under any policy of the node. To open the ports, an `accept` must
-stand at the head of every other base chain that filters input. The module `firewalld` opens
+of the job can close the ports under any policy of the node. To open the ports, `opening` inserts an
+`accept` at the head of every other base chain that filters input. The module `firewalld` opens
 firewalld's chains.
 """
 
@@ -42,10 +42,12 @@ def name(job: str) -> str:
 def parse(text: str) -> Ruleset:
     """Parse `text`, the output of `nft -a list ruleset`, and return the Ruleset.
 
-    The result has the names of mxcluster's tables, the other base chains that filter input, the
-    rules of all chains outside firewalld's table, and the first line of that table. The function
-    skips chains of families other than ip and inet. It parses text, because the nft of CentOS 7 has
-    no JSON.
+    - `tables`: the names of mxcluster's tables, which may belong to several jobs.
+    - `chains`: the other base chains that filter input, without firewalld's chains.
+    - `rules`: the rules of all chains, without firewalld's chains.
+    - `firewalld`: the first line of firewalld's table, or None without this table.
+
+    `chains` and `rules` cover the families ip and inet. The nft of CentOS 7 cannot print JSON.
     """
     found = Ruleset([], [], [], None)
     table = chain = None
@@ -83,7 +85,7 @@ def ruleset() -> Optional[Ruleset]:
 def opening(wanted: Json, found: Ruleset) -> List[str]:
     """Return the nft commands that open a job's ports to the job's peers only.
 
-    `wanted`: the job's firewall request. `found`: the node's rules. The commands also remove
+    `wanted`: the job's firewall request. `found`: the node's Ruleset. The commands also remove
     earlier rules of the job.
     """
     address, job = wanted["address"], wanted["job"]
@@ -119,7 +121,10 @@ def opening(wanted: Json, found: Ruleset) -> List[str]:
 
 
 def closing(job: str, found: Ruleset) -> List[str]:
-    """Return the nft commands that remove the rules of `opening` for `job` from `found`."""
+    """Return the nft commands that remove the table and the rules of `job`.
+
+    `found`: the node's Ruleset.
+    """
     mark = 'comment "%s"' % comment(job)
     lines = ["delete table ip %s" % name(job)] if name(job) in found.tables else []
     return lines + [
@@ -130,10 +135,10 @@ def closing(job: str, found: Ruleset) -> List[str]:
 
 
 def missing(wanted: Json, found: Ruleset) -> List[str]:
-    """Return the names of the tables that lack rules of the job in `found`, sorted.
+    """Return the names of the tables that lack rules of the job, sorted.
 
-    `wanted`: the job's firewall request. The function only counts rules, because the nft of CentOS
-    7 prints names of services for ports.
+    `wanted`: the job's firewall request. `found`: the node's Ruleset. The function compares numbers
+    of rules, not texts, because the nft of CentOS 7 prints service names instead of ports.
     """
     mark = 'comment "%s"' % comment(wanted["job"])
     runs, peers = len(spans(wanted["ports"])), len(wanted["peers"])
@@ -149,7 +154,10 @@ def missing(wanted: Json, found: Ruleset) -> List[str]:
 
 
 def left(job: str, found: Ruleset) -> List[str]:
-    """Return a message for each leftover table and rule of the ended `job` in `found`."""
+    """Return a message for each leftover table and rule of the ended `job`.
+
+    `found`: the node's Ruleset.
+    """
     mark = 'comment "%s"' % comment(job)
     lines = (
         ["the firewall still has the table ip %s: delete this table with nft" % name(job)]

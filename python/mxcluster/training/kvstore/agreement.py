@@ -1,4 +1,4 @@
-"""Compare on a server the optimizers and keys that the workers report. Pure."""
+"""Compare the optimizers and keys that the workers report to a server. Pure."""
 
 from mxcluster.errors import BadInput
 
@@ -9,11 +9,11 @@ class Agreement(object):
     """The first reports of the workers, which all later reports must match.
 
     A report holds a worker's string keys in the order of init(), the worker's optimizer, and the
-    optimizer's number. The first optimizer that a worker sets has the number 1.
+    optimizer's version. The first optimizer that a worker sets has version 1.
     """
 
     def __init__(self):
-        self._names = []  # (key, the worker that reported it first)
+        self._names = []  # (key, the first worker that reported this key)
         self._number, self._optimizer, self._teller = 0, {}, ""
 
     def is_new(self, sender, told, optimizer):
@@ -21,7 +21,7 @@ class Agreement(object):
 
         Args:
             sender: the worker's name, such as "worker-0".
-            told: {"number": the optimizer's number, "names": [string key, ...]}.
+            told: {"number": the optimizer's version (int), "names": [string key, ...]}.
             optimizer: the optimizer, or None if the worker has already reported this optimizer.
 
         Raises BadInput with the names of both workers if a key or a plain attribute of the

@@ -6,10 +6,13 @@ import collections
 class Backoff(object):
     """The pauses of a waiting worker, in seconds. A read of the clock follows each pause.
 
-    The first pause is 80 % of the shortest of the last `remembered` waits. So a long wait needs few
-    reads. Each read queues behind the pushes on the servers. The shortest wait counts, because
-    otherwise one late worker would delay the other workers in the next step. The later pauses grow
-    from `shortest` to `longest` seconds.
+    The first pause is 80 % of the shortest of the last `remembered` waits. This pause saves reads
+    of the clock, which queue behind the pushes on the servers. A single long wait for one late
+    worker does not lengthen the first pause. The later pauses grow from `shortest` to `longest`.
+
+    Args:
+        shortest, longest: seconds (float).
+        remembered: the number of waits (int).
     """
 
     def __init__(self, shortest=0.001, longest=0.01, remembered=4):

@@ -28,8 +28,11 @@ class Layout(object):
 
     Attribute: ``capacity``, the largest number of parameters.
 
-    Raises ValueError if `ranks` or `placement` do not match the number of servers, or if the keys
-    do not suffice for one parameter.
+    Raises ValueError in three cases:
+
+    - `ranks` is not a permutation of 0 .. groups * hosts - 1;
+    - `placement` contains a number outside 0 .. hosts - 1;
+    - groups * hosts exceeds MAX_KEY + 1, the number of usable keys.
     """
 
     def __init__(self, groups, hosts, ranks, placement=()):
@@ -86,10 +89,13 @@ class Layout(object):
         """Return [(home host, begin, end), ...], one item for each part of a parameter.
 
         A part holds the elements begin .. end - 1. Begin and end are None for an uncut parameter. A
-        parameter with `bound` or more elements has one part on each host. ps-lite would cut the
-        parameter at the same elements for this number of servers.
+        parameter with `bound` or more elements has one part on each host. The method cuts the
+        parameter at the same elements as ps-lite.
 
-        Args: `parameter` the parameter's number; `size` the parameter's number of elements.
+        Args:
+            parameter: the parameter's number.
+            size: the parameter's number of elements.
+            bound: the least number of elements of a cut parameter.
         """
         if size < bound or self.hosts == 1:
             return [(self.home(parameter), None, None)]
@@ -107,8 +113,8 @@ def from_environment(environ):
 def of_ranks(environ):
     """Return the Layout of a job in which every server serves all workers, or None.
 
-    A host of this layout is the rank of a server in ps-lite. Without MXCLUSTER_PLACEMENT in
-    `environ` (dict) the result is None. A store then uses the numbers of the parameters as keys,
+    The number of a host in this layout is a server's rank in ps-lite. Without MXCLUSTER_PLACEMENT
+    in `environ` (dict) the result is None. A store then uses the numbers of the parameters as keys,
     and ps-lite chooses the servers.
     """
     found = placement(environ)
@@ -121,8 +127,9 @@ def of_ranks(environ):
 def placement(environ):
     """Return the home servers of the first parameters (list of int) from MXCLUSTER_PLACEMENT.
 
-    This variable in `environ` (dict) has runs SERVER*PARAMETERS: "1*2,0*1" gives [1, 1, 0]. Without
-    the variable the list is empty.
+    The variable in `environ` (dict) is a list of SERVER*PARAMETERS. For example, "1*2,0*1" puts two
+    parameters on server 1 and one on server 0, and gives [1, 1, 0]. Without the variable the result
+    is [].
     """
     runs = [run.split("*") for run in environ.get("MXCLUSTER_PLACEMENT", "").split(",") if run]
     return [int(server) for server, count in runs for _ in range(int(count))]

@@ -29,13 +29,13 @@ RATE, GRADIENT = "rate", "gradient"  # the quantity that Y divides; "one" divide
 class GroupUpdate(object):
     """The update of Grouping-SGD in the server process of one group.
 
-    Source: Jiang et al., CCGrid 2019, and for Y MXNet-G's kvstore_dist_server.h. W is the number of
-    workers, and |g| the number of workers in the group.
+    W is the number of workers, and |g| the number of workers in the group. Y is the number of a
+    parameter's updates since the group's last update, this update included.
 
     The optimizer updates the newest weights with the sum of the group's gradients. The gradient
-    scale is ``rescale_grad * W / |g|``, and Y divides the learning rate. Y is the number of a
-    parameter's updates since the group's last update, this update included. The group then pulls a
-    copy of the newest weights.
+    scale is ``rescale_grad * W / |g|``, and Y divides the learning rate. The group then pulls a
+    copy of the newest weights. Sources: Jiang et al., CCGrid 2019, and MXNet-G's
+    kvstore_dist_server.h for Y.
 
     With `compensation`, the server first applies the correction of DC-ASGD (Zheng et al., ICML
     2017, arXiv 1609.08326): ``grad + lambda * grad * grad * (newest weights - group's copy)``. Here
@@ -54,8 +54,8 @@ class GroupUpdate(object):
         sizes: the number of workers in each group (list of int).
         memory: a `shared_memory.Memory`.
         given: the states from `optimizer_states.load`, None for a new job.
-        divided: the quantity that Y divides: RATE for the learning rate, GRADIENT for the gradient,
-            "one" for neither. In the paper RATE and GRADIENT are the same.
+        divided: RATE if Y divides the learning rate, GRADIENT if Y divides the gradient, "one" for
+            no division by Y. In the paper RATE and GRADIENT are the same.
         trace: True to write an event for each merge.
         compensation: lambda (float); 0 for no correction.
         max_y: the largest Y of an accepted update (int); 0 to accept all updates.
@@ -78,7 +78,7 @@ class GroupUpdate(object):
         self._memory = memory
         self._given, self._divided, self._trace = given or {}, divided, trace
         self._compensation, self._max_y = compensation, max_y
-        # The optimizer, and its number in the job, from 1.
+        # The optimizer and the optimizer's version in the job, from 1.
         self._optimizer, self._number = None, 0
         self._parameters = {}
         self._assigned = set()  # numbers of keys that hold no parameters
@@ -86,7 +86,7 @@ class GroupUpdate(object):
         self._histogram, self._dropped, self._reported = {}, {}, time.monotonic()
 
     def use(self, optimizer, number):
-        """Use `optimizer` from now on. `number` is 1 for the job's first optimizer."""
+        """Use `optimizer` from now on. `number` is the version, 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self._number = optimizer, number
@@ -164,7 +164,10 @@ class GroupUpdate(object):
         optimizer_states.save(folder, name, number, found, self._host, self._layout.hosts)
 
     def close(self):
-        """Write an event with the histograms of Y since the start of this process."""
+        """Write an event with the numbers of applied and of dropped updates for each Y.
+
+        The event counts all updates since the start of this process. `GroupUpdate` defines Y.
+        """
         self._reported = time.monotonic()
         events.from_env().write(
             "gsync",
@@ -210,9 +213,9 @@ class GroupUpdate(object):
         return made
 
     def _merge(self, number, parameter, total):
-        """Update a parameter, or drop the update if Y is above max_y.
+        """Update a parameter, or drop the update if Y (see `GroupUpdate`) is above max_y.
 
-        Return (Y, gradient scale, True if the method dropped the update).
+        Return (Y (int), gradient scale (float), True for a dropped update).
         """
         counters, optimizer = parameter.counters, self._optimizer
         size, workers = self._sizes[self._group], sum(self._sizes)
@@ -229,7 +232,7 @@ class GroupUpdate(object):
             return y, scale, True
         if self._compensation and y > 1:  # At Y = 1 the group's copy is the newest.
             total = parameter.compensated(total, self._compensation * scale)
-        # The correction estimates the gradient, and Y weighs the step. So Y divides the result.
+        # Y divides the corrected gradient, because the correction estimates an undivided gradient.
         scale /= y if self._divided == GRADIENT else 1
         with _set(optimizer, scale, y if self._divided == RATE else 1, newest):
             parameter.step(number, optimizer, total)
@@ -333,8 +336,8 @@ class Parameter(object):
     def compensated(self, total, strength):
         """Return ``total * (1 + strength * total * (newest weights - group's copy))``.
 
-        The optimizer then scales the result. With ``grad`` for the scaled sum, the scaled result
-        is::
+        The optimizer then multiplies the result by the gradient scale. If ``grad`` is `total` times
+        the gradient scale, the product is::
 
             grad + lambda * grad * grad * (newest weights - group's copy)
 

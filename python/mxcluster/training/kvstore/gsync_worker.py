@@ -50,8 +50,9 @@ class GroupedStore(OwnStore):
         """Make later pulls of this group return the newest weights of all groups.
 
         Call this method while no worker of the group trains, for example after the last step. The
-        servers change the group's copy of the weights only after a push of the group. So a worker
-        without pushes, which only validates, pulls the copy of the next group after this call.
+        servers update the group's copy of the weights only after a push of the group. A worker
+        that only validates has no pushes. After this call such a worker pulls the copy of the
+        group with the next number.
         """
         if not self._has_pushed:
             self._pulled_group = (self.group + 1) % self.layout.groups

@@ -62,7 +62,7 @@ def install(make):
     for module in ("mxnet.kvstore", "mxnet.kvstore.base", "mxnet.kvstore.kvstore_server"):
         try:
             module = importlib.import_module(module)
-        except ImportError:  # It is a single module before MXNet 1.7.
+        except ImportError:  # Before MXNet 1.7, mxnet.kvstore is one file.
             continue
         if getattr(module, "create", None) is original:
             module.create = create
@@ -105,8 +105,8 @@ def _hook():
 
     def both(store, function, key, value, out=None, priority=0):
         # From MXNet 1.7 on, Module and Trainer call pushpull. The pushpull of a distributed store
-        # that compresses gradients raises an error (PushPullImpl in kvstore_dist.h). Its push and
-        # pull raise none.
+        # that compresses gradients raises an error (PushPullImpl in kvstore_dist.h). The push and
+        # pull of this store work.
         if not store.compresses or "dist" not in store.type:
             return function(store, key, value, out=out, priority=priority)
         store.push(key, value, priority)

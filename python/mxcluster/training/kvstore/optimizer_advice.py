@@ -14,7 +14,8 @@ def advice(optimizer):
     """Return a warning (str) if `optimizer` works in an unexpected way on servers, else None.
 
     Only DCASGD has a warning. DCASGD keeps one previous weight for each parameter, and replaces
-    this weight at every update (MXNet 1.2.1 to 1.9.1, optimizer.py).
+    this weight at every update (MXNet 1.2.1 to 1.9.1, optimizer.py). On a server the previous
+    weight is not the weight that the worker pulled.
     """
     if isinstance(optimizer, getattr(known, "DCASGD", ())):
         return _DCASGD % type(optimizer).__name__

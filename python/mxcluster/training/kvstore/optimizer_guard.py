@@ -99,7 +99,7 @@ def names(declared=()):
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
 
-    # Collect these before the import of a declared module, which may derive classes from Optimizer.
+    # Collect MXNet's classes before the import of a declared module, which may add subclasses.
     classes = [
         cls
         for base in (Optimizer, LRScheduler)
@@ -159,8 +159,8 @@ def read(data, allowed):
         return _Reader(data, allowed).read()
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
         raise Forbidden(
-            "the data is not a complete pickle of protocol 0 (%s: %s)"
-            % (type(error).__name__, error)
+            "the data is not a complete pickle of protocol 0 (%s: %s): use pickle.dumps(optimizer, "
+            "0)" % (type(error).__name__, error)
         ) from error
 
 
@@ -174,12 +174,13 @@ def check_optimizer(found):
 
     if not isinstance(found, Optimizer):
         raise Forbidden(
-            "the pickle must contain an mxnet.optimizer.Optimizer, not a %s" % type(found).__name__
+            "the pickle must contain an mxnet.optimizer.Optimizer, not a %s: pass an Optimizer to "
+            "set_optimizer()" % type(found).__name__
         )
     schedule = getattr(found, "lr_scheduler", None)
     if schedule is not None and not isinstance(schedule, LRScheduler):
         raise Forbidden(
-            "the optimizer's lr_scheduler must be an mxnet.lr_scheduler.LRScheduler, not a %s"
+            "the optimizer's lr_scheduler is a %s: use an mxnet.lr_scheduler.LRScheduler or None"
             % type(schedule).__name__
         )
     return found
@@ -356,7 +357,10 @@ class _Reader(object):
         # place of the class.
         function = _CALLED.get(function, function) if isinstance(function, type) else function
         if type(function) is not _Call:
-            raise Forbidden("the pickle calls %s, which servers do not accept" % _shown(function))
+            raise Forbidden(
+                "the pickle calls %s, which servers do not accept: use plain data in place of the "
+                "object that needs this call" % _shown(function)
+            )
         self._push(function.function(*arguments))
 
     def _new(self, cls, base, state):
@@ -389,10 +393,10 @@ class _Reader(object):
             and type(state[1]) is str
             and state[1] in ("<", "|")
         ):
-            # The state of a dtype is its byte order, and only this machine's order is accepted.
+            # The state of a dtype is a byte order. The reader accepts only this node's byte order.
             raise Forbidden(
-                "the pickle sets the state of a %s to a %s, which servers do not accept"
-                % (_described(target), _described(state))
+                "the pickle sets the state of a %s to a %s, which servers do not accept: use plain "
+                "data in place of this object" % (_described(target), _described(state))
             )
         self._push(target)
 
@@ -403,8 +407,8 @@ class _Reader(object):
                 "the pickle sets the state of a %s twice: servers accept one state for each object"
                 % _described(target)
                 if id(target) in self._filled
-                else "the pickle sets the state of a %s to a %s, not to a dict"
-                % (_described(target), _described(state))
+                else "the pickle sets the state of a %s to a %s, not to a dict: return a dict from "
+                "__getstate__()" % (_described(target), _described(state))
             )
         for name in state:
             if type(name) is not str or _PROTOCOL.match(name):
@@ -415,10 +419,10 @@ class _Reader(object):
             found = next((vars(one)[name] for one in cls.__mro__ if name in vars(one)), None)
             if callable(found) or hasattr(type(found), "__get__"):
                 raise Forbidden(
-                    "the pickle sets %r of a %s, a method or property of the class: rename the "
-                    "attribute" % (name, _described(target))
+                    "the pickle sets %r, a method or property of the class %s: rename the attribute"
+                    % (name, _described(target))
                 )
-        self._filled[id(target)] = target  # kept, so that no other object gets its id
+        self._filled[id(target)] = target  # kept, so that no other object gets this id
         if next((True for one in cls.__mro__[:-1] if "__setstate__" in vars(one)), False):
             target.__setstate__(dict(state))
         else:
@@ -529,7 +533,8 @@ def _ordered(*items):
 def _defaultdict(factory=None):
     if not any(factory is known for known in (None, dict, list, int, float, set)):
         raise Forbidden(
-            "a defaultdict in the pickle calls %s, which servers do not accept" % _shown(factory)
+            "a defaultdict in the pickle calls %s, which servers do not accept: use dict, list, "
+            "int, float, set or None as the default_factory" % _shown(factory)
         )
     return collections.defaultdict(factory)
 
@@ -607,14 +612,15 @@ def _filled(state):
     for length in shape:
         if type(length) is not int or not 0 <= length <= max(1, len(data)):
             raise Forbidden(
-                "a numpy array in the pickle has %d bytes, but a dimension with a length of %s"
+                "a numpy array in the pickle has %d bytes, but a dimension with a length of %s: "
+                "copy the array with numpy.array(), and pickle the optimizer again"
                 % (len(data), _shown(length))
             )
         wanted *= length
     if wanted != len(data):
         raise Forbidden(
-            "a numpy array in the pickle has %d bytes, which do not fit the shape %r"
-            % (len(data), shape)
+            "a numpy array in the pickle has %d bytes, which do not fit the shape %r: copy the "
+            "array with numpy.array(), and pickle the optimizer again" % (len(data), shape)
         )
     flat = numpy.frombuffer(data, dtype=dtype) if data else numpy.empty((0,), dtype=dtype)
     order = "F" if type(fortran) in (bool, int) and fortran else "C"
@@ -624,7 +630,8 @@ def _filled(state):
 def _exact(kind, value):
     if type(value) is not kind:
         raise Forbidden(
-            "the pickle has a %s where a %s is required" % (_described(value), kind.__name__)
+            "the pickle has a %s where a %s is required: leave this value out of the optimizer"
+            % (_described(value), kind.__name__)
         )
     return value
 

@@ -22,5 +22,5 @@ class RoundScheduler(LRScheduler):
         self.divisor = 1
 
     def __call__(self, num_update):
-        """Return the learning rate of the current round; `num_update` has no effect."""
+        """Return the learning rate (float) of the current round. `num_update` has no effect."""
         return self.schedule(self.round) / self.divisor

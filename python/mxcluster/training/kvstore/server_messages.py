@@ -14,7 +14,7 @@ _OURS = 0
 
 
 def install():
-    """Make every KVStore seal its messages to the servers' Python code.
+    """Make every KVStore seal (`mxcluster.seal`) its messages to the servers' Python code.
 
     After this call MXNet's own `set_optimizer` also sends Gluon's lr_mult and wd_mult.
     """

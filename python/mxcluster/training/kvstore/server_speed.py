@@ -7,14 +7,14 @@ from mxcluster.training import progress_file, timing
 
 
 def updates_per_s(updater, sizes, seconds):
-    """Return the number of updates of a whole model per second (float), by SGD with momentum.
+    """Return how many times per second SGD with momentum updates a whole model (float).
 
     Args:
         updater: a function that takes an optimizer and returns a function (index, gradient,
             weight), which updates one array.
         sizes: the number of elements of each parameter (list of int).
-        seconds: the limit of the measurement. The least number of updates (timing.LEAST_STEPS) may
-            take longer.
+        seconds: the time limit (float). The function updates the model at least
+            timing.LEAST_STEPS times, even beyond this limit.
     """
     update = updater(create("sgd", learning_rate=0.05, momentum=0.9))
     gradients = [nd.zeros((size,)) for size in sizes]

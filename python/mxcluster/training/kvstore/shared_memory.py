@@ -1,8 +1,8 @@
 """Share memory between the server processes of one host, without C code.
 
 `gsync_server.GroupUpdate` keeps the data of each parameter in this memory, a file in /dev/shm. The
-last process that opens the file removes the file's name. If a process dies before that, the agent
-removes the file at the job's end.
+last process that opens the file removes the file's name. If a process dies before this removal, the
+agent removes the file at the job's end.
 
 The head and each parameter have a lock on one byte of the file. If a process dies, the
 kernel frees the lock. A flag in the parameter's row then keeps other processes from using the
@@ -10,10 +10,11 @@ parameter.
 
 Layout, in 8-byte integers unless said otherwise::
 
-    head: the number of processes that have opened the file, the end of the space in use, the
+    head: the count of processes that have opened the file, the end of the space in use, the
         newest round
     table: for each parameter of the layout a row with (offset, length) of the weights and of the
-        states, the number of the states' optimizer, and a flag for an update under way
+        states, the version of the optimizer that made the states, and a flag for an update under
+        way. The job's first optimizer has version 1.
     regions: each region begins at a page, and lies in one map of _CHUNK bytes
 """
 
@@ -132,8 +133,8 @@ class Memory(object):
         If the memory already has the round of a newer optimizer, the result is `number`.
 
         Args:
-            optimizer: the optimizer's number in the job.
-            number: the round of one parameter.
+            optimizer: the version of the optimizer (int), 1 for the job's first optimizer.
+            number: the round of one parameter (int).
         """
         mine = (optimizer << 32) + number
         if mine > self._head[_ROUND]:
@@ -145,7 +146,7 @@ class Memory(object):
     def _mapped(self, begin, length):
         """Return `length` bytes of the file from offset `begin` on as a writable buffer.
 
-        A map has at least _CHUNK bytes. The process keeps all maps open, because the end of a map
+        A map has at least _CHUNK bytes. The process keeps all maps open, because closing a map
         would free the process's locks.
         """
         first = begin // _CHUNK * _CHUNK
@@ -158,7 +159,7 @@ class Memory(object):
         return self._maps[first][begin - first : begin - first + length]
 
     def _reserve(self, begin, length):
-        try:  # Without room for a page the first write to it would kill the process.
+        try:  # Without room for a page, a write to the page would kill the process.
             os.posix_fallocate(self._file, begin, length)
         except OSError as error:
             raise MxclusterError(

@@ -16,8 +16,8 @@ class Shared(object):
         optimizer: the user's optimizer.
         index: the parameter's number.
         weight: the NDArray that the optimizer changes.
-        region: the buffer that another process has filled. For `new` states a function that returns
-            a buffer of a given length in bytes. None for states of this process alone.
+        region: a buffer with the states of another process. If `new` is True, a function that takes
+            a length in bytes and returns a buffer. None for states that stay in this process.
         new: True to fill the memory with new states.
 
     Raises BadInput for an optimizer with states other than float32 arrays.

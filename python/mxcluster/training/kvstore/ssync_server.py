@@ -7,8 +7,8 @@ from mxcluster.training.kvstore import gsync_layout
 from mxcluster.training.kvstore.array_views import view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
 
-CLOCK_KEY = 215329  # of the clock, an array of W counters: the last key that ps-lite can place
-FINISHED = float(1 << 22)  # ticks that a worker adds to its clock after its last iteration
+CLOCK_KEY = 215329  # the key of the clock, and the last key that ps-lite can place
+FINISHED = float(1 << 22)  # the last increment of a worker's counter, after the last iteration
 
 
 def of_server(server):
@@ -44,7 +44,7 @@ class StaleUpdate(object):
         self._batches = {}  # {parameter: batches that its updates have merged so far}
 
     def use(self, optimizer, number):
-        """Use `optimizer` from now on. `number` is 1 for the job's first optimizer."""
+        """Use `optimizer` from now on. `number` is the version, 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self.updates, self._batches = optimizer, self._make(optimizer, number), {}

@@ -18,9 +18,10 @@ _REPORT_SECONDS = 5.0
 class StaleStore(OwnStore):
     """A kv-store that updates like dist_async, but waits for workers that are too far behind.
 
-    Iteration t starts when ``t - min(clock) <= staleness``. A worker's clock is the number of
-    iterations whose updates have all arrived at the servers. An iteration is one call of
-    Trainer.step or Module.update. The call returns when the next iteration may start.
+    Iteration t starts when ``t - min(clock) <= staleness``. The clock has a counter for each
+    worker. The counter is the number of the worker's iterations whose updates have all arrived at
+    the servers. An iteration is one call of Trainer.step or Module.update. The call returns when
+    the next iteration may start.
 
     In a script without these calls, the second push of a key begins the next iteration. The pulls
     before this push do not wait for other workers, so the pulled weights may be one iteration older
@@ -80,9 +81,9 @@ class StaleStore(OwnStore):
             self._pull_now(pulls)
 
     def close(self):
-        """Add FINISHED ticks to this worker's clock, so that no other worker waits for this worker.
+        """Add FINISHED to this worker's counter in the clock.
 
-        Do not use the store after this call.
+        The other workers then no longer wait for this worker. Do not use the store after this call.
         """
         if self._arrays:
             self._arrive()

@@ -43,7 +43,7 @@ class OwnStore(KVStore):
         self.groups, self.index = groups, index
         self._names = {}  # {the script's key: (number of the parameter, its places)}
         self._optimizer, self._sent, self._told = None, None, 0
-        self._number = 0  # number of the optimizer, 1 for the first one that was set
+        self._number = 0  # version of the latest optimizer, from 1; 0 without an optimizer
         self._checked = set()  # the script's keys with a checked gradient
         self._warned = False
         server_messages.tell(self, "begin", self.name)
@@ -58,7 +58,7 @@ class OwnStore(KVStore):
             number: the parameter's number.
             size: the parameter's number of elements.
         """
-        raise NotImplementedError  # Each scheme defines its own.
+        raise NotImplementedError  # Each subclass defines this method.
 
     def _copies(self, number, size):
         """Return the keys of all copies of a parameter on the servers, in the form of `_places`."""

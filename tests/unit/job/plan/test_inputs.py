@@ -144,7 +144,7 @@ def test_the_default_job_id_has_time_and_kv(plan):
 
 def test_a_job_id_is_used_once(plan, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
-    with pytest.raises(BadInput, match="job_id='mine' has been used"):
+    with pytest.raises(BadInput, match="job_id='mine' belongs to an earlier job"):
         plan(job_id="mine")
 
 

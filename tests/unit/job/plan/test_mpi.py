@@ -118,12 +118,12 @@ def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "mpi_resource_files='absent.txt' does not exist" in refused(
         planned, mpi_resource_files="absent.txt"
     )
-    assert "set it in mpi_pre_execution_command, as export PATH=..." in refused(
+    assert "Set the variable in mpi_pre_execution_command, as export PATH=..." in refused(
         planned, mpi_env={"PATH": "/opt/bin"}
     )
     assert "mpi_runtime='lam' is refused" in refused(planned, mpi_runtime="lam")
     (tmp_path / "runs" / "old").mkdir(parents=True)
-    assert "job_id='old' has been used" in refused(planned, job_id="old")
+    assert "job_id='old' belongs to an earlier job" in refused(planned, job_id="old")
     secrets = {"names": ["MXCLUSTER_JOB"], "problems": []}
     assert "secret_env: MXCLUSTER_JOB is refused" in refused(planned, secrets=secrets)
 

@@ -148,12 +148,12 @@ def test_a_slow_host_slows_its_workers_down():
     assert argument(made, "worker-0", "--step-ms") == "200.0"
     assert (
         "\nemulated slowness: the program slows down worker 1 by the factor 2.5 and 32 samples "
-        "take at least 200 ms times the worker's factor: times and speeds do not describe the "
+        "take at least 200 ms times the worker's factor. Times and speeds do not describe the "
         "real machines\n" in table(made)
     )
     assert paces.emulated(plan()) == ""
     assert paces.emulated(plan(step_ms="50")) == (
-        "emulated slowness: 32 samples take at least 50 ms: times and speeds do not describe the "
+        "emulated slowness: 32 samples take at least 50 ms. Times and speeds do not describe the "
         "real machines"
     )
 

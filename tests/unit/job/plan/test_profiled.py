@@ -126,8 +126,8 @@ def test_workers_that_are_gone():
     got = plan(num_workers=3)
     assert got["groups"] == [[1, 2], [0]] and got["group_labels"] == ["speed1", "speed3"]
     assert (
-        "also has node4 worker 0, which the job lacks: the job's workers keep their groups"
-        in table(got)
+        "also has the speeds of node4 worker 0, which this job leaves out. The job's workers keep "
+        "their groups" in table(got)
     )
     assert lengths(plan(num_workers=3, data_allocator=1)) == pytest.approx(
         [25 / 225, 100 / 225, 100 / 225]
@@ -156,8 +156,8 @@ def test_equal_speeds_are_one_group():
     assert got["groups"] == [[0, 1, 2, 3]] and got["placement"] == []
     text = table(got)
     assert (
-        "dist_gsync with one group of all workers trains as dist_sync does: no speeds in the "
-        "profile differ by more than the noise" in text
+        "dist_gsync with one group of all workers trains as dist_sync does: all speeds in "
+        "the profile are equal within the noise" in text
     )
     assert "grouping=auto" not in text
 

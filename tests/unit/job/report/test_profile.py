@@ -129,7 +129,7 @@ def test_many_workers_do_not_fill_the_terminal():
     found = profiles.complete(profile.measured(plan, measured_events(plan, [100.0] * 60)))
     lines = profile.lines(found)
     assert len(lines) < 50 and "and 28 more workers, in profile.json" in lines
-    assert lines[-1] == "and %d more such lines, in profile.json" % (len(found["advice"]) - 8)
+    assert lines[-1] == "and %d more lines of advice, in profile.json" % (len(found["advice"]) - 8)
 
 
 @pytest.mark.parametrize("workers", [4, 60])

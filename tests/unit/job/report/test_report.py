@@ -247,7 +247,7 @@ def test_a_balanced_job_shows_its_batch_sizes_and_its_emulated_slowness(tmp_path
     plan["slowdowns"] = [1, 1, 1, 2.5]
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
     verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
-    words = "emulated slowness: the program slows down worker 3 by the factor 2.5: times and speeds"
+    words = "emulated slowness: the program slows down worker 3 by the factor 2.5. Times and speeds"
     assert [words in warning for warning in verdict["warnings"]] == [True], verdict
     found = Page(tmp_path / "run" / "report.html").text
     for text in (

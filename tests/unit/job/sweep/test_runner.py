@@ -176,7 +176,7 @@ def test_a_sweep_does_not_measure_the_workers_itself(cluster, playbook):
     cluster.means = cluster.means._replace(plan_of=unlabelled)
     given = {"kvs": "dist_gsync"} if playbook == "benchmark.yml" else {}
     grouping = {"options": {"grouping": "auto"}, "names": ["grouping", *given]}
-    with pytest.raises(BadInput, match="grouping=auto: no profile fits .* run profile.yml -e app"):
+    with pytest.raises(BadInput, match="grouping=auto: no profile fits .* Run profile.yml -e app"):
         cluster.opened(given, playbook, **grouping)
     assert cluster.opened(given, playbook, names=list(given))["sweep"] == "mine"
 

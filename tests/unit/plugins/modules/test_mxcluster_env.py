@@ -551,7 +551,7 @@ def spoil_members(path):
     [
         (
             lambda path: path.unlink(),
-            "mxcluster-0123.zip with the package mxcluster: run provision.yml",
+            "mxcluster-0123.zip, the zip file of the package mxcluster, is missing on this node",
         ),
         (cut, "mxcluster-0123.zip is not a complete zip file"),
         (spoil_members, "mxcluster-0123.zip is not a complete zip file"),
@@ -575,7 +575,7 @@ def test_a_new_environment_without_a_zip_file_is_refused(controller):
     refused = controller.run(site_path=str(controller.folder / "lib.zip"))
     assert (
         refused["rc"] == 1
-        and "lib.zip with the package mxcluster: run provision.yml" in refused["msg"]
+        and "lib.zip, the zip file of the package mxcluster, is missing" in refused["msg"]
         and controller.left() == []
     ), refused
 

@@ -7,7 +7,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS, SLOWDOWN
 
-# {flag: its knob in train.yml}. The table of knobs has type, default and limits.
+# {flag: knob of train.yml}. The table of knobs has the type, default and limits of each knob.
 SHARED = {knob.flag: knob.name for knob in OPTIONS if knob.flag}
 _WORK_LOAD = option_types.Option(
     "work_load",
@@ -69,17 +69,19 @@ def parse(argv):
         )
     # A process that a user starts by hand has no servers, and no plan names its GPUs.
     parser.set_defaults(kv="local")
-    parser.add_argument("--gpus", default="", help="GPU numbers such as 0,1; empty: CPU")
+    parser.add_argument(
+        "--gpus", default="", help="GPU numbers, such as 0,1. An empty string means the CPU"
+    )
     parser.add_argument(
         "--work-load",
         default="",
-        help="relative speeds of the GPUs, such as 3,1: the GPUs share a batch in this "
-        "proportion; empty: equal parts",
+        help="relative speeds of the GPUs, such as 3,1. The GPUs share a batch in this "
+        "proportion. An empty string means equal parts",
     )
     parser.add_argument(
         "--data-dir",
         default="",
-        help="folder with the data set's files; empty: $MXCLUSTER_DATA_DIR",
+        help="folder of the data set's files. An empty string means $MXCLUSTER_DATA_DIR",
     )
     parser.add_argument(
         "--model-load-file",
@@ -90,23 +92,24 @@ def parse(argv):
     parser.add_argument(
         "--batch-sizes",
         default="",
-        help="the first batch size of each worker under --balance batch, such as 48,16; empty: "
-        "equal sizes",
+        help="the first batch size of each worker under --balance batch, such as 48,16. An empty "
+        "string means equal sizes",
     )
     parser.add_argument(
         "--batch-least",
         default="",
-        help="the least batch size of each worker under --balance batch; empty: 1",
+        help="the least batch size of each worker under --balance batch. An empty string means 1",
     )
     parser.add_argument(
         "--batch-most",
         default="",
-        help="the largest batch size of each worker under --balance batch; empty: no limit",
+        help="the largest batch size of each worker under --balance batch. An empty string means "
+        "no limit",
     )
     parser.add_argument(
         "--slowdown",
         default="1",
-        help="factor for the time of each step, at least 1, to emulate a slower machine",
+        help="factor for the time of each step, at least 1, to emulate a slower node",
     )
     args = parser.parse_args(argv)
     problems = []
@@ -165,7 +168,7 @@ def _check_balance(args):
     if args.balance == "none" and (args.batch_sizes or args.batch_least or args.batch_most):
         raise BadInput(
             "--batch-sizes, --batch-least and --batch-most have no effect without --balance batch: "
-            "leave them out, or add --balance batch"
+            "leave these options out, or add --balance batch"
         )
 
 

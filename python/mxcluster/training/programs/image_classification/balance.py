@@ -30,7 +30,7 @@ class Balance(object):
         self._place = self.members.index(index)
         self._key = AssignedKey(kv, parameters, len(sizes), index)
         self.speed = batch_sizes.Speed(sizes[index])
-        self.speeds = []  # of the members, in samples per second, at the last exchange
+        self.speeds = []  # samples per second of each member at the last exchange
 
     @property
     def sizes(self):
@@ -57,8 +57,8 @@ class Balance(object):
     def adapt(self):
         """Exchange speeds with the other members, and fit the batch sizes to the speeds.
 
-        The method returns when all members have called it. Returns True if a size has changed.
-        Raises BadInput for an invalid speed.
+        The method returns when all members have called the method. Returns True if a size has
+        changed. Raises BadInput for an invalid speed.
         """
         before = self._state.sizes
         self.speeds = self._own(self._key.exchange(self.speed.value()))
@@ -80,7 +80,7 @@ def sizes_of(args, workers, waiting):
     Args:
         args: the result of args.parse().
         workers: the number of workers.
-        waiting: the sets of workers that wait for each other, as lists of indices.
+        waiting: a list of worker indices for each set of workers that wait for each other.
     """
     sizes = args.batch_sizes or [args.batch_size] * workers
     least, most = args.batch_least or [1] * workers, args.batch_most

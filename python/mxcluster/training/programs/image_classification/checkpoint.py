@@ -1,8 +1,8 @@
 """Save and load checkpoints of a Module.
 
 The files have MXNet's own names: <network>-%04d.params with the number of trained epochs, and
-<network>-symbol.json. When worker 0 requests a checkpoint, each server writes the optimizer's
-states into the same folder of the server's node. See `mxcluster.job.checkpoints`.
+<network>-symbol.json. When worker 0 requests a checkpoint, each server writes its part of the
+optimizer's states. The folder has the same path on all nodes. See `mxcluster.job.checkpoints`.
 """
 
 import json
@@ -20,7 +20,7 @@ class Saver(object):
     """Writes checkpoints of a training.
 
     Args:
-        folder: the path for the checkpoints.
+        folder: the path of the folder for the checkpoints.
         network: the first part of the file names.
         symbol: the network (mx.sym.Symbol).
         module: the mx.mod.Module that trains the network.

@@ -11,17 +11,18 @@ CPUINFO = "/proc/cpuinfo"
 
 
 class Meter(object):
-    """Measures the seconds of each batch that a worker trains.
+    """Measures the time of each batch that a worker trains.
 
-    The seconds of a batch begin at the end of the previous batch. A batch ends when the outputs of
-    the network are computed. Pushes and pulls of the batch may still run in MXNet. So the sum of
-    the seconds is the time of the training, and the meter counts no time twice.
+    The time of a batch begins at the end of the previous batch, or at `begin`. A batch ends when
+    MXNet has computed the outputs of the network. Pushes and pulls of the batch may still run. The
+    sum of these times is the time of the training, because the times do not overlap.
 
     A worker waits while its store pushes the gradients, and before a step until all weights have
-    arrived. The network, the servers and the other workers cause these waits. Measuring the waits
-    changes the training: a forward pass starts only when all weights have arrived, and the pushes
-    start only when all gradients are computed. Without `waits` MXNet starts each layer and each
-    push as soon as the arrays of this layer are ready.
+    arrived. The network, the servers and the other workers cause these waits.
+
+    The measurement of waits changes the training. A forward pass then starts only when all weights
+    have arrived. The pushes start only when MXNet has computed all gradients. Without `waits` MXNet
+    starts each layer and each push as soon as the arrays of this layer are ready.
 
     Args:
         module: the bound mx.mod.Module that the worker trains.

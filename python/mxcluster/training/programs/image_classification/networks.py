@@ -20,7 +20,10 @@ MODEL_ZOO_LEAST_SIDE = 32
 
 
 def names():
-    """Return all names that symbol() accepts with this MXNet (list of str), own networks first."""
+    """Return the network names (list of str) that `symbol` accepts with the installed MXNet.
+
+    mxcluster's own networks come before the networks of MXNet's model zoo.
+    """
     return sorted(OWN) + mxnet_compat.model_zoo()
 
 
@@ -62,9 +65,8 @@ def check_loss(net):
         divides = attributes.get("normalization", "null") != "null"
         if divides or number in heads and node["op"] != "SoftmaxOutput":
             raise BadInput(
-                "--balance batch cannot train a network with the loss %s (%s%s), whose gradient "
-                "may not be the sum over the samples of a batch: use SoftmaxOutput without "
-                "normalization, or --balance none"
+                "--balance batch: the gradient of the loss %s (%s%s) may not be the sum over the "
+                "samples of a batch. Use SoftmaxOutput without normalization, or --balance none"
                 % (
                     node["name"],
                     node["op"],
@@ -74,10 +76,11 @@ def check_loss(net):
 
 
 def picture_side(name, net, channels, side):
-    """Return the side of the pictures for a network in pixels (int).
+    """Return the side (int, in pixels) of the pictures that a network gets.
 
-    The result is `side` if the network works on (channels, side, side), else the least of SIDES on
-    which the network works. Raises BadInput if the network works on no such side.
+    The result is `side` if the network works on pictures of this side. Otherwise the result is the
+    smallest larger side in SIDES on which the network works. Raises BadInput if the network works
+    on none of these sides.
 
     Args:
         name: the name of the network.
@@ -105,9 +108,9 @@ def _works(net, shape):
 
 
 def _mlp(data, classes):
-    """Return a perceptron on `data` with hidden layers of 128 and 64 units.
+    """Return a perceptron with hidden layers of 128 and 64 units (mx.sym.Symbol).
 
-    The network has `classes` outputs.
+    The network has the input `data` (mx.sym.Symbol) and `classes` outputs.
     """
     net = mx.sym.Flatten(data)
     for number, width in enumerate((128, 64), 1):
@@ -117,9 +120,10 @@ def _mlp(data, classes):
 
 
 def _lenet(data, classes):
-    """Return LeNet on `data`: two 5x5 convolutions with max pooling, then one hidden layer.
+    """Return LeNet: two 5x5 convolutions with max pooling, then one hidden layer.
 
-    The network has `classes` outputs. Source: LeCun et al., Proc. IEEE 1998.
+    The network has the input `data` (mx.sym.Symbol) and `classes` outputs. Source: LeCun et al.,
+    Proc. IEEE 1998.
     """
     net = data
     for number, filters in enumerate((20, 50), 1):
@@ -158,9 +162,10 @@ def _global_average(data, classes, name="fc"):
 
 
 def _resnet20(data, classes):
-    """Return the 20-layer residual network for CIFAR-10 on `data`, with `classes` outputs.
+    """Return the residual network for CIFAR-10 with 20 layers.
 
-    The shortcuts have no parameters. Source: He et al., CVPR 2016, section 4.2.
+    The network has the input `data` (mx.sym.Symbol) and `classes` outputs. The shortcuts have no
+    parameters. Source: He et al., CVPR 2016, section 4.2.
     """
     net = _convolution(data, 16, "stem")
     for stage, filters in enumerate((16, 32, 64), 1):
@@ -180,10 +185,11 @@ def _resnet20(data, classes):
 
 
 def _inception_bn_28_small(data, classes):
-    """Return Inception with batch normalisation for pictures of about 28 x 28.
+    """Return Inception with batch normalisation, for pictures of about 28 x 28 pixels.
 
-    Source: after Ioffe and Szegedy, ICML 2015. A block has a 1x1 and a 3x3 convolution side by
-    side. A shrinking block has a 3x3 convolution of stride 2 and a max pooling.
+    The network has the input `data` (mx.sym.Symbol) and `classes` outputs. Most blocks have a 1x1
+    and a 3x3 convolution in parallel. A block that halves the picture has a 3x3 convolution of
+    stride 2 and a max pooling in parallel. Source: adapted from Ioffe and Szegedy, ICML 2015.
     """
     net = _convolution(data, 96, "stem")
     blocks = (

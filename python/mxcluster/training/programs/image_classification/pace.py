@@ -1,4 +1,4 @@
-"""Measure the forward and backward pass of a Module, padded to emulate a slower machine."""
+"""Time the forward and backward passes of a Module. A sleep can emulate a slower machine."""
 
 import time
 
@@ -8,11 +8,12 @@ from mxcluster.training.programs.image_classification.meter import wait
 class Pace(object):
     """Runs the forward and backward pass of the mx.mod.Module `module`, padded with a sleep.
 
-    A pass takes at least `slowdown` (at least 1) times `sample_seconds` for each sample of the
-    batch. If `sample_seconds` is 0, a pass takes `slowdown` times its own time.
+    The minimum time of a pass is `slowdown` times `sample_seconds` for each sample of the batch. If
+    `sample_seconds` is 0, the minimum is `slowdown` times the pass's own time. `slowdown` is at
+    least 1.
 
-    ``late`` counts the passes that took longer than this time. `run` adds no sleep to a late pass,
-    so the pass is slower than on the emulated machine.
+    ``late`` counts the passes that took longer than the minimum. `run` adds no sleep to a late
+    pass, so the pass is slower than on the emulated machine.
     """
 
     def __init__(self, module, slowdown=1.0, sample_seconds=0.0):
@@ -25,11 +26,11 @@ class Pace(object):
         return self._slowdown > 1 or self._sample_seconds > 0
 
     def run(self, batch, samples):
-        """Run the pass on the mx.io.DataBatch `batch`, and return the pass's seconds (float).
+        """Run a pass on the mx.io.DataBatch `batch`. Return the duration in seconds (float).
 
-        `samples` is the number of samples in the batch. The time begins when the weights of the
-        previous step have arrived. The time ends when all gradients are computed and the sleep is
-        over. So the time excludes waits for the kv-store and for other workers.
+        `samples` is the number of samples in the batch. The measurement begins when the weights of
+        the previous step have arrived. The measurement ends when all gradients are computed and the
+        sleep is over. So the duration excludes waits for the kv-store and for other workers.
         """
         group = self._module._exec_group
         wait(group.param_arrays)

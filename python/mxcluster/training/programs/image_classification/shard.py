@@ -1,6 +1,6 @@
-"""Compute a worker's share of the data, its batches, and its learning rate drops.
+"""Compute a worker's share of the data, number of batches and learning rate drops.
 
-Pure, except for reading the job's file data_sharding.
+The functions have no side effects. Some functions read the job's file data_sharding.
 """
 
 import collections
@@ -21,17 +21,17 @@ counts in an epoch."""
 
 
 def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
-    """Return the Work of this worker for an epoch of `samples` samples over all workers.
+    """Return the Work of this worker for an epoch, from the environment and the job's files.
 
-    Raises BadInput if a variable or the file data_sharding does not fit the job, or if a share is
-    empty.
+    Raises BadInput if an environment variable or the file data_sharding does not fit the job, or if
+    a share is empty.
 
     Args:
         environ: the environment (dict). MXCLUSTER_INDEX is this worker's index (default: `rank`).
-        kv: the name of the scheme.
+        kv: the name of the scheme, such as "dist_sync".
         workers: the number of workers of the job.
         rank: this worker's rank in ps-lite.
-        samples: the number of samples of an epoch.
+        samples: the number of samples of all workers in an epoch.
         batch_size: the batch size of each worker.
         allocate: True for the shares in the job's file data_sharding, False for equal shares.
     """
@@ -47,9 +47,9 @@ def of_sizes(environ, kv, workers, rank, samples, sizes, allocate):
     """Return the Work of this worker for an epoch with the batch `sizes` of all workers.
 
     `sizes` is a list of int, one for each worker. See `from_env` for the other arguments. With
-    `allocate`, each set of workers that wait for each other keeps the sum of its shares. All
-    workers of a set have the same number of batches, which depends only on the sum of their sizes.
-    Raises BadInput if a worker would have no sample.
+    `allocate`, each set of workers that wait for each other keeps the sum of the set's shares in
+    data_sharding. All workers of a set have the same number of batches. This number depends only on
+    the sum of the set's batch sizes. Raises BadInput if a worker would have no sample.
     """
     index = _index(environ, workers, rank)
     shares = _shares(environ, workers, allocate)
@@ -96,7 +96,7 @@ def _read_shares(path, workers):
             return cluster_files.parse_data_sharding(stream.read(), workers, path)
     except OSError as error:
         raise BadInput(
-            "--data-allocator 1 takes the shares of all workers from %s, which cannot be read: %s. "
+            "--data-allocator 1 takes the shares of all workers from %s, but reading failed: %s. "
             "Start the job again with train.yml, which writes this file, or leave --data-allocator "
             "out" % (path, error.strerror)
         ) from None
@@ -121,26 +121,27 @@ def groups(text, workers):
 
 
 def updates(kv, batches):
-    """Return how many updates of a weight the servers count in an epoch (int or float).
+    """Return the number of updates of a weight that the servers count in an epoch (int or float).
 
-    Some schemes count every push of every worker. In the other schemes an update is a round in
-    which each worker has pushed once. Then an epoch has as many updates as the workers have batches
-    on average. The result is the same for all workers, because the servers may get the optimizer of
-    any worker.
+    Under some schemes every push is an update, so the result is the sum of `batches`. Under the
+    other schemes an update is a round of one push from each worker, so the result is the mean of
+    `batches`. The result is the same for all workers, so the servers can get the optimizer of any
+    worker.
 
     Args:
-        kv: the name of the scheme.
+        kv: the name of the scheme, such as "dist_sync".
         batches: the number of batches of each worker (list of int).
     """
     return sum(batches) if schemes.of(kv).counts_pushes else sum(batches) / len(batches)
 
 
 def lr_drops(updates_per_epoch, every, first_epoch, epochs):
-    """Return (number of drops before this run, [updates of this run after which the rate drops]).
+    """Return (number of drops before this run, [updates before a drop, ...] for this run).
 
-    The learning rate drops every `every` epochs (a fraction is allowed), counted from epoch 0. This
-    run trains the epochs first_epoch .. epochs - 1. Raises BadInput if the rate would drop more
-    than once per update.
+    The list has, for each drop of the learning rate in this run, the number of this run's updates
+    before the drop (int). The learning rate drops every `every` epochs (int or float), counted from
+    epoch 0. This run trains the epochs first_epoch .. epochs - 1. `updates_per_epoch` is the result
+    of `updates`. Raises BadInput if the learning rate would drop more than once per update.
     """
     if every * updates_per_epoch < 1:
         raise BadInput(

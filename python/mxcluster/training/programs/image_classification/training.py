@@ -1,4 +1,4 @@
-"""Run one worker's training, with its events, checkpoints and final accuracy."""
+"""Train a network as one worker: write events and checkpoints, report the final accuracy."""
 
 import math
 import os
@@ -87,8 +87,8 @@ def contexts_of(gpus):
             mx.nd.zeros((1,), context).wait_to_read()
         except mx.base.MXNetError:
             raise BadInput(
-                "--gpus: MXNet %s cannot use %s on this host: name other GPUs, or leave --gpus "
-                "out to train on the CPU" % (mx.__version__, context)
+                "--gpus: MXNet %s cannot use %s on this host. Give the numbers of other GPUs, or "
+                "leave --gpus out to train on the CPU" % (mx.__version__, context)
             ) from None
     return contexts
 
@@ -110,8 +110,8 @@ class Training:
         shape: the shape of an image, (channels, side, side).
         kv: the kv-store.
         share: this worker's share of the data (`shard.Work`).
-        train, validation: sources of samples, as from `data.load`.
-        sizes: as from `balance.sizes_of`, None without balanced batches.
+        train, validation: the sources of samples from `data.load`.
+        sizes: the batch sizes from `balance.sizes_of`, None without balanced batches.
         samples: the number of samples of all workers in an epoch.
     """
 
@@ -204,8 +204,8 @@ class Training:
             step_ms=args.step_ms,
         )
         say(
-            "worker %d: %s on %s as %d x %d pixels, samples %d to %d, %d batches of %d an epoch, "
-            "%d samples repeated"
+            "worker %d trains %s on %s with images of %d x %d pixels. The share of this worker is "
+            "samples %d to %d. An epoch has %d batches of %d samples, with %d repeated samples"
             % (
                 share.index,
                 args.network,
@@ -291,7 +291,7 @@ class Training:
             self.args.data_allocator,
         )
         say(
-            "epoch %d: batch sizes %s for speeds of %s samples/s; this worker trains samples %d to "
+            "epoch %d: batch sizes %s for speeds of %s samples/s. This worker trains samples %d to "
             "%d, %d repeated"
             % (
                 epoch,
@@ -357,7 +357,7 @@ class Training:
     def _tell(self, epoch, number, labels, speed):
         """Write the event `batch`, with the loss and accuracy of this batch alone.
 
-        The loss and accuracy of all batches would take too much time.
+        An evaluation of all batches would take too much time.
 
         Args:
             epoch: the number of the epoch (int, from 0).
@@ -397,7 +397,7 @@ class Training:
         if math.isnan(loss) and self.args.on_nan == "stop":
             say(
                 "the loss became NaN in epoch %d, batch %d, so the weights are useless. "
-                "The learning rate may be too large: use an lr below %g. To train on after a NaN, "
+                "The learning rate may be too large: use an lr below %g. To continue after a NaN, "
                 "use -e on_nan=continue" % (epoch, number, self.args.lr)
             )
             raise SystemExit(exit_codes.NOT_A_NUMBER)

@@ -9,7 +9,7 @@ PROGRAM = "profile"
 def main(argv):
     """Measure this worker, the servers and the network. Return the exit status.
 
-    `argv` (list of str) holds arguments of image_classification. The exit status is 0, or 2 for bad
-    input. The process must be a worker of a job.
+    `argv` (list of str) has the options of the program image_classification. The exit status is 0,
+    or 2 for bad input. The process must be a worker of a job.
     """
     return programs.carry_out(PROGRAM, args.parse, __name__ + ".measuring", argv)

@@ -48,7 +48,11 @@ def run(args):
 
 
 class Measuring:
-    """The measurements of one worker, with its neural network and its kv-store."""
+    """The measurements of one worker, with its neural network and its kv-store.
+
+    Args:
+        args: the result of `args.parse`.
+    """
 
     def __init__(self, args):
         self.args = args
@@ -135,8 +139,8 @@ class Measuring:
     def _gpus(self):
         """Return the speed of each GPU in samples/s (list of float), measured one after the other.
 
-        Each GPU trains an equal part of a batch. After this call the GPUs share a batch by these
-        speeds, unless a GPU would get no sample.
+        Each GPU trains an equal part of a batch. After this call each GPU gets a part of the batch
+        in proportion to the GPU's speed. If a GPU would get no sample, the parts stay equal.
         """
         samples = max(1, self.args.batch_size // len(self.contexts))
         batch, speeds = self._batch(samples), []
@@ -182,8 +186,8 @@ class Measuring:
     def _steps(self, whole=False):
         """Return the speed of this worker as {"samples_per_s", "spread"}.
 
-        "samples_per_s" is the median. "spread" is the result of `timing.spread`. For `whole` see
-        `timing.repeat`.
+        "samples_per_s" is the median speed (float). "spread" is the result of `timing.spread` for
+        the seconds of the steps (float). For `whole` see `timing.repeat`.
         """
         times = timing.repeat(self._step, SECONDS, whole)
         return {

@@ -111,13 +111,13 @@ def mnist(images_path, labels_path):
     if len(images) != len(labels):
         raise BadInput(
             "%s has %d images, but %s has %d labels: these files do not belong together, so fetch "
-            "both again" % (images_path, len(images), labels_path, len(labels))
+            "both files again" % (images_path, len(images), labels_path, len(labels))
         )
     return Images(images, labels, white=255)
 
 
 def idx(path, dimensions):
-    """Return the content of the idx file `path` as an uint8 array with `dimensions` dimensions.
+    """Return the content of the idx file `path` as a uint8 array with `dimensions` dimensions.
 
     Raises BadInput if the file is of another format.
     """

@@ -9,11 +9,12 @@ import numpy as np
 def order(begin, end, batches, batch_size, seed):
     """Return the sample numbers of an epoch in random order, int (batches, batch_size).
 
-    Each sample of begin .. end - 1 comes once. Then some samples come again to fill the last
+    Each of the samples begin .. end - 1 comes once. Then some samples come again to fill the last
     batches. MXNet's Module needs batches of equal size, and workers that wait for each other need
     equal numbers of batches.
 
-    `seed` is a sequence of ints. Raises ValueError if the samples do not all fit.
+    `seed` is a sequence of ints, and all other arguments are ints. Raises ValueError if the
+    batches have too few places for the samples.
     """
     if batches * batch_size < end - begin:
         raise ValueError(

@@ -21,7 +21,8 @@ def resize(images, side):
 def _weights(size, new):
     """Return the matrix, float32 (new, size), that resizes a line of `size` pixels to `new` pixels.
 
-    Both lines have the same length, and their pixel centres lie at 0.5, 1.5, ... pixels.
+    Both lines cover the same part of the picture. The centre of pixel i is i + 0.5 pixels from the
+    start of the line.
     """
     at = np.clip((np.arange(new) + 0.5) * size / new - 0.5, 0, size - 1)
     return np.maximum(0, 1 - np.abs(at[:, np.newaxis] - np.arange(size))).astype(np.float32)

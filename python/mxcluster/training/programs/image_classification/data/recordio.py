@@ -73,7 +73,7 @@ class Records:
                 )
         except (ValueError, IndexError):
             raise BadInput(
-                "%s is not an index (lines of key and start): remove this optional file" % index
+                "%s is not an index (lines of key and position): remove this optional file" % index
             ) from None
         # The last record must end at the end of the file, else the index is of another file.
         fits = not len(starts) or (
@@ -83,7 +83,8 @@ class Records:
         )
         if not fits:
             raise BadInput(
-                "%s does not belong to %s: remove this optional index" % (index, self.path)
+                "%s does not belong to %s: remove this index file, which is optional"
+                % (index, self.path)
             )
         return starts
 

@@ -72,7 +72,7 @@ def _warp(images, side, rng):
     )
     from_y = cosine * y - sine * x
     from_x = sine * y + cosine * x + shear[:, np.newaxis, np.newaxis] * from_y
-    # With a frame of zeros, points outside the image need no case of their own.
+    # The frame of zeros gives all points outside the image the value 0.
     framed = np.pad(images, ((0, 0), (1, 1), (1, 1)), "constant")
     from_y, from_x = (np.clip(part + (size + 1) / 2, 0, size + 0.999) for part in (from_y, from_x))
     top, left = from_y.astype(int), from_x.astype(int)
