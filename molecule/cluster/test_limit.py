@@ -14,7 +14,10 @@ OTHERS = ("node1", "node3", "node4")
 
 
 def contents(cluster, name):
-    return {path: cluster.shell(name, "cat " + path) for path in FILES}
+    """Return {path: text} of the files on the node."""
+    script = "set -e; for path in %s; do cat $path; printf '\\0'; done" % " ".join(FILES)
+    text = cluster.shell(name, script)
+    return {path: text.strip("\n") for path, text in zip(FILES, text.split("\0"))}
 
 
 def changes(cluster, name):

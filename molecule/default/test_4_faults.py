@@ -13,6 +13,8 @@ import pytest
 
 # seconds from the fault to the end of ansible-playbook, and of all processes on the nodes
 BOUND = 15
+# The workers mostly sleep: several nodes share two cores.
+SLEEPY = {"step_ms": 20}
 START = 30  # seconds that nodes wait for each other in the rendezvous
 LEASE = 10
 JOBS = "/opt/mxcluster/jobs"
@@ -287,7 +289,9 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
     job = "fault-%d" % time.time_ns()
     if fault.strike is fill_disk:
         small_disk(cluster, fault.node)
-    train = cluster.start("train.yml", job_id=job, kv=fault.kv, num_epochs=100000, **fault.options)
+    train = cluster.start(
+        "train.yml", job_id=job, kv=fault.kv, num_epochs=100000, **(fault.options or SLEEPY)
+    )
     struck = clean = ended = None
     try:
         wait_until_it_trains(cluster, job, train)
@@ -339,7 +343,7 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
 def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, told):
     """The node is lost after its start, before its report or during the rendezvous."""
     job = "start-%d" % time.time_ns()
-    train = cluster.start("train.yml", job_id=job, kv="dist_gsync", num_epochs=100000)
+    train = cluster.start("train.yml", job_id=job, kv="dist_gsync", num_epochs=100000, **SLEEPY)
     try:
         deadline = time.time() + 60
         while "node3" not in left(cluster, job, ["node3"]):
@@ -390,12 +394,12 @@ def test_lost_connections_and_controllers(cluster, told):
     """
     detached, waited_for = "detached-%d" % time.time_ns(), "waited-for-%d" % time.time_ns()
     started = cluster.play(
-        "train.yml", job_id=detached, kv="dist_async", num_epochs=100000, detach=True
+        "train.yml", job_id=detached, kv="dist_async", num_epochs=100000, **SLEEPY, detach=True
     )
     assert started.code == 0, started.output
     wait_until_it_trains(cluster, detached, None)
     train = cluster.start(
-        "train.yml", job_id=waited_for, kv="dist_sync", num_epochs=100000, lease=LEASE
+        "train.yml", job_id=waited_for, kv="dist_sync", num_epochs=100000, **SLEEPY, lease=LEASE
     )
     try:
         wait_until_it_trains(cluster, waited_for, train)

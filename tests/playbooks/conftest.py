@@ -29,6 +29,8 @@ HOSTS = {
 }
 # Concurrent test processes use separate addresses; otherwise their nodes would compete for ports.
 NET = "127.0.%s" % re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))
+# The servers' part of inventory/local/hosts.yml.
+SERVERS = "    servers:\n      hosts:\n        node1:\n"
 Result = collections.namedtuple("Result", "code output seconds")
 
 
@@ -179,15 +181,24 @@ class Project:
             )
             time.sleep(0.1)
 
-    def inventory(self, name, **replacements):
-        """Write a variant of inventory/local with replaced texts and the same records."""
-        folder = self.path / "inventory" / name
-        shutil.copytree(str(self.path / "inventory" / "local"), str(folder))
+    def inventory(self, name, nodes=4, **replacements):
+        """Write a variant of inventory/local with replaced texts and the same records.
+
+        With fewer than four `nodes` only node1 has a server, and the last node is alone in a group.
+        """
+        folder = self._variant(name, nodes)
         with open(str(folder / "group_vars" / "all.yml"), "a") as stream:
             stream.write("mxcluster_state_dir: %s\n" % (self.path / ".state" / "local"))
+        if nodes < 4:
+            last = "1%d\n          worker_group: " % nodes
+            replacements = {
+                SERVERS + "        node2:\n": SERVERS,
+                last + "first pair": last + "second pair",
+                **replacements,
+            }
         text = (folder / "hosts.yml").read_text()
         for old, new in replacements.items():
-            assert old in text, old
+            assert old in text or new in text, old
             text = text.replace(old, new)
         (folder / "hosts.yml").write_text(text)
         return folder
@@ -197,11 +208,16 @@ class Project:
 
         Each node takes seconds.
         """
-        folder = self.path / "inventory" / "small"
+        return self._variant("small", nodes=2)
+
+    def _variant(self, name, nodes):
+        """Copy inventory/local with its first `nodes` nodes, and return the new folder."""
+        folder = self.path / "inventory" / name
         shutil.copytree(str(self.path / "inventory" / "local"), str(folder))
         text = (folder / "hosts.yml").read_text()
-        text = text[: text.index("        node3:")]
-        (folder / "hosts.yml").write_text(text)
+        (folder / "hosts.yml").write_text(
+            text.split("        node%d:\n          " % (nodes + 1))[0]
+        )
         return folder
 
     def files(self):
@@ -229,6 +245,34 @@ def project(tmp_path_factory):
     assert made.first.code == 0, made.first.output
     made.written = made.files() - before | made.elsewhere()
     return made
+
+
+class On:
+    """A project whose playbooks get another inventory, a folder, as their argument."""
+
+    def __init__(self, project, inventory):
+        self.project, self.where = project, ("-i", str(inventory))
+
+    def __getattr__(self, name):
+        return getattr(self.project, name)
+
+    def start(self, playbook, *arguments):
+        return self.project.start(playbook, *self.where, *arguments)
+
+    def run(self, playbook, *arguments, **options):
+        return self.project.run(playbook, *self.where, *arguments, **options)
+
+    def train(self, *arguments, **options):
+        return self.project.train(*self.where, *arguments, **options)
+
+
+@pytest.fixture(scope="session")
+def pair(project):
+    """Return the project on two of its nodes: a server, and two workers in two groups.
+
+    A job takes two thirds of the time of a job on all four nodes.
+    """
+    return On(project, project.inventory("pair", nodes=2))
 
 
 @pytest.fixture

@@ -265,6 +265,7 @@ class Struck:
         )
         if options.pop("program", False):
             options.setdefault("num_epochs", 2000)
+            options.setdefault("step_ms", 20)  # the workers mostly sleep, and slow no other test
         else:
             options.update(
                 script=str(SCRIPTS / "faulty.py"), script_args=[kv, options.pop("fault", "nothing")]

@@ -15,21 +15,26 @@ from tests.unit.plugins.callback import test_mxcluster as callback
 
 
 @pytest.fixture(scope="module", params=cores.OTHERS)
-def other(request, tmp_path_factory):
+def other(request, project, tmp_path_factory):
     """Return a copy of the project whose playbooks run under another line, with its name `line`.
 
-    `inventory/small` has two nodes in two groups. Their environment with MXNet stays in the folder
-    of the controller's environment, since it takes most of the time.
+    `inventory/small` has two nodes in two groups. The newest line builds their environment with
+    MXNet. The other lines take the environment of `project`, because a build takes most of the
+    time.
     """
     programs = cores.programs_of(request.param)
+    home, python = cores.home_of(request.param), "{{ ansible_playbook_python }}"
+    if request.param != cores.OTHERS[-1]:
+        home, python = project.path / ".state" / "local", sys.executable
     made = Project(tmp_path_factory.mktemp("core"), programs)
     made.line = request.param
     folder = made.small_inventory()
     for name, texts in {
         "hosts.yml": [(".12\n          worker_group: first", ".12\n          worker_group: other")],
         "group_vars/all.yml": [
-            ('_home: "{{ mxcluster_state_dir }}"', "_home: %s" % cores.home_of(request.param)),
+            ('_home: "{{ mxcluster_state_dir }}"', "_home: %s" % home),
             ("{{ mxcluster_home }}", "{{ mxcluster_state_dir }}"),
+            ('mxnet_python: "{{ ansible_playbook_python }}"', 'mxnet_python: "%s"' % python),
         ],
     }.items():
         text = (folder / name).read_text()

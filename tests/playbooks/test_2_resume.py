@@ -14,6 +14,7 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
     options = {
         "kv": "dist_gsync",
         "num_epochs": 500,
+        "step_ms": 20,
         "savemodel": True,
         "job_id": "cut",
         "lr": 0.03,

@@ -29,7 +29,7 @@ def watch_command_lines(seen, done):
 @pytest.mark.parametrize(
     "knob", ["secret_env", "train_job_secret_env"]
 )  # Ansible checks the role's own variable against its specs, too
-def test_no_secret_is_told(project, tmp_path, knob):
+def test_no_secret_is_told(pair, tmp_path, knob):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "reads_it.py").write_text(SCRIPT)
     (tmp_path / "secrets.json").write_text(json.dumps({knob: {"TOKEN": SECRET}}))
@@ -37,7 +37,7 @@ def test_no_secret_is_told(project, tmp_path, knob):
     watcher = threading.Thread(target=watch_command_lines, args=(seen, done))
     watcher.start()
     try:
-        result, run = project.train(
+        result, run = pair.train(
             "-vvv",
             "-e",
             "@%s" % (tmp_path / "secrets.json"),
@@ -60,7 +60,7 @@ def test_no_secret_is_told(project, tmp_path, knob):
         ]
     files = [
         path
-        for folder in (run, project.path / ".state", project.home, project.tmp)
+        for folder in (run, pair.path / ".state", pair.home, pair.tmp)
         for path in folder.rglob("*")
         if path.is_file()
         and not path.is_symlink()
@@ -69,7 +69,7 @@ def test_no_secret_is_told(project, tmp_path, knob):
     assert len(files) > 10
     for secret in (SECRET, token):
         assert not [path for path in files if secret.encode() in path.read_bytes()]
-    jobs = project.path / ".state" / "local" / "jobs" / "node1" / knob
+    jobs = pair.path / ".state" / "local" / "jobs" / "node1" / knob
     assert {
         path.name: path.stat().st_mode & 0o077
         for path in jobs.iterdir()

@@ -13,6 +13,7 @@ from tests.playbooks.conftest import NET
 LONG = {
     "kv": "dist_gsync",
     "num_epochs": 2000,
+    "step_ms": 20,
     "savemodel": True,
     "seed": 5,
     "lease": 20,

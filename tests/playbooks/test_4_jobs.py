@@ -12,7 +12,7 @@ import zlib
 import pytest
 
 from mxcluster.job import checkpoints
-from tests.playbooks.conftest import NET
+from tests.playbooks.conftest import NET, On
 
 # The script does not train and does not import MXNet, unlike servers and scheduler: several jobs
 # run on few cores.
@@ -80,23 +80,12 @@ def another_controller(project):
             path.with_name(path.name + ".away").rename(path)
 
 
-class Elsewhere:
-    """The project with its nodes on other addresses, whose ports no other test occupies."""
+class Elsewhere(On):
+    """Three of the project's nodes on other addresses, whose ports no other test occupies."""
 
     def __init__(self, project):
-        addresses = {"%s.1%d" % (NET, number): "%s.6%d" % (NET, number) for number in range(1, 5)}
-        self.project, self.path, self.processes = project, project.path, project.processes
-        self.wait_for_nothing_left = project.wait_for_nothing_left
-        self.where = ("-i", str(project.inventory("elsewhere", **addresses)))
-
-    def run(self, playbook, *arguments):
-        return self.project.run(playbook, *self.where, *arguments)
-
-    def start(self, playbook, *arguments):
-        return self.project.start(playbook, *self.where, *arguments)
-
-    def train(self, *arguments, **options):
-        return self.project.train(*self.where, *arguments, **options)
+        addresses = {"%s.1%d" % (NET, number): "%s.6%d" % (NET, number) for number in range(1, 4)}
+        super().__init__(project, project.inventory("elsewhere", nodes=3, **addresses))
 
     def script(self, text):
         """Return the path of a script with this text in its own folder."""
@@ -126,15 +115,15 @@ def test_jobs_beside_each_other(nodes):
         and told["long"]["detached"]
         and told["beside"]["state"] == "done"
     ), told
-    assert "4 of 4 workers" in told["long"]["progress"] and set(told["long"]["nodes"].values()) == {
+    assert "3 of 3 workers" in told["long"]["progress"] and set(told["long"]["nodes"].values()) == {
         "running"
     }
     beside = {
         (process["host"], str(process["port"]))
         for process in json.loads((run / "plan.json").read_text())["processes"]
     }
-    # Each of the two servers is a process for each of the two groups.
-    assert len(beside) == 1 + 4 + 4 and not beside & ports_of(told["long"])
+    # The server is a process for each of the two groups.
+    assert len(beside) == 1 + 2 + 3 and not beside & ports_of(told["long"])
 
     port = min(int(port) for _, port in ports_of(told["long"]))
     result, run = nodes.train(kv="dist_sync", root_port=port, job_id="refused")
@@ -146,17 +135,18 @@ def test_jobs_beside_each_other(nodes):
     detach(nodes, "second", kv="dist_sync", script=nodes.script(LONG), start_timeout=0)
     both = status(nodes)
     assert (
-        not ports_of(both["long"]) & ports_of(both["second"]) and len(ports_of(both["second"])) == 7
+        not ports_of(both["long"]) & ports_of(both["second"])
+        and len(ports_of(both["second"])) == 1 + 1 + 3
     )
     result = nodes.run("logs.yml")
     assert result.code != 0 and "2 jobs are running or prepared: name a job" in result.output, (
         result.output
     )
     result = nodes.run("stop.yml", "--check", "-e", "job=long")
-    assert result.code == 0 and "would be ended on node1 node2 node3 node4" in result.output, (
+    assert result.code == 0 and "would be ended on node1 node2 node3" in result.output, (
         result.output
     )
-    for words in ("has been ended on node1 node2 node3 node4", "had ended already"):
+    for words in ("has been ended on node1 node2 node3", "had ended already"):
         result = nodes.run("stop.yml", "-e", "job=long")
         assert result.code == 0 and words in result.output, result.output
     told = status(nodes)
@@ -260,28 +250,26 @@ def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
         ), result.output
 
         shutil.rmtree(str(run))
-        hosts.write_text(whole.rstrip() + dead)  # node4, the last host
+        hosts.write_text(whole.rstrip() + dead)  # node3, the last host
         result = nodes.run(
-            "train.yml", "-e", json.dumps({"attach": "outlives", "without": ["node4"]})
+            "train.yml", "-e", json.dumps({"attach": "outlives", "without": ["node3"]})
         )
         verdict = json.loads((run / "verdict.json").read_text())
         failure = verdict["first_failure"]
-        assert result.code != 0 and failure["host"] == "node4", result.output
+        assert result.code != 0 and failure["host"] == "node3", result.output
         assert (
-            "node4 is gone: it has not answered over ssh since" in failure["reason"]
+            "node3 is gone: it has not answered over ssh since" in failure["reason"]
             and failure["reason"] in result.output
         )
         assert verdict["nodes"] == {
             "node1": "done",
             "node2": "done",
-            "node3": "done",
-            "node4": "missing",
+            "node3": "missing",
         }
-        assert "not searched: node4" in result.output, result.output
+        assert "not searched: node3" in result.output, result.output
         assert {path.parent.name for path in run.glob("nodes/*/worker-*.log")} == {
             "node1",
             "node2",
-            "node3",
         }
         assert checkpoints.last_complete(str(run / "checkpoints"), "mlp")[0].epoch == 2
     finally:
@@ -301,7 +289,7 @@ def test_who_changes_the_plan_on_a_node_is_named(nodes, outlives):
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code != 0, result.output
         assert (
-            "different plans of the job outlives: one plan is on node1, node2, node4, another plan "
+            "different plans of the job outlives: one plan is on node1, node2, another plan "
             "on node3." in result.output
         ), result.output
         assert not outlives.exists()
