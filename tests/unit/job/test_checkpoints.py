@@ -218,7 +218,10 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
             "no complete checkpoint of mlp in .*/cut/checkpoints, or in the jobs before a "
             "resume .older.. Start a new job with -e savemodel=true",
         ),
-        ({"resume": "cut", "model_load_epoch": "3"}, "model_load_epoch=3 and resume=cut"),
+        (
+            {"resume": "cut", "model_load_epoch": "3"},
+            "model_load_epoch=3 is refused with resume=cut",
+        ),
         ({"resume": "cut", "network": "lenet"}, "no complete checkpoint of lenet"),
     ],
 )

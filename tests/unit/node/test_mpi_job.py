@@ -156,7 +156,8 @@ def test_silent_node_is_lost_after_the_heartbeat_timeout(start):
 
 
 def test_failed_coordination_command_ends_the_job_before_mpirun(start):
-    nodes = start("touch begun", coordination='[ "$NODE" != c ] || exit 7')
+    # The node waits, so that the first node has connected: an agent would end the job otherwise.
+    nodes = start("touch begun", coordination='[ "$NODE" != c ] || { sleep 1; exit 7; }')
     assert codes(nodes)["c"] == 7
     assert codes(nodes)["a"] == exit_codes.PEER_DIED
     assert "mpi_coordination_command exited with status 7" in logs(nodes)

@@ -97,7 +97,7 @@ def test_wrong_speeds_are_refused(speeds, words):
     "batch_size, gpus, load, words",
     [
         (4, [2, 5], [20.0, 1.0], ["batch_size=4", "GPUs 2,5 of worker-0 on a", "4, 0", "speeds"]),
-        (6, [0, 1, 2, 3], [], ["batch_size=6", "2, 2, 2, 0 samples; use"]),
+        (6, [0, 1, 2, 3], [], ["batch_size=6", "2, 2, 2, 0 samples. Use"]),
         (1, [0, 1], [], ["batch_size=1", "0, 1 samples"]),
         (6, [0, 1], [20.0, 1.0], ["6, 0"]),
         (8, [0, 1, 2, 3], [], []),

@@ -100,7 +100,7 @@ def test_a_given_key_is_installed(see_to, tmp_path):
     broken = see_to(private="no key\n")
     assert (
         broken["failed"]
-        and "key that was given for" in broken["msg"]
+        and "The configured key for" in broken["msg"]
         and "ssh_mesh_shared_key" in broken["msg"]
     )
     assert place.read_text() == text
