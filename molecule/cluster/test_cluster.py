@@ -32,6 +32,7 @@ def test_a_second_provision_changes_nothing(cluster):
     )
 
 
+@pytest.mark.soak  # molecule/default does the same
 def test_verify(cluster):
     result = cluster.play("verify.yml")
     assert result.code == 0 and "OK        4 nodes: 13 ok" in result.output, result.output

@@ -27,6 +27,7 @@ ROLES = "TASK [mxnet : Copy the package mxcluster to the node]"
 ONE = ("--limit", "node1,localhost")
 
 
+@pytest.mark.soak  # molecule/default does the same on bare machines
 def test_check_mode_on_a_bare_tree_promises_and_does_nothing(tmp_path):
     bare = Project(tmp_path)
     bare.small_inventory()
@@ -52,6 +53,7 @@ def test_provision_writes_into_the_state_folder_only(project):
     )
 
 
+@pytest.mark.soak  # molecule/default does the same, and test_0_cores.py without drift_anyway
 def test_a_second_run_changes_nothing(project):
     result = project.run("provision.yml", "-e", "drift_anyway=true")
     assert result.code == 0 and set(changes(result.output).values()) == {(0, 0)}, result.output
