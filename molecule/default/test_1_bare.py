@@ -48,9 +48,9 @@ def no_way_in(everything):
 
 
 NO_WAY_IN = [
-    "off (172.29.10.20, port 22): the node cannot be reached",
+    "off (172.29.10.20, port 22): cannot reach the node",
     "Check that the node and its sshd run",
-    "port (172.29.10.21, port 2222): the node cannot be reached",
+    "port (172.29.10.21, port 2222): cannot reach the node",
     "refused",
     "ansible_port",
     "user (172.29.10.22, port 22): the node rejects the login of nobody-here",

@@ -118,9 +118,13 @@ still_hold:
   elements: str
 """
 
+from typing import Any, Dict
+
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import ssh_mesh
 from mxcluster.job.plan import inputs
+
+Json = Dict[str, Any]
 
 REQUIRED_IF = [
     ("command", "files", ["inventory", "forks", "cwd"]),
@@ -128,11 +132,11 @@ REQUIRED_IF = [
 ]
 
 
-def carry_out(given, check):
+def carry_out(given: Json, check: bool) -> Json:
     """Plan the cluster files or the ssh files, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task (dict); `check` True in check mode, which accepts
-    missing node records.
+    Args: `given` the arguments of the task; `check` True in check mode, which accepts missing
+    node records.
     """
     if given["command"] == "files":
         return inputs.plan_cluster(

@@ -120,10 +120,13 @@ archives:
 """
 
 import os
+from typing import Any, Dict
 
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import archives, extra_packages, wheels
 from mxcluster.errors import MxclusterError
+
+Json = Dict[str, Any]
 
 REQUIRED_IF = [
     ("command", "archives", ["files"]),
@@ -133,7 +136,7 @@ REQUIRED_IF = [
 REDONE = "Correct the cause, and run the playbook again. The playbook then repeats this step."
 
 
-def fetch_archives(given, store, check):
+def fetch_archives(given: Json, store: str, check: bool) -> Json:
     """Download the files of given["files"] that the folder `store` lacks.
 
     In check mode (`check`) the function downloads no file.
@@ -149,7 +152,7 @@ def fetch_archives(given, store, check):
     return {"changed": bool(missing), "fetched": missing}
 
 
-def choose_packages(given, store, check):
+def choose_packages(given: Json, store: str, check: bool) -> Json:
     """Choose the wheels of given["packages"], or read an earlier choice from the folder `store`.
 
     In check mode (`check`) the function makes no new choice.
@@ -168,13 +171,13 @@ def choose_packages(given, store, check):
     return {"changed": changed, "builds": found["builds"], "hashes": found["hashes"]}
 
 
-def fetch_wheels(given, store, check):
+def fetch_wheels(given: Json, store: str, check: bool) -> Json:
     """Download the wheels of given["needs"] and pack tar files of wheels in given["folder"].
 
     In check mode (`check`) the function writes no file.
 
-    Args: `given` the arguments of the task (dict), with "needs" a list of {"python",
-    "requirements", "digest"}, one for each node; `store` the folder of the wheels.
+    Args: `given` the arguments of the task, with "needs" a list of {"python", "requirements",
+    "digest"}, one for each node; `store` the folder of the wheels.
 
     Returns {"changed": bool, "archives": {digest: path of the tar file}}.
     """
@@ -196,14 +199,14 @@ COMMANDS = {
 }
 
 
-def carry_out(given, check):
+def carry_out(given: Json, check: bool) -> Json:
     """Run the function for given["command"]: fetch_archives, choose_packages or fetch_wheels.
 
-    Args: `given` the arguments of the task (dict); `check` True in check mode.
+    Args: `given` the arguments of the task; `check` True in check mode.
     Raises MxclusterError if a download fails, or if the function cannot read or write a file.
 
     Returns:
-        The result of the function, a dict for Ansible.
+        The result of the function, for Ansible.
     """
     store = os.path.abspath(given["store"])
     work, after = COMMANDS[given["command"]]

@@ -4,6 +4,7 @@ This action plugin runs on the controller. The module mxcluster_drift runs on th
 """
 
 import os
+from typing import Any, Dict, Optional
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -15,6 +16,9 @@ from mxcluster.ansible.node_task import NodeTask, completed
 from mxcluster.cluster import drift
 from mxcluster.job import verdict
 
+Json = Dict[str, Any]
+HostVars = Any  # ansible.vars.hostvars.HostVars
+
 # Variables with these prefixes affect only the current run.
 OTHERS = ("train_job_", "jobs_", "verify_", "preflight_", "drift_", "ssh_mesh_new_key")
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -22,7 +26,7 @@ PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__fil
 display = Display()
 
 
-def value_of(hostvars, host, name):
+def value_of(hostvars: HostVars, host: str, name: str) -> Any:
     """Return the value of the variable `name` of `host`, or the template if the evaluation fails.
 
     The evaluation fails for a template that uses a default of a role, because hostvars lack the
@@ -40,8 +44,8 @@ class ActionModule(NodeTask):
 
     TRANSFERS_FILES = False
 
-    def run(self, tmp=None, task_vars=None):
-        """Run one task and return its result (dict) to Ansible."""
+    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+        """Run one task and return its result to Ansible."""
         result, given = super(ActionModule, self).run(tmp, task_vars), self._task.args
         if given.get("command") == "common":
             return dict(result, changed=False, common=self._common(given))
@@ -82,15 +86,15 @@ class ActionModule(NodeTask):
         return dict(result, changed=False, why=wrap_var(why))
 
     @staticmethod
-    def _common(given):
-        """Return the inputs that the drift check of every node uses, as a dict.
+    def _common(given: Json) -> Json:
+        """Return the inputs that the drift check of every node uses.
 
         "sources" is a digest (str) of mxcluster's files. "digest" also covers the node records and
         the planned cluster files. "variables" lists the names of the variables that affect
         provisioning. The play computes these inputs once for all nodes, because the computation
         takes time.
 
-        Args: `given` the arguments of the task (dict).
+        Args: `given` the arguments of the task.
         """
         sources = given.get("sources") or drift.of_sources(PROJECT)
         records = [os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]]
@@ -102,13 +106,13 @@ class ActionModule(NodeTask):
             ],
         }
 
-    def _refusal(self, host, known, layout, task_vars):
+    def _refusal(self, host: str, known: Json, layout: Json, task_vars: Json) -> Optional[str]:
         """Return an error message if a job runs on `host` and the layout would change, else None.
 
         The layout is the training user, mxcluster's folders and the MXNet version of a node.
         Running jobs rely on the layout.
 
-        Args: `known` the recorded state with the old layout (dict); `layout` {variable: new value}.
+        Args: `known` the recorded state with the old layout; `layout` {variable: new value}.
         """
         changes = drift.moved(known, layout)
         if not changes:
@@ -129,7 +133,12 @@ class ActionModule(NodeTask):
         # `told` has no jobs.
         return drift.refusal(host, changes, told.get("jobs") or [])
 
-    def _why(self, given, known, digest, task_vars):
+    def _why(self, given: Json, known: Json, digest: str, task_vars: Json) -> Optional[str]:
+        """Return the reason why the node needs provisioning, else None.
+
+        Args: `given` the arguments of the task; `known` the recorded state; `digest` of the present
+        inputs.
+        """
         why = drift.why_before_asking(known, digest)
         if why:
             return why
@@ -154,7 +163,8 @@ class ActionModule(NodeTask):
             return told.get("msg") or "the node has returned no node record"
         return drift.why(known, asked["seen"], before, told["record"])
 
-    def _look(self, given, task_vars):
+    def _look(self, given: Json, task_vars: Json) -> Json:
+        """Run the module mxcluster_drift on the node. `given`: the arguments of the task."""
         wanted = ("files", "roots", "user", "user_files")
         return self._execute_module(
             module_name="mxcluster_drift",

@@ -5,11 +5,14 @@ path in which another user can place a link. ansible.builtin.copy would open suc
 """
 
 import os
+from typing import Any, Dict, NoReturn, Tuple
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
 from mxcluster.file_io import digest
+
+Json = Dict[str, Any]
 
 
 class ActionModule(ActionBase):
@@ -17,8 +20,8 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False  # most calls transfer no file and need no temporary folder
 
-    def run(self, tmp=None, task_vars=None):
-        """Run one task and return its result (dict) to Ansible."""
+    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+        """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = dict(self._task.args)
         source = arguments.get("src")
@@ -45,14 +48,14 @@ class ActionModule(ActionBase):
                 ),
             )
 
-    def _folder(self, arguments, task_vars):
+    def _folder(self, arguments: Json, task_vars: Json) -> Json:
         """Transfer the files of the folder arguments["src"] that the node lacks.
 
-        Args: `arguments` the options of the module mxcluster_file (dict).
+        Args: `arguments` the options of the module mxcluster_file.
 
         Returns:
-            The result of the task (dict). After the first failed file the method stops and returns
-            the failure.
+            The result of the task. After the first failed file the method stops and returns the
+            failure.
         """
         source = arguments.pop("src")
         files = listing(source)
@@ -76,7 +79,7 @@ class ActionModule(ActionBase):
                 return answer
         return dict(asked, changed=bool(asked.get("changed") or lacking))
 
-    def _bring(self, source):
+    def _bring(self, source: str) -> str:
         """Transfer the file `source` to the node and return the path of the copy on the node.
 
         Ansible removes the copy at the end of the task.
@@ -88,13 +91,13 @@ class ActionModule(ActionBase):
         self._fixup_perms2((self._connection._shell.tmpdir, there))
         return there
 
-    def _ask(self, arguments, task_vars):
+    def _ask(self, arguments: Json, task_vars: Json) -> Json:
         return self._execute_module(
             module_name="mxcluster_file", module_args=arguments, task_vars=task_vars
         )
 
 
-def listing(folder):
+def listing(folder: str) -> Dict[str, Json]:
     """Return {relative path: {"bytes", "sha256"}} of all files in `folder` and in linked folders.
 
     Raises:
@@ -102,7 +105,8 @@ def listing(folder):
             folders above the link.
         OSError: A folder or a file is unreadable.
     """
-    found, above = {}, {}
+    found: Dict[str, Json] = {}
+    above: Dict[str, Tuple[str, ...]] = {}
     for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
         above[here] = above.get(os.path.dirname(here), ()) + (os.path.realpath(here),)
         folders.sort()
@@ -118,6 +122,6 @@ def listing(folder):
     return found
 
 
-def _raise(error):
+def _raise(error: OSError) -> NoReturn:
     """Raise the OSError `error` of os.walk, which by default skips an unreadable folder."""
     raise error

@@ -123,20 +123,23 @@ mxcluster_verdict_text:
 """
 
 import os
+from typing import Any, Dict, Optional
 
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
 
+Json = Dict[str, Any]
 
-def carry_out(given, check):
+
+def carry_out(given: Json, check: bool) -> Json:
     """Run given["command"] and return the dict that RETURN describes.
 
     The command "status" also writes the jobs to the file given["path"].
 
-    Args: `given` the arguments of the task (dict); `check` True in check mode. The report of the
-    command "stopped" then describes a dry run.
+    Args: `given` the arguments of the task; `check` True in check mode. The report of the command
+    "stopped" then describes a dry run.
 
     Raises:
         BadInput: The named job does not exist, a required job's name is missing, or the nodes'
@@ -188,7 +191,7 @@ def carry_out(given, check):
         chosen = listing.choose_to_stop(found, given["job"], given["all"], lost)
         return {"stopping": [job["job"] for job in chosen], "parts": listing.parts(chosen)}
     if given["command"] == "stopped":
-        stopped = {}
+        stopped: Dict[str, Dict[str, Optional[Json]]] = {}
         for host, answer in given["results"].items():
             for part in (answer or {}).get("results", []):
                 ended = None if part.get("failed") or part.get("unreachable") else part

@@ -14,6 +14,7 @@ import secrets
 import shlex
 import signal
 import time
+from typing import Any, Dict, List, Optional
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -27,6 +28,8 @@ from mxcluster.job import stall_cause, verdict
 from mxcluster.job.plan.packed import completed
 from mxcluster.job.report import checkpoint_arrivals
 from mxcluster.node import processes
+
+Json = Dict[str, Any]
 
 PAUSES = (4.0, 6.0)  # seconds before the first retry of a lost node, and before each later retry
 # Seconds between two reads of the board during a pause. With frequent reads, a failure on another
@@ -53,8 +56,8 @@ BRINGING = 0.2
 display = Display()
 
 
-def warn(text):
-    """Show `text` (str) as a warning on the terminal, without control sequences."""
+def warn(text: str) -> None:
+    """Show `text` as a warning on the terminal, without control sequences."""
     display.warning(verdict.printable(text))
 
 
@@ -70,10 +73,10 @@ class ActionModule(NodeTask):
     - The command `look` with `problems` fails if the node or the controller reports a problem.
     """
 
-    _arrivals = None
+    _arrivals: Optional[checkpoint_arrivals.Arrivals] = None
 
-    def run(self, tmp=None, task_vars=None):
-        """Run one task and return its result (dict) to Ansible."""
+    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+        """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
         arguments = {
             name: value
@@ -151,8 +154,8 @@ class ActionModule(NodeTask):
             )
         return result
 
-    def _look(self, arguments, task_vars):
-        """Run the command `look` on the node and return the result of the task (dict).
+    def _look(self, arguments: Json, task_vars: Json) -> Json:
+        """Run the command `look` on the node and return the result of the task.
 
         The result is a failure if the node reports a problem, or if arguments["problems"], the
         controller's list of problems, is not empty. The message then has one line for each problem.
@@ -171,17 +174,17 @@ class ActionModule(NodeTask):
             else found
         )
 
-    def _bring_what_is_left(self, arguments, status, task_vars):
+    def _bring_what_is_left(self, arguments: Json, status: Json, task_vars: Json) -> Json:
         """Fetch the files of the node's ended part of a job to the file arguments["into"].
 
         After a lost connection the method tries again for O(patience) seconds, at most
         MOST_PATIENCE seconds.
 
-        Args: `arguments` of `collect`, with "into"; `status` of the ended part (dict).
+        Args: `arguments` of `collect`, with "into"; `status` of the ended part.
 
         Returns:
-            {"packed": the result of `collect` (dict)}. After a failed fetch the dict also has "msg"
-            and "failed" or "unreachable".
+            {"packed": the result of `collect`}. After a failed fetch the dict also has "msg" and
+            "failed" or "unreachable".
         """
         into, began = arguments.pop("into"), time.monotonic()
         patience = min(float(arguments.get("patience") or 0), MOST_PATIENCE)
@@ -192,7 +195,7 @@ class ActionModule(NodeTask):
                 return brought
             time.sleep(PAUSES[0])
 
-    def _bring_once(self, arguments, into, task_vars):
+    def _bring_once(self, arguments: Json, into: str, task_vars: Json) -> Json:
         """Try once to fetch the files of the node's part of a job to the file `into`.
 
         Returns:
@@ -237,7 +240,7 @@ class ActionModule(NodeTask):
             }
         return {"packed": packed}
 
-    def _fetch(self, packed, into, task_vars):
+    def _fetch(self, packed: Json, into: str, task_vars: Json) -> None:
         """Fetch the tar file of `collect` from the node to the file `into` on the controller.
 
         The method removes the fetched tar file from the node if the file is in the folder O(spool).
@@ -273,7 +276,7 @@ class ActionModule(NodeTask):
                     % (packed["output"], removed.get("stderr", "").strip())
                 )
 
-    def _fetch_as_another(self, path, into, task_vars):
+    def _fetch_as_another(self, path: str, into: str, task_vars: Json) -> None:
         """Fetch the node's file `path` to the controller's file `into` as the become user."""
         task = self._task.copy()
         task.args = {"src": path, "dest": into, "flat": True}
@@ -289,15 +292,17 @@ class ActionModule(NodeTask):
         if fetched.get("failed"):
             raise AnsibleError(str(fetched.get("msg")))
 
-    def _arrivals_of(self, wanted, arguments, task_vars):
+    def _arrivals_of(
+        self, wanted: Json, arguments: Json, task_vars: Json
+    ) -> checkpoint_arrivals.Arrivals:
         """Return the `checkpoint_arrivals.Arrivals` object that fetches this node's checkpoints.
 
         The object fetches a checkpoint in pieces, and each piece renews the lease.
 
-        Args: `wanted` the argument "checkpoints" (dict).
+        Args: `wanted` the argument "checkpoints".
         """
 
-        def ask(name, offset, most):
+        def ask(name: str, offset: int, most: int) -> Optional[bytes]:
             answer = self.ask(
                 dict(arguments, command="piece", file=name, offset=offset, most=most), task_vars
             )
@@ -311,13 +316,13 @@ class ActionModule(NodeTask):
             wanted["plan"],
         )
 
-    def _who_logs_in(self):
-        """Return the uid (int) of the login user before become, or None if `id` fails."""
+    def _who_logs_in(self) -> Optional[int]:
+        """Return the uid of the login user before become, or None if `id` fails."""
         answer = self._low_level_execute_command("id -u", sudoable=False)
         lines = answer.get("stdout", "").split()
         return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
-    def _wait(self, arguments, task_vars):
+    def _wait(self, arguments: Json, task_vars: Json) -> Json:
         """Run `wait` on the node and return the result, with retries for O(patience) seconds.
 
         If all retries fail, the method returns the failure.
@@ -329,7 +334,7 @@ class ActionModule(NodeTask):
             time.time(),
         )
 
-        def patience():
+        def patience() -> float:
             wanted = float(arguments.get("patience") or 0)
             return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
 
@@ -365,8 +370,8 @@ class ActionModule(NodeTask):
             if time.monotonic() - began >= patience():
                 return gone(host, since, error) if error else answer
 
-    def _limit_connecting(self, seconds):
-        """Set ssh's connect timeout to `seconds` (int) and disable the retries of the connection.
+    def _limit_connecting(self, seconds: int) -> None:
+        """Set ssh's connect timeout to `seconds` and disable the retries of the connection.
 
         The caller itself retries for O(patience) seconds.
         """
@@ -379,8 +384,8 @@ class ActionModule(NodeTask):
             # ssh uses the first value of a repeated option.
             connection.set_option("ssh_args", CONNECT % seconds + options)
 
-    def _stop(self, arguments, result, task_vars):
-        """End this node's part of the job, and set "ended" and "status" in `result` (dict).
+    def _stop(self, arguments: Json, result: Json, task_vars: Json) -> None:
+        """End this node's part of the job, and set "ended" and "status" in `result`.
 
         If the connection is lost, `result` stays unchanged, and the next `wait` tries again.
         """
@@ -394,7 +399,7 @@ class ActionModule(NodeTask):
             result.update(ended=True, status=stopped["status"])
 
 
-def token_of(job):
+def token_of(job: str) -> str:
     """Return the token (64 hexadecimal digits) of a job, which authenticates the job's processes.
 
     All forks of this run of Ansible return the same token. The first fork writes the token to a
@@ -414,8 +419,8 @@ def token_of(job):
     return token
 
 
-def is_of_connection(error):
-    """Return True if `error` (an exception) means that Ansible has lost the connection to the node.
+def is_of_connection(error: Exception) -> bool:
+    """Return True if `error` means that Ansible has lost the connection to the node.
 
     After a loss during the wait for sudo, Ansible raises an error that is not an
     AnsibleConnectionFailure. The function detects this error by its text.
@@ -425,8 +430,8 @@ def is_of_connection(error):
     ) or "waiting for privilege escalation prompt" in str(error)
 
 
-def gone(host, since, error):
-    """Return the "unreachable" task result (dict) of a lost node.
+def gone(host: str, since: float, error: str) -> Json:
+    """Return the "unreachable" task result of a lost node.
 
     Args: `host` the node's name; `since` the time of the node's last answer (unix seconds);
     `error` the text of Ansible's error.
@@ -445,12 +450,14 @@ def gone(host, since, error):
     }
 
 
-def failed(status):
-    """Return True if `status` (dict) describes a part of a job that has failed."""
+def failed(status: Json) -> bool:
+    """Return True if `status` describes a part of a job that has failed."""
     return status["state"] == "ended" and status["reason"] != "done"
 
 
-def uneven(board, host, pulses, together):
+def uneven(
+    board: str, host: str, pulses: Dict[str, Json], together: List[List[int]]
+) -> Optional[str]:
     """Return the name of a worker of `host` that blocks other workers for ever, else None.
 
     A pulse is the content of a worker's progress file, and changes in each kv-store call. The
@@ -467,7 +474,7 @@ def uneven(board, host, pulses, together):
     told = {name: {"pulse": found, "since": now - found["idle"]} for name, found in pulses.items()}
     os.makedirs(board, exist_ok=True)
     replace(os.path.join(board, PULSE + host), json.dumps(told))
-    settled = {}
+    settled: Dict[str, Json] = {}
     for name in os.listdir(board):
         if name.startswith(PULSE) and not name.endswith(".part"):
             settled.update(
@@ -479,7 +486,7 @@ def uneven(board, host, pulses, together):
     return found if found in pulses else None
 
 
-def read(path):
+def read(path: str) -> str:
     """Return the text of the file `path`, or "" for an unreadable file."""
     try:
         with open(path) as stream:
@@ -488,7 +495,7 @@ def read(path):
         return ""
 
 
-def post(board, host):
+def post(board: str, host: str) -> None:
     """Create an empty file with the name `host` in the folder `board`."""
     if not os.path.isdir(board):
         try:
@@ -499,8 +506,8 @@ def post(board, host):
     open(os.path.join(board, host), "w").close()
 
 
-def others(board, host):
-    """Return the hosts, except `host`, with a failed part of the job (sorted list of str).
+def others(board: str, host: str) -> List[str]:
+    """Return the hosts, except `host`, with a failed part of the job, sorted.
 
     Args: `board` the folder that holds an empty file for each of these hosts.
     """
@@ -511,6 +518,6 @@ def others(board, host):
     )
 
 
-def any_is_silent(board):
+def any_is_silent(board: str) -> bool:
     """Return True if the folder `board` has a file that marks a host as silent."""
     return os.path.isdir(board) and any(name.startswith(SILENT) for name in os.listdir(board))

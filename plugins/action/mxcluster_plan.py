@@ -135,6 +135,7 @@ resume:
 
 import os
 import sys
+from typing import Any, Dict
 
 from ansible import context
 
@@ -143,15 +144,17 @@ from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs, mpi_inputs, packed
 
+Json = Dict[str, Any]
+
 TRAIN = "train.yml"
 PROFILE = "profile.yml"
 MOST = 90  # maximum number of characters of a job's id within the id of its measuring job
 
 
-def plan(given):
-    """Return the result (dict) of `plan_job` for a training job or an MPI job.
+def plan(given: Json) -> Json:
+    """Return the result of `plan_job` for a training job or an MPI job.
 
-    Args: `given` the arguments of the task (dict).
+    Args: `given` the arguments of the task.
     """
     common = {name: given[name] for name in ("records_dir", "runs_dir", "cwd", "secrets", "held")}
     common["inventory"] = dict(given["inventory"], forks=given["forks"])
@@ -162,7 +165,7 @@ def plan(given):
     )
 
 
-def measure(job):
+def measure(job: str) -> None:
     """Run profile.yml as a child of this ansible-playbook, for a job with grouping=auto.
 
     Args: `job` the job's id. Raises BadInput if the child fails, or if the command line cannot run
@@ -187,13 +190,13 @@ def measure(job):
         )
 
 
-def carry_out(given, check):
+def carry_out(given: Json, check: bool) -> Json:
     """Make the plan of a job, and return the dict that RETURN describes.
 
     If grouping=auto is set and no profile fits, the function first measures the cluster. In check
     mode and with plan_only it skips the measurement.
 
-    Args: `given` the arguments of the task (dict); `check` True in check mode.
+    Args: `given` the arguments of the task; `check` True in check mode.
     Raises BadInput for a wrong input, or if the measurement fails.
     """
     planned = plan(given)

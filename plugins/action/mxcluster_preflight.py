@@ -117,6 +117,7 @@ import platform
 import re
 import sys
 import time
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ansible import __version__ as CORE
 from ansible import constants as C
@@ -140,6 +141,9 @@ except ImportError:  # `refused_controller` reports the missing package, for all
     attempts = knobs = ssh_mesh = role_specs = None
     NodeTask = ActionBase
 
+Json = Dict[str, Any]
+HostVars = Any  # ansible.vars.hostvars.HostVars
+
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OLDEST_CORE = (2, 16)
 PACKAGES = ("mxcluster", "sklearn", "matplotlib")
@@ -159,17 +163,17 @@ class ActionModule(NodeTask):
 
     TRANSFERS_FILES = False
 
-    def run(self, tmp=None, task_vars=None):
-        """Run one task and return its result (dict) to Ansible."""
+    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+        """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
         if self._task.args.get("command") == "connection":
             return dict(result, **self._connect(task_vars))
         return dict(result, **self._check_controller(task_vars))
 
-    def _connect(self, task_vars):
+    def _connect(self, task_vars: Json) -> Json:
         """Open Ansible's connection to the node, and check the user and the Python on the node.
 
-        Returns the task's result (dict): the values of RETURN, or a failure.
+        Returns the task's result: the values of RETURN, or a failure.
         """
         asked = time.time()
         modules = boolean(self._task.args.get("modules", False))
@@ -183,10 +187,10 @@ class ActionModule(NodeTask):
             told = {"lost": {"since": asked, "why": told["msg"]}}
         return dict(told, changed=False)
 
-    def _check_controller(self, task_vars):
+    def _check_controller(self, task_vars: Json) -> Json:
         """Check the controller, the inventory and the extra variables, and write known_hosts.
 
-        Returns {"changed", "notes"}, or a failure (dict) with the first problem.
+        Returns {"changed", "notes"}, or a failure with the first problem.
         """
         given = self._task.args
         needed, groups = given["groups"], task_vars["groups"]
@@ -225,10 +229,12 @@ class ActionModule(NodeTask):
         )
         return {"changed": changed, "notes": notes}
 
-    def _names(self, task_vars, documented):
+    def _names(
+        self, task_vars: Json, documented: Dict[str, Json]
+    ) -> Tuple[Optional[str], List[str]]:
         """Return (problems, notes) about the names of extra variables and of knobs.
 
-        The problems are one string, or None for valid names. The notes are a list of lines.
+        The problems are one text, or None for valid names. Each note is one line.
 
         Args: `documented` {variable: its argument spec} of all roles.
         """
@@ -265,11 +271,8 @@ class ActionModule(NodeTask):
         return "\n".join(problems) or None, notes
 
 
-def refused_paths(paths):
-    """Return an error message if a path has a character that breaks programs, else None.
-
-    Args: `paths` a list of str.
-    """
+def refused_paths(paths: Sequence[str]) -> Optional[str]:
+    """Return an error message if a path has a character that breaks programs, else None."""
     awkward = ['"%s"' % path for path in dict.fromkeys(paths) if not PLAIN.fullmatch(path)]
     return (
         awkward
@@ -282,7 +285,9 @@ def refused_paths(paths):
     )
 
 
-def refused_controller(core, python, system, machine, missing):
+def refused_controller(
+    core: str, python: str, system: str, machine: str, missing: Sequence[str]
+) -> Optional[str]:
     """Return an error message about an unsuitable controller, or None for a suitable controller.
 
     Args: `core` the version of ansible-core; `python` the version of Python; `system` and `machine`
@@ -305,7 +310,9 @@ def refused_controller(core, python, system, machine, missing):
     return None
 
 
-def refused_groups(needed, groups, sources):
+def refused_groups(
+    needed: Sequence[str], groups: Dict[str, List[str]], sources: Sequence[str]
+) -> Optional[str]:
     """Return an error message about a missing or empty group, or None if all groups have hosts.
 
     Args: `needed` the names of the required groups; `groups` {name: hosts}; `sources` the paths of
@@ -327,8 +334,8 @@ def refused_groups(needed, groups, sources):
     return None
 
 
-def refused_forks(forks, nodes):
-    """Return an error message if `forks` is less than `nodes` (both int), else None."""
+def refused_forks(forks: int, nodes: int) -> Optional[str]:
+    """Return an error message if `forks` is less than `nodes`, else None."""
     if forks >= nodes:
         return None
     return (
@@ -337,7 +344,7 @@ def refused_forks(forks, nodes):
     )
 
 
-def refused_values(documented, variables):
+def refused_values(documented: Dict[str, Json], variables: Dict[str, Json]) -> Optional[str]:
     """Return an error message about role variables with a wrong type or choice, else None.
 
     The defaults of the roles are valid, so the function checks only values of the inventory and of
@@ -345,7 +352,7 @@ def refused_values(documented, variables):
 
     Args: `documented` {variable: its argument spec}; `variables` {host: {variable: value}}.
     """
-    problems = {}
+    problems: Dict[str, List[str]] = {}
     for host, values in variables.items():
         given = {
             name: values[name] for name in documented if name in values and is_plain(values[name])
@@ -362,7 +369,7 @@ def refused_values(documented, variables):
     )
 
 
-def is_plain(value):
+def is_plain(value: Any) -> bool:
     """Return False if `value` (of YAML) contains a template or a vaulted string, else True."""
     if isinstance(value, (dict, list, tuple)):
         return all(
@@ -373,7 +380,7 @@ def is_plain(value):
     )
 
 
-def believe(path, name, lines):
+def believe(path: str, name: str, lines: str) -> bool:
     """Write the block of an inventory to the known_hosts file `path`, and return True on a change.
 
     The blocks of other inventories stay unchanged.
@@ -400,7 +407,7 @@ def believe(path, name, lines):
     return True
 
 
-def with_block(text, name, lines):
+def with_block(text: str, name: str, lines: str) -> str:
     """Return `text` with the block `lines` of the inventory `name` at the end.
 
     The function replaces an earlier block of the same inventory. An empty `lines` removes the
@@ -411,7 +418,7 @@ def with_block(text, name, lines):
     return rest + (first + lines + "\n" + last if lines else "")
 
 
-def ours(path):
+def ours(path: str) -> Optional[str]:
     """Return the file name of the playbook `path` if it belongs to this project, else None."""
     folder, name = os.path.split(os.path.realpath(path))
     return (
@@ -421,7 +428,7 @@ def ours(path):
     )
 
 
-def full(name):
+def full(name: str) -> Optional[str]:
     """Return the variable of the knob with the short name `name`, such as train_job_kv for kv.
 
     Returns None for a knob without a variable, which the user can set with -e only.
@@ -431,12 +438,12 @@ def full(name):
     )
 
 
-def known(given, hostvars):
+def known(given: Json, hostvars: HostVars) -> Set[str]:
     """Return the names of the inventory's variables and of the extra variables in templates.
 
     The function searches the templates of the inventory and of the extra variables.
 
-    Args: `given` {name: value} the extra variables; `hostvars` Ansible's HostVars. Returns a set.
+    Args: `given` {name: value} the extra variables.
     """
     manager, inventory = hostvars._variable_manager, hostvars._inventory
     extra, found, texts = manager._extra_vars, set(), list(strings(given))
@@ -455,7 +462,7 @@ def known(given, hostvars):
     return found | {name for name in given if name in words}
 
 
-def strings(value):
+def strings(value: Any) -> Iterator[str]:
     """Yield all strings in `value` (of YAML), except keys of dicts and vaulted strings."""
     if isinstance(value, str):
         yield value

@@ -172,6 +172,7 @@ import os
 import shutil
 import sys
 import time
+from typing import Any, Dict
 
 from ansible import context
 
@@ -181,11 +182,13 @@ from mxcluster.errors import BadInput
 from mxcluster.job import report, restarts, verdict
 from mxcluster.job.plan import packed
 
+Json = Dict[str, Any]
+
 REGISTERED = ("waits", "contacts")
 OLD = 3600.0  # seconds without a change after which a folder counts as abandoned
 
 
-def forget(collected, job):
+def forget(collected: str, job: str) -> None:
     """Remove the nodes' archives of `job`, and the old archives of killed controllers.
 
     Args: `collected` the folder that holds a folder of archives for each job; `job` the job's id.
@@ -203,11 +206,10 @@ def forget(collected, job):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def carry_out(given, check):
+def carry_out(given: Json, check: bool) -> Json:
     """Write the report of a job, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task (dict); `check` True in check mode, which writes
-    nothing.
+    Args: `given` the arguments of the task; `check` True in check mode, which writes nothing.
     """
     run_dir = os.path.abspath(given["run_dir"])
     page = os.path.join(run_dir, "report.html")

@@ -71,6 +71,7 @@ mxcluster_exit_status:
 
 import os
 import time
+from typing import Any, Dict, List, Optional, Tuple
 
 from ansible import constants as C
 from ansible.utils.display import Display
@@ -80,16 +81,20 @@ from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.job import restarts, verdict
 from mxcluster.job.report import files
 
+Json = Dict[str, Any]
+
 display = Display()
 
 
-def judged(run_dir):
-    """Return (verdict, lines, decision) of an attempt, or None for an attempt without a verdict.
+def judged(run_dir: str) -> Optional[Tuple[Json, List[str], Optional[Json]]]:
+    """Read the verdict of an attempt from the attempt's run folder `run_dir` (a path).
 
-    "verdict" is a dict, and "lines" is the verdict as a list of str. "decision" is the result of
-    `restarts.after` about the next attempt (dict or None).
+    Returns (verdict, lines, decision), or None if the folder has no verdict or no plan:
 
-    Args: `run_dir` the attempt's run folder.
+    - verdict: the content of verdict.json (dict);
+    - lines: the verdict for the terminal (list of str);
+    - decision: the result of `restarts.after`, which says whether and how the job restarts (dict),
+      or None for a successful job and for a job without `max_restarts`.
     """
     found = files.read_json(os.path.join(run_dir, "verdict.json"))
     plan = files.read_json(os.path.join(run_dir, "plan.json"))
@@ -98,11 +103,11 @@ def judged(run_dir):
     return found, verdict.text(found, run_dir), restarts.after(plan, found, run_dir)
 
 
-def carry_out(given, check):
+def carry_out(given: Json, check: bool) -> Json:
     """Run attempts while the verdict allows a restart, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task (dict); given["restart"] must allow an attempt.
-    `check` has no effect.
+    Args: `given` the arguments of the task; given["restart"] must allow an attempt. `check`
+    has no effect.
     """
     lines, decision = given["text"], given["restart"]
     attempts.end_with_parent()

@@ -107,6 +107,7 @@ sweep:
 
 import os
 import sys
+from typing import Any, Dict
 
 from ansible import constants as C
 from ansible import context
@@ -118,17 +119,19 @@ from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs
 from mxcluster.job.sweep import report, runner, summary
 
+Json = Dict[str, Any]
+
 display = Display()
 PLANNED = "sweep-plan"  # the job id in the plans of a dry run
 
 
-def means_of(given, playbook):
+def means_of(given: Json, playbook: str) -> runner.Means:
     """Return the `runner.Means` object, whose functions plan, start and stop a job.
 
-    Args: `given` the arguments of the task (dict); `playbook` the path on the command line.
+    Args: `given` the arguments of the task; `playbook` the path on the command line.
     """
 
-    def plan_of(knobs):
+    def plan_of(knobs: Json) -> Json:
         return inputs.plan_job(
             dict(given["options"], **dict(knobs, job_id=PLANNED)),
             dict(given["inventory"], forks=given["forks"]),
@@ -148,10 +151,10 @@ def means_of(given, playbook):
     )
 
 
-def carry_out(given, check):
+def carry_out(given: Json, check: bool) -> Json:
     """Run the jobs of a sweep, and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task (dict); `check` True to only list the jobs.
+    Args: `given` the arguments of the task; `check` True to only list the jobs.
     Raises BadInput if the sweep is invalid, or if a job ended without a verdict.
     """
     playbooks = context.CLIARGS.get("args") or ()

@@ -84,6 +84,7 @@ import hashlib
 import json
 import os
 import tarfile
+from typing import Any, Dict, Optional
 
 from mxcluster import shapes
 from mxcluster.ansible.controller_task import ControllerTask
@@ -93,10 +94,12 @@ from mxcluster.file_io import replace
 from mxcluster.job import replies
 from mxcluster.job.plan import packed
 
+Json = Dict[str, Any]
+
 MOST = 16 << 20  # maximum number of bytes that `meeting` reads of a rendezvous result
 
 
-def answer(folder, host):
+def answer(folder: str, host: str) -> Optional[Json]:
     """Return the JSON value of the file <host>.json in `folder`, or None without a valid file."""
     try:
         with open(os.path.join(folder, host + ".json")) as source:
@@ -105,8 +108,8 @@ def answer(folder, host):
         return None
 
 
-def meeting(host, path):
-    """Return the result (dict) of the rendezvous on `host` from meeting.json in the archive `path`.
+def meeting(host: str, path: str) -> Optional[Json]:
+    """Return the result of the rendezvous on `host` from meeting.json in the archive `path`.
 
     Returns {"error": reason} if the host's agent ended before the rendezvous, or if the content is
     invalid. Returns None for an unreadable archive.
@@ -131,10 +134,10 @@ def meeting(host, path):
     return {"error": "; ".join([failure["reason"]] + failure["log"][-3:])}
 
 
-def carry_out(given, check):
+def carry_out(given: Json, check: bool) -> Json:
     """Write the verdict to the file given["path"], and return the dict that RETURN describes.
 
-    Args: `given` the arguments of the task (dict); `check` has no effect.
+    Args: `given` the arguments of the task; `check` has no effect.
     """
     nodes = packed.unpack(given["packed_plan"])["plan"]["nodes"]
     wanted = dict(given["wanted"], nodes=nodes)

@@ -37,6 +37,7 @@ import shutil
 import sys
 import time
 import types
+from typing import Any, Callable, Dict, List, Optional, TextIO, Tuple
 
 from ansible import constants as C
 from ansible.playbook.task_include import TaskInclude
@@ -49,6 +50,15 @@ try:
     from mxcluster.job import live_line, verdict
 except ImportError:  # the preflight checks report the missing package before they contact a node
     attempts = live_line = verdict = None
+
+Json = Dict[str, Any]
+# Ansible's classes. Ansible has no types, so each class is Any.
+AggregateStats = Any  # ansible.executor.stats.AggregateStats
+Host = Any  # ansible.inventory.host.Host
+IncludedFile = Any  # ansible.playbook.included_file.IncludedFile
+Playbook = Any  # ansible.playbook.Playbook
+Task = Any  # ansible.playbook.task.Task
+TaskResult = Any  # TaskResult of ansible.executor.task_result, or CallbackTaskResult from 2.19 on
 
 PERIOD = 5  # seconds between two lines about the job on an output that is not a terminal
 NAMED = 8  # maximum number of hosts in a line
@@ -75,20 +85,21 @@ class CallbackModule(Default):
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "mxcluster"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super(CallbackModule, self).__init__()
         self._task = None  # the current task
-        self._hosts = {}  # (outcome, colour) -> hosts that are not shown yet
+        # (outcome, colour) -> hosts that are not shown yet
+        self._hosts: Dict[Tuple[str, str], List[str]] = {}
         # host of the task -> its latest status and progress of the job, None before a result
-        self._answers = {}
+        self._answers: Dict[str, Optional[Json]] = {}
         self._line = ""  # the latest line about the job, "" once it is final
         self._drawn = 0  # columns of the line at its last draw on the terminal
         self._shown = ("", 0.0)  # the last printed line about the job, and the time
-        self._verdict = []
+        self._verdict: List[Tuple[str, Optional[str]]] = []
         self._restarted = False  # whether another attempt at the job has run
         self._status = None  # the exit status that the verdict gives, None without one
 
-    def v2_playbook_on_start(self, playbook):
+    def v2_playbook_on_start(self, playbook: Playbook) -> None:
         """Load all filter and test plugins, then show the start of the playbook."""
         # Ansible does not flush the output of a task, such as that of the next attempt at a job.
         if hasattr(sys.stdout, "reconfigure"):
@@ -101,25 +112,23 @@ class CallbackModule(Default):
 
     # Results of hosts.
 
-    def v2_runner_on_start(self, host, task):
+    def v2_runner_on_start(self, host: Host, task: Task) -> None:
         """Count `host` among the hosts of the live line.
 
         At the start of a new task, first drop the job results of the previous task.
-
-        Args: `host` and `task` are Ansible's objects.
         """
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
-    def v2_runner_retry(self, result):
+    def v2_runner_retry(self, result: TaskResult) -> None:
         """Update the line about the job, or show the retry of any other task."""
         if not self._about_job(result):
             self._settle()
             super(CallbackModule, self).v2_runner_retry(result)
 
-    def v2_runner_on_ok(self, result):
+    def v2_runner_on_ok(self, result: TaskResult) -> None:
         """Update the line about the job, or show the success. Keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
         if self._about_job(result):
@@ -137,7 +146,7 @@ class CallbackModule(Default):
                 result, "changed" if changed else "ok", C.COLOR_CHANGED if changed else C.COLOR_OK
             )
 
-    def v2_runner_on_skipped(self, result):
+    def v2_runner_on_skipped(self, result: TaskResult) -> None:
         """Show a skipped host, on a line with other skipped hosts."""
         if self._display.verbosity or not self.get_option("display_skipped_hosts"):
             self._settle()
@@ -145,17 +154,17 @@ class CallbackModule(Default):
         else:
             self._gather(result, "skipping", C.COLOR_SKIP)
 
-    def v2_runner_item_on_skipped(self, result):
+    def v2_runner_item_on_skipped(self, result: TaskResult) -> None:
         """Show a skipped item with -v only."""
         if self._display.verbosity:  # the line of the host shows the skip already
             super(CallbackModule, self).v2_runner_item_on_skipped(result)
 
-    def v2_playbook_on_include(self, included_file):
+    def v2_playbook_on_include(self, included_file: IncludedFile) -> None:
         """Show an included file with -v only."""
         if self._display.verbosity:
             super(CallbackModule, self).v2_playbook_on_include(included_file)
 
-    def v2_runner_on_failed(self, result, ignore_errors=False):
+    def v2_runner_on_failed(self, result: TaskResult, ignore_errors: bool = False) -> None:
         """Show a failure. Keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
         if result._task.loop and "results" in result._result:
@@ -166,14 +175,14 @@ class CallbackModule(Default):
             if ignore_errors:
                 self._display.display("...ignoring", color=C.COLOR_SKIP)
 
-    def v2_runner_item_on_failed(self, result):
+    def v2_runner_item_on_failed(self, result: TaskResult) -> None:
         """Show the failure of an item."""
         item = self._get_item_label(result._result)
         self._fail(
             result, "failed: [%s] (item=%s)" % (self.host_label(result), item), C.COLOR_ERROR
         )
 
-    def v2_runner_on_unreachable(self, result):
+    def v2_runner_on_unreachable(self, result: TaskResult) -> None:
         """Show an unreachable host."""
         self._fail(
             result, "fatal: [%s]: UNREACHABLE!" % self.host_label(result), C.COLOR_UNREACHABLE
@@ -181,7 +190,7 @@ class CallbackModule(Default):
         if result._task.ignore_unreachable:
             self._display.display("...ignoring", color=C.COLOR_SKIP)
 
-    def v2_playbook_on_stats(self, stats):
+    def v2_playbook_on_stats(self, stats: AggregateStats) -> None:
         """Show the recap and the verdict, and set the exit status."""
         self._settle()
         if not self._restarted:
@@ -193,7 +202,7 @@ class CallbackModule(Default):
             sys.stdout.flush()
             sys.exit(self._status)  # Ansible has only one exit status for all failed checks
 
-    def _print_task_banner(self, task):
+    def _print_task_banner(self, task: Task) -> None:
         if (
             self._display.verbosity
             or C.DISPLAY_ARGS_TO_STDOUT
@@ -208,7 +217,7 @@ class CallbackModule(Default):
             self._last_task_banner = task._uuid
         sys.stdout.flush()  # a reader may follow the output through a pipe
 
-    def _gather(self, result, outcome, color):
+    def _gather(self, result: TaskResult, outcome: str, color: str) -> None:
         """Keep a host's outcome for a common line with other hosts.
 
         Args: `outcome` a word such as "ok"; `color` of the line.
@@ -219,7 +228,7 @@ class CallbackModule(Default):
             self._print_task_banner(result._task)
         self._hosts.setdefault((outcome, color), []).append(self.host_label(result))
 
-    def _settle(self):
+    def _settle(self) -> None:
         """Show the pending outcomes of hosts and the pending line about the job."""
         for (outcome, color), hosts in self._hosts.items():
             named = ", ".join("[%s]" % host for host in hosts[:NAMED])
@@ -235,7 +244,7 @@ class CallbackModule(Default):
             sys.stdout.flush()
             self._line = ""
 
-    def _fail(self, result, headline, color):
+    def _fail(self, result: TaskResult, headline: str, color: str) -> None:
         """Show a failure: the headline, then the lines of the result's message."""
         self._settle()
         self._answers.pop(result._host.get_name(), None)
@@ -251,7 +260,7 @@ class CallbackModule(Default):
         self._display.display("\n  ".join([one_line(headline)] + lines), color=color, stderr=stderr)
         sys.stdout.flush()
 
-    def _handle_exception(self, result, use_stderr=False):
+    def _handle_exception(self, result: Json, use_stderr: bool = False) -> None:
         """Display the exception of a result. From ansible-core 2.19 on, do so with -v only.
 
         Since ansible-core 2.19 every failed result has an exception, which repeats the message and
@@ -264,7 +273,7 @@ class CallbackModule(Default):
 
     # The job.
 
-    def _about_job(self, result):
+    def _about_job(self, result: TaskResult) -> bool:
         """Update the line about the job, and return True if the result has a job's progress."""
         answer = result._result
         if live_line is None or not all(
@@ -292,7 +301,7 @@ class CallbackModule(Default):
         sys.stdout.flush()
         return True
 
-    def _remember_verdict(self, task, result):
+    def _remember_verdict(self, task: Task, result: Json) -> None:
         """Keep the verdict of a result for the end, if the result is from a plugin in JUDGES."""
         if task.action in JUDGES and result.get("mxcluster_verdict_text"):
             color = C.COLOR_OK if (result.get("verdict") or {}).get("ok") else C.COLOR_ERROR
@@ -302,12 +311,12 @@ class CallbackModule(Default):
             self._restarted = task.action == "mxcluster_restart"
 
 
-def one_line(text):
-    """Return the string `text` of a node as one line without terminal control sequences."""
+def one_line(text: str) -> str:
+    """Return the `text` of a node as one line without terminal control sequences."""
     return verdict.printable(text) if verdict else text
 
 
-def harmless(value):
+def harmless(value: Any) -> Any:
     """Return `value`, a result or a part of a result, without terminal control sequences.
 
     Line breaks stay.
@@ -319,7 +328,7 @@ def harmless(value):
     return [harmless(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
-def harmless_record(record):
+def harmless_record(record: Any) -> Any:
     """Return the warning or error `record` without terminal control sequences.
 
     From ansible-core 2.19 on, a record is a dataclass that may contain other records. The function
@@ -337,11 +346,11 @@ def harmless_record(record):
     )
 
 
-def of_harmless(method):
+def of_harmless(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that removes control sequences from a result and then calls `method`."""
 
     @functools.wraps(method)
-    def shows(self, result, *args, **kwargs):
+    def shows(self: CallbackModule, result: TaskResult, *args: Any, **kwargs: Any) -> Any:
         shown = harmless(result._result)
         result._result.clear()  # in place: from ansible-core 2.19 on `_result` cannot be replaced
         result._result.update(shown)
@@ -359,11 +368,11 @@ def of_harmless(method):
     return shows
 
 
-def settled(name):
+def settled(name: str) -> Callable[..., Any]:
     """Return a method that calls `_settle` and then the default callback's method `name`."""
     default = getattr(Default, name)
 
-    def method(self, *args, **kwargs):
+    def method(self: CallbackModule, *args: Any, **kwargs: Any) -> Any:
         self._settle()
         return default(self, *args, **kwargs)
 
@@ -393,7 +402,7 @@ for _name in dir(CallbackModule):
         setattr(CallbackModule, _name, of_harmless(getattr(CallbackModule, _name)))
 
 
-def back(drawn, columns):
+def back(drawn: int, columns: int) -> str:
     """Return the control sequence that moves the cursor to the start of a line of `drawn` columns.
 
     `columns` is the present width of the terminal. If the terminal has become narrower than the
@@ -403,13 +412,13 @@ def back(drawn, columns):
     return "\r\033[%dA\033[J" % rows if rows else "\r"
 
 
-def rewritable(stream):
+def rewritable(stream: TextIO) -> bool:
     """Return True if the stream is a terminal that can rewrite a line."""
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def failure_lines(result):
-    """Return the message, command and output of a failed result as lines (list of str).
+def failure_lines(result: Json) -> List[str]:
+    """Return the message, command and output of a failed result as lines.
 
     The lines contain the exit status and only the end of the output. The result is [] without a
     message, command and output.

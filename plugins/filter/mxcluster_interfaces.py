@@ -24,9 +24,12 @@ _value:
 """
 
 import ipaddress
+from typing import Any, Callable, Dict, List
+
+Json = Dict[str, Any]
 
 
-def mxcluster_interfaces(facts):
+def mxcluster_interfaces(facts: Json) -> Json:
     """Return the IPv4 interfaces and addresses of a node in the form of a node record.
 
     Args: `facts` the variable ansible_facts.
@@ -35,7 +38,7 @@ def mxcluster_interfaces(facts):
         {"interfaces": {name: ["address/prefix", ...]}, "address_of_default_route": an address, or
         None without a default route}.
     """
-    interfaces = {}
+    interfaces: Dict[str, List[str]] = {}
     for name in facts.get("interfaces", []):
         # Names of facts have '_' in place of '-' and ':'.
         seen = facts.get(name.replace("-", "_").replace(":", "_")) or {}
@@ -56,6 +59,6 @@ def mxcluster_interfaces(facts):
 class FilterModule(object):
     """Gives Ansible the filters of this file."""
 
-    def filters(self):
+    def filters(self) -> Dict[str, Callable[..., Any]]:
         """Return {name of a filter: its function}."""
         return {"mxcluster_interfaces": mxcluster_interfaces}

@@ -31,6 +31,10 @@ _value:
   type: dict
 """
 
+from typing import Any, Callable, Dict, Mapping, Sequence
+
+Json = Dict[str, Any]
+
 GROUPS = ("scheduler", "servers", "workers")
 VARIABLES = (
     "node_address",
@@ -48,7 +52,9 @@ VARIABLES = (
 )
 
 
-def mxcluster_inventory(hostvars, groups):
+def mxcluster_inventory(
+    hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]
+) -> Json:
     """Return {"groups": {group: [host]}, "hosts": {host: {variable: value}}} for a plan.
 
     Args: `hostvars` and `groups` Ansible's variables of these names.
@@ -64,6 +70,6 @@ def mxcluster_inventory(hostvars, groups):
 class FilterModule(object):
     """Gives Ansible the filters of this file."""
 
-    def filters(self):
+    def filters(self) -> Dict[str, Callable[..., Any]]:
         """Return {name of a filter: its function}."""
         return {"mxcluster_inventory": mxcluster_inventory}

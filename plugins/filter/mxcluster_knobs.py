@@ -33,6 +33,8 @@ _value:
   type: dict
 """
 
+from typing import Any, Callable, Dict, List
+
 from ansible.parsing.dataloader import DataLoader
 from ansible.utils.vars import load_extra_vars
 from jinja2 import pass_context
@@ -41,13 +43,16 @@ from jinja2.runtime import Undefined
 from mxcluster.ansible.knobs import OF_MPI, SHORT
 from mxcluster.job.options import OPTIONS
 
+Json = Dict[str, Any]
+Context = Any  # jinja2.runtime.Context
+
 
 @pass_context
-def mxcluster_knobs(context, role, *names):
+def mxcluster_knobs(context: Context, role: str, *names: str) -> Json:
     """Return {short name: value} of the role's knobs whose variables are defined.
 
-    Args: `context` of Jinja; `role` the name of the role; `names` the short names (str). Without
-    `names` the result has all knobs of the role; for train_job it has the options of a plan.
+    Args: `context` of Jinja; `role` the name of the role; `names` the short names. Without `names`
+    the result has all knobs of the role; for train_job it has the options of a plan.
     """
     given = load_extra_vars(DataLoader())  # Ansible has cached these variables at its start
     values = {}
@@ -61,7 +66,7 @@ def mxcluster_knobs(context, role, *names):
 
 
 @pass_context
-def mxcluster_mpi_knobs(context, role):
+def mxcluster_mpi_knobs(context: Context, role: str) -> Json:
     """Return {short name: value} of the knobs of `role` that only mpi.yml reads.
 
     Args: `context` of Jinja; `role` "train_job".
@@ -69,7 +74,7 @@ def mxcluster_mpi_knobs(context, role):
     return mxcluster_knobs(context, role, *OF_MPI)
 
 
-def mxcluster_given(role):
+def mxcluster_given(role: str) -> List[str]:
     """Return the sorted short names of the role's knobs that the user gives with -e.
 
     The result includes a knob to which the user gives the default value.
@@ -81,7 +86,7 @@ def mxcluster_given(role):
 class FilterModule(object):
     """Gives Ansible the filters of this file."""
 
-    def filters(self):
+    def filters(self) -> Dict[str, Callable[..., Any]]:
         """Return {name of a filter: its function}."""
         return {
             "mxcluster_knobs": mxcluster_knobs,

@@ -23,12 +23,16 @@ _value:
   type: str
 """
 
+from typing import Any, Callable, Dict
+
 from mxcluster.job.plan.mpi_inputs import different_engines
 from mxcluster.job.verdict import printable
 
+Json = Dict[str, Any]
 
-def mxcluster_mpi_engines(told):
-    """Return an error message (str) if the nodes have different MPI engines, else "".
+
+def mxcluster_mpi_engines(told: Dict[str, Json]) -> str:
+    """Return an error message if the nodes have different MPI engines, else "".
 
     Args: `told` {host: {"engine", "version"}}.
     """
@@ -38,6 +42,6 @@ def mxcluster_mpi_engines(told):
 class FilterModule(object):
     """Gives Ansible the filters of this file."""
 
-    def filters(self):
+    def filters(self) -> Dict[str, Callable[..., Any]]:
         """Return {name of a filter: its function}."""
         return {"mxcluster_mpi_engines": mxcluster_mpi_engines}

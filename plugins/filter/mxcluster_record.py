@@ -33,17 +33,21 @@ _value:
   type: dict
 """
 
+from typing import Any, Callable, Dict
+
 from ansible.errors import AnsibleFilterError
 
 from mxcluster.cluster import node_records
 from mxcluster.errors import MxclusterError
 
+Json = Dict[str, Any]
 
-def mxcluster_record(told, host, places):
+
+def mxcluster_record(told: Json, host: str, places: Json) -> Json:
     """Return the record of the node `host`, or raise AnsibleFilterError for an invalid field.
 
-    Args: `told` the facts that the node reports (dict); `places` {name: value} of the node's paths
-    and of other facts, which replace facts of the same name in `told`.
+    Args: `told` the facts that the node reports; `places` {name: value} of the node's paths and of
+    other facts, which replace facts of the same name in `told`.
     """
     try:
         return node_records.make(host, told, places)
@@ -54,6 +58,6 @@ def mxcluster_record(told, host, places):
 class FilterModule(object):
     """Gives Ansible the filters of this file."""
 
-    def filters(self):
+    def filters(self) -> Dict[str, Callable[..., Any]]:
         """Return {name of a filter: its function}."""
         return {"mxcluster_record": mxcluster_record}

@@ -26,10 +26,14 @@ _value:
   type: dict
 """
 
+from typing import Any, Callable, Dict
+
 from mxcluster.job.options import cast_secret_env
 
+Json = Dict[str, Any]
 
-def mxcluster_secret_env(given):
+
+def mxcluster_secret_env(given: Any) -> Json:
     """Return {"env": {name: value}, "names": [...], "problems": [...]} of the knob secret_env.
 
     All entries are strings. "problems" has one error message for each invalid variable.
@@ -48,6 +52,6 @@ def mxcluster_secret_env(given):
 class FilterModule(object):
     """Gives Ansible the filters of this file."""
 
-    def filters(self):
+    def filters(self) -> Dict[str, Callable[..., Any]]:
         """Return {name of a filter: its function}."""
         return {"mxcluster_secret_env": mxcluster_secret_env}

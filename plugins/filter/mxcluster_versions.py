@@ -30,14 +30,18 @@ _value:
   type: dict
 """
 
+from typing import Any, Callable, Dict
+
 from ansible.errors import AnsibleFilterError
 
 from mxcluster.cluster import versions
 from mxcluster.errors import MxclusterError
 
+Json = Dict[str, Any]
 
-def mxcluster_versions(node, choice):
-    """Return the software to install on a node, a dict as described at `versions.decide`.
+
+def mxcluster_versions(node: Json, choice: Json) -> Json:
+    """Return the software to install on a node, as described at `versions.decide`.
 
     Args: `node` {fact: value} of the node; `choice` {name: value} of the user's variables, such as
     "cuda_version". Raises AnsibleFilterError if the choice does not work on the node.
@@ -51,6 +55,6 @@ def mxcluster_versions(node, choice):
 class FilterModule(object):
     """Gives Ansible the filters of this file."""
 
-    def filters(self):
+    def filters(self) -> Dict[str, Callable[..., Any]]:
         """Return {name of a filter: its function}."""
         return {"mxcluster_versions": mxcluster_versions}

@@ -673,9 +673,9 @@ def main():
         module.fail_json(msg=str(refusal))
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="mxcluster cannot build the environment (%s: %s). Correct the cause and run "
-            "provision.yml again, which repeats unfinished steps"
-            % (error.filename or module.params["path"], error.strerror or error)
+            msg="mxcluster cannot build the environment (%s: %s). Free disk space, or correct the "
+            "owner or the rights of this path. Then run provision.yml again, which repeats "
+            "unfinished steps" % (error.filename or module.params["path"], error.strerror or error)
         )
     result = dict(
         changed=changed,

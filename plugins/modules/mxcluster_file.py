@@ -144,7 +144,7 @@ def open_source(module):
         return open(module.params["src"], "rb")
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="%s, the transferred copy of the controller's file, cannot be read: %s. Run the "
+            msg="cannot read %s, the transferred copy of the controller's file: %s. Run the "
             "playbook again" % (module.params["src"], error.strerror or error)
         )
 
@@ -261,12 +261,14 @@ def act(module, path, mode, source, made, unsafe):
     except (IOError, OSError) as error:
         if state == "absent":
             module.fail_json(
-                msg="%s cannot be removed: %s (%s). Correct the cause and run the playbook again."
+                msg="cannot remove %s: %s (%s). Correct the owner or the rights of the folder that "
+                "contains this path. Then run the playbook again."
                 % (path, error.strerror or error, error.filename)
             )
         module.fail_json(
-            msg="%s cannot be written: %s. The old content stays. Correct the cause and run the "
-            "playbook again." % (path, error.strerror or error)
+            msg="cannot write %s: %s. The old content stays. Free disk space, or correct the owner "
+            "or the rights of the folder. Then run the playbook again."
+            % (path, error.strerror or error)
         )
     module.exit_json(**result)
 

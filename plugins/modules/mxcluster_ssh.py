@@ -325,8 +325,8 @@ def provide_key(module, there, result):
                 write(private + ".pub", to_bytes(result["public_key"] + "\n"), 0o600)
     except (IOError, OSError) as error:
         module.fail_json(
-            msg="mxcluster cannot write the SSH key of %s (%s: %s). Correct the cause and run "
-            "provision.yml again."
+            msg="mxcluster cannot write the SSH key of %s (%s: %s). Free disk space, or correct "
+            "the owner or the rights of the user's folder .ssh. Then run provision.yml again."
             % (result["user"], error.filename or private, error.strerror or error)
         )
 
@@ -339,8 +339,9 @@ def rebuild(module, result):
             touched, path, old, new = see_to(result["home"], given, module.check_mode)
         except (IOError, OSError) as error:
             module.fail_json(
-                msg="%s cannot be written by %s: %s (%s). The file is unchanged. Correct the "
-                "cause and run provision.yml again."
+                msg="%s cannot be written by %s: %s (%s). The file is unchanged. Free disk "
+                "space, or correct the owner or the rights of the file and the folder. Then run "
+                "provision.yml again."
                 % (
                     os.path.join(result["home"], given["path"]),
                     result["user"],
@@ -386,8 +387,9 @@ def make(module, private, comment):
     )
     if code != 0:
         module.fail_json(
-            msg="ssh-keygen could not create the key %s, and ended with status %d (%s). Correct "
-            "the cause and run provision.yml again." % (private, code, (err or out).strip())
+            msg="ssh-keygen could not create the key %s, and ended with status %d (%s). Free "
+            "disk space, or correct the owner or the rights of the folder. Then run provision.yml "
+            "again." % (private, code, (err or out).strip())
         )
     os.rename(draft + ".pub", private + ".pub")
     os.rename(draft, private)

@@ -33,7 +33,7 @@ class EventLog:
         role: Optional[str] = None,
         index: Optional[int] = None,
         host: Optional[str] = None,
-    ):
+    ) -> None:
         self._fd = None
         self._who = {"role": role, "index": index, "host": host}
         self._noted: Set[Tuple[str, str]] = set()

@@ -75,7 +75,7 @@ def sealed(token: bytes, sender: str, kind: str, payload: str) -> str:
 class Opener(object):
     """A receiver that opens messages sealed with `token`, and refuses replayed messages."""
 
-    def __init__(self, token: bytes):
+    def __init__(self, token: bytes) -> None:
         self._token = token
         self._seen: Set[bytes] = set()
 

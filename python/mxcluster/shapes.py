@@ -22,7 +22,7 @@ _CONTROL = re.compile(
 class Wrong(ValueError):
     """Error for a value of the wrong shape, such as "host_keys[0]='x' is not a public ssh key"."""
 
-    def __init__(self, what: str, value: Any, where: str = ""):
+    def __init__(self, what: str, value: Any, where: str = "") -> None:
         text = _CONTROL.sub("?", repr(value))
         self.what, self.where = what, where
         self.shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."

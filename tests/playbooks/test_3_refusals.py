@@ -87,7 +87,7 @@ def test_nothing_is_done_to_any_node_when_one_cannot_be_reached(project):
     )
     dead = project.inventory("one_dead", **{NET + ".12": NET + ".12" + over_ssh})
     result = project.run("provision.yml", "-i", dead, "-e", "drift_anyway=true")
-    words = "node2 (127.0.0.99, port 1): the node cannot be reached"
+    words = "node2 (127.0.0.99, port 1): cannot reach the node"
     assert result.code != 0 and words in result.output, result.output
     assert (
         "TASK [" not in result.output.split("fatal: [node2]")[1]

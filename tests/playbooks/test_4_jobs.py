@@ -245,8 +245,8 @@ def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code == 0 and "OK        job outlives" in result.output, result.output
         assert (
-            "no answer from a node: stranger (127.0.0.99, port 1): the node cannot be "
-            "reached" in result.output
+            "no answer from a node: stranger (127.0.0.99, port 1): cannot reach the node"
+            in result.output
         ), result.output
 
         shutil.rmtree(str(run))

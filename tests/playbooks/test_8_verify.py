@@ -33,7 +33,7 @@ def test_broken_and_silent(project):
     assert result.code == 2, result.output
     last = result.output.split("PLAY RECAP")[1]
     assert (
-        "node4 (127.0.0.1, port 9): the node cannot be reached" in result.output
+        "node4 (127.0.0.1, port 9): cannot reach the node" in result.output
         and "node4 does not answer" in last
     )
     assert (

@@ -76,7 +76,7 @@ def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise BadInput(
-            "the checkpoint file %s cannot be read on this node (%s): use the file name of an "
+            "cannot read the checkpoint file %s on this node (%s): use the file name of an "
             "existing checkpoint, and let the training user read the file" % (path, error.strerror)
         ) from error
     with open(descriptor, "rb") as stream:

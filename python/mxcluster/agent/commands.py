@@ -25,7 +25,7 @@ Json = Dict[str, Any]
 POLL = 0.2  # seconds between two reads of the status
 STOP_TIMEOUT = 10.0  # seconds until a stop kills the agent
 NO_FILE = (
-    "%s is not a regular file, so the job's files cannot be fetched: remove that path on this "
+    "%s is not a regular file, so mxcluster cannot fetch the job's files: remove that path on this "
     "node, and fetch the files with train.yml -e attach=<job>"
 )
 PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
@@ -226,8 +226,8 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     except OSError as error:
         answer.update(
             files=0,
-            problem="the job's files in %s could not be packed (%s): correct the cause on this "
-            "node, and fetch the files with train.yml -e attach=<job>"
+            problem="cannot pack the job's files in %s (%s): free disk space or correct the rights "
+            "of the files on this node, and fetch the files with train.yml -e attach=<job>"
             % (folder.path, error.strerror or error),
         )
     return dict(answer, left_out=sorted(set(os.listdir(folder.path)) - own))
@@ -404,8 +404,8 @@ def _write(
                     if name not in scripts:
                         raise
                     behind.append(
-                        "%s stays on the node, because this file cannot be read (%s): copy the "
-                        "file as root" % (name, getattr(error, "strerror", None) or error)
+                        "%s stays on the node, because mxcluster cannot read this file (%s): "
+                        "copy the file as root" % (name, getattr(error, "strerror", None) or error)
                     )
                 else:
                     _pack(archive, source, name)

@@ -76,8 +76,8 @@ def _start(
             raise MxclusterError(
                 "\n".join(
                     [
-                        "the agent did not start. Correct the cause, and run the playbook again. "
-                        "The end of %s:" % folder.file("agent.log")
+                        "the agent did not start. Correct the error in the log below, and run "
+                        "the playbook again. The end of %s:" % folder.file("agent.log")
                     ]
                     + (folder.log_lines("agent") or ["(nothing)"])
                 )
@@ -218,7 +218,7 @@ def run(folder: JobFolder) -> None:
         os.dup2(log, 2)  # the agent's notes go to stderr; the caller sees only start and end
         os.close(log)
 
-        def ready():
+        def ready() -> None:
             until_started.close()  # from now on other jobs see the ports and GPUs of this job
             processes.tell_systemd()
 
@@ -301,7 +301,7 @@ def _detach_files(folder: JobFolder, keep: tuple) -> None:
 
 
 def _teller(tell: int) -> Callable[[], None]:
-    def ready():
+    def ready() -> None:
         try:
             os.write(tell, READY)
         except OSError:  # the starting process has ended; the job goes on while its lease holds

@@ -38,7 +38,7 @@ class JobFolder:
     All paths are absolute. The methods may raise OSError.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
 
     def file(self, name: str) -> str:

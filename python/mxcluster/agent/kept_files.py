@@ -13,7 +13,7 @@ class Keeper:
     The class detects a change by inode, size and mtime, without reading the file.
     """
 
-    def __init__(self, paths: Iterable[str] = ()):
+    def __init__(self, paths: Iterable[str] = ()) -> None:
         self._contents = {}  # path -> bytes
         self._marks = {}  # path -> Mark
         for path in paths:

@@ -32,7 +32,7 @@ class Lease:
     counts as a renewal now. An mtime that goes back cancels no renewal.
     """
 
-    def __init__(self, seconds: Optional[float]):
+    def __init__(self, seconds: Optional[float]) -> None:
         self.seconds = seconds or 0
         self.gap = None  # type: Optional[float]  # longest gap between two renewals, seconds
         self.mtime = None  # type: Optional[float]

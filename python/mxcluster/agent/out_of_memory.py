@@ -20,7 +20,7 @@ class Kills:
     proc, sys and dev.
     """
 
-    def __init__(self, root: str = "/"):
+    def __init__(self, root: str = "/") -> None:
         self._root = root
         self._before = self._latest = counters(root)
         self._log = KernelLog(os.path.join(root, "dev/kmsg"))
@@ -86,7 +86,7 @@ class KernelLog:
     kernel reuses pids. If the log is unreadable, the object finds no OOM kill.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str) -> None:
         self._killed = set()  # type: Set[int]
         try:
             self._log = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # type: Optional[int]

@@ -53,7 +53,7 @@ class Supervisor:
     them.
     """
 
-    def __init__(self, folder: JobFolder, plan: Json):
+    def __init__(self, folder: JobFolder, plan: Json) -> None:
         self.folder = folder
         self.plan = plan
         self.me = cast(processes.Identity, processes.identity(os.getpid()))  # not None
@@ -172,7 +172,8 @@ class Supervisor:
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reason = (
-                "could not be started: %s. Correct the cause, and run the playbook again" % error
+                "did not start: %s. If a program is missing, run provision.yml. If memory or disk "
+                "space is short, free some on this node. Then run the playbook again" % error
             )
             os.write(log, (reason + "\n").encode("utf-8", "replace"))
             self.ended(part, NOT_STARTED, reason)

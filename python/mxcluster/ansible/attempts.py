@@ -74,7 +74,9 @@ def refusal(program: str, options: Json) -> Optional[str]:
         return "this run was not started with ansible-playbook: start the run with ansible-playbook"
     vaults = options.get("vault_ids") or []
     if any(map(options.get, PASSWORDS)) or any(str(name).endswith("prompt") for name in vaults):
-        return "a password would have to be typed again: use a password file, or log in with a key"
+        return (
+            "Ansible would prompt for a password again: use a password file, or log in with a key"
+        )
     if options.get("step"):
         return "with --step Ansible would prompt before each task: leave --step out"
     return None

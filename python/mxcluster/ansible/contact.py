@@ -58,7 +58,7 @@ NOT_LET_IN = (
     "on the node). If you log in with a password, add --ask-pass."
 )
 NOT_THERE = (
-    "{where}: the node cannot be reached ({last}). Check that the node and its sshd run, and that "
+    "{where}: cannot reach the node ({last}). Check that the node and its sshd run, and that "
     "ansible_host and ansible_port are right."
 )
 OLD_PYTHON = (

@@ -50,8 +50,9 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             return dict(
                 result,
                 failed=True,
-                msg="cannot read or write %s on the controller (%s): correct the cause, and run "
-                "the playbook again" % (error.filename, error.strerror)
+                msg="cannot read or write %s on the controller (%s): correct the path, the "
+                "owner or the rights of this file, or free disk space. Then run the playbook again"
+                % (error.filename, error.strerror)
                 if error.filename
                 else str(error),
             )

@@ -125,7 +125,7 @@ def lacking(store: str, files: Sequence[Json]) -> Sequence[Json]:
 def _cause(reason: Optional[BaseException]) -> str:
     """Return the cause of a failed download as a string."""
     cause = getattr(reason, "reason", reason)
-    return str(getattr(cause, "strerror", None) or cause or "the download was cut off")
+    return str(getattr(cause, "strerror", None) or cause or "the download ended early")
 
 
 def _instead(file: Json, store: str) -> str:

@@ -321,9 +321,9 @@ def batches_per_epoch(
 ) -> Tuple[List[int], List[int]]:
     """Return ([batches], [repeated samples]) per epoch, by worker index.
 
-    Workers that wait for each other must run the same number of batches. The largest share among
-    these workers determines the number. Workers with smaller shares repeat samples of their own
-    share.
+    Workers that wait for each other must run the same number of batches. The largest shard among
+    these workers determines the number. Workers with smaller shards repeat samples of their own
+    shard.
 
     Args: `ranges` the result of `cut`; `batch_size` in samples; `waiting` the result of
     `schemes.waiting_sets`.

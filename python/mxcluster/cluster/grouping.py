@@ -262,7 +262,7 @@ class _Clustering:
     denominators, and sums of squares also by the common multiple of all possible group sizes.
     """
 
-    def __init__(self, exact: Sequence[Fraction], values: Sequence[Fraction], most: int):
+    def __init__(self, exact: Sequence[Fraction], values: Sequence[Fraction], most: int) -> None:
         self._exact, self._values = exact, values
         unit = 1
         for one in values:

@@ -302,10 +302,12 @@ def cudnn(cuda: str, wanted: str = "") -> Json:
 
 
 def system(name: str, version: str) -> Optional[Tuple[str, Json]]:
-    """Return (name, row) of an operating system in the table, or None for an unknown system.
+    """Return (key, row) of a node's operating system in the table "systems" of versions.yml.
 
-    The name in the table is "CentOS 7" for ("CentOS", "7.9"), and "Ubuntu 20.04" for ("Ubuntu",
-    "20.04").
+    Returns None if the table lacks the system. For ("CentOS", "7.9") the key is "CentOS 7", and for
+    ("Ubuntu", "20.04") the key is "Ubuntu 20.04".
+
+    Args: `name` and `version` the facts ansible_distribution and ansible_distribution_version.
     """
     rows = table()["systems"]
     for known in ("%s %s" % (name, version), "%s %s" % (name, version.split(".")[0])):

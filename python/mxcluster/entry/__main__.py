@@ -3,13 +3,14 @@
 import json
 import os
 import sys
+from typing import List
 
 from mxcluster import entry
 from mxcluster.entry import programs
 from mxcluster.node import json_cli
 
 
-def _run(_):
+def _run(_: List[str]) -> entry.Json:
     os.chdir("/")
     return entry.run(entry.check(json.load(sys.stdin)))
 

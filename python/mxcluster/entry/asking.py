@@ -60,6 +60,7 @@ TOLD = (
 )
 NO_PROGRAM = (126, 127)  # exit status of a shell: the program cannot run, or is missing
 ANEW = ": run provision.yml"
+OTHER = ": correct the error on the node, and run the playbook again"
 OLDER = ": the node may have another version of mxcluster; run provision.yml (running jobs go on)"
 
 
@@ -105,15 +106,14 @@ def result(asked: Json, code: int, out: str, err: str) -> Json:
     answer = _last(out)
     if code in NO_PROGRAM and answer is None:
         last = (err.strip().splitlines() or [""])[-1]
-        cure = ANEW if asked["python"] in last or not last else ""
-        return _failed("%s cannot be run%s%s" % (where, " (%s)" % last if last else "", cure))
+        cure = ANEW if asked["python"] in last or not last else OTHER
+        return _failed("cannot run %s%s%s" % (where, " (%s)" % last if last else "", cure))
     if answer is None:
         tail = "\n".join((err or out).strip().splitlines()[-5:]) or "(nothing)"
-        cure = OLDER if "No module named" in tail else ""
+        cure = OLDER if "No module named" in tail else OTHER
         return _failed(
-            "%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. For "
-            "the cause, see the last output:\n%s"
-            % (asked["python"], asked["command"], code, cure, tail)
+            "%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. The "
+            "last output:\n%s" % (asked["python"], asked["command"], code, cure, tail)
         )
     if code != 0:
         return _failed(
@@ -180,7 +180,7 @@ def of_check_mode(command: str) -> Json:
     """
     found = {
         "changed": command in ("start", "collect"),
-        "msg": "check mode: the command %s was not run" % command,
+        "msg": "check mode: mxcluster did not run the command %s" % command,
     }  # type: Json
     if command in ("wait", "stop"):
         found["status"] = None

@@ -30,8 +30,8 @@ def sweep(spool: Optional[str] = None) -> List[str]:
             os.unlink(path)
         if os.path.lexists(path):
             lines.append(
-                "%s, a leftover of a killed module or controller, cannot be removed: remove this "
-                "path as root" % path
+                "cannot remove %s, a leftover of a killed module or controller: remove this path "
+                "as root" % path
             )
     return lines
 

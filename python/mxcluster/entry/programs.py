@@ -96,7 +96,7 @@ def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Js
     the child's memory or open the child's descriptors. `stdin`: the text that the command reads.
     """
 
-    def work():
+    def work() -> Tuple[Json, int]:
         processes.set_pdeathsig(parent, signal.SIGTERM)
         processes.hide()
         for descriptor in ANSWERS:
@@ -144,7 +144,7 @@ def told(asked: Json) -> str:
 class Refusing:
     """A substitute for AnsibleModule, as an argument of `mxcluster.node.training_user`."""
 
-    def __init__(self, check_mode: bool):
+    def __init__(self, check_mode: bool) -> None:
         self.check_mode = check_mode
 
     def fail_json(self, msg: str) -> None:
@@ -199,7 +199,7 @@ def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return {
-            "error": "%s cannot be run as %s on this node (%s): run provision.yml, which checks "
+            "error": "cannot run %s as %s on this node (%s): run provision.yml, which checks "
             "this Python" % (sys.executable, entry.pw_name if entry else "the login user", error)
         }, 1
     try:
@@ -210,7 +210,8 @@ def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
         )
         return {
             "error": "`%s` ended with status %d and without an answer on this node. Correct the "
-            "cause, which the last output shows:\n%s" % (" ".join(argv[:3]), done.returncode, last)
+            "error in the last output, and run the playbook again:\n%s"
+            % (" ".join(argv[:3]), done.returncode, last)
         }, 1
 
 
@@ -228,14 +229,14 @@ def _heard(argv: List[str], found: Any, code: int) -> Json:
 def call(argv: List[str]) -> Tuple[int, str, str]:
     """Run the system program `argv`, and return (exit status, stdout, stderr).
 
-    If the program cannot be run, the exit status is 127, and stderr has the reason.
+    If the program does not start, the exit status is 127, and stderr has the reason.
     """
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
         )
     except OSError as error:
-        return 127, "", "`%s` cannot be run on this node: %s" % (argv[0], error.strerror)
+        return 127, "", "cannot run `%s` on this node: %s" % (argv[0], error.strerror)
     return (
         done.returncode,
         done.stdout.decode(errors="replace"),

@@ -113,8 +113,9 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
     last = [line for line in (log.strip() or state.strip()).splitlines() if line.strip()][-5:]
     return "\n".join(
         [
-            "%s did not start (%s): correct the cause, and run the playbook again"
-            % (unit, (said.splitlines() or ["systemctl gave no reason"])[0])
+            "%s did not start (%s): correct the error that `journalctl -u %s` shows on this node, "
+            "and run the playbook again"
+            % (unit, (said.splitlines() or ["systemctl gave no reason"])[0], unit)
         ]
         + last
     )
@@ -204,8 +205,8 @@ def settle(asked: Json, unit: str) -> List[str]:
         return lines + firewall.close(wish)
     except Exception as error:  # no error here may prevent the end of the job
         return lines + [
-            "the firewall rules of the job in %s could not be removed (%s: %s): run stop.yml again "
-            "for this job" % (asked["job_dir"], type(error).__name__, error)
+            "cannot remove the firewall rules of the job in %s (%s: %s): run stop.yml again for "
+            "this job" % (asked["job_dir"], type(error).__name__, error)
         ]
 
 
@@ -290,8 +291,8 @@ def collect_into_spool(asked: Json) -> Json:
         target, path = tempfile.mkstemp(".tar", prefix, spool)
     except OSError as error:
         raise MxclusterError(
-            "the job's files cannot be packed into %s on this node (%s): correct the cause, and "
-            "fetch the files with train.yml -e attach=%s"
+            "cannot pack the job's files into %s on this node (%s): free disk space, or correct "
+            "the owner or the rights of this path. Then fetch the files with train.yml -e attach=%s"
             % (spool, error.strerror or error, os.path.basename(os.path.abspath(asked["job_dir"])))
         ) from error
     try:

@@ -238,7 +238,7 @@ class Speed:
     The average is a moving average with the weight SMOOTHING.
     """
 
-    def __init__(self, size: int):
+    def __init__(self, size: int) -> None:
         self._size = size
         self._seconds: Optional[float] = None
         self._last = math.nan

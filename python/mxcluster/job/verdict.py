@@ -530,7 +530,11 @@ def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json
 
 
 def _alone(failure: Optional[Json]) -> Optional[Json]:
-    """Return `failure`. The reason of an echo also reports the absence of an earlier failure."""
+    """Return `failure` (dict or None), with a cure in the reason if `failure` is an echo.
+
+    An echo is the failure of a process because another process had ended. No node has reported an
+    earlier failure, so the network is the likely cause. Any other failure and None stay unchanged.
+    """
     if failure is None or failure["exit_code"] not in exit_codes.reserved():
         return failure
     return dict(

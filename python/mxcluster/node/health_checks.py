@@ -102,9 +102,7 @@ def mxnet(_: Json) -> Json:
         last = (errors.read().decode(errors="replace").strip() or "no output")[-300:]
     if told is None:
         assert code is not None  # without MARK, wait() has no timeout
-        return dict(
-            facts, error="MXNet cannot be imported (%s): %s" % (exit_codes.describe(code), last)
-        )
+        return dict(facts, error="cannot import MXNet (%s): %s" % (exit_codes.describe(code), last))
     facts.update(json.loads(told[len(MARK) :].decode("utf-8")))
     return dict(facts, compiled_in=code is None, says="" if code is None else last)
 

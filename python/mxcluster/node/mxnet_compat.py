@@ -52,6 +52,6 @@ def model_zoo() -> List[str]:
     except ValueError as refusal:
         return sorted(line.strip() for line in str(refusal).splitlines()[1:] if line.strip())
     raise BadInput(
-        "the model zoo of this node's MXNet cannot be listed: set mxnet_version to a supported "
-        "version, and run provision.yml"
+        "cannot list the model zoo of this node's MXNet: set mxnet_version to a supported version, "
+        "and run provision.yml"
     )

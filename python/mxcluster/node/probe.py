@@ -221,7 +221,7 @@ def file_problems(files: List[str], python: Optional[str]) -> List[str]:
     """
     problems = []
     if python and not os.access(python, os.X_OK):
-        problems.append("python %s cannot be run on this node: run provision.yml" % python)
+        problems.append("cannot run python %s on this node: run provision.yml" % python)
     for path in files:
         if not os.path.exists(path):
             problems.append(

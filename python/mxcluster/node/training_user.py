@@ -97,8 +97,9 @@ def ask_as(module, entry, work, limit=300.0):
         )
     if error:
         module.fail_json(
-            msg="a process with the rights of %s failed (%s): correct the cause, and run the "
-            "playbook again" % (entry.pw_name, error)
+            msg="a process with the rights of %s failed (%s): correct this error on the "
+            "node, such as wrong rights of a file, and run the playbook again"
+            % (entry.pw_name, error)
         )
     return found
 

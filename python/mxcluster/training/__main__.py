@@ -19,11 +19,14 @@ import signal
 import sys
 import threading
 import traceback
+from typing import Any, Callable, List, Optional, cast
 
 from mxcluster import events, exit_codes, phases
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.training import mxnet_library, progress_file
 from mxcluster.training.death_watch import Watch, timeout_from_env, watching_handle
+
+KVStore = Any  # mx.kvstore.KVStore
 
 _FREE_SECONDS = 30.0
 
@@ -34,11 +37,11 @@ class Worker(object):
     ``store`` and ``watch`` are None until the script makes a distributed kv-store.
     """
 
-    def __init__(self):
-        self.store = None
-        self.watch = None
+    def __init__(self) -> None:
+        self.store: KVStore = None
+        self.watch: Optional[Watch] = None
 
-    def make(self, create):
+    def make(self, create: Callable[[], KVStore]) -> KVStore:
         """Start the death watch, then return the distributed kv-store that `create()` makes.
 
         If another program holds the port of this process, the method ends the process with the exit
@@ -52,12 +55,11 @@ class Worker(object):
         progress_file.attach(self.store)
         return self.store
 
-    def run(self, what, name, arguments):
-        """Run a program or script with `arguments` (list of str) and return the exit status (int).
+    def run(self, what: str, name: str, arguments: List[str]) -> int:
+        """Run a program or script with `arguments` and return the exit status.
 
-        `what` is "program" or "script", and `name` is the program's name or the script's path
-        (str). The status is NO_KVSTORE if a worker of a distributed job has made no distributed
-        kv-store.
+        `what` is "program" or "script", and `name` is the program's name or the script's path.
+        The status is NO_KVSTORE if a worker of a distributed job has made no distributed kv-store.
         """
         mx = mxnet_compat.import_mxnet()
         from mxcluster.training.kvstore import server_messages
@@ -82,14 +84,14 @@ class Worker(object):
             events.from_env().write("done")  # a script that calls os._exit(0) skips this event
         return status
 
-    def _finish(self):
+    def _finish(self) -> None:
         from mxnet.base import _LIB, check_call
 
         if hasattr(self.store, "close"):
             self.store.close()
         progress_file.enter(phases.FINISHED)
         self.store._barrier()
-        self.watch.stop()
+        cast(Watch, self.watch).stop()  # A worker with a store has a watch.
         gc.collect()
         # All workers have passed the barrier. From now on only this timer detects a dead worker.
         timer = threading.Timer(_FREE_SECONDS, os._exit, [exit_codes.PEER_DIED])
@@ -99,8 +101,10 @@ class Worker(object):
         timer.cancel()
 
 
-def _status_of(function, name, arguments):
-    """Call function(name, arguments) and return the exit status (int) of this process.
+def _status_of(
+    function: Callable[[str, List[str]], Optional[int]], name: str, arguments: List[str]
+) -> int:
+    """Call function(name, arguments) and return the exit status of this process.
 
     An int from `function` or from SystemExit is the status, and None gives 0. After any other
     exception the function prints the traceback and returns 1.
@@ -118,11 +122,11 @@ def _status_of(function, name, arguments):
         return 1
 
 
-def _program(name, arguments):
+def _program(name: str, arguments: List[str]) -> int:
     return importlib.import_module("mxcluster.training.programs." + name).main(arguments)
 
 
-def _script(path, arguments):
+def _script(path: str, arguments: List[str]) -> None:
     # Only now, after the import of MXNet: during the import a file of the script's folder could
     # replace a module of Python's standard library.
     os.chdir(os.path.dirname(os.path.abspath(path)))
@@ -131,7 +135,7 @@ def _script(path, arguments):
     runpy.run_path(path, run_name="__main__")
 
 
-def refuse_taken_port():
+def refuse_taken_port() -> None:
     """End this process with PORT_TAKEN if another program holds this process's planned port.
 
     Without this check, ps-lite's servers and workers would listen on another port without a
@@ -149,7 +153,7 @@ def refuse_taken_port():
         os._exit(exit_codes.PORT_TAKEN)
 
 
-def show_stacks_when_asked():
+def show_stacks_when_asked() -> None:
     """Make SIGUSR1 write the stacks of all threads to stderr, even while Python waits in MXNet.
 
     A fatal signal such as SIGSEGV writes these stacks, too.
@@ -158,11 +162,11 @@ def show_stacks_when_asked():
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
-def main(argv):
-    """Run the process that `argv` describes and return its exit status (int).
+def main(argv: List[str]) -> int:
+    """Run the process that `argv` describes and return its exit status.
 
-    `argv` is ["serve"], ["program", NAME, "--", ...] or ["script", PATH, "--", ...] (list of str).
-    For any other `argv` print the usage to stderr and return 2.
+    `argv` is ["serve"], ["program", NAME, "--", ...] or ["script", PATH, "--", ...]. For any
+    other `argv` print the usage to stderr and return 2.
     """
     show_stacks_when_asked()
     progress_file.start()

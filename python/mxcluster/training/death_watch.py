@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from typing import NoReturn
 
 from mxcluster import exit_codes, phases
 from mxcluster.node import addresses
@@ -39,12 +40,12 @@ class Watch(threading.Thread):
         interval: seconds between two counts.
     """
 
-    def __init__(self, handle, timeout, interval=1.0):
+    def __init__(self, handle: ctypes.c_void_p, timeout: float, interval: float = 1.0) -> None:
         super(Watch, self).__init__(name="mxcluster-watch", daemon=True)
         self._handle, self._timeout, self._interval = handle, int(timeout), interval
         self._ended = threading.Event()
 
-    def run(self):
+    def run(self) -> None:
         """Watch the peers until `stop` is called, and end the process if a peer is dead or late.
 
         A peer is late if ps-lite has not connected the peer within `start_seconds()`.
@@ -74,15 +75,15 @@ class Watch(threading.Thread):
                     "shows another error, run verify.yml, which checks ports and addresses" % limit
                 )
 
-    def stop(self):
+    def stop(self) -> None:
         """Stop the watch, and return after the thread has ended."""
         self._ended.set()
         if self.is_alive():
             self.join()
 
 
-def _clock():
-    """Return the difference between the wall clock and the monotonic clock in seconds (float).
+def _clock() -> float:
+    """Return the difference between the wall clock and the monotonic clock in seconds.
 
     ps-lite dates heartbeats by the wall clock. When NTP or a person sets the wall clock forward,
     all peers look silent until they send the next heartbeat.
@@ -90,8 +91,8 @@ def _clock():
     return time.time() - time.monotonic()
 
 
-def start_seconds():
-    """Return the start timeout in seconds (float); 0 means no timeout.
+def start_seconds() -> float:
+    """Return the start timeout in seconds; 0 means no timeout.
 
     ps-lite must connect all processes within this time. This timeout is longer than the agent's
     start timeout, so that the agent of a late process reports the process first.
@@ -106,12 +107,12 @@ def start_seconds():
     )
 
 
-def timeout_from_env():
-    """Return the heartbeat timeout of the job in seconds (int), or 0 outside a distributed job."""
+def timeout_from_env() -> int:
+    """Return the heartbeat timeout of the job in seconds, or 0 outside a distributed job."""
     return int(float(os.environ.get("PS_HEARTBEAT_TIMEOUT") or 0))
 
 
-def watching_handle():
+def watching_handle() -> ctypes.c_void_p:
     """Return a KVStoreHandle for the watch, before this worker has its own kv-store.
 
     The creation of the worker's own kv-store waits for the other processes, so the watch needs an
@@ -130,8 +131,8 @@ def watching_handle():
     return handle
 
 
-def _who(handle, timeout):
-    """Return the number of silent peers of each role (str), such as "1 server and 2 workers".
+def _who(handle: ctypes.c_void_p, timeout: int) -> str:
+    """Return the number of silent peers of each role as text, such as "1 server and 2 workers".
 
     `handle` is a KVStoreHandle. A peer without a heartbeat for `timeout` seconds is silent.
     """
@@ -142,15 +143,15 @@ def _who(handle, timeout):
     return " and ".join(told) or "another process"
 
 
-def dead_nodes(handle, timeout, group=_EVERYBODY):
-    """Return how many known peers have sent no heartbeat for `timeout` seconds (int).
+def dead_nodes(handle: ctypes.c_void_p, timeout: int, group: int = _EVERYBODY) -> int:
+    """Return how many known peers have sent no heartbeat for `timeout` seconds.
 
     Returns 0 if MXNet's function fails, as before the start of ps-lite.
 
     Args:
         handle: the KVStoreHandle of a distributed kv-store.
-        timeout: seconds (int).
-        group: the number of the ps-lite node group to count (int).
+        timeout: seconds.
+        group: the number of the ps-lite node group to count.
     """
     number = ctypes.c_int(0)
     failed = mxnet_library.load().MXKVStoreGetNumDeadNode(
@@ -159,7 +160,7 @@ def dead_nodes(handle, timeout, group=_EVERYBODY):
     return 0 if failed else number.value
 
 
-def has_begun():
+def has_begun() -> bool:
     """Return True if ps-lite listens on the port of this process.
 
     If ps-lite does not listen yet, a call of `dead_nodes` ends the process by SIGSEGV.
@@ -167,7 +168,7 @@ def has_begun():
     return int(os.environ["PORT"]) in addresses.listeners(os.environ["DMLC_NODE_HOST"])
 
 
-def are_together(handle):
+def are_together(handle: ctypes.c_void_p) -> bool:
     """Return True once ps-lite knows its peers.
 
     With a negative timeout ps-lite reports every known peer as dead. A count above 0 therefore
@@ -176,7 +177,7 @@ def are_together(handle):
     return dead_nodes(handle, _LONG_AGO) > 0
 
 
-def _end(why):
+def _end(why: str) -> NoReturn:
     sys.stderr.write("mxcluster: %s; ending\n" % why)
     sys.stderr.flush()
     os._exit(exit_codes.PEER_DIED)

@@ -5,12 +5,13 @@ import functools
 import importlib.machinery
 import importlib.util
 import sys
+from typing import Any, cast
 
 from mxcluster.errors import MxclusterError
 
 
-def load():
-    """Return MXNet's C library (ctypes.CDLL) without importing MXNet.
+def load() -> ctypes.CDLL:
+    """Return MXNet's C library without importing MXNet.
 
     If this process has imported MXNet already, the function returns the library of that MXNet.
     """
@@ -18,10 +19,10 @@ def load():
     return base._LIB if base else _loaded()
 
 
-def check(status):
+def check(status: int) -> None:
     """Raise MxclusterError with MXNet's message if `status` is not 0.
 
-    `status` (int) is the result of a function of MXNet's C library.
+    `status` is the result of a function of MXNet's C library.
     """
     if status != 0:
         message = load().MXGetLastError
@@ -30,11 +31,11 @@ def check(status):
 
 
 @functools.lru_cache(maxsize=None)  # because a path may be relative, and the scheduler changes cwd
-def _loaded():
+def _loaded() -> ctypes.CDLL:
     return ctypes.CDLL(_libinfo().find_lib_path()[0], ctypes.RTLD_LOCAL)
 
 
-def _libinfo():
+def _libinfo() -> Any:
     """Return MXNet's own libinfo.py as a module, without importing the rest of MXNet.
 
     Only libinfo.py defines where, and in which order, MXNet looks for its library. Raises
@@ -51,5 +52,5 @@ def _libinfo():
             % sys.executable
         )
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    cast(Any, spec.loader).exec_module(module)  # A spec of PathFinder for a file has a loader.
     return module

@@ -10,30 +10,34 @@ import json
 import os
 import threading
 import time
-from typing import Any, Dict, List, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from mxcluster import phases
 from mxcluster.file_io import replace
 
+Json = Dict[str, Any]
+KVStore = Any  # mx.kvstore.KVStore
+Key = Union[int, str]  # a key of a kv-store
+
 SUFFIX = ".pulse"
 _PERIOD = 1.0
 _MANY = 100  # maximum number of keys in the field "fewer" of the file
-_now = {"phase": phases.STARTING, "pushes": 0, "time": time.time()}
-_pushed: Dict[Union[int, str], int] = {}  # {key of the kv-store: its number of pushes}
-_told: Dict[str, Any] = {}
+_now: Json = {"phase": phases.STARTING, "pushes": 0, "time": time.time()}
+_pushed: Dict[Key, int] = {}  # {key of the kv-store: its number of pushes}
+_told: Json = {}
 _file: List[str] = []  # [path of this process's file], [] outside a job
 _telling = threading.Lock()
 
 
-def file_of(folder, name):
-    """Return the path (str) of the progress file of the process `name`, such as "worker-0".
+def file_of(folder: str, name: str) -> str:
+    """Return the path of the progress file of the process `name`, such as "worker-0".
 
     `folder` is the path of the job folder.
     """
     return os.path.join(folder, name + SUFFIX)
 
 
-def read(path):
+def read(path: str) -> Optional[Json]:
     """Return the content of the progress file `path`, or None if the file is missing or invalid.
 
     The content is {"phase", "pushes": calls of push, "time": unix seconds of the last progress,
@@ -61,7 +65,7 @@ def read(path):
         return None
 
 
-def _keys_told(keys):
+def _keys_told(keys: Any) -> Optional[Json]:
     if not keys or len(keys["fewer"]) > _MANY:
         return None
     return {
@@ -70,7 +74,7 @@ def _keys_told(keys):
     }
 
 
-def start():
+def start() -> None:
     """Start a thread that writes this process's progress file, if the process belongs to a job."""
     folder = os.environ.get("MXCLUSTER_JOB_DIR")
     if folder:
@@ -82,15 +86,15 @@ def start():
         thread.start()
 
 
-def enter(phase):
+def enter(phase: str) -> None:
     """Set the phase of this process, and record progress.
 
-    `phase` (str) is a constant of `mxcluster.phases`.
+    `phase` is a constant of `mxcluster.phases`.
     """
     _now.update(phase=phase, time=time.time())
 
 
-def leave():
+def leave() -> None:
     """Enter the phase LEAVING and write the progress file at once.
 
     The process may end before the thread of `start` writes the next time.
@@ -99,7 +103,7 @@ def leave():
     _tell()
 
 
-def beat():
+def beat() -> None:
     """Record that this process makes progress now.
 
     A process without DMLC_ROLE has no servers. In such a process the first call begins the phase
@@ -110,8 +114,8 @@ def beat():
         _now["phase"] = phases.TRAINING
 
 
-def attach(store):
-    """Wrap the methods of the mx.kvstore.KVStore `store`, so that each call counts as progress.
+def attach(store: KVStore) -> None:
+    """Wrap the methods of the kv-store `store`, so that each call counts as progress.
 
     The wrapped methods also count the pushes of each key. The process enters the phase TRAINING.
     """
@@ -129,8 +133,16 @@ def attach(store):
     enter(phases.TRAINING)
 
 
-def _counted(method, with_keys, pushes):
-    def call(*args, **kwargs):
+def _counted(method: Callable[..., Any], with_keys: bool, pushes: int) -> Callable[..., Any]:
+    """Return a function that calls `method`, and records progress before and after the call.
+
+    Args:
+        method: a method of a kv-store.
+        with_keys: True to count the pushes of each key.
+        pushes: the number of pushes in a call, 0 or 1.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
         beat()
         before, keys = _now["pushes"], _keys_of(*args, **kwargs) if with_keys else {}
         result = method(*args, **kwargs)
@@ -143,7 +155,7 @@ def _counted(method, with_keys, pushes):
     return call
 
 
-def _keys_of(key=None, *_, **__):
+def _keys_of(key: Any = None, *_: Any, **__: Any) -> Dict[Key, int]:
     """Return {key: number of pushes so far} for `key`, a key or a list of keys.
 
     The arguments are the arguments of a kv-store's method. The result has only keys of type int and
@@ -156,20 +168,20 @@ def _keys_of(key=None, *_, **__):
     }
 
 
-def _keys():
+def _keys() -> Optional[Json]:
     pushed = dict(_pushed)  # a copy, because a script may push meanwhile
     most = max(pushed.values()) if pushed else 0
     fewer = {str(key): pushes for key, pushes in pushed.items() if pushes < most}
     return {"most": most, "fewer": fewer} if len(fewer) <= _MANY else None
 
 
-def _tell_for_ever():
+def _tell_for_ever() -> None:
     while True:
         _tell()
         time.sleep(_PERIOD)
 
 
-def _tell():
+def _tell() -> None:
     with _telling:
         now = dict(_now, keys=_keys())
         for path in _file:

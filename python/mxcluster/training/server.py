@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import traceback
+from typing import Any, Callable, Optional
 
 from mxcluster import events, exit_codes, phases, schemes, seal
 from mxcluster.errors import MxclusterError
@@ -19,6 +20,12 @@ from mxcluster.job import checkpoints
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.training import kvstore, mxnet_library, progress_file
 from mxcluster.training.death_watch import Watch, timeout_from_env
+
+KVStore = Any  # mx.kvstore.KVStore
+Optimizer = Any  # mx.optimizer.Optimizer
+Updates = Any  # kvstore.optimizer_states.Updates
+# A server's update: Updates, gsync_server.GroupUpdate or ssync_server.StaleUpdate.
+Update = Any
 
 _CONTROLLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 # Only this command reaches Python. MXNet's C++ handles some of the other commands. An unknown
@@ -29,7 +36,7 @@ _NOWHERE = "/proc"
 _MOST_TOLD = 20  # most refusals in the log, so that a program outside the job cannot fill it
 
 
-def schedule():
+def schedule() -> int:
     """Run the scheduler until the workers end the job. Return the exit status 0.
 
     The scheduler computes nothing, so the function loads only MXNet's C library.
@@ -48,7 +55,7 @@ def schedule():
     return 0
 
 
-def serve():
+def serve() -> int:
     """Run a server until the workers end the job. Return the exit status 0.
 
     If the server cannot start, print the reason to stderr and return 1.
@@ -72,7 +79,7 @@ def serve():
     # writes a file rank<n>_<name> into the working directory, with the <name> from a message.
     os.chdir(_NOWHERE)
 
-    def controller(command, body, _):
+    def controller(command: int, body: Optional[bytes], _: Optional[int]) -> None:
         if command == _OURS:
             _guarded(
                 commands.receive,
@@ -94,10 +101,10 @@ class Commands(object):
     or the checkpoint.
 
     Args:
-        store: the server's mx.kvstore.KVStore.
+        store: the server's kv-store.
     """
 
-    def __init__(self, store):
+    def __init__(self, store: KVStore) -> None:
         from mxcluster.training.kvstore import (
             agreement,
             optimizer_advice,
@@ -111,16 +118,16 @@ class Commands(object):
         self._opener = seal.Opener(seal.read_token(self._folder))
         self._classes = optimizer_guard.names(optimizer_guard.declared_classes())
         self.given = optimizer_states.resumed()
-        self._update = None
+        self._update: Update = None
         self._agreement = agreement.Agreement()
         self._refused = 0
 
-    def receive(self, body):
-        """Carry out the message `body` (bytes) of a worker.
+    def receive(self, body: Optional[bytes]) -> None:
+        """Carry out the message `body` of a worker. None counts as an empty message.
 
         The method refuses a message of another job or with forbidden content, and logs the reason.
         """
-        message = None
+        message: Optional[seal.Message] = None
         try:
             message = self._opener.opened(body)
             {
@@ -137,14 +144,14 @@ class Commands(object):
             self._tell(message, refusal)
 
     @property
-    def rank(self):
-        """The rank of the server in ps-lite (int).
+    def rank(self) -> int:
+        """The rank of the server in ps-lite.
 
         Read the rank only after MXNet has started the server. Before the start, ps-lite crashes.
         """
         return self._store.rank
 
-    def close(self):
+    def close(self) -> None:
         """Call `close` of the scheme's update object, if the object has this method.
 
         The server calls this method once, after its loop.
@@ -152,7 +159,7 @@ class Commands(object):
         if hasattr(self._update, "close"):
             self._update.close()
 
-    def _begin(self, message):
+    def _begin(self, message: seal.Message) -> None:
         """Make the update object of the scheme in `message`, if the server has no such object.
 
         The object, such as a `GroupUpdate`, updates the weights with each push. A worker's kv-store
@@ -169,8 +176,8 @@ class Commands(object):
             self._update = kvstore.load(scheme.update)(self)
             self._run(self._update)
 
-    def updates(self, optimizer, number=1):
-        """Return the `optimizer_states.Updates` of `optimizer` (mx.optimizer.Optimizer).
+    def updates(self, optimizer: Optimizer, number: int = 1) -> Updates:
+        """Return the `optimizer_states.Updates` of `optimizer`.
 
         `number` counts the job's optimizers from 1. Optimizer 1 starts with the states of the
         checkpoint that the job resumes.
@@ -179,7 +186,7 @@ class Commands(object):
         given = self.given if number == 1 else {}
         return self._states.Updates(optimizer, given, self.rank, int(os.environ["DMLC_NUM_SERVER"]))
 
-    def _run(self, update):
+    def _run(self, update: Update) -> None:
         progress_file.enter(phases.SERVING)
         self._store._set_updater(
             _guarded(
@@ -188,7 +195,7 @@ class Commands(object):
             )
         )
 
-    def _set_optimizer(self, message):
+    def _set_optimizer(self, message: seal.Message) -> None:
         if hasattr(self._update, "use"):
             raise self._guard.Forbidden(
                 "servers of this job's scheme accept an optimizer only from mxcluster's kv-store: "
@@ -199,10 +206,10 @@ class Commands(object):
         self._update = self.updates(optimizer)
         self._run(self._update)
 
-    def _read(self, payload):
+    def _read(self, payload: bytes) -> Optimizer:
         return self._guard.check_optimizer(self._guard.read(payload, self._classes))
 
-    def _agree(self, message):
+    def _agree(self, message: seal.Message) -> None:
         """Check that a worker's optimizer and order of keys equal those of the first worker.
 
         If the version of the optimizer is new, the scheme's update object uses this optimizer from
@@ -214,7 +221,7 @@ class Commands(object):
             self._advise(optimizer)
             self._update.use(optimizer, told["number"])
 
-    def _advise(self, optimizer):
+    def _advise(self, optimizer: Optimizer) -> None:
         """Warn in the log and the report if `optimizer` works in an unexpected way on servers.
 
         All servers get the optimizer, but only the first server writes the warning.
@@ -223,10 +230,10 @@ class Commands(object):
         if text and os.environ["MXCLUSTER_INDEX"] == "0":
             _note(text)
 
-    def _refresh(self, message):
+    def _refresh(self, message: seal.Message) -> None:
         self._update.refresh(int(message.payload))
 
-    def _assign(self, message):
+    def _assign(self, message: seal.Message) -> None:
         """Make each push of the key in `message` replace the key's value.
 
         See `kvstore.assigned_key`.
@@ -238,7 +245,7 @@ class Commands(object):
         self._update.assign(int(message.payload))
 
     @staticmethod
-    def _serves(sender):
+    def _serves(sender: str) -> bool:
         """Return True if this process serves the group of the worker `sender` ("worker-0").
 
         A host has one server process for each group. Only the process of the worker's group acts.
@@ -246,7 +253,7 @@ class Commands(object):
         own, groups = os.environ.get("MXCLUSTER_GROUP"), os.environ["MXCLUSTER_GROUPS"].split(",")
         return own is None or groups[int(sender.split("-")[1])] == own
 
-    def _save(self, message):
+    def _save(self, message: seal.Message) -> None:
         if not self._serves(message.sender):
             return
         told = json.loads(message.payload.decode("utf-8"))
@@ -254,7 +261,7 @@ class Commands(object):
             os.path.join(self._folder, checkpoints.FOLDER), _plain(told["name"]), told["id"]
         )
 
-    def _forget(self, message):
+    def _forget(self, message: seal.Message) -> None:
         if not self._serves(message.sender):
             return
         told = json.loads(message.payload.decode("utf-8"))
@@ -265,7 +272,7 @@ class Commands(object):
             told.get("spare", ""),
         )
 
-    def _measure(self, message):
+    def _measure(self, message: seal.Message) -> None:
         """Measure the speed at which this server updates the model that `message` describes.
 
         The method writes the event `server_speed`.
@@ -276,7 +283,8 @@ class Commands(object):
         speed = server_speed.updates_per_s(self.updates, told["sizes"], told["seconds"])
         events.from_env().write("server_speed", updates_per_s=speed)
 
-    def _tell(self, message, refusal):
+    def _tell(self, message: Optional[seal.Message], refusal: MxclusterError) -> None:
+        """Log the `refusal` of `message`. Without a valid seal, `message` is None."""
         self._refused += 1
         if self._refused > _MOST_TOLD:
             return
@@ -295,15 +303,15 @@ class Commands(object):
         _note(text)
 
 
-def _note(text):
-    """Write `text` (str) to the log of this process, and to the events as a note for the report."""
+def _note(text: str) -> None:
+    """Write `text` to the log of this process, and to the events as a note for the report."""
     sys.stderr.write("mxcluster: %s\n" % text)
     sys.stderr.flush()
     events.from_env().write("note", text=text)
 
 
-def _plain(name):
-    """Return `name` (str) if `name` is a plain file name, without a path to another folder.
+def _plain(name: str) -> str:
+    """Return `name` if `name` is a plain file name, without a path to another folder.
 
     Raises ValueError for any other `name`.
     """
@@ -315,14 +323,14 @@ def _plain(name):
     return name
 
 
-def _felt(update):
+def _felt(update: Update) -> Callable[..., Any]:
     """Return a function that calls `update` in the phase UPDATING.
 
     After the call the process enters the phase SERVING. The agent reads the phase from the progress
     file, and so detects an update that never ends.
     """
 
-    def call(*args):
+    def call(*args: Any) -> Any:
         progress_file.enter(phases.UPDATING)
         try:
             return update(*args)
@@ -332,15 +340,15 @@ def _felt(update):
     return call
 
 
-def _guarded(function, failed):
+def _guarded(function: Callable[..., Any], failed: str) -> Callable[..., Any]:
     """Return a function that calls `function`, and ends the process after an exception.
 
     The process then writes the reason to stderr and ends with the exit code UPDATER_FAILED. The
-    reason is the text of an MxclusterError. For any other exception the reason is `failed` (str),
-    after a traceback. Without this wrapper ctypes would drop the exception.
+    reason is the text of an MxclusterError. For any other exception the reason is `failed`, after a
+    traceback. Without this wrapper ctypes would drop the exception.
     """
 
-    def call(*args):
+    def call(*args: Any) -> Any:
         try:
             return function(*args)
         except BaseException as error:

@@ -4,21 +4,27 @@ All functions are pure, except for the clock.
 """
 
 import time
+from typing import Any, Callable, List, Sequence
 
 LEAST_STEPS = 7
 MOST_STEPS = 1000
 TIGHT = 0.01  # error of the median at which the measurement ends, relative to the median
 
 
-def repeat(step, seconds, whole=False, clock=time.monotonic):
-    """Call `step()` repeatedly, and return the seconds of each call (list of float).
+def repeat(
+    step: Callable[[], Any],
+    seconds: float,
+    whole: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> List[float]:
+    """Call `step()` repeatedly, and return the seconds of each call.
 
     The function makes at least LEAST_STEPS calls. After these calls the function stops when the
     error of the median is below TIGHT, after `seconds`, or after MOST_STEPS calls.
 
     Args:
-        step: a function without arguments.
-        seconds: the time after which the function stops (float).
+        step: the function that `repeat` measures.
+        seconds: the time after which `repeat` stops.
         whole: True to stop only after `seconds`. Processes that measure at the same time then end
             together.
         clock: a function that returns the time in seconds.
@@ -35,12 +41,12 @@ def repeat(step, seconds, whole=False, clock=time.monotonic):
             return times
 
 
-def _is_known(times):
+def _is_known(times: Sequence[float]) -> bool:
     return error(times) < TIGHT or len(times) >= MOST_STEPS
 
 
-def quantile(values, part):
-    """Return the quantile `part` (0 to 1) of `values` (list of float), interpolated linearly."""
+def quantile(values: Sequence[float], part: float) -> float:
+    """Return the quantile `part` (0 to 1) of `values`, interpolated linearly."""
     ordered = sorted(values)
     place = part * (len(ordered) - 1)
     low = int(place)
@@ -48,18 +54,18 @@ def quantile(values, part):
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def median(values):
-    """Return the median (float) of `values` (list of float)."""
+def median(values: Sequence[float]) -> float:
+    """Return the median of `values`."""
     return quantile(values, 0.5)
 
 
-def spread(values):
-    """Return the interquartile range of `values` (list of float), divided by the median."""
+def spread(values: Sequence[float]) -> float:
+    """Return the interquartile range of `values`, divided by the median."""
     return (quantile(values, 0.75) - quantile(values, 0.25)) / median(values)
 
 
-def error(values):
-    """Return the relative standard error of the median of `values` (list of float).
+def error(values: Sequence[float]) -> float:
+    """Return the relative standard error of the median of `values`.
 
     For a normal distribution the standard error of the median is 0.93 times the interquartile range
     divided by the root of the number of values (McGill, Tukey and Larsen 1978, 1.25 IQR / 1.35).

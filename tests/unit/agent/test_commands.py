@@ -320,8 +320,9 @@ def test_a_packing_error_is_reported_with_the_status(job, tmp_path, monkeypatch)
     answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
     assert (
         answer["problem"]
-        == "the job's files in %s could not be packed (No space left on device): correct the cause "
-        "on this node, and fetch the files with train.yml -e attach=<job>" % job.path
+        == "cannot pack the job's files in %s (No space left on device): free disk space or "
+        "correct the rights of the files on this node, and fetch the files with train.yml "
+        "-e attach=<job>" % job.path
     )
     assert (answer["files"], answer["left"]) == (0, []) and list(tmp_path.glob("out.tar*")) == []
 

@@ -223,7 +223,7 @@ def test_a_command_that_does_not_exist_fails_the_job(job):
     status = job.end()
     assert status["reason"] == "failed"
     failure = status["first_failure"]
-    assert failure["reason"].startswith("could not be started: "), failure
+    assert failure["reason"].startswith("did not start: "), failure
     assert "No such file or directory: '/no/such/python'" in failure["reason"], failure
     assert (failure["name"], failure["exit_code"], failure["log"]) == (
         "worker-1",

@@ -146,10 +146,10 @@ time.sleep(60)
     [
         ({}, None),
         ({"vault_ids": ["@file"], "step": False}, None),
-        ({"ask_pass": True}, "a password would have to be typed again"),
-        ({"become_ask_pass": True}, "a password would have to be typed again"),
-        ({"ask_vault_pass": True}, "a password would have to be typed again"),
-        ({"vault_ids": ["mine@prompt"]}, "a password would have to be typed again"),
+        ({"ask_pass": True}, "Ansible would prompt for a password again"),
+        ({"become_ask_pass": True}, "Ansible would prompt for a password again"),
+        ({"ask_vault_pass": True}, "Ansible would prompt for a password again"),
+        ({"vault_ids": ["mine@prompt"]}, "Ansible would prompt for a password again"),
         ({"step": True}, "with --step"),
     ],
 )

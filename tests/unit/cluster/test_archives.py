@@ -85,7 +85,7 @@ def test_the_next_run_resumes_a_download(server, tmp_path):
     server.cuts = [100] * archives.TRIES
     said = refusal(tmp_path, server.file)
     assert (
-        "the download was cut off" in said
+        "the download ended early" in said
         and "put file.rpm (sha256 %s) into %s" % (DIGEST, tmp_path) in said
     )
     assert [one.name for one in tmp_path.iterdir()] == ["file.rpm.part"]

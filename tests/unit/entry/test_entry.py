@@ -150,8 +150,8 @@ def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tm
     )
     assert entry.run(asked(command="stop", job_dir="/j"))["left"] == [
         "pid 7",
-        "%s, a leftover of a killed module or controller, cannot be removed: remove this path "
-        "as root" % old,
+        "cannot remove %s, a leftover of a killed module or controller: remove this path as root"
+        % old,
     ]
 
 
@@ -207,10 +207,7 @@ def test_a_broken_firewall_stops_no_other_step(fails, monkeypatch):
         (line,) = units.settle(
             asked(command="collect", job_dir="/jobs/j"), "mxcluster-agent@j.service"
         )
-        assert (
-            "the firewall rules of the job in /jobs/j could not be removed (KeyError: 'ports')"
-            in line
-        )
+        assert "cannot remove the firewall rules of the job in /jobs/j (KeyError: 'ports')" in line
     else:
         assert "is unknown (KeyError: 'ports')" in units.why_open(asked(command="look", user="mx"))
 
@@ -301,7 +298,7 @@ def test_the_result_is_the_answers_last_line(command, answer, result):
 )
 def test_check_mode_reports_that_the_command_did_not_run(command, result):
     assert asking.of_check_mode(command) == dict(
-        result, msg="check mode: the command %s was not run" % command
+        result, msg="check mode: mxcluster did not run the command %s" % command
     )
 
 
@@ -320,31 +317,37 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
             "Traceback\n/p: No module named mxcluster\n",
             "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: the "
             "node may have another version of mxcluster; run "
-            "provision.yml (running jobs go on). For the cause, see the last output:\nTraceback\n"
+            "provision.yml (running jobs go on). The last output:\nTraceback\n"
             "/p: No module named mxcluster",
         ),
         (
             -9,
             "",
             "",
-            "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer. For the "
-            "cause, see the last output:\n(nothing)",
+            "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer: correct "
+            "the error on the node, and run the playbook again. The last output:\n(nothing)",
         ),
         (
             0,
             "[1]\n",
             "",
-            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer. For the "
-            "cause, see the last output:\n[1]",
+            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer: correct "
+            "the error on the node, and run the playbook again. The last output:\n[1]",
         ),
         (
             127,
             "",
             "sh: /p: not found",
-            "/p on this node cannot be run (sh: /p: not found): run provision.yml",
+            "cannot run /p on this node (sh: /p: not found): run provision.yml",
         ),
-        (126, "", "", "/p on this node cannot be run: run provision.yml"),
-        (127, "", "sh: sudo: not found", "/p on this node cannot be run (sh: sudo: not found)"),
+        (126, "", "", "cannot run /p on this node: run provision.yml"),
+        (
+            127,
+            "",
+            "sh: sudo: not found",
+            "cannot run /p on this node (sh: sudo: not found): correct the error on the node, and "
+            "run the playbook again",
+        ),
     ],
 )
 def test_an_error_becomes_a_clean_message(code, out, err, msg):
@@ -396,7 +399,7 @@ def test_input_that_is_no_command_is_refused():
 def test_a_missing_python_is_an_error():
     answer = enter(python="/no/such/python", command="look")
     assert re.match(
-        "/no/such/python on this node cannot be run .*not found.: run provision.yml$", answer["msg"]
+        "cannot run /no/such/python on this node .*not found.: run provision.yml$", answer["msg"]
     ), answer
 
 

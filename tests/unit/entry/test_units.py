@@ -78,14 +78,15 @@ def test_without_an_agents_error_the_last_lines_are_shown():
     told = units.why_not_started(UNIT, SAID, STATUS % "python: not found", "")
     assert (
         told.splitlines()[0]
-        == "%s did not start (%s): correct the cause, and run the playbook again"
-        % (UNIT, SAID.splitlines()[0])
+        == "%s did not start (%s): correct the error that `journalctl -u %s` shows on this node, "
+        "and run the playbook again"
+        % (UNIT, SAID.splitlines()[0], UNIT)
         and "python: not found" in told
     )
     assert len(told.splitlines()) == 6
     assert units.why_not_started(UNIT, "", "", "a\n\nTraceback\nboom").splitlines() == [
-        UNIT + " did not start (systemctl gave no reason): correct the cause, and run the playbook "
-        "again",
+        "%s did not start (systemctl gave no reason): correct the error that `journalctl -u %s` "
+        "shows on this node, and run the playbook again" % (UNIT, UNIT),
         "a",
         "Traceback",
         "boom",

@@ -266,7 +266,7 @@ CHECK = {
 @pytest.mark.parametrize(
     "name, found",
     [
-        ("mxnet", {"error": "MXNet cannot be imported", "python": "3.6.8", "libmxnet": None}),
+        ("mxnet", {"error": "cannot import MXNet", "python": "3.6.8", "libmxnet": None}),
         ("files", {"error": "no folder"}),
         ("ssh", {"error": "no ssh"}),
         ("gpus", None),

@@ -77,7 +77,7 @@ NEVER = [
     failed(0),
     failed(None, "ended: the job was stopped on request"),
     failed(None, "ended: the lease ran out"),
-    failed(None, "could not be started: no such file"),
+    failed(None, "did not start: no such file"),
     failed(None, "was still running when the controller collected its logs"),
     failed(None, "the agent failed: No space left on device"),
 ]

@@ -503,7 +503,7 @@ def test_files_that_could_not_be_packed_fail_the_job():
         PLAN,
         statuses(),
         ENDS,
-        {"node2": "the job's files could not be packed: No space left on device"},
+        {"node2": "cannot pack the job's files: No space left on device"},
     )
     assert not found["ok"] and "No space left" in found["first_failure"]["reason"]
 

@@ -78,7 +78,7 @@ def test_every_problem_is_reported_at_once_with_value_and_remedy():
     assert interface.startswith("interface nic9 is not on this node any more; the node has ")
     assert interface.endswith("run provision.yml, which reads the node's facts again")
     assert gpu.startswith("GPU 77 is not on this node")
-    assert python == "python /no/such/python cannot be run on this node: run provision.yml"
+    assert python == "cannot run python /no/such/python on this node: run provision.yml"
     assert path.startswith("/no/such/file does not exist on this node: ")
 
 

@@ -44,12 +44,12 @@ VIA = "Failed to connect to the host via ssh: "
         (
             22,
             "ssh: connect to host 10.0.0.2 port 22: Connection refused",
-            ["cannot be reached", "Connection refused"],
+            ["cannot reach the node", "Connection refused"],
         ),
         (
             22,
             "ssh: Could not resolve hostname nod2: Name or service not known",
-            ["cannot be reached", "ansible_host"],
+            ["cannot reach the node", "ansible_host"],
         ),
         (22, "", ["no answer"]),
     ],
@@ -212,6 +212,6 @@ def test_ansibles_words_around_a_broken_connection_are_dropped():
         "10.0.0.2 port 22: Connection refused\r\n"
     )
     assert (
-        "cannot be reached (ssh: connect to host 10.0.0.2 port 22: Connection refused)"
+        "cannot reach the node (ssh: connect to host 10.0.0.2 port 22: Connection refused)"
         in contact.explain(said, "node2", "10.0.0.2", 22, "joe")
     )

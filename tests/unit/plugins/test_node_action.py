@@ -463,7 +463,8 @@ def test_secrets_are_in_no_command_line_and_no_answer():
 @pytest.mark.parametrize("command", ["start", "wait", "stop", "collect", "piece"])
 def test_check_mode_runs_no_changing_command(command):
     answer, ran = told({}, command, check=True, output="/jobs/j.tar", file="model")
-    assert ran == [] and answer["msg"] == "check mode: the command %s was not run" % command
+    assert ran == []
+    assert answer["msg"] == "check mode: mxcluster did not run the command %s" % command
 
 
 def test_a_short_secret_does_not_garble_the_answer():
@@ -561,7 +562,7 @@ def test_a_look_needs_one_command(pipelining):
         (
             LOST,
             None,
-            "node1 (node1, port 22): the node cannot be reached (ssh: connect to host 10.0.0.1 "
+            "node1 (node1, port 22): cannot reach the node (ssh: connect to host 10.0.0.1 "
             "port 22: No route to host)",
         ),
     ],

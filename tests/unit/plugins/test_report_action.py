@@ -199,7 +199,7 @@ def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
         plan=plan,
         archives=archives,
         waits={
-            last: {"status": status, "packed": {"left": [], "problem": "it could not be packed"}}
+            last: {"status": status, "packed": {"left": [], "problem": "cannot pack the files"}}
         },
     )
     assert answer["verdict"]["first_failure"] == cause, answer

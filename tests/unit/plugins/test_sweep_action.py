@@ -88,6 +88,6 @@ def test_two_playbooks_are_refused(sweep):
 
 
 def test_a_password_is_refused(sweep):
-    with pytest.raises(BadInput, match="a password would have to be typed again"):
+    with pytest.raises(BadInput, match="Ansible would prompt for a password again"):
         sweep(cliargs={"ask_pass": True})
     assert not sweep.started

@@ -209,7 +209,7 @@ def make_plan(
         data_dirs or {},
         model_file,
     )
-    batches(plan)  # raises BadInput for a share without a sample
+    batches(plan)  # raises BadInput for a shard without a sample
     if wanted and not balance and fitted and fitted.positions is not None:
         profiled.check_batches(options, parts, workers)
     if not options["script"]:

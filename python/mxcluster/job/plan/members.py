@@ -169,9 +169,9 @@ def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
 
 
 def check_forks(hosts: Sequence[str], forks: int) -> None:
-    """Refuse a number of Ansible forks below the number of nodes.
+    """Raise BadInput if Ansible has fewer forks than `hosts`.
 
-    Ansible runs tasks on at most `forks` nodes at a time. The leases of all other nodes would
+    Ansible runs a task on at most `forks` nodes at a time. The leases of all other nodes would
     expire.
     """
     if forks < len(hosts):

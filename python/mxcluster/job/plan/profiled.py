@@ -143,10 +143,10 @@ def placement(
 
 
 def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) -> None:
-    """Refuse shares of a profile with fewer samples than a batch.
+    """Refuse shares of a profile that give a worker fewer samples than a batch.
 
-    A worker with such a share would repeat the same samples in every batch. Shares from the user
-    may be smaller than a batch.
+    A worker with such a shard would repeat the same samples in every batch. With shares from the
+    user, shards may be smaller than a batch.
 
     Args: `shares` [(begin, end)] by worker, as fractions of 1; `workers` the host of each worker.
     """

@@ -41,7 +41,7 @@ class Arrivals:
         plan: the job's plan, which `resume` needs. `bring` first writes the plan beside `folder`.
     """
 
-    def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Json):
+    def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Json) -> None:
         self.folder, self.host, self.kept, self.ask, self.plan = folder, host, kept, ask, plan
         self.transit = os.path.join(folder, FOLDER)
         self.most = LEAST

@@ -228,7 +228,7 @@ def main(argv: List[str]) -> int:
             os.unlink(path)
     except (MxclusterError, OSError) as error:
         print(
-            "mxcluster: the firewall rules of job %s could not be changed on this node (%s): "
+            "mxcluster: cannot change the firewall rules of job %s on this node (%s): "
             "repair the firewall program" % (os.path.basename(path), error),
             file=sys.stderr,
         )

@@ -17,7 +17,7 @@ def run(argv: List[str], stdin: Optional[str] = None) -> str:
         )
     except OSError as error:
         raise MxclusterError(
-            "`%s` cannot be run on this node (%s): install this program" % (argv[0], error.strerror)
+            "cannot run `%s` on this node (%s): install this program" % (argv[0], error.strerror)
         ) from error
     if done.returncode != 0:
         raise MxclusterError(

@@ -22,9 +22,10 @@ A row of `mxcluster.schemes` names the store and the update of each scheme.
 """
 
 import importlib
+from typing import Any, Callable
 
 
-def load(name):
+def load(name: str) -> Callable[..., Any]:
     """Return the class or function with the `name` "module:attribute" in this package."""
     module, attribute = name.split(":")
     return getattr(importlib.import_module("%s.%s" % (__name__, module)), attribute)

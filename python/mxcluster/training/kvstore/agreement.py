@@ -1,6 +1,11 @@
 """Compare the optimizers and keys that the workers report to a server. Pure."""
 
+from typing import Any, Dict, List, Optional, Tuple
+
 from mxcluster.errors import BadInput
+
+Json = Dict[str, Any]
+Optimizer = Any  # mx.optimizer.Optimizer
 
 _COUNTS = ("num_update", "begin_num_update", "_index_update_count", "_all_index_update_counts")
 
@@ -12,11 +17,13 @@ class Agreement(object):
     optimizer's version. The first optimizer that a worker sets has version 1.
     """
 
-    def __init__(self):
-        self._names = []  # (key, the first worker that reported this key)
-        self._number, self._optimizer, self._teller = 0, {}, ""
+    def __init__(self) -> None:
+        # (key, the first worker that reported this key)
+        self._names: List[Tuple[str, str]] = []
+        self._optimizer: Json = {}
+        self._number, self._teller = 0, ""
 
-    def is_new(self, sender, told, optimizer):
+    def is_new(self, sender: str, told: Json, optimizer: Optional[Optimizer]) -> bool:
         """Return True if a report holds a newer optimizer, which the servers must use from now on.
 
         Args:
@@ -54,7 +61,7 @@ class Agreement(object):
         return False
 
 
-def _plain(made):
+def _plain(made: Any) -> Json:
     """Return {name: value} of the plain attributes of `made`, an optimizer or a schedule.
 
     Plain values are numbers, strings, None, and lists, tuples and dicts of plain values. The result
@@ -71,7 +78,7 @@ def _plain(made):
     return dict(found, **{"class": type(made).__name__})
 
 
-def _is_plain(value):
+def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(_is_plain(key) and _is_plain(part) for key, part in value.items())
     if isinstance(value, (list, tuple)):

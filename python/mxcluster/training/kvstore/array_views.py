@@ -1,13 +1,16 @@
 """Share memory between numpy and MXNet arrays, without a copy."""
 
 import ctypes
+from typing import Any, Optional, Tuple
 
 import numpy
 from mxnet import nd
 from mxnet.base import _LIB, check_call
 
+NDArray = Any  # mx.nd.NDArray
 
-def view(array):
+
+def view(array: NDArray) -> numpy.ndarray:
     """Return a flat float32 numpy view, shape (size,), of the CPU NDArray `array`.
 
     The function first waits for pending writes to `array`. The view does not keep the memory alive,
@@ -17,13 +20,11 @@ def view(array):
     array.wait_to_read()
     pointer = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-    return numpy.frombuffer(
-        (ctypes.c_float * int(numpy.prod(array.shape))).from_address(pointer.value),
-        dtype=numpy.float32,
-    )
+    floats: Any = ctypes.c_float * int(numpy.prod(array.shape))
+    return numpy.frombuffer(floats.from_address(pointer.value), dtype=numpy.float32)
 
 
-def array_on(numbers, shape):
+def array_on(numbers: numpy.ndarray, shape: Tuple[int, ...]) -> Optional[NDArray]:
     """Return an NDArray of `shape` that uses the memory of the numpy array `numbers`.
 
     Before MXNet 1.5 the result is None, because `nd.from_numpy` does not exist.

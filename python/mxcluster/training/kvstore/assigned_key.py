@@ -11,11 +11,15 @@ dist_gsync. The sum is exactly the array of all numbers. All these workers pull 
 A message alone is not enough, because servers send workers only the values of pulled keys.
 """
 
+from typing import Any, List
+
 import numpy
 from mxnet import nd
 
 from mxcluster.errors import MxclusterError
 from mxcluster.training.kvstore import server_messages
+
+KVStore = Any  # mx.kv.KVStore
 
 NAME = "mxcluster:assigned"  # No parameter of a network has a colon in its name.
 
@@ -34,21 +38,21 @@ class AssignedKey(object):
         index: this worker's index.
     """
 
-    def __init__(self, kv, parameters, workers, index):
+    def __init__(self, kv: KVStore, parameters: int, workers: int, index: int) -> None:
         self._kv, self._workers, self._index = kv, workers, index
         nd.waitall()  # because a message may overtake pending pushes of this worker
         server_messages.tell(kv, "assign", str(parameters))
         kv.init(NAME, nd.zeros((workers,)))
 
-    def exchange(self, number):
-        """Return the numbers of all workers as a list of float, in order of the workers' indices.
+    def exchange(self, number: float) -> List[float]:
+        """Return the numbers of all workers, in order of the workers' indices.
 
         The exchange rounds numbers to float32. The method returns when all workers have called the
         method. Under dist_gsync only the members of this worker's group exchange numbers, and the
         numbers of other groups are 0.
 
         Args:
-            number: this worker's number (float).
+            number: this worker's number.
 
         Raises MxclusterError if the servers return another number for this worker.
         """

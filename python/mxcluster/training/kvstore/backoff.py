@@ -1,6 +1,7 @@
 """Choose the pauses between reads of the SSP clock (`ssync_server`). Pure."""
 
 import collections
+from typing import Iterator
 
 
 class Backoff(object):
@@ -11,15 +12,15 @@ class Backoff(object):
     worker does not lengthen the first pause. The later pauses grow from `shortest` to `longest`.
 
     Args:
-        shortest, longest: seconds (float).
-        remembered: the number of waits (int).
+        shortest, longest: seconds.
+        remembered: the number of waits.
     """
 
-    def __init__(self, shortest=0.001, longest=0.01, remembered=4):
+    def __init__(self, shortest: float = 0.001, longest: float = 0.01, remembered: int = 4) -> None:
         self._shortest, self._longest = shortest, longest
         self._waits = collections.deque([0.0] * remembered, maxlen=remembered)
 
-    def pauses(self):
+    def pauses(self) -> Iterator[float]:
         """Yield the pauses of one wait in seconds, without end. The first pause may be 0."""
         first = 0.8 * min(self._waits)
         yield first if first > 2 * self._shortest else 0.0
@@ -28,6 +29,6 @@ class Backoff(object):
             yield pause
             pause = min(pause * 1.5, self._longest)
 
-    def waited(self, seconds):
+    def waited(self, seconds: float) -> None:
         """Record `seconds`, the length of the wait that has just ended."""
         self._waits.append(seconds)

@@ -11,6 +11,10 @@ overflows for keys above 215329 (measured on MXNet 1.9.1). A parameter has a blo
 keys, one key for each server process.
 """
 
+from typing import List, Mapping, Optional, Sequence, Tuple
+
+Part = Tuple[int, Optional[int], Optional[int]]  # (home host, begin, end), see `Layout.parts`
+
 MAX_KEY = 215329
 _HASH = 9973
 
@@ -21,10 +25,10 @@ class Layout(object):
     Args:
         groups: the number of groups.
         hosts: the number of hosts.
-        ranks: the rank of each server process in ps-lite (list of int). The process
-            ``host * groups + group`` serves a group on a host.
-        placement: the home hosts of the first parameters (list of int). The home host of a later
-            parameter is the parameter's number modulo `hosts`.
+        ranks: the rank of each server process in ps-lite. The process ``host * groups + group``
+            serves a group on a host.
+        placement: the home hosts of the first parameters. The home host of a later parameter is
+            the parameter's number modulo `hosts`.
 
     Attribute: ``capacity``, the largest number of parameters.
 
@@ -35,7 +39,9 @@ class Layout(object):
     - groups * hosts exceeds MAX_KEY + 1, the number of usable keys.
     """
 
-    def __init__(self, groups, hosts, ranks, placement=()):
+    def __init__(
+        self, groups: int, hosts: int, ranks: List[int], placement: Sequence[int] = ()
+    ) -> None:
         self.groups, self.hosts, self.servers = groups, hosts, groups * hosts
         if sorted(ranks) != list(range(self.servers)):
             raise ValueError(
@@ -60,8 +66,8 @@ class Layout(object):
                 "has %d keys: use fewer groups or servers" % (groups, hosts, MAX_KEY + 1)
             )
 
-    def key(self, group, parameter, host):
-        """Return the key (int) of `group` for a parameter, or a part of the parameter, on `host`.
+    def key(self, group: int, parameter: int, host: int) -> int:
+        """Return the key of `group` for a parameter, or a part of the parameter, on `host`.
 
         Args: `group`, `parameter` and `host` are numbers from 0. Raises ValueError if `parameter`
         is outside 0 .. ``capacity`` - 1.
@@ -74,18 +80,18 @@ class Layout(object):
             )
         return parameter * self.servers + self._offsets[host * self.groups + group]
 
-    def split(self, key):
+    def split(self, key: int) -> Tuple[int, int]:
         """Return (number of the group, number of the parameter) for a `key` of `Layout.key`."""
         parameter, offset = divmod(key, self.servers)
         return self._processes[offset] % self.groups, parameter
 
-    def home(self, parameter):
+    def home(self, parameter: int) -> int:
         """Return the number of the home host of the uncut parameter with the number `parameter`."""
         if parameter < len(self._placement):
             return self._placement[parameter]
         return parameter % self.hosts
 
-    def parts(self, parameter, size, bound):
+    def parts(self, parameter: int, size: int, bound: int) -> List[Part]:
         """Return [(home host, begin, end), ...], one item for each part of a parameter.
 
         A part holds the elements begin .. end - 1. Begin and end are None for an uncut parameter. A
@@ -103,19 +109,19 @@ class Layout(object):
         return [(host, cuts[host], cuts[host + 1]) for host in range(self.hosts)]
 
 
-def from_environment(environ):
-    """Return the Layout of this job from the plan's variables in `environ` (dict)."""
+def from_environment(environ: Mapping[str, str]) -> Layout:
+    """Return the Layout of this job from the plan's variables in `environ`."""
     groups = 1 + max(int(group) for group in environ["MXCLUSTER_GROUPS"].split(","))
     ranks = [int(rank) for rank in environ["MXCLUSTER_SERVER_RANKS"].split(",")]
     return Layout(groups, len(ranks) // groups, ranks, placement(environ))
 
 
-def of_ranks(environ):
+def of_ranks(environ: Mapping[str, str]) -> Optional[Layout]:
     """Return the Layout of a job in which every server serves all workers, or None.
 
     The number of a host in this layout is a server's rank in ps-lite. Without MXCLUSTER_PLACEMENT
-    in `environ` (dict) the result is None. A store then uses the numbers of the parameters as keys,
-    and ps-lite chooses the servers.
+    in `environ` the result is None. A store then uses the numbers of the parameters as keys, and
+    ps-lite chooses the servers.
     """
     found = placement(environ)
     if not found:
@@ -124,10 +130,10 @@ def of_ranks(environ):
     return Layout(1, servers, list(range(servers)), found)
 
 
-def placement(environ):
-    """Return the home servers of the first parameters (list of int) from MXCLUSTER_PLACEMENT.
+def placement(environ: Mapping[str, str]) -> List[int]:
+    """Return the home servers of the first parameters from MXCLUSTER_PLACEMENT.
 
-    The variable in `environ` (dict) is a list of SERVER*PARAMETERS. For example, "1*2,0*1" puts two
+    The variable in `environ` is a list of SERVER*PARAMETERS. For example, "1*2,0*1" puts two
     parameters on server 1 and one on server 0, and gives [1, 1, 0]. Without the variable the result
     is [].
     """

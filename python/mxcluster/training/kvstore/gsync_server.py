@@ -8,6 +8,7 @@ the optimizer's states and the counters in memory.
 import contextlib
 import os
 import time
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import numpy
 from mxnet import nd
@@ -19,6 +20,12 @@ from mxcluster.training.kvstore import optimizer_states, shared_memory
 from mxcluster.training.kvstore.array_views import array_on, view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
 from mxcluster.training.kvstore.shared_states import Shared
+
+NDArray = Any  # mx.nd.NDArray
+Optimizer = Any  # mx.optimizer.Optimizer
+Commands = Any  # server.Commands
+# {parameter's number: (size, [state, ...])}, as from `optimizer_states.load`
+Given = Dict[int, Tuple[int, List[numpy.ndarray]]]
 
 _REPORT_SECONDS = 5.0
 # Places of a parameter's counters: its updates, its merged batches, each group's last update.
@@ -48,44 +55,47 @@ class GroupUpdate(object):
     from the dropped update.
 
     Args:
-        layout: a `gsync_layout.Layout`.
+        layout: the keys of all parameters.
         host: the number of this process's host.
         group: the number of the group that this process serves.
-        sizes: the number of workers in each group (list of int).
-        memory: a `shared_memory.Memory`.
+        sizes: the number of workers in each group.
+        memory: the shared memory of this host.
         given: the states from `optimizer_states.load`, None for a new job.
         divided: RATE if Y divides the learning rate, GRADIENT if Y divides the gradient, "one" for
             no division by Y. In the paper RATE and GRADIENT are the same.
         trace: True to write an event for each merge.
-        compensation: lambda (float); 0 for no correction.
-        max_y: the largest Y of an accepted update (int); 0 to accept all updates.
+        compensation: lambda; 0 for no correction.
+        max_y: the largest Y of an accepted update; 0 to accept all updates.
     """
 
     def __init__(
         self,
-        layout,
-        host,
-        group,
-        sizes,
-        memory,
-        given=None,
-        divided=RATE,
-        trace=False,
-        compensation=0.0,
-        max_y=0,
-    ):
+        layout: layouts.Layout,
+        host: int,
+        group: int,
+        sizes: List[int],
+        memory: shared_memory.Memory,
+        given: Optional[Given] = None,
+        divided: str = RATE,
+        trace: bool = False,
+        compensation: float = 0.0,
+        max_y: int = 0,
+    ) -> None:
         self._layout, self._host, self._group, self._sizes = layout, host, group, sizes
         self._memory = memory
         self._given, self._divided, self._trace = given or {}, divided, trace
         self._compensation, self._max_y = compensation, max_y
         # The optimizer and the optimizer's version in the job, from 1.
-        self._optimizer, self._number = None, 0
-        self._parameters = {}
-        self._assigned = set()  # numbers of keys that hold no parameters
+        self._optimizer: Optimizer = None
+        self._number = 0
+        self._parameters: Dict[int, Parameter] = {}
+        self._assigned: Set[int] = set()  # numbers of keys that hold no parameters
         # {Y: number of updates}, for applied updates and for dropped updates.
-        self._histogram, self._dropped, self._reported = {}, {}, time.monotonic()
+        self._histogram: Dict[int, int] = {}
+        self._dropped: Dict[int, int] = {}
+        self._reported = time.monotonic()
 
-    def use(self, optimizer, number):
+    def use(self, optimizer: Optimizer, number: int) -> None:
         """Use `optimizer` from now on. `number` is the version, 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
@@ -93,8 +103,8 @@ class GroupUpdate(object):
         for parameter in self._parameters.values():
             parameter.states = None
 
-    def assign(self, number):
-        """Replace the value of key `number` (int) with the sum of the group's pushes from now on.
+    def assign(self, number: int) -> None:
+        """Replace the value of key `number` with the sum of the group's pushes from now on.
 
         The optimizer and the checkpoints skip this key. Raises BadInput if the key holds a
         parameter.
@@ -103,13 +113,13 @@ class GroupUpdate(object):
             raise BadInput(optimizer_states.NOT_A_PARAMETER % number)
         self._assigned.add(number)
 
-    def __call__(self, key, total, stored):
+    def __call__(self, key: int, total: NDArray, stored: NDArray) -> None:
         """Update the weights under `key` with `total`, and copy the newest weights to `stored`.
 
         Args:
-            key: an int from `Layout.key`.
-            total: the sum of the group's pushes, an NDArray.
-            stored: the NDArray of the same shape that the group pulls.
+            key: a key from `Layout.key`.
+            total: the sum of the group's pushes.
+            stored: the array of the same shape that the group pulls.
 
         Raises BadInput for a key of another group, or if no worker has sent an optimizer yet.
         """
@@ -138,8 +148,8 @@ class GroupUpdate(object):
             y, scale, is_dropped = self._merge(number, parameter, total)
         self._count(number, y, scale, total, is_dropped)
 
-    def refresh(self, group):
-        """Copy the newest weights of all groups to the arrays that `group` (a number) pulls.
+    def refresh(self, group: int) -> None:
+        """Copy the newest weights of all groups to the arrays that `group` pulls.
 
         The call has no effect in a process that serves another group.
         """
@@ -147,7 +157,7 @@ class GroupUpdate(object):
             with self._memory.lock(number):
                 parameter.publish()
 
-    def save(self, folder, name, number):
+    def save(self, folder: str, name: str, number: str) -> None:
         """Write this host's part of the checkpoint `name` (with the id `number`) to `folder`.
 
         A worker requests the checkpoint. On each host, only the process that serves this worker's
@@ -163,7 +173,7 @@ class GroupUpdate(object):
                 )
         optimizer_states.save(folder, name, number, found, self._host, self._layout.hosts)
 
-    def close(self):
+    def close(self) -> None:
         """Write an event with the numbers of applied and of dropped updates for each Y.
 
         The event counts all updates since the start of this process. `GroupUpdate` defines Y.
@@ -177,7 +187,7 @@ class GroupUpdate(object):
             dropped={str(y): n for y, n in sorted(self._dropped.items())},
         )
 
-    def _states(self, row, number, parameter):
+    def _states(self, row: memoryview, number: int, parameter: "Parameter") -> Shared:
         """Return the `Shared` states of `parameter` for the present optimizer.
 
         If the process of another group has made these states already, the result uses the same
@@ -186,7 +196,7 @@ class GroupUpdate(object):
         Args:
             row: the locked row of the parameter.
             number: the parameter's number.
-            parameter: a `Parameter`.
+            parameter: the parameter itself.
         """
         made_for = row[shared_memory.OPTIMIZER]
         # Other groups may already use a newer optimizer, which this process will get soon.
@@ -212,10 +222,12 @@ class GroupUpdate(object):
             made.give(self._given[number], parameter.size, self._host, self._layout.hosts)
         return made
 
-    def _merge(self, number, parameter, total):
+    def _merge(
+        self, number: int, parameter: "Parameter", total: NDArray
+    ) -> Tuple[int, float, bool]:
         """Update a parameter, or drop the update if Y (see `GroupUpdate`) is above max_y.
 
-        Return (Y (int), gradient scale (float), True for a dropped update).
+        Return (Y, gradient scale, True for a dropped update).
         """
         counters, optimizer = parameter.counters, self._optimizer
         size, workers = self._sizes[self._group], sum(self._sizes)
@@ -238,7 +250,7 @@ class GroupUpdate(object):
             parameter.step(number, optimizer, total)
         return y, scale, False
 
-    def _count(self, number, y, scale, total, is_dropped):
+    def _count(self, number: int, y: int, scale: float, total: NDArray, is_dropped: bool) -> None:
         histogram = self._dropped if is_dropped else self._histogram
         histogram[y] = histogram.get(y, 0) + 1
         if self._trace:
@@ -257,7 +269,7 @@ class GroupUpdate(object):
             self.close()
 
 
-def of_server(server):
+def of_server(server: Commands) -> GroupUpdate:
     """Return the GroupUpdate of this server process.
 
     Args:
@@ -303,13 +315,16 @@ class Parameter(object):
         states: the `Shared` states, None until `GroupUpdate` sets them.
     """
 
-    def __init__(self, memory, row, stored, groups):
+    def __init__(
+        self, memory: shared_memory.Memory, row: memoryview, stored: NDArray, groups: int
+    ) -> None:
         self._stored, self._snapshot = stored, view(stored)
-        self.size, self.states = self._snapshot.size, None
+        self.size = self._snapshot.size
+        self.states: Any = None  # a `Shared`, once `GroupUpdate` has set the states
         length = 8 * (_LAST + groups)
         region = memory.region(row, shared_memory.WEIGHTS)
         is_first = region is None
-        if is_first:
+        if region is None:
             region = memory.place(row, shared_memory.WEIGHTS, length + 4 * self.size)
         self.counters = numpy.frombuffer(region, dtype=numpy.int64, count=_LAST + groups)
         self._newest = numpy.frombuffer(region, dtype=numpy.float32, offset=length, count=self.size)
@@ -319,10 +334,10 @@ class Parameter(object):
         self._shared = array_on(self._newest, stored.shape)
         self.array = stored if self._shared is None else self._shared
 
-    def step(self, number, optimizer, total):
+    def step(self, number: int, optimizer: Optimizer, total: NDArray) -> None:
         """Update the newest weights with `optimizer` and `total`, then call `publish`.
 
-        Args: `number` the parameter's number; `total` the sum of the group's pushes, an NDArray.
+        Args: `number` the parameter's number; `total` the sum of the group's pushes.
         """
         if self._shared is None:
             self.publish()
@@ -333,7 +348,7 @@ class Parameter(object):
         else:
             self.publish()
 
-    def compensated(self, total, strength):
+    def compensated(self, total: NDArray, strength: float) -> NDArray:
         """Return ``total * (1 + strength * total * (newest weights - group's copy))``.
 
         The optimizer then multiplies the result by the gradient scale. If ``grad`` is `total` times
@@ -342,8 +357,8 @@ class Parameter(object):
             grad + lambda * grad * grad * (newest weights - group's copy)
 
         Args:
-            total: the sum of the group's pushes, an NDArray.
-            strength: lambda times the gradient scale, a float.
+            total: the sum of the group's pushes.
+            strength: lambda times the gradient scale.
 
         The result is a new NDArray, because MXNet owns `total`.
         """
@@ -356,13 +371,13 @@ class Parameter(object):
         numbers *= sums
         return result
 
-    def publish(self):
+    def publish(self) -> None:
         """Copy the newest weights to the group's copy."""
         numpy.copyto(self._snapshot, self._newest)
 
 
 @contextlib.contextmanager
-def _set(optimizer, scale, divisor, newest_round):
+def _set(optimizer: Optimizer, scale: float, divisor: int, newest_round: int) -> Iterator[None]:
     """Set the gradient scale, learning rate and round of `optimizer` for the with block.
 
     After the block the gradient scale and the learning rate have their old values.

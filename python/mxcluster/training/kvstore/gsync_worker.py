@@ -5,13 +5,25 @@ In a job with one group, `install` uses MXNet's own dist_sync.
 
 import copy
 import os
+from typing import List, Optional, Sequence, Set
 
 from mxnet import nd
 from mxnet.kvstore import KVStore
 
 from mxcluster.environment import BOUND
 from mxcluster.training.kvstore import gsync_layout, server_messages
-from mxcluster.training.kvstore.worker_base import IS_OLD, OwnStore, first, pairs, part
+from mxcluster.training.kvstore.worker_base import (
+    IS_OLD,
+    Keys,
+    Optimizer,
+    OwnStore,
+    Place,
+    PlacedKeys,
+    Values,
+    first,
+    pairs,
+    part,
+)
 
 # Attributes of an optimizer that all processes compute alike.
 _COUNTED = ("num_update", "_index_update_count", "_all_index_update_counts", "lr_scheduler")
@@ -28,7 +40,7 @@ class GroupedStore(OwnStore):
     name = "dist_gsync"
     inner = "dist_sync"
 
-    def __init__(self, groups, index):
+    def __init__(self, groups: List[int], index: int) -> None:
         self._bound = int(os.environ.get(BOUND, 1000 * 1000))
         # ps-lite must not cut an array over the servers of all groups; `_places` cuts it.
         os.environ[BOUND] = str(2**31 - 1)
@@ -36,17 +48,17 @@ class GroupedStore(OwnStore):
         self.group = groups[index]
         self.layout = gsync_layout.from_environment(os.environ)
         self._has_mates = groups.count(self.group) > 1
-        self._unpulled = set()  # keys with a push and no pull since
+        self._unpulled: Set[int] = set()  # keys with a push and no pull since
         self._pulled_group, self._has_pushed = self.group, False
 
     @property
-    def type(self):
-        """The store's type (str), which Module, FeedForward and Gluon's Trainer read."""
+    def type(self) -> str:
+        """The store's type, which Module, FeedForward and Gluon's Trainer read."""
         # If the type contains "dist" and "_sync", Module and FeedForward divide gradients by the
         # sum of the batch sizes of all workers.
         return "gsync" if IS_OLD and self.in_trainer else "dist_sync_gsync"
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Make later pulls of this group return the newest weights of all groups.
 
         Call this method while no worker of the group trains, for example after the last step. The
@@ -60,7 +72,9 @@ class GroupedStore(OwnStore):
         nd.waitall()  # because a message may overtake pending pushes of this worker
         server_messages.tell(self, "refresh", str(self.group))
 
-    def pushpull(self, key, value, out=None, priority=0):
+    def pushpull(
+        self, key: Keys, value: Values, out: Optional[Values] = None, priority: int = 0
+    ) -> None:
         """Push the gradients `value`, then pull the weights into `out`.
 
         Module and Trainer of MXNet 1.7 and later call this method.
@@ -76,7 +90,13 @@ class GroupedStore(OwnStore):
             self, keys, values, out=self._spread(key, out)[1], priority=priority
         )
 
-    def pull(self, key, out=None, priority=0, ignore_sparse=True):
+    def pull(
+        self,
+        key: Keys,
+        out: Optional[Values] = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+    ) -> None:
         """Pull the weights of the parameters `key` into the arrays `out`."""
         if self._pulled_group == self.group:
             return super(GroupedStore, self).pull(key, out, priority, ignore_sparse)
@@ -84,15 +104,15 @@ class GroupedStore(OwnStore):
             for place in self._of(self._pulled_group, self._known(name)[0], first(arrays).size):
                 KVStore.pull(self, place[0], out=part(arrays, place), priority=priority)
 
-    def _push(self, keys, values, priority):
+    def _push(self, keys: PlacedKeys, values: Values, priority: int) -> None:
         self._pushes(keys)
         super(GroupedStore, self)._push(keys, values, priority)
 
-    def _pull(self, keys, values, priority):
+    def _pull(self, keys: PlacedKeys, values: Values, priority: int) -> None:
         super(GroupedStore, self)._pull(keys, values, priority)
         self._unpulled.difference_update(_each(keys))
 
-    def _pickled(self, optimizer):
+    def _pickled(self, optimizer: Optimizer) -> str:
         kept = numbers_kept(optimizer)
         if kept:
             raise ValueError(
@@ -102,7 +122,7 @@ class GroupedStore(OwnStore):
             )
         return super(GroupedStore, self)._pickled(optimizer)
 
-    def _pushes(self, keys):
+    def _pushes(self, keys: PlacedKeys) -> None:
         """Record a push of `keys`. Raise ValueError if a key has no pull since its last push.
 
         A server counts the pushes of a key, as under dist_sync. The server would count a worker's
@@ -118,27 +138,27 @@ class GroupedStore(OwnStore):
                 )
             self._unpulled.add(key)
 
-    def _places(self, number, size):
+    def _places(self, number: int, size: int) -> List[Place]:
         return self._of(self.group, number, size)
 
-    def _copies(self, number, size):
+    def _copies(self, number: int, size: int) -> List[Place]:
         return [
             place for group in range(self.layout.groups) for place in self._of(group, number, size)
         ]
 
-    def _of(self, group, number, size):
+    def _of(self, group: int, number: int, size: int) -> List[Place]:
         return [
             (self.layout.key(group, number, host), begin, end)
             for host, begin, end in self.layout.parts(number, size, self._bound)
         ]
 
 
-def _each(keys):
+def _each(keys: PlacedKeys) -> Sequence[int]:
     return keys if isinstance(keys, list) else (keys,)
 
 
-def numbers_kept(optimizer):
-    """Return the names of the attributes that updates of `optimizer` change (sorted list of str).
+def numbers_kept(optimizer: Optimizer) -> List[str]:
+    """Return the names of the attributes that updates of `optimizer` change, sorted.
 
     The list omits update counts and the schedule. The function runs two updates on a copy of
     `optimizer`. The list is empty if an update raises an error.

@@ -4,11 +4,15 @@ import difflib
 import functools
 import importlib
 import os
+from typing import Any, Callable, Dict, Iterable, List
 
 from mxnet import kvstore as stock
 
 from mxcluster import schemes
 from mxcluster.training.kvstore import load
+
+KVStore = Any  # mx.kvstore.KVStore
+Owner = Any  # mx.gluon.Trainer, or mx.mod.Module
 
 DISTRIBUTED = (
     "dist",
@@ -30,7 +34,7 @@ LOCAL = (
 _OWN = {scheme.name: scheme for scheme in schemes.SCHEMES if scheme.store}
 
 
-def install(make):
+def install(make: Callable[[Callable[[], KVStore]], KVStore]) -> Callable[..., KVStore]:
     """Replace MXNet's ``create`` with a function that makes mxcluster's kv-stores.
 
     The new function refuses unknown names. A second call with the same name returns the existing
@@ -40,9 +44,9 @@ def install(make):
     makes. Returns MXNet's own ``create``.
     """
     original = stock.create
-    existing = {}
+    existing: Dict[str, KVStore] = {}
 
-    def create(name="local"):
+    def create(name: str = "local") -> KVStore:
         if not isinstance(name, str):
             raise TypeError("the name of a kv-store must be a string, not %r" % (name,))
         kind = name.lower()
@@ -59,9 +63,9 @@ def install(make):
 
     _hook()
     create.__doc__ = original.__doc__
-    for module in ("mxnet.kvstore", "mxnet.kvstore.base", "mxnet.kvstore.kvstore_server"):
+    for name in ("mxnet.kvstore", "mxnet.kvstore.base", "mxnet.kvstore.kvstore_server"):
         try:
-            module = importlib.import_module(module)
+            module: Any = importlib.import_module(name)
         except ImportError:  # Before MXNet 1.7, mxnet.kvstore is one file.
             continue
         if getattr(module, "create", None) is original:
@@ -69,7 +73,7 @@ def install(make):
     return original
 
 
-def _hook():
+def _hook() -> None:
     """Wrap the methods of Trainer, Module and KVStore on which mxcluster's stores depend.
 
     The wrappers call ``begin_step`` and ``end_step`` of a store. ``KVStore.in_trainer`` is True
@@ -80,15 +84,15 @@ def _hook():
 
     stock.KVStore.in_trainer = False
 
-    def asked(trainer, function, *args, **kwargs):
+    def asked(trainer: Owner, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         stock.KVStore.in_trainer = True  # on the class, because the call may make the store
         try:
             return function(trainer, *args, **kwargs)
         finally:
             stock.KVStore.in_trainer = False
 
-    def stepped(caller, function, *args, **kwargs):
-        store = getattr(caller, "_kvstore", None)
+    def stepped(caller: Owner, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        store: KVStore = getattr(caller, "_kvstore", None)
         if not hasattr(store, "begin_step"):
             return function(caller, *args, **kwargs)
         store.begin_step()
@@ -99,11 +103,20 @@ def _hook():
 
     stock.KVStore.compresses = False
 
-    def compressing(store, function, *args, **kwargs):
+    def compressing(
+        store: KVStore, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> None:
         function(store, *args, **kwargs)
         store.compresses = True
 
-    def both(store, function, key, value, out=None, priority=0):
+    def both(
+        store: KVStore,
+        function: Callable[..., Any],
+        key: Any,
+        value: Any,
+        out: Any = None,
+        priority: int = 0,
+    ) -> None:
         # From MXNet 1.7 on, Module and Trainer call pushpull. The pushpull of a distributed store
         # that compresses gradients raises an error (PushPullImpl in kvstore_dist.h). The push and
         # pull of this store work.
@@ -120,18 +133,22 @@ def _hook():
     _wrap(module.Module, "update", stepped)
 
 
-def _wrap(owner, name, around):
+def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
+    """Replace the method `name` of the class `owner` with a call of `around`.
+
+    Args: `around` a function (object, old method, arguments of the call).
+    """
     function = getattr(owner, name)
 
     @functools.wraps(function)
-    def call(self, *args, **kwargs):
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return around(self, function, *args, **kwargs)
 
     setattr(owner, name, call)
 
 
-def unknown(name, registered=()):
-    """Return the error message (str) for the unknown kv-store `name`, with all known names.
+def unknown(name: str, registered: Iterable[str] = ()) -> str:
+    """Return the error message for the unknown kv-store `name`, with all known names.
 
     Args: `registered` the names of the stores that are registered in MXNet.
     """
@@ -141,12 +158,12 @@ def unknown(name, registered=()):
     return "unknown kv-store %r%s: use one of %s" % (name, hint, ", ".join(names))
 
 
-def _registered():
+def _registered() -> Dict[str, type]:
     """Return {name: class} of the stores registered in MXNet 1.7 and later, such as horovod."""
     return getattr(getattr(stock, "KVStoreBase", None), "kv_registry", {})
 
 
-def _check_job(kind):
+def _check_job(kind: str) -> None:
     """Raise RuntimeError if this process runs outside a job, where the store `kind` cannot work.
 
     MXNet itself would wait for a missing scheduler, or abort.
@@ -158,7 +175,7 @@ def _check_job(kind):
         )
 
 
-def _check_servers(kind):
+def _check_servers(kind: str) -> None:
     """Raise RuntimeError if the job's servers do not match the scheme `kind`.
 
     A scheme with groups needs a server process for each group. Under a scheme without groups, a
@@ -179,13 +196,14 @@ def _check_servers(kind):
         )
 
 
-def _own(kind, original):
+def _own(kind: str, original: Callable[[str], KVStore]) -> KVStore:
+    """Return a new store of the scheme `kind`. `original` is MXNet's own ``create``."""
     scheme, groups = _OWN[kind], _groups()
     if scheme.with_one_group and len(set(groups)) == 1:
         return original(scheme.with_one_group)
     return load(scheme.store)(groups, int(os.environ["MXCLUSTER_INDEX"]))
 
 
-def _groups():
-    """Return the group of each worker (list of int), in order of the workers' indices."""
+def _groups() -> List[int]:
+    """Return the group of each worker, in order of the workers' indices."""
     return [int(group) for group in os.environ["MXCLUSTER_GROUPS"].split(",")]

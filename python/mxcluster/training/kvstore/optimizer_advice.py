@@ -1,6 +1,10 @@
 """Warn about optimizers of MXNet that work in an unexpected way on servers."""
 
+from typing import Any, Optional
+
 from mxnet import optimizer as known
+
+Optimizer = Any  # mx.optimizer.Optimizer
 
 _DCASGD = (
     "the optimizer %s does no delay compensation on servers: a server compares the weight with the "
@@ -10,8 +14,8 @@ _DCASGD = (
 )
 
 
-def advice(optimizer):
-    """Return a warning (str) if `optimizer` works in an unexpected way on servers, else None.
+def advice(optimizer: Optimizer) -> Optional[str]:
+    """Return a warning if `optimizer` works in an unexpected way on servers, else None.
 
     Only DCASGD has a warning. DCASGD keeps one previous weight for each parameter, and replaces
     this weight at every update (MXNet 1.2.1 to 1.9.1, optimizer.py). On a server the previous

@@ -22,6 +22,19 @@ import importlib
 import os
 import re
 import sys
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Hashable,
+    Iterable,
+    List,
+    Sequence,
+    Set,
+    Tuple,
+    Type,
+)
 
 import numpy
 
@@ -72,12 +85,12 @@ class Names(object):
         made: the frozenset of the classes whose objects the pickle may make and fill.
     """
 
-    def __init__(self, values, made):
+    def __init__(self, values: Dict[Tuple[str, str], Any], made: Iterable[type]) -> None:
         self.values, self.made = values, frozenset(made)
 
 
-def declared_classes():
-    """Return the knob `server_classes` as a list of strings "module:Class".
+def declared_classes() -> List[str]:
+    """Return the knob `server_classes` as strings "module:Class".
 
     If the list is not empty, put the folder of the job's script first into sys.path.
     """
@@ -88,11 +101,11 @@ def declared_classes():
     return declared
 
 
-def names(declared=()):
+def names(declared: Sequence[str] = ()) -> Names:
     """Return the Names that allow MXNet's optimizers and schedules, and the classes `declared`.
 
     Args:
-        declared: a list of strings "module:Class".
+        declared: strings "module:Class".
 
     Raises BadInput if a string has another form, or if the import of a class fails.
     """
@@ -109,14 +122,14 @@ def names(declared=()):
     return names_of(classes + [declared_class(text) for text in declared])
 
 
-def names_of(classes):
-    """Return the Names that allow plain data, and objects of `classes` (a list of classes)."""
-    values = {(cls.__module__, cls.__name__): cls for cls in classes}
+def names_of(classes: Sequence[type]) -> Names:
+    """Return the Names that allow plain data, and objects of `classes`."""
+    values: Dict[Tuple[str, str], Any] = {(cls.__module__, cls.__name__): cls for cls in classes}
     values.update(_data())
     return Names(values, classes)
 
 
-def declared_class(text):
+def declared_class(text: str) -> type:
     """Return the class that `text` ("module:Class") names.
 
     Raises BadInput if `text` has another form, or if the module defines no such class.
@@ -126,8 +139,8 @@ def declared_class(text):
         r"[A-Za-z_]\w*$", name
     ):
         raise BadInput(
-            "%r in server_classes must be module:Class, with a class at the top level of the module"
-            % (text,)
+            "%r in server_classes must be module:Class, with a class at the top level of the "
+            "module: correct this entry, for example to my_module:MyOptimizer" % (text,)
         )
     try:
         found = vars(importlib.import_module(module)).get(name)
@@ -150,8 +163,8 @@ def declared_class(text):
     return found
 
 
-def read(data, allowed):
-    """Return the object in the pickle `data` (bytes), which may use only the Names `allowed`.
+def read(data: bytes, allowed: Names) -> Any:
+    """Return the object in the pickle `data`, which may use only the names `allowed`.
 
     Raises Forbidden, with the reason, if the pickle uses other names or is not valid.
     """
@@ -164,7 +177,7 @@ def read(data, allowed):
         ) from error
 
 
-def check_optimizer(found):
+def check_optimizer(found: Any) -> Any:
     """Return `found` if it is an MXNet Optimizer, else raise Forbidden.
 
     The ``lr_scheduler`` of the optimizer must be an MXNet LRScheduler or None.
@@ -189,7 +202,7 @@ def check_optimizer(found):
 class _Call(object):
     """A function that a pickle may call (opcode REDUCE), but may not store in other data."""
 
-    def __init__(self, function):
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
 
 
@@ -198,16 +211,19 @@ class _Unfilled(object):
 
 
 class _Reader(object):
-    """An interpreter that reads the pickle `data` (bytes), opcode by opcode.
+    """An interpreter that reads the pickle `data`, opcode by opcode.
 
-    The pickle may use only the Names `allowed`.
+    The pickle may use only the names `allowed`.
     """
 
-    def __init__(self, data, allowed):
+    def __init__(self, data: bytes, allowed: Names) -> None:
         self._data, self._at, self._allowed = data, 0, allowed
-        self._stack, self._marks, self._memo, self._filled = [], [], {}, {}
+        self._stack: List[Any] = []
+        self._marks: List[int] = []
+        self._memo: Dict[str, Any] = {}
+        self._filled: Dict[int, Any] = {}
 
-    def read(self):
+    def read(self) -> Any:
         """Return the object that the pickle builds.
 
         Raises Forbidden for an opcode outside _STEPS, or for a name that is not allowed.
@@ -219,29 +235,29 @@ class _Reader(object):
                 return self._taken()
             if code not in self._STEPS:
                 raise Forbidden(
-                    "the pickle has the opcode %s: servers accept only pickles of protocol 0"
-                    % _OTHERS.get(code, repr(code))
+                    "the pickle has the opcode %s: servers accept only pickles of protocol 0, so "
+                    "use pickle.dumps(optimizer, 0)" % _OTHERS.get(code, repr(code))
                 )
             self._STEPS[code](self)
 
-    def _line(self):
+    def _line(self) -> bytes:
         end = self._data.index(b"\n", self._at)
         text, self._at = self._data[self._at : end], end + 1
         return text
 
-    def _number(self):
+    def _number(self) -> str:
         text = self._line().decode("ascii")
         if len(text) > _DIGITS:
             raise Forbidden(
-                "the pickle has a number of %d digits: servers accept at most %d digits"
-                % (len(text), _DIGITS)
+                "the pickle has a number of %d digits: servers accept at most %d digits, so "
+                "shorten this number in the optimizer's attributes" % (len(text), _DIGITS)
             )
         return text
 
-    def _push(self, value):
+    def _push(self, value: Any) -> None:
         self._stack.append(value)
 
-    def _pop(self):
+    def _pop(self) -> Any:
         """Remove and return the top value of the stack.
 
         Raises ValueError if the stack has no value above the last mark.
@@ -250,84 +266,84 @@ class _Reader(object):
             raise ValueError("the stack is empty")
         return self._stack.pop()
 
-    def _taken(self):
+    def _taken(self) -> Any:
         """Remove and return the top value of the stack, after a check by `_whole`."""
         return _whole(self._pop())
 
-    def _items(self):
-        """Remove the last mark and all values above the mark. Return these values as a list."""
+    def _items(self) -> List[Any]:
+        """Remove the last mark and all values above the mark. Return these values."""
         start = self._marks.pop()
         items = self._stack[start:]
         del self._stack[start:]
         return [_whole(item) for item in items]
 
-    def _mark(self):
+    def _mark(self) -> None:
         self._marks.append(len(self._stack))
 
-    def _pop_or_unmark(self):
+    def _pop_or_unmark(self) -> None:
         if self._marks and self._marks[-1] == len(self._stack):
             self._marks.pop()
         else:
             self._pop()
 
-    def _float(self):
+    def _float(self) -> None:
         self._push(float(self._number()))
 
-    def _int(self):
+    def _int(self) -> None:
         text = self._number()
         self._push({"00": False, "01": True}[text] if text in ("00", "01") else int(text))
 
-    def _long(self):
+    def _long(self) -> None:
         self._push(int(self._number().rstrip("L")))
 
-    def _text(self):
+    def _text(self) -> None:
         self._push(self._line().decode("raw-unicode-escape"))
 
-    def _list(self):
+    def _list(self) -> None:
         self._push(self._items())
 
-    def _tuple(self):
+    def _tuple(self) -> None:
         self._push(tuple(self._items()))
 
-    def _dict(self):
+    def _dict(self) -> None:
         items = self._items()
         if len(items) % 2:
             raise ValueError("a key without a value")
         self._push({_key(key): value for key, value in zip(items[::2], items[1::2])})
 
-    def _append(self):
+    def _append(self) -> None:
         item, target = self._taken(), self._last()
         if type(target) is not list:
             raise Forbidden(
-                "the pickle appends to a %s: servers accept appends to a list only"
-                % _described(target)
+                "the pickle appends to a %s: servers accept appends to a list only, so keep the "
+                "items in an attribute that is a list" % _described(target)
             )
         target.append(item)
 
-    def _set_item(self):
+    def _set_item(self) -> None:
         value, key, target = self._taken(), self._taken(), self._last()
         if type(target) not in (dict, collections.OrderedDict, collections.defaultdict):
             raise Forbidden(
-                "the pickle sets an item of a %s: servers accept items of a dict only"
-                % _described(target)
+                "the pickle sets an item of a %s: servers accept items of a dict only, so keep the "
+                "items in an attribute that is a dict" % _described(target)
             )
         target[_key(key)] = value
 
-    def _last(self):
+    def _last(self) -> Any:
         value = self._pop()
         self._push(value)
         return value
 
-    def _put(self):
+    def _put(self) -> None:
         self._memo[self._number()] = self._last()
 
-    def _get(self):
+    def _get(self) -> None:
         self._push(_one(self._memo[self._number()]))
 
-    def _copy(self):
+    def _copy(self) -> None:
         self._push(_one(self._last()))
 
-    def _global(self):
+    def _global(self) -> None:
         module, name = self._line().decode("utf-8"), self._line().decode("utf-8")
         pair = _compat_pickle.NAME_MAPPING.get((module, name)) or (
             _compat_pickle.IMPORT_MAPPING.get(module, module),
@@ -346,12 +362,12 @@ class _Reader(object):
             )
         self._push(self._allowed.values[pair])
 
-    def _reduce(self):
+    def _reduce(self) -> None:
         arguments, function = self._taken(), self._pop()
         if type(arguments) is not tuple:
             raise Forbidden(
-                "the pickle calls a function with a %s: servers accept only a tuple of arguments"
-                % _described(arguments)
+                "the pickle calls a function with a %s: servers accept only a tuple of arguments, "
+                "so return such a tuple from __reduce__()" % _described(arguments)
             )
         # A pickle may name some classes as values, and also call them. A call runs our function in
         # place of the class.
@@ -363,7 +379,13 @@ class _Reader(object):
             )
         self._push(function.function(*arguments))
 
-    def _new(self, cls, base, state):
+    def _new(self, cls: Any, base: Any, state: Any) -> Any:
+        """Return an object of `cls` without attributes.
+
+        Args: `cls`, `base` and `state` the arguments of copyreg._reconstructor in the pickle.
+
+        Raises Forbidden if the pickle may not make objects of `cls`.
+        """
         if (
             not isinstance(cls, type)
             or cls not in self._allowed.made
@@ -372,11 +394,12 @@ class _Reader(object):
         ):
             raise Forbidden(
                 "the pickle makes an object of %s: servers accept only objects of MXNet and of "
-                "server_classes" % _shown(cls)
+                "server_classes. Declare the class there, without a built-in base class such as "
+                "dict, or use plain data in place of the object" % _shown(cls)
             )
         return object.__new__(cls)
 
-    def _build(self):
+    def _build(self) -> None:
         state, target = self._taken(), self._pop()
         if type(target) is _Unfilled:
             array = _filled(state)
@@ -400,12 +423,12 @@ class _Reader(object):
             )
         self._push(target)
 
-    def _fill(self, target, state):
+    def _fill(self, target: Any, state: Any) -> None:
         cls = type(target)
         if type(state) is not dict or id(target) in self._filled:
             raise Forbidden(
-                "the pickle sets the state of a %s twice: servers accept one state for each object"
-                % _described(target)
+                "the pickle sets the state of a %s twice: servers accept one state for each "
+                "object, so remove __reduce__() from the class" % _described(target)
                 if id(target) in self._filled
                 else "the pickle sets the state of a %s to a %s, not to a dict: return a dict from "
                 "__getstate__()" % (_described(target), _described(state))
@@ -450,35 +473,36 @@ class _Reader(object):
     }
 
 
-def _described(value):
+def _described(value: Any) -> str:
     return type(value).__name__
 
 
-def _shown(value):
+def _shown(value: Any) -> str:
     """Return `value` as a string for a message, without a call of the value's own methods."""
     return repr(value) if type(value) in _PLAIN or type(value) is type else "a " + _described(value)
 
 
-def _whole(value):
+def _whole(value: Any) -> Any:
     """Return `value` if it is data. Raise Forbidden for a `_Call` or an `_Unfilled`."""
     if type(value) is _Call:
         raise Forbidden(
-            "the pickle has a function where a value is required: servers accept only data"
+            "the pickle has a function where a value is required: servers accept only data, so "
+            "leave functions out of the optimizer's attributes"
         )
     return _one(value)
 
 
-def _one(value):
+def _one(value: Any) -> Any:
     """Return `value`, or raise Forbidden for an `_Unfilled`, which has no numbers yet."""
     if type(value) is _Unfilled:
         raise Forbidden(
             "the pickle uses a numpy array before the array has numbers: servers accept only "
-            "complete arrays"
+            "complete arrays, so use arrays of plain numbers in the optimizer's attributes"
         )
     return value
 
 
-def _key(key):
+def _key(key: Any) -> Hashable:
     """Return `key` if it is plain data or a tuple of plain data, else raise Forbidden.
 
     A comparison of plain keys is fast, and calls no method of the pickle's objects.
@@ -487,15 +511,17 @@ def _key(key):
         type(key) is tuple and all(type(part) in _PLAIN for part in key)
     ):
         raise Forbidden(
-            "a dict or set in the pickle has a %s as a key: servers accept only numbers, strings, "
-            "bytes, None and tuples of these as keys" % _described(key)
+            "a dict or set in the pickle has a %s as a key: use only numbers, strings, bytes, None "
+            "and tuples of these as keys" % _described(key)
         )
     return key
 
 
-def _data():
+def _data() -> Dict[Tuple[str, str], Any]:
     """Return {(module, name): class or `_Call`} for plain data: containers, numbers and arrays."""
-    values = {("builtins", cls.__name__): cls for cls in (object, dict, list, int, float)}
+    values: Dict[Tuple[str, str], Any] = {
+        ("builtins", cls.__name__): cls for cls in (object, dict, list, int, float)
+    }
     values.update(
         {("builtins", cls.__name__): cls for cls in (set, frozenset, complex, bytearray, bytes)}
     )
@@ -509,28 +535,28 @@ def _data():
     return values
 
 
-def _set(*items):
+def _set(*items: Any) -> Set[Hashable]:
     return {_key(item) for given in items for item in _exact(list, given)}
 
 
-def _frozenset(*items):
+def _frozenset(*items: Any) -> FrozenSet[Hashable]:
     return frozenset(_set(*items))
 
 
-def _complex(real, imaginary):
+def _complex(real: Any, imaginary: Any) -> complex:
     return complex(_exact(float, real), _exact(float, imaginary))
 
 
-def _bytearray(text="", encoding="latin-1"):
+def _bytearray(text: Any = "", encoding: Any = "latin-1") -> bytearray:
     return bytearray(text if type(text) is bytes else _bytes(text, encoding))
 
 
-def _ordered(*items):
+def _ordered(*items: Any) -> collections.OrderedDict:
     pairs = [_exact(list, pair) for given in items for pair in _exact(list, given)]
     return collections.OrderedDict((_key(key), value) for key, value in pairs)
 
 
-def _defaultdict(factory=None):
+def _defaultdict(factory: Any = None) -> collections.defaultdict:
     if not any(factory is known for known in (None, dict, list, int, float, set)):
         raise Forbidden(
             "a defaultdict in the pickle calls %s, which servers do not accept: use dict, list, "
@@ -539,19 +565,20 @@ def _defaultdict(factory=None):
     return collections.defaultdict(factory)
 
 
-def _bytes(text="", encoding="latin-1"):
-    """Return `text` (str) encoded in latin-1 (bytes), because protocol 0 stores bytes as text.
+def _bytes(text: Any = "", encoding: Any = "latin-1") -> bytes:
+    """Return `text` (str) encoded in latin-1, because protocol 0 stores bytes as text.
 
     Raises Forbidden for another encoding, or if `text` is not a str.
     """
     if type(text) is not str or type(encoding) is not str or encoding not in ("latin1", "latin-1"):
         raise Forbidden(
-            "the pickle encodes with %s: servers accept only strings in latin-1" % _shown(encoding)
+            "the pickle encodes with %s: servers accept only strings in latin-1, so use a bytes "
+            "object in place of the encoded string" % _shown(encoding)
         )
     return text.encode("latin-1")
 
 
-def _dtype(kind, align=False, copy=True):
+def _dtype(kind: Any, align: Any = False, copy: Any = True) -> numpy.dtype:
     """Return the numpy dtype of numbers with the name `kind` (str), such as "f4".
 
     Raises Forbidden for another dtype. Such a dtype could hold objects, or let numpy read memory in
@@ -559,21 +586,22 @@ def _dtype(kind, align=False, copy=True):
     """
     if type(kind) is not str or not _PLAIN_DTYPE.match(kind):
         raise Forbidden(
-            "the pickle has numpy's dtype %s: servers accept dtypes of numbers only" % _shown(kind)
+            "the pickle has numpy's dtype %s: servers accept dtypes of numbers only, so use such "
+            "a dtype, for example float32" % _shown(kind)
         )
     return numpy.dtype(kind)
 
 
-def _scalar(dtype, data):
+def _scalar(dtype: Any, data: Any) -> numpy.generic:
     if not _is_plain(dtype) or type(data) is not bytes or len(data) != dtype.itemsize:
         raise Forbidden(
             "the pickle has a numpy scalar whose bytes do not fit its dtype: servers accept only "
-            "scalars of plain numbers"
+            "scalars of plain numbers, so convert the scalar with float() or int()"
         )
     return numpy.frombuffer(data, dtype=dtype)[0]
 
 
-def _array(cls, shape, kind):
+def _array(cls: Any, shape: Any, kind: Any) -> _Unfilled:
     """Return an `_Unfilled`, which the opcode BUILD turns into an array.
 
     Raises Forbidden unless `cls` is numpy.ndarray. `shape` and `kind` have no effect.
@@ -586,7 +614,7 @@ def _array(cls, shape, kind):
     return _Unfilled()
 
 
-def _filled(state):
+def _filled(state: Any) -> numpy.ndarray:
     """Return the numpy array that `state` describes.
 
     `state` is (version, shape, dtype, True for Fortran order, bytes). Raises Forbidden if `state`
@@ -594,7 +622,8 @@ def _filled(state):
     """
     if type(state) is not tuple or len(state) != 5:
         raise Forbidden(
-            "the state of a numpy array in the pickle must be a tuple of 5 values, not a %s%s"
+            "the state of a numpy array in the pickle must be a tuple of 5 values, not a %s%s: "
+            "copy the array with numpy.array(), and pickle the optimizer again"
             % (_described(state), " of %d" % len(state) if type(state) is tuple else "")
         )
     _, shape, dtype, fortran, data = state
@@ -606,7 +635,7 @@ def _filled(state):
     ):
         raise Forbidden(
             "the state of a numpy array in the pickle describes no array of numbers: servers "
-            "accept only arrays of plain numbers"
+            "accept only arrays of plain numbers, so convert the array with astype(numpy.float32)"
         )
     wanted = dtype.itemsize
     for length in shape:
@@ -623,11 +652,12 @@ def _filled(state):
             "array with numpy.array(), and pickle the optimizer again" % (len(data), shape)
         )
     flat = numpy.frombuffer(data, dtype=dtype) if data else numpy.empty((0,), dtype=dtype)
-    order = "F" if type(fortran) in (bool, int) and fortran else "C"
+    order: Any = "F" if type(fortran) in (bool, int) and fortran else "C"
     return numpy.array(flat.reshape(shape, order=order))
 
 
-def _exact(kind, value):
+def _exact(kind: type, value: Any) -> Any:
+    """Return `value` if the class of `value` is exactly `kind`, else raise Forbidden."""
     if type(value) is not kind:
         raise Forbidden(
             "the pickle has a %s where a %s is required: leave this value out of the optimizer"
@@ -636,7 +666,7 @@ def _exact(kind, value):
     return value
 
 
-def _is_plain(dtype):
+def _is_plain(dtype: Any) -> bool:
     return isinstance(dtype, numpy.dtype) and dtype.kind in "biuf"
 
 
@@ -652,6 +682,6 @@ _CALLED = {
 }
 
 
-def _family(base):
+def _family(base: Type[Any]) -> Set[type]:
     """Return the set of the class `base` and all its subclasses."""
     return {base}.union(*[_family(derived) for derived in base.__subclasses__()])

@@ -9,6 +9,7 @@ all servers, in order of their ranks. In this case `load` joins the parts.
 import hashlib
 import math
 import os
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy
 from mxnet import nd
@@ -17,6 +18,11 @@ from mxnet.optimizer import get_updater
 from mxcluster import events
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
+
+NDArray = Any  # mx.nd.NDArray
+Optimizer = Any  # mx.optimizer.Optimizer
+Arrays = Dict[str, Any]  # {name: numpy.ndarray}
+States = Dict[int, Tuple[int, List[numpy.ndarray]]]  # the result of `load`
 
 # The message if a key for an exchange of numbers (`assigned_key`) is the key of a parameter.
 NOT_A_PARAMETER = (
@@ -39,7 +45,14 @@ class Updates(object):
             because MXNet then passes a name as `index` in place of a number.
     """
 
-    def __init__(self, optimizer, given=None, rank=0, servers=1, names=()):
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        given: Optional[States] = None,
+        rank: int = 0,
+        servers: int = 1,
+        names: Sequence[str] = (),
+    ) -> None:
         self._updater = get_updater(optimizer)
         self._optimizer, self._given, self._rank, self._servers = (
             optimizer,
@@ -47,12 +60,12 @@ class Updates(object):
             rank,
             servers,
         )
-        self._numbers = {name: number for number, name in enumerate(names)}
-        self._sizes = {}  # parameter -> elements of its weight on this server
-        self._assigned = set()  # keys that hold no parameters
+        self._numbers: Dict[Any, int] = {name: number for number, name in enumerate(names)}
+        self._sizes: Dict[Any, int] = {}  # parameter -> elements of its weight on this server
+        self._assigned: Set[Any] = set()  # keys that hold no parameters
 
-    def assign(self, index):
-        """Replace the value of key number `index` (int) with the merged pushes from now on.
+    def assign(self, index: int) -> None:
+        """Replace the value of key number `index` with the merged pushes from now on.
 
         The optimizer and the checkpoints skip this key. Raises BadInput if the key holds a
         parameter.
@@ -61,8 +74,8 @@ class Updates(object):
             raise BadInput(NOT_A_PARAMETER % index)
         self._assigned.add(index)
 
-    def __call__(self, index, grad, weight):
-        """Update the NDArray `weight` of the parameter `index` with `grad`.
+    def __call__(self, index: Union[int, str, bytes], grad: NDArray, weight: NDArray) -> None:
+        """Update the `weight` of the parameter `index` with `grad`.
 
         The first update of a parameter first restores the parameter's state from the checkpoint.
         """
@@ -76,10 +89,10 @@ class Updates(object):
                 self._give(index, weight)
         self._updater(index, grad, weight)
 
-    def _number(self, index):
+    def _number(self, index: Any) -> int:
         return self._numbers.get(index, index)
 
-    def _give(self, index, weight):
+    def _give(self, index: Union[int, str], weight: NDArray) -> None:
         number = self._number(index)
         total, saved = self._given[number]
         state = self._optimizer.create_state_multi_precision(index, weight)
@@ -103,9 +116,9 @@ class Updates(object):
         self._updater.states[index], self._updater.states_synced[index] = state, True
         trace(number, self._rank, [array.asnumpy() for array in arrays])
 
-    def save(self, folder, name, number):
+    def save(self, folder: str, name: str, number: str) -> None:
         """Write this server's part of the checkpoint `name` (with the id `number`) to `folder`."""
-        found = {}
+        found: Arrays = {}
         for index, size in self._sizes.items():
             found.update(
                 content(
@@ -117,13 +130,13 @@ class Updates(object):
         save(folder, name, number, found, self._rank, self._servers)
 
 
-def trace(parameter, rank, arrays):
+def trace(parameter: int, rank: int, arrays: List[numpy.ndarray]) -> None:
     """Write an event with the digests of a parameter's restored states, if MXCLUSTER_TRACE is 1.
 
     Args:
         parameter: the parameter's number.
         rank: this server's rank.
-        arrays: the states, a list of numpy arrays.
+        arrays: the states.
     """
     if os.environ.get("MXCLUSTER_TRACE") == "1":
         events.from_env().write(
@@ -134,13 +147,13 @@ def trace(parameter, rank, arrays):
         )
 
 
-def content(parameter, size, arrays):
+def content(parameter: int, size: int, arrays: List[numpy.ndarray]) -> Arrays:
     """Return the entries {name: array} of a parameter's states in a checkpoint file.
 
     Args:
         parameter: the parameter's number.
         size: the number of the parameter's elements on this server.
-        arrays: the states, a list of arrays.
+        arrays: the states.
     """
     found = {"size_%d" % parameter: numpy.array(size)}
     found.update(
@@ -150,7 +163,14 @@ def content(parameter, size, arrays):
     return found
 
 
-def save(folder, name, number, found, rank, servers):
+def save(
+    folder: str,
+    name: str,
+    number: str,
+    found: Arrays,
+    rank: int,
+    servers: int,
+) -> None:
     """Write one server's part of the checkpoint `name`, and the manifest of this part.
 
     Args: `folder` the folder of the checkpoints; `number` the checkpoint's id; `found` {name:
@@ -159,7 +179,7 @@ def save(folder, name, number, found, rank, servers):
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "%s.server-%d" % (name, rank))
 
-    def fill(partial):
+    def fill(partial: str) -> None:
         with open(partial, "wb") as stream:
             numpy.savez(stream, **found)
 
@@ -169,7 +189,7 @@ def save(folder, name, number, found, rank, servers):
     )
 
 
-def load(folder, name):
+def load(folder: str, name: str) -> States:
     """Return the optimizer's states in a checkpoint: {parameter's number: (size, [state, ...])}.
 
     ``size`` is the number of elements of the parameter's weight. A state is a flat numpy array.
@@ -190,7 +210,7 @@ def load(folder, name):
     return joined(parts)
 
 
-def resumed():
+def resumed() -> States:
     """Return the states of the checkpoint from which this job resumes, in the form of `load`.
 
     The result is {} for a new job.
@@ -203,11 +223,11 @@ def resumed():
     )
 
 
-def joined(parts):
+def joined(parts: List[Arrays]) -> States:
     """Join the servers' parts of the states, and return the states in the form of `load`. Pure.
 
     Args:
-        parts: the content {name: array} of each server's file (list of dict), in order of rank.
+        parts: the content {name: array} of each server's file, in order of rank.
     """
     result = {}
     for index in sorted({int(key.split("_")[1]) for part in parts for key in part}):
@@ -224,7 +244,9 @@ def joined(parts):
     return result
 
 
-def share(state, total, size, rank, servers, unit=1):
+def share(
+    state: numpy.ndarray, total: int, size: int, rank: int, servers: int, unit: int = 1
+) -> numpy.ndarray:
     """Return this server's part of the flat array `state` of one weight. Pure.
 
     The result is the whole `state` if the state or the weight is not split. MXNet cuts an array at
@@ -257,20 +279,20 @@ def share(state, total, size, rank, servers, unit=1):
     return state[begin:end]
 
 
-def unit_of_cuts():
-    """Return the number of elements of a unit (int). MXNet cuts arrays only between units.
+def unit_of_cuts() -> int:
+    """Return the number of elements of a unit. MXNet cuts arrays only between units.
 
     With 2-bit compression one float32 holds 16 elements of a gradient, so a unit has 16 elements.
     """
     return 16 if os.environ.get("MXCLUSTER_COMPRESSION") == "2bit" else 1
 
 
-def flat(state):
-    """Return the NDArrays in an optimizer's `state` as a list, in order."""
+def flat(state: Any) -> List[NDArray]:
+    """Return the NDArrays in an optimizer's `state`, in order."""
     return [leaf for leaf in leaves(state) if hasattr(leaf, "asnumpy")]
 
 
-def leaves(state):
+def leaves(state: Any) -> List[Any]:
     """Return all parts of `state` except None as a flat list, in order.
 
     `state` is a value, or nested tuples or lists of values.
@@ -280,6 +302,6 @@ def leaves(state):
     return [] if state is None else [state]
 
 
-def size_of(array):
-    """Return the number of elements of `array` (int)."""
+def size_of(array: NDArray) -> int:
+    """Return the number of elements of `array`."""
     return int(numpy.prod(array.shape))

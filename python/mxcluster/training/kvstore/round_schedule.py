@@ -15,12 +15,12 @@ class RoundScheduler(LRScheduler):
         divisor: the number that divides the learning rate.
     """
 
-    def __init__(self, schedule):
+    def __init__(self, schedule: LRScheduler) -> None:
         super(RoundScheduler, self).__init__(schedule.base_lr)
         self.schedule = schedule
         self.round = 0
         self.divisor = 1
 
-    def __call__(self, num_update):
-        """Return the learning rate (float) of the current round. `num_update` has no effect."""
+    def __call__(self, num_update: int) -> float:
+        """Return the learning rate of the current round. `num_update` has no effect."""
         return self.schedule(self.round) / self.divisor

@@ -2,6 +2,7 @@
 
 import copy
 import os
+from typing import Any
 
 from mxnet import kvstore as stock
 from mxnet.base import _LIB, c_str, check_call, mx_uint
@@ -9,18 +10,21 @@ from mxnet.base import _LIB, c_str, check_call, mx_uint
 from mxcluster import seal
 from mxcluster.training.kvstore import optimizer_guard
 
+KVStore = Any  # mx.kvstore.KVStore
+Optimizer = Any  # mx.optimizer.Optimizer
+
 # ps-lite's command with a body for the Python controller of the server (MXNet's kController).
 _OURS = 0
 
 
-def install():
+def install() -> None:
     """Make every KVStore seal (`mxcluster.seal`) its messages to the servers' Python code.
 
     After this call MXNet's own `set_optimizer` also sends Gluon's lr_mult and wd_mult.
     """
     original = stock.KVStore._send_command_to_servers
 
-    def send(self, head, body):
+    def send(self: KVStore, head: int, body: str) -> None:
         if head == _OURS:
             check(body)
             tell(self, "optimizer", body)
@@ -31,14 +35,14 @@ def install():
     stock.KVStore._send_command_to_servers = send
     set_optimizer = stock.KVStore.set_optimizer
 
-    def set_portable(self, optimizer):
+    def set_portable(self: KVStore, optimizer: Optimizer) -> None:
         set_optimizer(self, portable(optimizer))
 
     set_portable.__doc__ = set_optimizer.__doc__
     stock.KVStore.set_optimizer = set_portable
 
 
-def portable(optimizer):
+def portable(optimizer: Optimizer) -> Optimizer:
     """Return a copy of a worker's `optimizer` for pickling, with Gluon's lr_mult and wd_mult.
 
     Gluon keeps lr_mult and wd_mult in the parameters, which stay on the worker. Since MXNet 1.5,
@@ -54,13 +58,13 @@ def portable(optimizer):
     return sent
 
 
-def tell(store, kind, payload):
+def tell(store: KVStore, kind: str, payload: str) -> None:
     """Send a message to all servers, and return when every server has handled the message.
 
     Args:
         store: the worker's KVStore.
         kind: a kind of message that `server.Commands` handles.
-        payload: the content (str).
+        payload: the content.
 
     Raises ValueError if `payload` holds a NUL character.
     """
@@ -75,8 +79,8 @@ def tell(store, kind, payload):
     check_call(_LIB.MXKVStoreSendCommmandToServers(store.handle, mx_uint(_OURS), body))
 
 
-def check(body):
-    """Raise ValueError if the servers would refuse `body`, a pickled optimizer (str).
+def check(body: str) -> None:
+    """Raise ValueError if the servers would refuse `body`, a pickled optimizer.
 
     The check runs on the worker, because the user does not see a refusal on a server.
     """

@@ -26,6 +26,7 @@ import mmap
 import os
 import stat
 import time
+from typing import Dict, Iterator, Optional
 
 from mxcluster.errors import MxclusterError
 
@@ -38,10 +39,10 @@ _CHUNK = 1 << 26  # bytes of a map; each map needs a file descriptor
 _TOLD = 3.0  # seconds until the agent has detected the death of a process
 
 
-def path_of(token, host):
-    """Return the path (str) of the job's shared memory on the host with the number `host`.
+def path_of(token: bytes, host: int) -> str:
+    """Return the path of the job's shared memory on the host with the number `host`.
 
-    Only a program that has the job's `token` (bytes) can compute the path.
+    Only a program that has the job's `token` can compute the path.
     """
     return os.path.join(
         FOLDER,
@@ -61,14 +62,14 @@ class Memory(object):
     Raises MxclusterError if another user can open the file, or if /dev/shm has no room.
     """
 
-    def __init__(self, path, processes, parameters):
+    def __init__(self, path: str, processes: int, parameters: int) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         found = os.fstat(self._file)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise MxclusterError(
                 "another user can open %s: remove this file, and start the job again" % path
             )
-        self._maps = {}  # {offset in the file: its map}
+        self._maps: Dict[int, memoryview] = {}  # {offset in the file: its map}
         length = 8 * (_HEAD + _ROW * parameters)
         self._reserve(0, length)
         self._head = self._mapped(0, length).cast("q")
@@ -79,7 +80,7 @@ class Memory(object):
                 os.unlink(path)
 
     @contextlib.contextmanager
-    def lock(self, parameter):
+    def lock(self, parameter: int) -> Iterator[memoryview]:
         """Lock the parameter with the number `parameter`, and yield its row of the table.
 
         Raises MxclusterError if an earlier holder of the lock died or failed during an update.
@@ -98,7 +99,7 @@ class Memory(object):
             yield row
             row[_BUSY] = 0
 
-    def place(self, row, kind, length):
+    def place(self, row: memoryview, kind: int, length: int) -> memoryview:
         """Reserve a region of `length` bytes, all 0, and return the region as a writable buffer.
 
         In the row, the new region replaces an earlier region of the same kind.
@@ -114,9 +115,9 @@ class Memory(object):
             )
             self._reserve(begin, length)
         row[kind], row[kind + 1] = begin, length
-        return self.region(row, kind)
+        return self._mapped(begin, length)
 
-    def region(self, row, kind):
+    def region(self, row: memoryview, kind: int) -> Optional[memoryview]:
         """Return a parameter's region as a writable buffer, or None if the row has no such region.
 
         Args:
@@ -126,15 +127,15 @@ class Memory(object):
         begin, length = row[kind], row[kind + 1]
         return self._mapped(begin, length) if length else None
 
-    def raise_round(self, optimizer, number):
-        """Raise the newest round to at least `number`, and return the newest round (int).
+    def raise_round(self, optimizer: int, number: int) -> int:
+        """Raise the newest round to at least `number`, and return the newest round.
 
         All parameters of a host share the newest round. The rounds of a new optimizer begin again.
         If the memory already has the round of a newer optimizer, the result is `number`.
 
         Args:
-            optimizer: the version of the optimizer (int), 1 for the job's first optimizer.
-            number: the round of one parameter (int).
+            optimizer: the version of the optimizer, 1 for the job's first optimizer.
+            number: the round of one parameter.
         """
         mine = (optimizer << 32) + number
         if mine > self._head[_ROUND]:
@@ -143,7 +144,7 @@ class Memory(object):
         newest = self._head[_ROUND]
         return newest & 0xFFFFFFFF if newest >> 32 == optimizer else number
 
-    def _mapped(self, begin, length):
+    def _mapped(self, begin: int, length: int) -> memoryview:
         """Return `length` bytes of the file from offset `begin` on as a writable buffer.
 
         A map has at least _CHUNK bytes. The process keeps all maps open, because closing a map
@@ -158,7 +159,7 @@ class Memory(object):
             self._maps[first] = memoryview(mmap.mmap(self._file, end - first, offset=first))
         return self._maps[first][begin - first : begin - first + length]
 
-    def _reserve(self, begin, length):
+    def _reserve(self, begin: int, length: int) -> None:
         try:  # Without room for a page, a write to the page would kill the process.
             os.posix_fallocate(self._file, begin, length)
         except OSError as error:
@@ -169,7 +170,7 @@ class Memory(object):
             ) from error
 
     @contextlib.contextmanager
-    def _locked(self, byte):
+    def _locked(self, byte: int) -> Iterator[None]:
         fcntl.lockf(self._file, fcntl.LOCK_EX, 1, byte)
         try:
             yield
@@ -177,5 +178,5 @@ class Memory(object):
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
 
 
-def _rounded(length, unit):
+def _rounded(length: int, unit: int) -> int:
     return -(-length // unit) * unit

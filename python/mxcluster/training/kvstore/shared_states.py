@@ -1,10 +1,16 @@
 """Keep an optimizer's states of one parameter in memory that several processes share."""
 
+from typing import Any, List, Tuple
+
 import numpy
 
 from mxcluster.errors import BadInput
 from mxcluster.training.kvstore import optimizer_states
 from mxcluster.training.kvstore.array_views import array_on, view
+
+NDArray = Any  # mx.nd.NDArray
+Optimizer = Any  # mx.optimizer.Optimizer
+Region = Any  # a memoryview, or Callable[[int], memoryview], or None
 
 
 class Shared(object):
@@ -23,7 +29,14 @@ class Shared(object):
     Raises BadInput for an optimizer with states other than float32 arrays.
     """
 
-    def __init__(self, optimizer, index, weight, region=None, new=False):
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        index: int,
+        weight: NDArray,
+        region: Region = None,
+        new: bool = False,
+    ) -> None:
         self._index = index
         made = optimizer.create_state_multi_precision(index, weight)
         for part in optimizer_states.leaves(made):
@@ -40,12 +53,9 @@ class Shared(object):
             region = region(length) if new else bytearray(length)
             new = True
         self._count = numpy.frombuffer(region, dtype=numpy.int64, count=1)
-        numbers, begin, self._arrays, self._numbers = (
-            numpy.frombuffer(region, dtype=numpy.float32, offset=8),
-            0,
-            [],
-            [],
-        )
+        numbers, begin = numpy.frombuffer(region, dtype=numpy.float32, offset=8), 0
+        self._arrays: List[NDArray] = []
+        self._numbers: List[numpy.ndarray] = []
         for template, size in zip(templates, sizes):
             part = numbers[begin : begin + size]
             begin += size
@@ -57,7 +67,7 @@ class Shared(object):
         self._is_copied = bool(templates) and self._arrays[0] is templates[0]
         self._state = rebuilt(made, list(self._arrays))
 
-    def update(self, optimizer, index, weight, grad):
+    def update(self, optimizer: Optimizer, index: int, weight: NDArray, grad: NDArray) -> None:
         """Update `weight` once with `optimizer` and the gradient `grad`.
 
         Args: `index` the parameter's number; `weight` and `grad` NDArrays of the same shape.
@@ -73,11 +83,13 @@ class Shared(object):
             if self._is_copied:
                 numpy.copyto(numbers, view(array))
 
-    def arrays(self):
-        """Return the states as a list of flat numpy arrays in the shared memory."""
+    def arrays(self) -> List[numpy.ndarray]:
+        """Return the states as flat numpy arrays in the shared memory."""
         return self._numbers
 
-    def give(self, given, size, rank, servers):
+    def give(
+        self, given: Tuple[int, List[numpy.ndarray]], size: int, rank: int, servers: int
+    ) -> None:
         """Copy the states of a checkpoint into the memory.
 
         Args: `given` (total, saved), the parameter's entry in the result of
@@ -104,7 +116,7 @@ class Shared(object):
         optimizer_states.trace(self._index, rank, self._numbers)
 
 
-def rebuilt(state, arrays):
+def rebuilt(state: Any, arrays: List[NDArray]) -> Any:
     """Return a copy of `state` whose NDArrays are the items of the list `arrays`, in order.
 
     `state` may be nested tuples or lists. The function removes the used arrays from `arrays`.

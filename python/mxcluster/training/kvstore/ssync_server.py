@@ -1,17 +1,23 @@
 """Update weights on the servers of ``dist_ssync``, with the user's optimizer."""
 
 import os
+from typing import Any, Callable, Dict, Optional
 
 from mxcluster.errors import BadInput
 from mxcluster.training.kvstore import gsync_layout
 from mxcluster.training.kvstore.array_views import view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
 
+NDArray = Any  # mx.nd.NDArray
+Optimizer = Any  # mx.optimizer.Optimizer
+Commands = Any  # server.Commands
+Updates = Any  # optimizer_states.Updates
+
 CLOCK_KEY = 215329  # the key of the clock, and the last key that ps-lite can place
 FINISHED = float(1 << 22)  # the last increment of a worker's counter, after the last iteration
 
 
-def of_server(server):
+def of_server(server: Commands) -> "StaleUpdate":
     """Return the StaleUpdate of this server process.
 
     Args:
@@ -37,22 +43,29 @@ class StaleUpdate(object):
         layout: the result of `gsync_layout.of_ranks`, None if a key is a parameter's number.
     """
 
-    def __init__(self, workers, updates, layout=None):
-        self._workers, self._make, self.updates = workers, updates, None
+    def __init__(
+        self,
+        workers: int,
+        updates: Callable[[Optimizer, int], Updates],
+        layout: Optional[gsync_layout.Layout] = None,
+    ) -> None:
+        self._workers, self._make = workers, updates
+        self.updates: Updates = None
         self._layout = layout
-        self._optimizer = None
-        self._batches = {}  # {parameter: batches that its updates have merged so far}
+        self._optimizer: Optimizer = None
+        # {parameter: batches that its updates have merged so far}
+        self._batches: Dict[int, int] = {}
 
-    def use(self, optimizer, number):
+    def use(self, optimizer: Optimizer, number: int) -> None:
         """Use `optimizer` from now on. `number` is the version, 1 for the job's first optimizer."""
         if optimizer.lr_scheduler is not None:
             optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
         self._optimizer, self.updates, self._batches = optimizer, self._make(optimizer, number), {}
 
-    def __call__(self, key, pushed, stored):
+    def __call__(self, key: int, pushed: NDArray, stored: NDArray) -> None:
         """Update the array `stored` under `key` with the pushed array `pushed`.
 
-        `stored` holds weights or the clock. Both NDArrays have the same shape. Raises BadInput if
+        `stored` holds weights or the clock. Both arrays have the same shape. Raises BadInput if
         no worker has sent an optimizer yet.
         """
         if key == CLOCK_KEY:
@@ -74,6 +87,6 @@ class StaleUpdate(object):
         self.updates(number, pushed, stored)
         stored.wait_to_read()
 
-    def save(self, folder, name, number):
+    def save(self, folder: str, name: str, number: str) -> None:
         """Write this server's part of the checkpoint `name` (with the id `number`) to `folder`."""
         self.updates.save(folder, name, number)

@@ -3,6 +3,7 @@
 import collections
 import os
 import time
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxnet import nd
 
@@ -10,7 +11,19 @@ from mxcluster import events
 from mxcluster.training.kvstore import gsync_layout
 from mxcluster.training.kvstore.backoff import Backoff
 from mxcluster.training.kvstore.ssync_server import CLOCK_KEY, FINISHED
-from mxcluster.training.kvstore.worker_base import IS_OLD, OwnStore, first, pairs
+from mxcluster.training.kvstore.worker_base import (
+    IS_OLD,
+    Arrays,
+    Key,
+    OwnStore,
+    Place,
+    PlacedKeys,
+    Values,
+    first,
+    pairs,
+)
+
+Pull = Tuple[PlacedKeys, Values, int]  # the arguments of `StaleStore._pull`
 
 _REPORT_SECONDS = 5.0
 
@@ -34,7 +47,7 @@ class StaleStore(OwnStore):
     name = "dist_ssync"
     inner = "dist_async"
 
-    def __init__(self, groups, index):
+    def __init__(self, groups: List[int], index: int) -> None:
         super(StaleStore, self).__init__(groups, index)
         self._layout = gsync_layout.of_ranks(os.environ)
         self.staleness = int(os.environ["MXCLUSTER_STALENESS"])
@@ -43,24 +56,25 @@ class StaleStore(OwnStore):
         self._iteration = 0  # completed iterations
         self._slowest = 0  # min(clock) at the last read
         # {key pushed in this iteration: the arrays of its later pull, or None}
-        self._arrays = collections.OrderedDict()
-        self._shapes = {}
-        self._collected = None  # the pulls so far inside Trainer.step or Module.update
+        self._arrays: Dict[Key, Optional[Arrays]] = collections.OrderedDict()
+        self._shapes: Dict[Key, Tuple[int, ...]] = {}
+        # the pulls so far inside Trainer.step or Module.update (list of Pull), else None
+        self._collected: Any = None
         self._trace = os.environ.get("MXCLUSTER_TRACE") == "1"
         self._backoff = Backoff()
         self._began = self._reported = time.monotonic()
         self._counts = {"steps": 0, "waited_s": 0.0}
 
     @property
-    def type(self):
-        """The store's type (str), which Module, FeedForward and Gluon's Trainer read."""
+    def type(self) -> str:
+        """The store's type, which Module, FeedForward and Gluon's Trainer read."""
         # If the type contains "dist", Gluon's Trainer of MXNet 1.2 does not send the optimizer to
         # the servers (apache/mxnet#11855). Module and FeedForward divide gradients by the batch
         # sizes of all workers: Module if the type contains "_sync", FeedForward unless the type
         # contains "_async".
         return "ssync" if IS_OLD and self.in_trainer else "dist_async_ssync"
 
-    def begin_step(self):
+    def begin_step(self) -> None:
         """Collect the pulls of a call of Trainer.step or Module.update until `end_step`.
 
         If the script has pushed outside such a call, first end the iteration of these pushes.
@@ -69,7 +83,7 @@ class StaleStore(OwnStore):
             self._complete()
         self._collected = []
 
-    def end_step(self):
+    def end_step(self) -> None:
         """Run the pulls that `begin_step` collects, then wait until the next iteration may start.
 
         If the worker had to wait, run the pulls again to get the newer weights.
@@ -80,7 +94,7 @@ class StaleStore(OwnStore):
             # The first pull may miss updates that the next iteration must see.
             self._pull_now(pulls)
 
-    def close(self):
+    def close(self) -> None:
         """Add FINISHED to this worker's counter in the clock.
 
         The other workers then no longer wait for this worker. Do not use the store after this call.
@@ -90,7 +104,7 @@ class StaleStore(OwnStore):
         self._advance(FINISHED)
         self._report()
 
-    def _places(self, number, size):
+    def _places(self, number: int, size: int) -> List[Place]:
         key, most = number, CLOCK_KEY - 1
         if self._layout is not None:
             # ps-lite itself cuts a large parameter over all servers, whatever its key is.
@@ -102,7 +116,7 @@ class StaleStore(OwnStore):
             )
         return [(key, None, None)]
 
-    def _push(self, keys, values, priority):
+    def _push(self, keys: PlacedKeys, values: Values, priority: int) -> None:
         if self._collected is None and any(key in self._arrays for key, _ in pairs(keys, values)):
             self._complete()
         super(StaleStore, self)._push(keys, values, priority)
@@ -110,7 +124,7 @@ class StaleStore(OwnStore):
             self._arrays[key] = None
             self._shapes[key] = first(arrays).shape
 
-    def _pull(self, keys, values, priority):
+    def _pull(self, keys: PlacedKeys, values: Values, priority: int) -> None:
         if self._collected is not None and any(
             key in self._arrays for key, _ in pairs(keys, values)
         ):
@@ -118,14 +132,14 @@ class StaleStore(OwnStore):
         else:
             self._pull_now([(keys, values, priority)])
 
-    def _pull_now(self, pulls):
+    def _pull_now(self, pulls: List[Pull]) -> None:
         for keys, values, priority in pulls:
             super(StaleStore, self)._pull(keys, values, priority)
             self._arrays.update(
                 (key, arrays) for key, arrays in pairs(keys, values) if key in self._arrays
             )
 
-    def _complete(self):
+    def _complete(self) -> bool:
         """End this iteration, and wait until the next iteration may start.
 
         Return True if the next iteration may start without a wait, else False.
@@ -145,7 +159,7 @@ class StaleStore(OwnStore):
             self._report()
         return at_once
 
-    def _arrive(self):
+    def _arrive(self) -> None:
         """Wait until all updates of this iteration have arrived at the servers.
 
         The worker waits for a pull of each pushed key. A server answers the pull after the push of
@@ -160,14 +174,14 @@ class StaleStore(OwnStore):
                 array.wait_to_read()
         self._arrays.clear()
 
-    def _advance(self, ticks):
+    def _advance(self, ticks: float) -> None:
         tick = nd.zeros((len(self.groups),))
         tick[self.index] = ticks
         super(OwnStore, self).push(CLOCK_KEY, tick)
         super(OwnStore, self).pull(CLOCK_KEY, out=self._clock)
         self._clock.wait_to_read()
 
-    def _wait(self):
+    def _wait(self) -> None:
         began = time.monotonic()
         for pause in self._backoff.pauses():
             time.sleep(pause)
@@ -179,13 +193,13 @@ class StaleStore(OwnStore):
         self._backoff.waited(waited)
         self._counts["waited_s"] += waited
 
-    def _may_start(self):
+    def _may_start(self) -> bool:
         return self._iteration - self._slowest <= self.staleness
 
-    def _newest(self):
+    def _newest(self) -> int:
         return int(self._clock.asnumpy().min())
 
-    def _report(self):
+    def _report(self) -> None:
         self._reported = time.monotonic()
         counts = {name: round(value, 4) for name, value in self._counts.items()}
         events.from_env().write("kv", seconds=round(self._reported - self._began, 4), **counts)

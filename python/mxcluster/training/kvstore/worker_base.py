@@ -4,7 +4,7 @@ import ctypes
 import json
 import pickle
 import sys
-from typing import Optional
+from typing import Any, Dict, List, Optional, Set, Tuple, Union
 
 import mxnet
 import numpy
@@ -13,6 +13,17 @@ from mxnet.kvstore import KVStore
 
 from mxcluster import schemes
 from mxcluster.training.kvstore import server_messages
+
+Json = Dict[str, Any]
+NDArray = Any  # mx.nd.NDArray
+Optimizer = Any  # mx.optimizer.Optimizer
+Key = Union[str, int]  # a key in the script
+# The arguments `key` and `value` of a call: one key with its arrays, or a list of each.
+Keys = Union[Key, List[str], List[int], Tuple[Key, ...]]
+Arrays = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]  # one array, or one for each device
+Values = Union[Arrays, List[Arrays], Tuple[Arrays, ...]]
+PlacedKeys = Union[int, List[int]]  # keys on the servers, from `OwnStore._places`
+Place = Tuple[int, Optional[int], Optional[int]]  # (key, begin, end), see `OwnStore._places`
 
 IS_OLD = tuple(int(part) for part in mxnet.__version__.split(".")[:2]) < (1, 3)
 
@@ -27,28 +38,31 @@ class OwnStore(KVStore):
     Trainer and plain calls.
     """
 
-    name: Optional[str] = None  # in mx.kv.create
-    inner: Optional[str] = None
+    name: str  # in mx.kv.create
+    inner: str
 
-    def __init__(self, groups, index):
+    def __init__(self, groups: List[int], index: int) -> None:
         """Make the store, and send the name of the scheme to the servers.
 
         Args:
-            groups: the group of each worker (list of int), in order of the workers' indices.
+            groups: the group of each worker, in order of the workers' indices.
             index: this worker's index.
         """
         handle = KVStoreHandle()
         check_call(_LIB.MXKVStoreCreate(c_str(self.inner), ctypes.byref(handle)))
         super(OwnStore, self).__init__(handle)
         self.groups, self.index = groups, index
-        self._names = {}  # {the script's key: (number of the parameter, its places)}
-        self._optimizer, self._sent, self._told = None, None, 0
+        # {the script's key: (number of the parameter, its places)}
+        self._names: Dict[Key, Tuple[int, List[Place]]] = {}
+        self._optimizer: Optimizer = None
+        self._sent: Optional[Tuple[float, float]] = None  # (rescale_grad, lr) on the servers
+        self._told = 0  # number of the keys that the servers know
         self._number = 0  # version of the latest optimizer, from 1; 0 without an optimizer
-        self._checked = set()  # the script's keys with a checked gradient
+        self._checked: Set[Key] = set()  # the script's keys with a checked gradient
         self._warned = False
         server_messages.tell(self, "begin", self.name)
 
-    def _places(self, number, size):
+    def _places(self, number: int, size: int) -> List[Place]:
         """Return the keys of this worker's copy of a parameter: [(key, begin, end), ...].
 
         A key holds the elements begin .. end - 1 of the parameter. Begin and end are None for a key
@@ -60,13 +74,13 @@ class OwnStore(KVStore):
         """
         raise NotImplementedError  # Each subclass defines this method.
 
-    def _copies(self, number, size):
+    def _copies(self, number: int, size: int) -> List[Place]:
         """Return the keys of all copies of a parameter on the servers, in the form of `_places`."""
         return self._places(number, size)
 
     # -- KVStore's interface
 
-    def init(self, key, value):
+    def init(self, key: Keys, value: Values) -> None:
         """Initialize the parameters `key` on the servers with the arrays `value` of rank 0.
 
         All workers must call this method.
@@ -91,12 +105,12 @@ class OwnStore(KVStore):
                 values.append(part(array, place))
         super(OwnStore, self).init(keys, values)
 
-    def broadcast(self, key, value, out, priority=0):
+    def broadcast(self, key: Keys, value: Values, out: Values, priority: int = 0) -> None:
         """Call `init` with `value`, then `pull` into `out`."""
         self.init(key, value)
         self.pull(key, out=out, priority=priority)
 
-    def set_optimizer(self, optimizer):
+    def set_optimizer(self, optimizer: Optimizer) -> None:
         """Store `optimizer` until the next push, which sends the optimizer to the servers.
 
         Gluon sets the optimizer's rescale_grad between this call and the push.
@@ -104,7 +118,7 @@ class OwnStore(KVStore):
         self._optimizer, self._sent = optimizer, None
         self._number += 1
 
-    def push(self, key, value, priority=0):
+    def push(self, key: Keys, value: Values, priority: int = 0) -> None:
         """Push the gradients `value` of the parameters `key` to the servers.
 
         Raises ValueError if the store has no optimizer, or if the optimizer's rescale_grad has
@@ -113,11 +127,19 @@ class OwnStore(KVStore):
         self._tell(key, value)
         self._push(*self._spread(key, value), priority=priority)
 
-    def pull(self, key, out=None, priority=0, ignore_sparse=True):
+    def pull(
+        self,
+        key: Keys,
+        out: Optional[Values] = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+    ) -> None:
         """Pull the weights of the parameters `key` into the arrays `out`."""
         self._pull(*self._spread(key, out), priority=priority)
 
-    def pushpull(self, key, value, out=None, priority=0):
+    def pushpull(
+        self, key: Keys, value: Values, out: Optional[Values] = None, priority: int = 0
+    ) -> None:
         """Push the gradients `value`, then pull the weights into `out`.
 
         Raises ValueError without `out`. MXNet would then return the sum of the gradients, but these
@@ -132,14 +154,20 @@ class OwnStore(KVStore):
         self.push(key, value, priority)
         self.pull(key, out=out, priority=priority)
 
-    def row_sparse_pull(self, key, out=None, priority=0, row_ids=None):
+    def row_sparse_pull(
+        self,
+        key: Keys,
+        out: Optional[Values] = None,
+        priority: int = 0,
+        row_ids: Optional[Values] = None,
+    ) -> None:
         """Raise TypeError: the store holds dense parameters only."""
         raise TypeError(
             "%s holds dense parameters only: train row_sparse parameters with dist_sync or "
             "dist_async" % self.name
         )
 
-    def set_gradient_compression(self, compression_params):
+    def set_gradient_compression(self, compression_params: Json) -> None:
         """Compress the gradients of later pushes with `compression_params`.
 
         `compression_params` is a dict, as for MXNet's stores. All workers must call this method
@@ -165,13 +193,13 @@ class OwnStore(KVStore):
 
     # -- our own methods
 
-    def _push(self, keys, values, priority):
+    def _push(self, keys: PlacedKeys, values: Values, priority: int) -> None:
         super(OwnStore, self).push(keys, values, priority=priority)
 
-    def _pull(self, keys, values, priority):
+    def _pull(self, keys: PlacedKeys, values: Values, priority: int) -> None:
         super(OwnStore, self).pull(keys, out=values, priority=priority)
 
-    def _spread(self, key, value):
+    def _spread(self, key: Keys, value: Optional[Values]) -> Tuple[PlacedKeys, Values]:
         """Return (keys on the servers, arrays) for the arguments of a push or pull.
 
         Both results are lists of equal length. For a single uncut parameter, the results are one
@@ -188,8 +216,8 @@ class OwnStore(KVStore):
                 values.append(part(arrays, place))
         return keys, values
 
-    def _new(self, name):
-        """Return the number (int) of the new parameter whose key in the script is `name`.
+    def _new(self, name: Key) -> int:
+        """Return the number of the new parameter whose key in the script is `name`.
 
         Raises ValueError if `name` is not new, or if the script mixes string and integer keys.
         """
@@ -208,14 +236,14 @@ class OwnStore(KVStore):
         # the parameter's own number (Gluon).
         return len(self._names) if isinstance(name, str) else int(name)
 
-    def _known(self, name):
+    def _known(self, name: Key) -> Tuple[int, List[Place]]:
         if name not in self._names:
             raise KeyError(
                 "the servers have no key %r: call init() before push() and pull()" % (name,)
             )
         return self._names[name]
 
-    def _check(self, name, array):
+    def _check(self, name: Key, array: NDArray) -> None:
         if array.stype != "default":
             raise TypeError(
                 "parameter %r is %s, but %s trains dense parameters only: use dist_sync or "
@@ -229,7 +257,7 @@ class OwnStore(KVStore):
                 "dist_sync" % (name, dtype, self.name)
             )
 
-    def _tell(self, key, value):
+    def _tell(self, key: Keys, value: Values) -> None:
         """Send this worker's optimizer and the order of string keys to the servers before a push.
 
         The method sends only an optimizer or keys that the servers do not have yet.
@@ -278,7 +306,7 @@ class OwnStore(KVStore):
                 "set_optimizer() again\n" % (optimizer.lr, self._sent[1])
             )
 
-    def _check_names(self, optimizer):
+    def _check_names(self, optimizer: Optimizer) -> None:
         """Raise ValueError if `optimizer` and the servers number a parameter differently.
 
         The optimizer looks up the multipliers of learning rate and weight decay by name. A server
@@ -292,13 +320,13 @@ class OwnStore(KVStore):
                     "parameters of all Modules in one Module" % (number, name, self._names[name][0])
                 )
 
-    def _pickled(self, optimizer):
+    def _pickled(self, optimizer: Optimizer) -> str:
         body = py_str(pickle.dumps(server_messages.portable(optimizer), 0))
         server_messages.check(body)
         return body
 
 
-def pairs(key, value):
+def pairs(key: Keys, value: Values) -> List[Tuple[Key, Arrays]]:
     """Return [(key, arrays), ...] for the arguments `key` and `value` of a call.
 
     The item ``arrays`` is one NDArray, or a list with one NDArray for each device.
@@ -308,12 +336,12 @@ def pairs(key, value):
     return [(key, value)]
 
 
-def first(arrays):
+def first(arrays: Arrays) -> NDArray:
     """Return `arrays` if it is one array, or the first array of the list `arrays`."""
     return arrays[0] if isinstance(arrays, (list, tuple)) else arrays
 
 
-def part(arrays, place):
+def part(arrays: Arrays, place: Place) -> Arrays:
     """Return the elements of `arrays`, an NDArray or a list of NDArrays, at `place`.
 
     `place` is (key, begin, end), as from `OwnStore._places`. The result shares the memory of

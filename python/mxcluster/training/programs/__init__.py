@@ -5,22 +5,23 @@ Each program is a package with a function `main(argv)`, which returns the exit s
 
 import importlib
 import sys
+from typing import Any, Callable, List
 
 from mxcluster.errors import BadInput
 
 
-def carry_out(program, parse, module, argv):
+def carry_out(program: str, parse: Callable[[List[str]], Any], module: str, argv: List[str]) -> int:
     """Run `program` and return its exit status: 0, or 2 after bad input.
 
     For bad input the function prints the error to stderr.
 
     Args:
-        program: the program's name for the error (str).
+        program: the program's name for the error.
         parse: a function that returns the options from `argv`.
         module: the name of the module whose function run(options) does the work. The function
             imports this module after `parse` has accepted `argv`, because the import of MXNet takes
             seconds.
-        argv: the arguments (list of str).
+        argv: the arguments.
     """
     try:
         options = parse(argv)

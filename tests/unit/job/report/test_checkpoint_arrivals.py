@@ -175,10 +175,10 @@ def test_a_node_sends_only_files_of_checkpoints(node, tmp_path):
     os.symlink(str(tmp_path / "secret"), str(there / "mlp-0001.params"))
     os.mkfifo(str(there / "mlp-0002.params"))
     for name, words in (
-        ("mlp-0001.params", "cannot be read"),
+        ("mlp-0001.params", "cannot read the checkpoint file"),
         ("mlp-0002.params", "not a regular file"),
         ("../plan.json", "is not the name of a checkpoint file: use a file name from"),
-        ("mlp-0003.params", "cannot be read"),
+        ("mlp-0003.params", "cannot read the checkpoint file"),
     ):
         with pytest.raises(checkpoint_transfer.BadInput, match=words):
             checkpoint_transfer.piece(node.folder, name, 0, 10)

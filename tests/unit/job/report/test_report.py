@@ -420,8 +420,8 @@ FULL = {
             "device: '/tmp/a'",
         ),
         (
-            {"ended": True, "packed": {"problem": "it could not be packed"}},
-            "it could not be packed",
+            {"ended": True, "packed": {"problem": "cannot pack the files"}},
+            "cannot pack the files",
         ),
         ({"ended": True, "packed": {"files": 3}}, None),
         ({"ended": True, "packed": "no dict"}, None),

@@ -48,7 +48,7 @@ def test_a_file_is_written_once(write, tmp_path):
 
 def test_a_full_disk_is_an_error(write):
     answer = write("x", path="/dev/full/file")
-    assert answer["failed"] and "/dev/full/file cannot be written" in answer["msg"]
+    assert answer["failed"] and "cannot write /dev/full/file: " in answer["msg"]
 
 
 def test_a_missing_user_is_an_error_except_in_check_mode(write, tmp_path):
@@ -112,7 +112,7 @@ def test_a_copied_file_is_written_once(copy, tmp_path):
     assert copy(path)["changed"] and not copy(path)["changed"]
     assert os.listdir(str(path.parent)) == ["file"]
     (tmp_path / "brought").unlink()
-    assert "cannot be read" in copy(path)["msg"]
+    assert "cannot read %s, the" % (tmp_path / "brought") in copy(path)["msg"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
@@ -170,7 +170,7 @@ def test_a_folder_is_created_inspected_and_removed(act, tmp_path):
     )
     refused = act(folder, state="directory", user="daemon", mode="0755")
     assert refused["failed"] and "must belong to daemon" in refused["msg"]
-    assert "cannot be removed" in act(folder, state="absent", user="nobody")["msg"], (
+    assert "cannot remove %s: " % folder in act(folder, state="absent", user="nobody")["msg"], (
         "the folder above is root's"
     )
     assert (

@@ -258,8 +258,8 @@ def array_of(shape, text, dtype=FLOAT4):
         (ARRAY + b"p0\n(g0\nl", "before the array has numbers"),
         (ARRAY + b"2", "before the array has numbers"),
         (ARRAY, "before the array has numbers"),
-        (ARRAY + b"Nb", "must be a tuple of 5 values, not a NoneType$"),
-        (ARRAY + b"(I1\ntb", "must be a tuple of 5 values, not a tuple of 1$"),
+        (ARRAY + b"Nb", "must be a tuple of 5 values, not a NoneType: copy the array"),
+        (ARRAY + b"(I1\ntb", "must be a tuple of 5 values, not a tuple of 1: copy the array"),
         (
             SPY + b"(dV__array_interface__\n(dV" + b"data\n(I4096\nI01\ntssb",
             "attribute '__array_interface__'",

@@ -4,14 +4,16 @@ The program uses MXNet's Module API, which works with every kv-store on every MX
 1.9.1. (Gluon's Trainer of 1.2.1 cannot drive dist_async.) The program needs only mxnet and numpy.
 """
 
+from typing import List
+
 from mxcluster.training import programs
 from mxcluster.training.programs.image_classification import args as arguments
 
 PROGRAM = "image_classification"
 
 
-def main(argv):
-    """Train with the arguments `argv` (list of str, without the program's name).
+def main(argv: List[str]) -> int:
+    """Train with the arguments `argv`, without the program's name.
 
     Returns the exit status: 0, or 2 for bad input. The environment gives this worker's index
     (MXCLUSTER_INDEX), the groups (MXCLUSTER_GROUPS), and the job folder with the shares of the data

@@ -1,6 +1,7 @@
 """The command line of image_classification: flags of the knobs, and flags that the plan adds."""
 
 import argparse
+from typing import Any, Dict, List, NoReturn
 
 from mxcluster import schemes, work_load
 from mxcluster.errors import BadInput
@@ -18,8 +19,8 @@ _WORK_LOAD = option_types.Option(
 )
 
 
-def _to_sizes(value):
-    """Return the batch sizes in a string such as "48,16" (list of int), or [] for "".
+def _to_sizes(value: str) -> List[int]:
+    """Return the batch sizes in a string such as "48,16", or [] for "".
 
     Raises ValueError for an invalid number.
     """
@@ -41,17 +42,17 @@ _SLOWDOWN = SLOWDOWN._replace(name="--slowdown")
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         raise BadInput("%s; --help lists the arguments" % message)
 
 
-def parse(argv):
-    """Return the options in `argv` (list of str) as a Namespace, with an attribute for each option.
+def parse(argv: List[str]) -> argparse.Namespace:
+    """Return the options in `argv` as a Namespace, with an attribute for each option.
 
     `gpus` is a list of int. `work_load` is a list of float, [] for equal parts. Raises BadInput for
     a wrong flag or value.
     """
-    declared = {knob.name: knob for knob in OPTIONS}
+    declared: Dict[str, Any] = {knob.name: knob for knob in OPTIONS}
     parser = _Parser(
         prog="image_classification",
         allow_abbrev=False,
@@ -142,7 +143,7 @@ def parse(argv):
     return args
 
 
-def _check_work_load(args):
+def _check_work_load(args: argparse.Namespace) -> None:
     speeds = args.work_load
     if speeds and len(speeds) != len(args.gpus):
         raise BadInput(
@@ -158,7 +159,7 @@ def _check_work_load(args):
         )
 
 
-def _check_balance(args):
+def _check_balance(args: argparse.Namespace) -> None:
     fitting = [one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)]
     if args.balance != "none" and args.kv not in fitting:
         raise BadInput(
@@ -172,7 +173,7 @@ def _check_balance(args):
         )
 
 
-def _check_load(args):
+def _check_load(args: argparse.Namespace) -> None:
     if bool(args.model_load_epoch) != bool(args.model_load_file):
         raise BadInput(
             "--model-load-epoch (%d) or --model-load-file (%r) is missing: give both the number of "

@@ -4,8 +4,14 @@ The sizes change only among workers that wait for each other. These workers are 
 job, or the members of a group.
 """
 
+from typing import Any, List, Sequence, Tuple, TypeVar
+
 from mxcluster.job import batch_sizes
 from mxcluster.training.kvstore.assigned_key import AssignedKey
+
+KVStore = Any  # mx.kv.KVStore
+Namespace = Any  # argparse.Namespace
+Number = TypeVar("Number", int, float)
 
 
 class Balance(object):
@@ -23,18 +29,28 @@ class Balance(object):
         most: the largest batch size of each worker.
     """
 
-    def __init__(self, kv, parameters, index, members, sizes, least, most):
+    def __init__(
+        self,
+        kv: KVStore,
+        parameters: int,
+        index: int,
+        members: Sequence[int],
+        sizes: Sequence[int],
+        least: Sequence[int],
+        most: Sequence[int],
+    ) -> None:
         self._all, self.members = list(sizes), list(members)
         self._state = batch_sizes.start(self._own(sizes))
         self._least, self._most = self._own(least), self._own(most)
         self._place = self.members.index(index)
         self._key = AssignedKey(kv, parameters, len(sizes), index)
         self.speed = batch_sizes.Speed(sizes[index])
-        self.speeds = []  # samples per second of each member at the last exchange
+        # samples per second of each member at the last exchange
+        self.speeds: List[float] = []
 
     @property
-    def sizes(self):
-        """The batch size of each worker, by index (list of int).
+    def sizes(self) -> List[int]:
+        """The batch size of each worker, by index.
 
         A worker of another group has its first batch size here, because groups do not report
         changes to each other.
@@ -45,16 +61,16 @@ class Balance(object):
         return found
 
     @property
-    def own_sizes(self):
-        """The batch size of each worker in `members` (list of int)."""
+    def own_sizes(self) -> List[int]:
+        """The batch size of each worker in `members`."""
         return list(self._state.sizes)
 
     @property
-    def is_of_all(self):
+    def is_of_all(self) -> bool:
         """True if all workers of the job wait for each other."""
         return len(self.members) == len(self._all)
 
-    def adapt(self):
+    def adapt(self) -> bool:
         """Exchange speeds with the other members, and fit the batch sizes to the speeds.
 
         The method returns when all members have called the method. Returns True if a size has
@@ -68,11 +84,13 @@ class Balance(object):
         self.speed.resize(self._state.sizes[self._place])
         return self._state.sizes != before
 
-    def _own(self, numbers):
+    def _own(self, numbers: Sequence[Number]) -> List[Number]:
         return [numbers[member] for member in self.members]
 
 
-def sizes_of(args, workers, waiting):
+def sizes_of(
+    args: Namespace, workers: int, waiting: Sequence[Sequence[int]]
+) -> Tuple[List[int], List[int], List[int]]:
     """Return the (first, least, largest) batch sizes of the job's workers: three lists by index.
 
     Raises BadInput if the sizes contradict each other.

@@ -8,12 +8,18 @@ optimizer's states. The folder has the same path on all nodes. See `mxcluster.jo
 import json
 import os
 import uuid
+from typing import Any, Dict
 
 import mxnet as mx
 
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 from mxcluster.training.kvstore import optimizer_states
+
+Json = Dict[str, Any]
+KVStore = Any  # mx.kv.KVStore
+Module = Any  # mx.mod.Module
+Symbol = Any  # mx.sym.Symbol
 
 
 class Saver(object):
@@ -22,14 +28,23 @@ class Saver(object):
     Args:
         folder: the path of the folder for the checkpoints.
         network: the first part of the file names.
-        symbol: the network (mx.sym.Symbol).
-        module: the mx.mod.Module that trains the network.
+        symbol: the network.
+        module: the Module that trains the network.
         kv: the kv-store of the training.
         kept: the number of checkpoints to keep. `save` deletes older checkpoints.
-        about: further entries of the manifests, such as the seed (dict).
+        about: further entries of the manifests, such as the seed.
     """
 
-    def __init__(self, folder, network, symbol, module, kv, kept, about):
+    def __init__(
+        self,
+        folder: str,
+        network: str,
+        symbol: Symbol,
+        module: Module,
+        kv: KVStore,
+        kept: int,
+        about: Json,
+    ) -> None:
         self.folder, self.network, self.symbol, self.module, self.kv = (
             folder,
             network,
@@ -39,15 +54,15 @@ class Saver(object):
         )
         self.kept, self.about = kept, about
         self.distributed = "DMLC_ROLE" in os.environ
-        self.updates = None
+        self.updates: Any = None  # optimizer_states.Updates, or None in a distributed job
         if not self.distributed:  # This process updates the weights itself.
             self.updates = optimizer_states.Updates(
                 module._optimizer, optimizer_states.resumed(), names=module._param_names
             )
             kv._set_updater(self.updates)
 
-    def save(self, epochs):
-        """Write the checkpoint after `epochs` epochs (int), and delete old checkpoints.
+    def save(self, epochs: int) -> None:
+        """Write the checkpoint after `epochs` epochs, and delete old checkpoints.
 
         The method writes the manifest last, so that no reader takes an incomplete checkpoint.
         """
@@ -86,17 +101,18 @@ class Saver(object):
             self._tell("forget", network=self.network, epochs=epochs - self.kept, spare=held)
         checkpoints.forget(self.folder, self.network, epochs - self.kept, held)
 
-    def _tell(self, kind, **what):
+    def _tell(self, kind: str, **what: Any) -> None:
+        """Send a message of `kind` with the fields `what` to all servers."""
         from mxcluster.training.kvstore import server_messages
 
         server_messages.tell(self.kv, kind, json.dumps(what))
 
 
-def load(path, module):
+def load(path: str, module: Module) -> None:
     """Set the weights of `module` from the .params file `path`.
 
-    `module` is a bound and initialised mx.mod.Module. Raises BadInput if the file is missing, of
-    another format or of another network.
+    `module` is bound and initialised. Raises BadInput if the file is missing, of another format or
+    of another network.
     """
     if not os.path.isfile(path):
         raise BadInput("--model-load-file %s does not exist: correct the path" % path)

@@ -2,12 +2,17 @@
 
 import platform
 import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxcluster.node import gpus as node_gpus
 
 CPUINFO = "/proc/cpuinfo"
+
+Json = Dict[str, Any]
+Module = Any  # mx.mod.Module
+NDArray = Any  # mx.nd.NDArray
 
 
 class Meter(object):
@@ -25,30 +30,38 @@ class Meter(object):
     starts each layer and each push as soon as the arrays of this layer are ready.
 
     Args:
-        module: the bound mx.mod.Module that the worker trains.
+        module: the bound Module that the worker trains.
         warm_up: the number of first batches that the meter skips.
         measured: the number of batches to measure after the warm-up, 0 for none.
         waits: True to measure the waiting time.
         clock: a function that returns seconds.
     """
 
-    def __init__(self, module, warm_up=0, measured=0, waits=False, clock=time.monotonic):
+    def __init__(
+        self,
+        module: Module,
+        warm_up: int = 0,
+        measured: int = 0,
+        waits: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._module, self._warm_up, self._measured = module, warm_up, measured
         self._waits, self._clock = waits, clock
-        self._batches, self._seconds = 0, []
+        self._batches = 0
+        self._seconds: List[float] = []
         self._last = self._since = 0.0
         self._trained = self._waited = 0.0
 
     @property
-    def is_complete(self):
+    def is_complete(self) -> bool:
         """True after the last batch that the meter measures. False if `measured` is 0."""
         return bool(self._measured) and self._batches >= self._warm_up + self._measured
 
-    def begin(self):
+    def begin(self) -> None:
         """Start the clock of an epoch. The meter skips the time since the last batch."""
         self._last = self._clock()
 
-    def wait_for_weights(self):
+    def wait_for_weights(self) -> None:
         """Wait for all weights and count the time, if the meter measures waits.
 
         Call this method before a forward pass.
@@ -58,7 +71,7 @@ class Meter(object):
             wait(self._module._exec_group.param_arrays)
             self._waited += self._clock() - began
 
-    def wait_for_gradients(self):
+    def wait_for_gradients(self) -> None:
         """Wait for all gradients, if the meter measures waits.
 
         Call this method after a backward pass.
@@ -67,7 +80,7 @@ class Meter(object):
             wait([self._module.get_outputs()] + list(self._module._exec_group.grad_arrays))
             self._since = self._clock()
 
-    def updated(self):
+    def updated(self) -> None:
         """Count the time since `wait_for_gradients`, if the meter measures waits.
 
         Call this method after an update.
@@ -75,7 +88,7 @@ class Meter(object):
         if self._waits:
             self._waited += self._clock() - self._since
 
-    def end_of_batch(self):
+    def end_of_batch(self) -> None:
         """Record the end of a batch. Call this method once MXNet has computed the outputs."""
         now = self._clock()
         seconds, self._last = now - self._last, now
@@ -84,13 +97,13 @@ class Meter(object):
         if self._measured and self._batches > self._warm_up:
             self._seconds.append(seconds)
 
-    def reports(self, batch_size):
+    def reports(self, batch_size: int) -> List[Tuple[str, Json]]:
         """Return the events "measured" and "waits" of this worker as [(kind, {field: value})].
 
         Without measured batches the list has no "measured". Without a measured waiting time the
-        list has no "waits". `batch_size` is the number of samples in a batch (int).
+        list has no "waits". `batch_size` is the number of samples in a batch.
         """
-        found = []
+        found: List[Tuple[str, Json]] = []
         if self._seconds:
             found.append(
                 ("measured", dict(figures(self._seconds, batch_size), warm_up=self._warm_up))
@@ -102,14 +115,14 @@ class Meter(object):
         return found
 
 
-def figures(seconds, batch_size):
-    """Return the fields of the event "measured" (dict) for batches that took `seconds`.
+def figures(seconds: Sequence[float], batch_size: int) -> Json:
+    """Return the fields of the event "measured" for batches that took `seconds`.
 
     median_s, p10_s and p90_s are percentiles of `seconds`. samples_per_s is the speed over all
     these batches.
 
     Args:
-        seconds: the time of each batch (list of float).
+        seconds: the time of each batch.
         batch_size: the number of samples in a batch.
     """
     p10, median, p90 = np.percentile(seconds, [10, 50, 90])
@@ -125,7 +138,7 @@ def figures(seconds, batch_size):
     }
 
 
-def machine(gpus, cpuinfo=CPUINFO):
+def machine(gpus: int, cpuinfo: str = CPUINFO) -> Json:
     """Return the software versions of this worker, and the names of its CPU and GPUs.
 
     The result is {"mxnet", "numpy", "python", "cpu", "cores", "gpus": [name, ...]}.
@@ -147,7 +160,7 @@ def machine(gpus, cpuinfo=CPUINFO):
     }
 
 
-def cpu(path=CPUINFO):
+def cpu(path: str = CPUINFO) -> Tuple[str, int]:
     """Return (CPU name, number of logical cores) from the file `path`.
 
     Returns ("", 0) if the file cannot be read.
@@ -161,10 +174,10 @@ def cpu(path=CPUINFO):
     return (names[0] if names else ""), sum(key.strip() == "processor" for key, _, value in lines)
 
 
-def wait(lists):
+def wait(lists: Sequence[Optional[Sequence[Optional[NDArray]]]]) -> None:
     """Wait until all NDArrays in `lists` are computed.
 
-    `lists` is a list of lists of mx.nd.NDArray. A list or an array may be None.
+    A list or an array may be None.
     """
     for arrays in lists:
         for array in arrays or ():

@@ -7,11 +7,14 @@ the probabilities (batch, classes). MXNet infers channels and side when a Module
 import contextlib
 import io
 import json
+from typing import Any, List, Tuple
 
 import mxnet as mx
 
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.node import mxnet_compat
+
+Symbol = Any  # mx.sym.Symbol
 
 # Sides of a square picture, from small to large. `picture_side` tries the sides in this order.
 SIDES = (28, 32, 48, 64, 96, 128, 160, 192, 224, 256, 299)
@@ -19,16 +22,16 @@ SIDES = (28, 32, 48, 64, 96, 128, 160, 192, 224, 256, 299)
 MODEL_ZOO_LEAST_SIDE = 32
 
 
-def names():
-    """Return the network names (list of str) that `symbol` accepts with the installed MXNet.
+def names() -> List[str]:
+    """Return the network names that `symbol` accepts with the installed MXNet.
 
     mxcluster's own networks come before the networks of MXNet's model zoo.
     """
     return sorted(OWN) + mxnet_compat.model_zoo()
 
 
-def symbol(name, classes):
-    """Return the network `name` (str) for `classes` classes (int) as an mx.sym.Symbol.
+def symbol(name: str, classes: int) -> Symbol:
+    """Return the network `name` for `classes` classes.
 
     The symbol ends in a SoftmaxOutput. Raises BadInput for an unknown name.
     """
@@ -48,12 +51,11 @@ def symbol(name, classes):
     return mx.sym.SoftmaxOutput(features, name="softmax")
 
 
-def check_loss(net):
+def check_loss(net: Symbol) -> None:
     """Raise BadInput unless the gradients of `net` are sums over the samples of a batch.
 
-    `net` is the mx.sym.Symbol of a network. MXNet's losses may divide their gradients by the batch
-    size, or by the number of valid labels. Then a sample would count more on a worker with a
-    smaller batch.
+    MXNet's losses may divide their gradients by the batch size, or by the number of valid labels.
+    Then a sample would count more on a worker with a smaller batch.
     """
     graph = json.loads(net.tojson())
     heads = {entry[0] for entry in graph["heads"]}
@@ -75,8 +77,8 @@ def check_loss(net):
             )
 
 
-def picture_side(name, net, channels, side):
-    """Return the side (int, in pixels) of the pictures that a network gets.
+def picture_side(name: str, net: Symbol, channels: int, side: int) -> int:
+    """Return the side in pixels of the pictures that a network gets.
 
     The result is `side` if the network works on pictures of this side. Otherwise the result is the
     smallest larger side in SIDES on which the network works. Raises BadInput if the network works
@@ -84,7 +86,7 @@ def picture_side(name, net, channels, side):
 
     Args:
         name: the name of the network.
-        net: the network (mx.sym.Symbol).
+        net: the network.
         channels: the number of channels of the data set's pictures.
         side: the side of the data set's pictures in pixels.
     """
@@ -98,7 +100,8 @@ def picture_side(name, net, channels, side):
     )
 
 
-def _works(net, shape):
+def _works(net: Symbol, shape: Tuple[int, int, int, int]) -> bool:
+    """Return True if the network `net` works on input of the shape `shape`."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints the shapes that do not fit
             net.infer_shape(data=shape)
@@ -107,10 +110,10 @@ def _works(net, shape):
     return True
 
 
-def _mlp(data, classes):
-    """Return a perceptron with hidden layers of 128 and 64 units (mx.sym.Symbol).
+def _mlp(data: Symbol, classes: int) -> Symbol:
+    """Return a perceptron with hidden layers of 128 and 64 units.
 
-    The network has the input `data` (mx.sym.Symbol) and `classes` outputs.
+    The network has the input `data` and `classes` outputs.
     """
     net = mx.sym.Flatten(data)
     for number, width in enumerate((128, 64), 1):
@@ -119,11 +122,10 @@ def _mlp(data, classes):
     return mx.sym.FullyConnected(net, num_hidden=classes, name="fc3")
 
 
-def _lenet(data, classes):
+def _lenet(data: Symbol, classes: int) -> Symbol:
     """Return LeNet: two 5x5 convolutions with max pooling, then one hidden layer.
 
-    The network has the input `data` (mx.sym.Symbol) and `classes` outputs. Source: LeCun et al.,
-    Proc. IEEE 1998.
+    The network has the input `data` and `classes` outputs. Source: LeCun et al., Proc. IEEE 1998.
     """
     net = data
     for number, filters in enumerate((20, 50), 1):
@@ -137,10 +139,20 @@ def _lenet(data, classes):
     return mx.sym.FullyConnected(net, num_hidden=classes, name="fc2")
 
 
-def _convolution(data, filters, name, kernel=3, stride=1, relu=True):
+def _convolution(
+    data: Symbol, filters: int, name: str, kernel: int = 3, stride: int = 1, relu: bool = True
+) -> Symbol:
     """Return `data` after a convolution (no bias), batch normalisation and, if `relu`, a ReLU.
 
     The padding keeps the size of the picture for stride 1.
+
+    Args:
+        data: the input.
+        filters: the number of output channels.
+        name: the first part of the layers' names.
+        kernel: the side of the filters in pixels.
+        stride: the step of the filters in pixels.
+        relu: True to add the ReLU.
     """
     net = mx.sym.Convolution(
         data,
@@ -155,17 +167,17 @@ def _convolution(data, filters, name, kernel=3, stride=1, relu=True):
     return mx.sym.Activation(net, act_type="relu", name=name + "_relu") if relu else net
 
 
-def _global_average(data, classes, name="fc"):
+def _global_average(data: Symbol, classes: int, name: str = "fc") -> Symbol:
     # The kernel has no effect, but MXNet 1.2.1 requires one.
     net = mx.sym.Pooling(data, global_pool=True, kernel=(1, 1), pool_type="avg", name="global_pool")
     return mx.sym.FullyConnected(mx.sym.Flatten(net), num_hidden=classes, name=name)
 
 
-def _resnet20(data, classes):
+def _resnet20(data: Symbol, classes: int) -> Symbol:
     """Return the residual network for CIFAR-10 with 20 layers.
 
-    The network has the input `data` (mx.sym.Symbol) and `classes` outputs. The shortcuts have no
-    parameters. Source: He et al., CVPR 2016, section 4.2.
+    The network has the input `data` and `classes` outputs. The shortcuts have no parameters.
+    Source: He et al., CVPR 2016, section 4.2.
     """
     net = _convolution(data, 16, "stem")
     for stage, filters in enumerate((16, 32, 64), 1):
@@ -184,15 +196,15 @@ def _resnet20(data, classes):
     return _global_average(net, classes)
 
 
-def _inception_bn_28_small(data, classes):
+def _inception_bn_28_small(data: Symbol, classes: int) -> Symbol:
     """Return Inception with batch normalisation, for pictures of about 28 x 28 pixels.
 
-    The network has the input `data` (mx.sym.Symbol) and `classes` outputs. Most blocks have a 1x1
-    and a 3x3 convolution in parallel. A block that halves the picture has a 3x3 convolution of
-    stride 2 and a max pooling in parallel. Source: adapted from Ioffe and Szegedy, ICML 2015.
+    The network has the input `data` and `classes` outputs. Most blocks have a 1x1 and a 3x3
+    convolution in parallel. A block that halves the picture has a 3x3 convolution of stride 2 and a
+    max pooling in parallel. Source: adapted from Ioffe and Szegedy, ICML 2015.
     """
     net = _convolution(data, 96, "stem")
-    blocks = (
+    blocks: Tuple[Tuple[Any, ...], ...] = (
         ("3a", 32, 32),
         ("3b", 32, 48),
         ("3c", 80),

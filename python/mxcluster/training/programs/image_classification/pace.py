@@ -1,12 +1,16 @@
 """Time the forward and backward passes of a Module. A sleep can emulate a slower machine."""
 
 import time
+from typing import Any
 
 from mxcluster.training.programs.image_classification.meter import wait
 
+DataBatch = Any  # mx.io.DataBatch
+Module = Any  # mx.mod.Module
+
 
 class Pace(object):
-    """Runs the forward and backward pass of the mx.mod.Module `module`, padded with a sleep.
+    """Runs the forward and backward pass of `module`, padded with a sleep.
 
     The minimum time of a pass is `slowdown` times `sample_seconds` for each sample of the batch. If
     `sample_seconds` is 0, the minimum is `slowdown` times the pass's own time. `slowdown` is at
@@ -16,17 +20,17 @@ class Pace(object):
     pass, so the pass is slower than on the emulated machine.
     """
 
-    def __init__(self, module, slowdown=1.0, sample_seconds=0.0):
+    def __init__(self, module: Module, slowdown: float = 1.0, sample_seconds: float = 0.0) -> None:
         self._module, self._slowdown, self._sample_seconds = module, slowdown, sample_seconds
         self.late = 0
 
     @property
-    def pads(self):
+    def pads(self) -> bool:
         """True if `run` must pad the passes with a sleep."""
         return self._slowdown > 1 or self._sample_seconds > 0
 
-    def run(self, batch, samples):
-        """Run a pass on the mx.io.DataBatch `batch`. Return the duration in seconds (float).
+    def run(self, batch: DataBatch, samples: int) -> float:
+        """Run a pass on `batch`. Return the duration in seconds.
 
         `samples` is the number of samples in the batch. The measurement begins when the weights of
         the previous step have arrived. The measurement ends when all gradients are computed and the

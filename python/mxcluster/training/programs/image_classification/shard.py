@@ -1,4 +1,4 @@
-"""Compute a worker's share of the data, number of batches and learning rate drops.
+"""Compute a worker's shard of the data, number of batches and learning rate drops.
 
 The functions have no side effects. Some functions read the job's file data_sharding.
 """
@@ -6,6 +6,7 @@ The functions have no side effects. Some functions read the job's file data_shar
 import collections
 import math
 import os
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from mxcluster import schemes
 from mxcluster.cluster import files as cluster_files
@@ -20,20 +21,28 @@ batches that repeat a sample. `updates` is the number of updates that a learning
 counts in an epoch."""
 
 
-def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
+def from_env(
+    environ: Mapping[str, str],
+    kv: str,
+    workers: int,
+    rank: int,
+    samples: int,
+    batch_size: int,
+    allocate: int,
+) -> Work:
     """Return the Work of this worker for an epoch, from the environment and the job's files.
 
     Raises BadInput if an environment variable or the file data_sharding does not fit the job, or if
-    a share is empty.
+    a shard is empty.
 
     Args:
-        environ: the environment (dict). MXCLUSTER_INDEX is this worker's index (default: `rank`).
+        environ: the environment. MXCLUSTER_INDEX is this worker's index (default: `rank`).
         kv: the name of the scheme, such as "dist_sync".
         workers: the number of workers of the job.
         rank: this worker's rank in ps-lite.
         samples: the number of samples of all workers in an epoch.
         batch_size: the batch size of each worker.
-        allocate: True for the shares in the job's file data_sharding, False for equal shares.
+        allocate: 1 for the shares in the job's file data_sharding, 0 for equal shares.
     """
     index = _index(environ, workers, rank)
     ranges = cluster_files.cut(_shares(environ, workers, allocate), samples)
@@ -43,24 +52,34 @@ def from_env(environ, kv, workers, rank, samples, batch_size, allocate):
     return Work(index, begin, end, batches[index], repeated[index], updates(kv, batches))
 
 
-def of_sizes(environ, kv, workers, rank, samples, sizes, allocate):
+def of_sizes(
+    environ: Mapping[str, str],
+    kv: str,
+    workers: int,
+    rank: int,
+    samples: int,
+    sizes: Sequence[int],
+    allocate: int,
+) -> Work:
     """Return the Work of this worker for an epoch with the batch `sizes` of all workers.
 
-    `sizes` is a list of int, one for each worker. See `from_env` for the other arguments. With
-    `allocate`, each set of workers that wait for each other keeps the sum of the set's shares in
-    data_sharding. All workers of a set have the same number of batches. This number depends only on
-    the sum of the set's batch sizes. Raises BadInput if a worker would have no sample.
+    See `from_env` for the other arguments. With `allocate`, each set of workers that wait for each
+    other keeps the sum of the set's shares in data_sharding. All workers of a set have the same
+    number of batches. This number depends only on the sum of the set's batch sizes. Raises BadInput
+    if a worker would have no sample.
     """
     index = _index(environ, workers, rank)
     shares = _shares(environ, workers, allocate)
     waiting = waiting_sets(environ, kv, workers)
-    weights = [sum(cluster_files.length(shares[one]) for one in members) for members in waiting]
+    weights: List[Any] = [  # Fractions
+        sum(cluster_files.length(shares[one]) for one in members) for members in waiting
+    ]
     ranges, batches, repeated = batch_sizes.epoch_of(sizes, samples, waiting, weights)
     begin, end = ranges[index]
     return Work(index, begin, end, batches[index], repeated[index], updates(kv, batches))
 
 
-def waiting_sets(environ, kv, workers):
+def waiting_sets(environ: Mapping[str, str], kv: str, workers: int) -> List[List[int]]:
     """Return the sets of workers that wait for each other under the scheme `kv`.
 
     A set is a list of worker indices. `environ` has the groups in MXCLUSTER_GROUPS, and `workers`
@@ -69,7 +88,7 @@ def waiting_sets(environ, kv, workers):
     return schemes.waiting_sets(kv, groups(environ.get("MXCLUSTER_GROUPS", ""), workers))
 
 
-def _index(environ, workers, rank):
+def _index(environ: Mapping[str, str], workers: int, rank: int) -> int:
     index = int(environ.get("MXCLUSTER_INDEX", rank))
     if not 0 <= index < workers:
         raise BadInput(
@@ -79,7 +98,7 @@ def _index(environ, workers, rank):
     return index
 
 
-def _shares(environ, workers, allocate):
+def _shares(environ: Mapping[str, str], workers: int, allocate: int) -> List[cluster_files.Share]:
     """Return the share of each worker as a list of (begin, end), fractions of the data set.
 
     With `allocate` the shares come from the job's file data_sharding, else all shares are equal. A
@@ -90,7 +109,7 @@ def _shares(environ, workers, allocate):
     return [(number / workers, (number + 1) / workers) for number in range(workers)]
 
 
-def _read_shares(path, workers):
+def _read_shares(path: str, workers: int) -> List[cluster_files.Share]:
     try:
         with open(path) as stream:
             return cluster_files.parse_data_sharding(stream.read(), workers, path)
@@ -102,7 +121,7 @@ def _read_shares(path, workers):
         ) from None
 
 
-def groups(text, workers):
+def groups(text: str, workers: int) -> List[List[int]]:
     """Return the worker indices of each group, such as [[0, 1], [2, 3]] for "0,0,1,1".
 
     `text` (the value of MXCLUSTER_GROUPS) has the group of each worker. An empty `text` means one
@@ -120,7 +139,7 @@ def groups(text, workers):
     ]
 
 
-def updates(kv, batches):
+def updates(kv: str, batches: Sequence[int]) -> float:
     """Return the number of updates of a weight that the servers count in an epoch (int or float).
 
     Under some schemes every push is an update, so the result is the sum of `batches`. Under the
@@ -130,18 +149,20 @@ def updates(kv, batches):
 
     Args:
         kv: the name of the scheme, such as "dist_sync".
-        batches: the number of batches of each worker (list of int).
+        batches: the number of batches of each worker.
     """
     return sum(batches) if schemes.of(kv).counts_pushes else sum(batches) / len(batches)
 
 
-def lr_drops(updates_per_epoch, every, first_epoch, epochs):
+def lr_drops(
+    updates_per_epoch: float, every: float, first_epoch: int, epochs: int
+) -> Tuple[int, List[int]]:
     """Return (number of drops before this run, [updates before a drop, ...] for this run).
 
     The list has, for each drop of the learning rate in this run, the number of this run's updates
-    before the drop (int). The learning rate drops every `every` epochs (int or float), counted from
-    epoch 0. This run trains the epochs first_epoch .. epochs - 1. `updates_per_epoch` is the result
-    of `updates`. Raises BadInput if the learning rate would drop more than once per update.
+    before the drop. The learning rate drops every `every` epochs, counted from epoch 0. This run
+    trains the epochs first_epoch .. epochs - 1. `updates_per_epoch` is the result of `updates`.
+    Raises BadInput if the learning rate would drop more than once per update.
     """
     if every * updates_per_epoch < 1:
         raise BadInput(

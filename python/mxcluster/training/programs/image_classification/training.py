@@ -4,6 +4,7 @@ import math
 import os
 import random
 import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -24,11 +25,18 @@ from mxcluster.training.programs.image_classification import (
 )
 from mxcluster.training.programs.image_classification.data import batches
 
+Context = Any  # mx.Context
+Json = Dict[str, Any]
+KVStore = Any  # mx.kv.KVStore
+Namespace = Any  # argparse.Namespace
+Shape = Tuple[int, ...]
+Symbol = Any  # mx.sym.Symbol
+
 READERS = 4  # threads that read the next batches
 TELL_SECONDS = 1.0  # least seconds between two `batch` events
 
 
-def run(args):
+def run(args: Namespace) -> None:
     """Train with the options `args`, the result of args.parse().
 
     Raises BadInput for invalid arguments or data.
@@ -76,8 +84,8 @@ def run(args):
     ).run()
 
 
-def contexts_of(gpus):
-    """Return MXNet's contexts for the GPU numbers `gpus` (list of int), or [mx.cpu()] for [].
+def contexts_of(gpus: Sequence[int]) -> List[Context]:
+    """Return MXNet's contexts for the GPU numbers `gpus`, or [mx.cpu()] for [].
 
     Raises BadInput if MXNet cannot use a GPU.
     """
@@ -93,8 +101,8 @@ def contexts_of(gpus):
     return contexts
 
 
-def set_seed(seed):
-    """Seed the random number generators of Python, numpy and MXNet with `seed` (int)."""
+def set_seed(seed: int) -> None:
+    """Seed the random number generators of Python, numpy and MXNet with `seed`."""
     random.seed(seed)
     np.random.seed(seed)
     mx.random.seed(seed)
@@ -105,17 +113,29 @@ class Training:
 
     Args:
         args: the result of args.parse().
-        contexts: MXNet's contexts (list of mx.Context).
-        symbol: the network (mx.sym.Symbol).
+        contexts: MXNet's contexts.
+        symbol: the network.
         shape: the shape of an image, (channels, side, side).
         kv: the kv-store.
-        share: this worker's share of the data (`shard.Work`).
+        share: this worker's shard of the data.
         train, validation: the sources of samples from `data.load`.
         sizes: the batch sizes from `balance.sizes_of`, None without balanced batches.
         samples: the number of samples of all workers in an epoch.
     """
 
-    def __init__(self, args, contexts, symbol, shape, kv, share, train, validation, sizes, samples):
+    def __init__(
+        self,
+        args: Namespace,
+        contexts: List[Context],
+        symbol: Symbol,
+        shape: Tuple[int, int, int],
+        kv: KVStore,
+        share: shard.Work,
+        train: data.Source,
+        validation: data.Source,
+        sizes: Optional[Tuple[List[int], List[int], List[int]]],
+        samples: int,
+    ) -> None:
         self.args, self.symbol, self.kv, self.share = args, symbol, kv, share
         self.train, self.validation, self.shape, self.side = train, validation, shape, shape[-1]
         self.samples_of_all = samples
@@ -144,7 +164,7 @@ class Training:
         set_seed((args.seed + 1 + share.index) % 2**31)
         self.module.init_optimizer(kvstore=kv, optimizer="sgd", optimizer_params=self._optimizer())
         self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
-        self.balance = None
+        self.balance: Any = None  # balance.Balance, or None without balanced batches
         if sizes:
             parameters = len(self.module._param_names)
             waiting = shard.waiting_sets(os.environ, args.kv, kv.num_workers)
@@ -153,21 +173,21 @@ class Training:
         self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
         self.saver = self._saver()
 
-    def _compression(self):
-        """Return the parameters of MXNet's gradient compression (dict), or None."""
+    def _compression(self) -> Optional[Json]:
+        """Return the parameters of MXNet's gradient compression, or None."""
         if self.args.compression == "none":
             return None
         return {"type": self.args.compression, "threshold": self.args.compression_threshold}
 
-    def _shapes(self):
+    def _shapes(self) -> Tuple[List[Tuple[str, Shape]], List[Tuple[str, Shape]]]:
         """Return (data, labels), the shapes of this worker's batches for `Module.bind`."""
         return (
             [("data", (self.batch_size,) + self.shape)],
             [("softmax_label", (self.batch_size,))],
         )
 
-    def _optimizer(self):
-        """Return the parameters of SGD (dict).
+    def _optimizer(self) -> Json:
+        """Return the parameters of SGD.
 
         A learning rate schedule counts updates as shard.updates() does.
         """
@@ -185,7 +205,7 @@ class Training:
                 params["lr_scheduler"] = mx.lr_scheduler.MultiFactorScheduler(drops, args.lr_factor)
         return params
 
-    def run(self):
+    def run(self) -> None:
         """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
         With --measured, the method trains only the warm-up and the measured batches, without
@@ -269,8 +289,8 @@ class Training:
             % (accuracy, self.samples, seconds, speed)
         )
 
-    def _adapt(self, epoch):
-        """Fit the batch sizes and shares to the workers' speeds, from the epoch `epoch` (int) on.
+    def _adapt(self, epoch: int) -> None:
+        """Fit the batch sizes and shards to the workers' speeds, from the epoch `epoch` on.
 
         All workers that wait for each other must call this method. Without balanced batches the
         method does nothing.
@@ -307,17 +327,17 @@ class Training:
             # The weights, the gradients and the memory of the first binding stay in use.
             self.module.reshape(*self._shapes())
 
-    def _end_measurement(self, seconds, speed):
+    def _end_measurement(self, seconds: float, speed: float) -> None:
         self.log.write("end", samples=self.samples, seconds=seconds, samples_per_s=speed)
         say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
 
-    def _train(self, epoch):
-        """Train the epoch `epoch` (int, from 0). Return the seconds of the epoch (float)."""
+    def _train(self, epoch: int) -> float:
+        """Train the epoch `epoch` (from 0). Return the seconds of the epoch."""
         share, seed = self.share, [self.args.seed, epoch, self.share.index]
         order = batches.order(share.begin, share.end, share.batches, self.batch_size, seed)
         measured = batch_sizes.measured_steps(share.batches) if self.balance else ()
 
-        def read(number):
+        def read(number: int) -> Tuple[np.ndarray, np.ndarray]:
             return self.train.read(order[number], self.side, np.random.RandomState(seed + [number]))
 
         began = told = time.monotonic()
@@ -354,16 +374,16 @@ class Training:
         mx.nd.waitall()
         return time.monotonic() - began
 
-    def _tell(self, epoch, number, labels, speed):
+    def _tell(self, epoch: int, number: int, labels: np.ndarray, speed: float) -> None:
         """Write the event `batch`, with the loss and accuracy of this batch alone.
 
         An evaluation of all batches would take too much time.
 
         Args:
-            epoch: the number of the epoch (int, from 0).
-            number: the number of the batch in the epoch (int, from 0).
+            epoch: the number of the epoch, from 0.
+            number: the number of the batch in the epoch, from 0.
             labels: the labels of the batch, array (batch_size,).
-            speed: samples per second (float).
+            speed: samples per second.
         """
         chances = self.module.get_outputs()[0].asnumpy()
         loss = float(
@@ -388,8 +408,8 @@ class Training:
             % (epoch, number, self.share.batches, loss, accuracy, speed)
         )
 
-    def _refuse_nan(self, loss, epoch, number):
-        """End the process with the exit code NOT_A_NUMBER if `loss` (float) is NaN.
+    def _refuse_nan(self, loss: float, epoch: int, number: int) -> None:
+        """End the process with the exit code NOT_A_NUMBER if `loss` is NaN.
 
         With on_nan=continue the method does nothing. `epoch` and `number` name the batch in the
         message.
@@ -402,8 +422,8 @@ class Training:
             )
             raise SystemExit(exit_codes.NOT_A_NUMBER)
 
-    def _accuracy(self):
-        """Return the accuracy of the present weights on the validation samples (float, 0 to 1)."""
+    def _accuracy(self) -> float:
+        """Return the accuracy of the present weights on the validation samples (0 to 1)."""
         samples, size, right = len(self.validation), self.batch_size, 0
         rows = batches.ahead(
             lambda row: self.validation.read(row, self.side),
@@ -417,7 +437,7 @@ class Training:
             right += (self.module.get_outputs()[0].asnumpy().argmax(axis=1) == labels)[:fresh].sum()
         return float(right) / samples
 
-    def _pull_final(self):
+    def _pull_final(self) -> None:
         """Pull the newest weights from the servers after the last update of all workers.
 
         Without servers the method does nothing.
@@ -435,7 +455,7 @@ class Training:
         # Module copies the weights from the devices for a checkpoint only if this flag is set.
         self.module._params_dirty = True
 
-    def _saver(self):
+    def _saver(self) -> Optional[checkpoint.Saver]:
         """Return the Saver of this worker, or None if this worker writes no checkpoints.
 
         Only worker 0 of a job that saves or resumes checkpoints has a Saver.
@@ -463,18 +483,18 @@ class Training:
             about,
         )
 
-    def _save(self, epochs):
+    def _save(self, epochs: int) -> None:
         if self.args.savemodel and self.saver:
             # Worker 0 does not have the sizes of other groups.
             if self.balance and self.balance.is_of_all:
                 self.saver.about["batch_sizes"] = self.balance.sizes
             self.saver.save(epochs)
 
-    def _note(self, text):
+    def _note(self, text: str) -> None:
         self.log.write("note", text=text)
         say(text)
 
 
-def say(text):
-    """Print `text` (str) to the log as a line, and flush the log."""
+def say(text: str) -> None:
+    """Print `text` to the log as a line, and flush the log."""
     print(text, flush=True)

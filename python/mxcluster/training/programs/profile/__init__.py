@@ -1,15 +1,17 @@
 """The program that `profile.yml` runs to measure workers, servers and the network."""
 
+from typing import List
+
 from mxcluster.training import programs
 from mxcluster.training.programs.image_classification import args
 
 PROGRAM = "profile"
 
 
-def main(argv):
+def main(argv: List[str]) -> int:
     """Measure this worker, the servers and the network. Return the exit status.
 
-    `argv` (list of str) has the options of the program image_classification. The exit status is 0,
-    or 2 for bad input. The process must be a worker of a job.
+    `argv` has the options of the program image_classification. The exit status is 0, or 2
+    for bad input. The process must be a worker of a job.
     """
     return programs.carry_out(PROGRAM, args.parse, __name__ + ".measuring", argv)

@@ -18,6 +18,7 @@ the weights stay as they are.
 import json
 import os
 import time
+from typing import Any, Dict, List, Sequence, Tuple, cast
 
 import mxnet as mx
 import numpy as np
@@ -29,6 +30,11 @@ from mxcluster.training import progress_file, timing
 from mxcluster.training.kvstore import gsync_layout, server_messages
 from mxcluster.training.programs.image_classification import networks, pace, training
 
+Namespace = Any  # argparse.Namespace
+Module = Any  # mx.mod.Module
+Context = Any  # mx.Context
+DataBatch = Any  # mx.io.DataBatch
+
 WARM_UP = 3  # steps
 # Limits in seconds. SECONDS limits the measurement of a speed. WAY_SECONDS limits the measurement
 # of pushes to one server, or of pulls from one server. timing.LEAST_STEPS steps may take longer.
@@ -39,7 +45,7 @@ EXCHANGES = 7
 MOST_TURNS = 16
 
 
-def run(args):
+def run(args: Namespace) -> None:
     """Measure this worker with the options `args`, the result of `args.parse`.
 
     The function writes the event `profile`. Raises BadInput for invalid arguments.
@@ -54,7 +60,7 @@ class Measuring:
         args: the result of `args.parse`.
     """
 
-    def __init__(self, args):
+    def __init__(self, args: Namespace) -> None:
         self.args = args
         shape = DATASETS[args.data].shape
         self.symbol = networks.symbol(args.network, DATASETS[args.data].classes)
@@ -74,21 +80,25 @@ class Measuring:
         self.layout = gsync_layout.Layout(1, self.servers, list(range(self.servers)))
         # The keys of a parameter's copy on each server come first. The parts of a parameter that a
         # training would cut have keys of their own.
-        self.spread = []  # [(key, (number of the parameter, begin, end))]
+        # [(key, (number of the parameter, begin, end))]
+        self.spread: List[Tuple[int, Tuple[int, int, int]]] = []
         for number, size in enumerate(self.sizes):
             for host, begin, end in self.layout.parts(number, size, bound):
                 self.spread.append(
                     (self.layout.key(0, number, host), (number, 0, size))
                     if begin is None
-                    else (self.layout.key(0, len(self.sizes) + number, host), (number, begin, end))
+                    else (
+                        self.layout.key(0, len(self.sizes) + number, host),
+                        (number, begin, cast(int, end)),
+                    )
                 )
         self.gradients = [mx.nd.zeros((size,)) for size in self.sizes]
         self.pulled = [mx.nd.zeros((size,)) for size in self.sizes]
 
-    def run(self):
+    def run(self) -> None:
         """Take all measurements, and write their results as the event `profile`."""
         self._prepare()
-        found = {}
+        found: Dict[str, Any] = {}
         for turn in range(min(self.workers, MOST_TURNS)):
             self.kv._barrier()
             if self.index % MOST_TURNS == turn:
@@ -115,13 +125,15 @@ class Measuring:
             )
         )
 
-    def _bound(self, contexts, samples, loads=()):
+    def _bound(
+        self, contexts: List[Context], samples: int, loads: Sequence[float] = ()
+    ) -> Tuple[Module, pace.Pace]:
         """Return (Module, Pace), bound to batches of `samples` samples.
 
         Args:
-            contexts: MXNet's contexts (list of mx.Context).
+            contexts: MXNet's contexts.
             samples: the number of samples in a batch.
-            loads: the speed of each context (float), () for equal speeds.
+            loads: the speed of each context, () for equal speeds.
         """
         module = mx.mod.Module(self.symbol, context=contexts, work_load_list=list(loads) or None)
         data = (samples,) + self.shape
@@ -130,14 +142,14 @@ class Measuring:
         sample_seconds = self.args.step_ms / 1000 / self.args.batch_size
         return module, pace.Pace(module, self.args.slowdown, sample_seconds)
 
-    def _batch(self, samples):
+    def _batch(self, samples: int) -> DataBatch:
         data = (samples,) + self.shape
         images = np.random.RandomState(self.args.seed).rand(*data).astype("float32")
         labels = np.arange(samples) % DATASETS[self.args.data].classes
         return mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
 
-    def _gpus(self):
-        """Return the speed of each GPU in samples/s (list of float), measured one after the other.
+    def _gpus(self) -> List[float]:
+        """Return the speed of each GPU in samples/s, measured one after the other.
 
         Each GPU trains an equal part of a batch. After this call each GPU gets a part of the batch
         in proportion to the GPU's speed. If a GPU would get no sample, the parts stay equal.
@@ -147,7 +159,7 @@ class Measuring:
         for context in self.contexts:
             _, paced = self._bound([context], samples)
 
-            def step(paced=paced):
+            def step(paced: pace.Pace = paced) -> None:
                 paced.run(batch, samples)
                 progress_file.beat()
 
@@ -160,7 +172,7 @@ class Measuring:
                 self._step()
         return speeds
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         if self.kv.rank == 0:
             self.kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.05, momentum=0.9))
         copies = {
@@ -179,15 +191,15 @@ class Measuring:
             server_messages.tell(self.kv, "measure", json.dumps(told))
         self.kv._barrier()
 
-    def _step(self):
+    def _step(self) -> None:
         self.pace.run(self.batch, self.args.batch_size)
         progress_file.beat()
 
-    def _steps(self, whole=False):
+    def _steps(self, whole: bool = False) -> Dict[str, float]:
         """Return the speed of this worker as {"samples_per_s", "spread"}.
 
-        "samples_per_s" is the median speed (float). "spread" is the result of `timing.spread` for
-        the seconds of the steps (float). For `whole` see `timing.repeat`.
+        "samples_per_s" is the median speed. "spread" is the result of `timing.spread` for the
+        seconds of the steps. For `whole` see `timing.repeat`.
         """
         times = timing.repeat(self._step, SECONDS, whole)
         return {
@@ -195,7 +207,7 @@ class Measuring:
             "spread": timing.spread(times),
         }
 
-    def _server(self, rank):
+    def _server(self, rank: int) -> Dict[str, float]:
         """Return the median seconds of a push and of a pull of the whole model.
 
         The result is {"push_s", "pull_s"}. The worker pushes to and pulls from the server with rank
@@ -203,12 +215,12 @@ class Measuring:
         """
         keys = [self.layout.key(0, number, rank) for number in range(len(self.sizes))]
 
-        def push():
+        def push() -> None:
             self.kv.push(keys, self.gradients)
             mx.nd.waitall()
             progress_file.beat()
 
-        def pull():
+        def pull() -> None:
             self.kv.pull(keys, self.pulled)
             mx.nd.waitall()
             progress_file.beat()
@@ -218,8 +230,8 @@ class Measuring:
             "pull_s": timing.median(timing.repeat(pull, WAY_SECONDS)),
         }
 
-    def _exchange(self):
-        """Return the median seconds (float) of a push and pull of the whole model.
+    def _exchange(self) -> float:
+        """Return the median seconds of a push and pull of the whole model.
 
         All workers push and pull at the same time. Each parameter is on the same servers as in a
         training.

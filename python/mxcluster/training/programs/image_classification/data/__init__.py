@@ -7,13 +7,16 @@ images, float32 (n, channels, side, side) of about unit scale, and labels, float
 """
 
 import os
+from typing import Tuple, Union
 
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
 from mxcluster.training.programs.image_classification.data import arrays, recordio, warped
 
+Source = Union[arrays.Images, arrays.Synthetic, recordio.Images]
 
-def load(name, folder, num_examples=0, seed=0):
+
+def load(name: str, folder: str, num_examples: int = 0, seed: int = 0) -> Tuple[Source, Source]:
     """Return the (training, validation) sources of a data set.
 
     Raises BadInput if a file of the data set is missing or invalid.
@@ -23,7 +26,7 @@ def load(name, folder, num_examples=0, seed=0):
         folder: the path of the data set's files.
         num_examples: the number of synthetic training samples, 0 for the usual number. Other data
             sets ignore this argument.
-        seed: the seed of synthetic data (int).
+        seed: the seed of synthetic data.
     """
     classes = DATASETS[name].classes
     if name == "synthetic":
@@ -62,7 +65,7 @@ def load(name, folder, num_examples=0, seed=0):
     )
 
 
-def _find(folder, data_set, hint, *names):
+def _find(folder: str, data_set: str, hint: str, *names: str) -> str:
     """Return the path of the first of `names` that is a file in `folder`.
 
     If `folder` has none of `names`, the function raises BadInput with the name `data_set` and the

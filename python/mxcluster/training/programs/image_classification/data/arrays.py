@@ -4,12 +4,15 @@ import gzip
 import struct
 import zipfile
 import zlib
+from typing import Any, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
 from mxcluster.training.programs.image_classification.data import pictures
+
+Indices = Union[Sequence[int], np.ndarray]
 
 MNIST_FILES = (
     "train-images-idx3-ubyte",
@@ -29,13 +32,15 @@ class Images:
         white: the pixel value that becomes 1.
     """
 
-    def __init__(self, images, labels, white):
+    def __init__(self, images: np.ndarray, labels: np.ndarray, white: float) -> None:
         self._images, self._labels, self._white = images, labels, white
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._images)
 
-    def read(self, indices, side, rng=None):
+    def read(
+        self, indices: Indices, side: int, rng: Optional[np.random.RandomState] = None
+    ) -> Tuple[np.ndarray, np.ndarray]:
         """Return (images, labels) at `indices`, resized to `side`. `rng` has no effect.
 
         The images are float32 (n, 1, side, side), the labels float32 (n,).
@@ -54,11 +59,11 @@ class Synthetic:
 
     Args:
         samples: the number of samples.
-        seed: an int.
+        seed: the seed of the patterns and the noise.
         part: TRAIN or VALIDATION.
     """
 
-    def __init__(self, samples, seed, part):
+    def __init__(self, samples: int, seed: int, part: int) -> None:
         classes, (channels, side, _) = DATASETS["synthetic"].classes, DATASETS["synthetic"].shape
         patterns = np.random.RandomState([seed, 0]).normal(size=(classes, channels, 4, 4))
         self._patterns = pictures.resize(0.4 * patterns.astype(np.float32), side)
@@ -67,10 +72,12 @@ class Synthetic:
         self._noise = rng.normal(scale=0.8, size=2**20).astype(np.float32)
         self._starts = rng.randint(len(self._noise) - self._patterns[0].size, size=samples)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._labels)
 
-    def read(self, indices, side, rng=None):
+    def read(
+        self, indices: Indices, side: int, rng: Optional[np.random.RandomState] = None
+    ) -> Tuple[np.ndarray, np.ndarray]:
         """Return (images, labels) at `indices`, resized to `side`. `rng` has no effect.
 
         The images are float32 (n, channels, side, side), the labels float32 (n,).
@@ -83,7 +90,7 @@ class Synthetic:
         return pictures.resize(images, side), labels.astype(np.float32)
 
 
-def digits(path):
+def digits(path: str) -> Tuple[Images, Images]:
     """Return the (training, validation) sources from `path`, a digits.npz of mxcluster.datasets.
 
     Raises BadInput if the file cannot be read or lacks an array.
@@ -101,7 +108,7 @@ def digits(path):
     return Images(train_x, train_y, white=16), Images(val_x, val_y, white=16)
 
 
-def mnist(images_path, labels_path):
+def mnist(images_path: str, labels_path: str) -> Images:
     """Return a source of samples from a pair of MNIST's idx files, gzipped or not.
 
     Format: LeCun, Cortes, Burges, the MNIST database. Raises BadInput if a file is damaged, or if
@@ -116,12 +123,12 @@ def mnist(images_path, labels_path):
     return Images(images, labels, white=255)
 
 
-def idx(path, dimensions):
+def idx(path: str, dimensions: int) -> np.ndarray:
     """Return the content of the idx file `path` as a uint8 array with `dimensions` dimensions.
 
     Raises BadInput if the file is of another format.
     """
-    opener = gzip.open if path.endswith(".gz") else open
+    opener: Any = gzip.open if path.endswith(".gz") else open
     try:
         with opener(path, "rb") as stream:
             content = stream.read()

@@ -2,19 +2,22 @@
 
 import collections
 import concurrent.futures
+from typing import Any, Callable, Generator, Iterable, Optional, Sequence, TypeVar
 
 import numpy as np
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-def order(begin, end, batches, batch_size, seed):
+
+def order(begin: int, end: int, batches: int, batch_size: int, seed: Sequence[int]) -> np.ndarray:
     """Return the sample numbers of an epoch in random order, int (batches, batch_size).
 
     Each of the samples begin .. end - 1 comes once. Then some samples come again to fill the last
     batches. MXNet's Module needs batches of equal size, and workers that wait for each other need
     equal numbers of batches.
 
-    `seed` is a sequence of ints, and all other arguments are ints. Raises ValueError if the
-    batches have too few places for the samples.
+    Raises ValueError if the batches have too few places for the samples.
     """
     if batches * batch_size < end - begin:
         raise ValueError(
@@ -25,7 +28,7 @@ def order(begin, end, batches, batch_size, seed):
     return np.resize(shuffled, (batches, batch_size))
 
 
-def in_file_order(samples, batch_size):
+def in_file_order(samples: int, batch_size: int) -> np.ndarray:
     """Return the numbers 0 .. samples - 1 in order, int (batches, batch_size).
 
     The first samples come again to fill the last batch.
@@ -33,13 +36,18 @@ def in_file_order(samples, batch_size):
     return np.resize(np.arange(samples), (-(-samples // batch_size), batch_size))
 
 
-def ahead(read, items, threads, waiting=None):
+def ahead(
+    read: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int,
+    waiting: Optional[int] = None,
+) -> Generator[Result, None, None]:
     """Yield read(item) for each of `items` in order, while `threads` threads read the next items.
 
     The generator reads at most `waiting` items ahead (default: threads + 1). An exception of `read`
     reaches the caller.
     """
-    queue = collections.deque()
+    queue: Any = collections.deque()  # the futures of the items that the threads read
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:

@@ -5,11 +5,14 @@ A box is (top, left, height, width) in pixels.
 
 import functools
 import math
+from typing import Tuple
 
 import numpy as np
 
+Box = Tuple[int, int, int, int]
 
-def resize(images, side):
+
+def resize(images: np.ndarray, side: int) -> np.ndarray:
     """Return `images`, float32 (n, channels, height, width), bilinearly resized to (side, side)."""
     height, width = images.shape[2:]
     if (height, width) == (side, side):
@@ -18,7 +21,7 @@ def resize(images, side):
 
 
 @functools.lru_cache(maxsize=None)
-def _weights(size, new):
+def _weights(size: int, new: int) -> np.ndarray:
     """Return the matrix, float32 (new, size), that resizes a line of `size` pixels to `new` pixels.
 
     Both lines cover the same part of the picture. The centre of pixel i is i + 0.5 pixels from the
@@ -28,7 +31,7 @@ def _weights(size, new):
     return np.maximum(0, 1 - np.abs(at[:, np.newaxis] - np.arange(size))).astype(np.float32)
 
 
-def middle_box(height, width, part=1.0):
+def middle_box(height: int, width: int, part: float = 1.0) -> Box:
     """Return the square box in the middle of a picture.
 
     The box's side is `part` times the picture's shorter side. `height` and `width` are the
@@ -38,23 +41,22 @@ def middle_box(height, width, part=1.0):
     return (height - side) // 2, (width - side) // 2, side, side
 
 
-def shifted_box(height, width, pad, rng):
+def shifted_box(height: int, width: int, pad: int, rng: np.random.RandomState) -> Box:
     """Return a square box at a random place in a picture.
 
     The box's side is the picture's shorter side less twice `pad`. `height`, `width` and `pad` are
-    pixels. `rng` is a numpy RandomState.
+    pixels.
     """
     side = max(1, min(height, width) - 2 * pad)
     return rng.randint(height - side + 1), rng.randint(width - side + 1), side, side
 
 
-def partial_box(height, width, least_area, rng):
+def partial_box(height: int, width: int, least_area: float, rng: np.random.RandomState) -> Box:
     """Return a random box that covers a random part of a picture's area, at least `least_area`.
 
     `least_area` is a fraction from 0 to 1, and `height` and `width` are pixels. The box's
     width divided by its height lies between 3/4 and 4/3. If ten tries find no such box, the
-    function returns the box in the middle. `rng` is a numpy RandomState. Source: Szegedy et al.,
-    CVPR 2015.
+    function returns the box in the middle. Source: Szegedy et al., CVPR 2015.
     """
     for _ in range(10):
         area = height * width * rng.uniform(least_area, 1)

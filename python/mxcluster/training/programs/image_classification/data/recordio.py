@@ -1,16 +1,19 @@
 """Read images by sample number from RecordIO files that MXNet's im2rec has written.
 
 MXNet's own iterators cut a file into equal parts only, and drop or repeat samples at the cuts. With
-this module a worker trains on exactly the samples of its share.
+this module a worker trains on exactly the samples of its shard.
 """
 
 import os
 import struct
+from typing import List, NoReturn, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxcluster.errors import BadInput
 from mxcluster.training.programs.image_classification.data import pictures
+
+Indices = Union[Sequence[int], np.ndarray]
 
 # Format of dmlc-core's recordio.h: a magic number, 3 bits for the part of a record, 29 bits for the
 # length, the content, padding to 4 bytes. dmlc-core splits a record at each magic number in its
@@ -31,7 +34,7 @@ class Records:
     Several threads may read the records at once.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
         self._fd = os.open(path, os.O_RDONLY)
         self._size = os.fstat(self._fd).st_size
@@ -40,15 +43,16 @@ class Records:
         if not len(self._starts):
             raise BadInput("%s holds no records: make or fetch the file again" % path)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._starts)
 
-    def __getitem__(self, number):
+    def __getitem__(self, number: int) -> bytes:
         return self._record(int(self._starts[number]))[0]
 
-    def _scan(self):
+    def _scan(self) -> np.ndarray:
         """Return the byte position of each record, int64 (n,), from a scan of all headers."""
-        starts, position = [], 0
+        starts: List[int] = []
+        position = 0
         with open(self.path, "rb") as stream:
             while position < self._size:
                 part, length = self._header(stream.read(8), position)
@@ -60,7 +64,7 @@ class Records:
             self._refuse(self._size, "the file ends in the middle of a record")
         return np.array(starts, np.int64)
 
-    def _from_index(self, index):
+    def _from_index(self, index: str) -> np.ndarray:
         """Return the byte position of each record, int64 (n,), from the .idx file `index`.
 
         A line of `index` is a key and a position. Raises BadInput if `index` has another form or
@@ -88,13 +92,14 @@ class Records:
             )
         return starts
 
-    def _record(self, start):
+    def _record(self, start: int) -> Tuple[bytes, int]:
         """Return (content, end) of the record at the byte `start`.
 
         `end` is the number of the first byte after the record. Raises BadInput if the record is not
         whole.
         """
-        parts, position = [], start
+        parts: List[bytes] = []
+        position = start
         while True:
             part, length = self._header(os.pread(self._fd, 8, position), position)
             if part not in ((WHOLE, FIRST) if not parts else (MIDDLE, LAST)):
@@ -107,13 +112,14 @@ class Records:
             if part in (WHOLE, LAST):
                 return MAGIC.join(parts), position
 
-    def _header(self, header, position):
+    def _header(self, header: bytes, position: int) -> Tuple[int, int]:
+        """Return (part, length) from the record header `header` at the byte `position`."""
         if len(header) < 8 or header[:4] != MAGIC:
             self._refuse(position, "no record starts here")
         word = struct.unpack("<I", header[4:])[0]
         return word >> 29, word & (1 << 29) - 1
 
-    def _refuse(self, position, why):
+    def _refuse(self, position: int, why: str) -> NoReturn:
         raise BadInput(
             "%s is not a whole RecordIO file (at byte %d %s): make or fetch the file again"
             % (self.path, position, why)
@@ -134,15 +140,24 @@ class Images:
         middle: the side of the square in the middle, relative to the shorter side of the image.
     """
 
-    def __init__(self, path, classes, pad=0, least_area=0.0, middle=1.0):
+    def __init__(
+        self,
+        path: str,
+        classes: int,
+        pad: int = 0,
+        least_area: float = 0.0,
+        middle: float = 1.0,
+    ) -> None:
         self._records, self._classes = Records(path), classes
         self._pad, self._least_area, self._middle = pad, least_area, middle
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._records)
 
-    def read(self, indices, side, rng=None):
-        """Return (images, labels) at `indices`. An `rng` (numpy RandomState) augments the images.
+    def read(
+        self, indices: Indices, side: int, rng: Optional[np.random.RandomState] = None
+    ) -> Tuple[np.ndarray, np.ndarray]:
+        """Return (images, labels) at `indices`. An `rng` augments the images.
 
         The images are float32 (n, 3, side, side), the labels float32 (n,).
         """
@@ -155,7 +170,8 @@ class Images:
         images /= SPREAD
         return images, labels
 
-    def _unpack(self, number):
+    def _unpack(self, number: int) -> Tuple[float, bytes]:
+        """Return (label, content of the image file) of the record `number`."""
         record = self._records[number]
         if len(record) < IMAGE_HEADER.size:
             raise BadInput(
@@ -172,7 +188,7 @@ class Images:
             )
         return label, record[IMAGE_HEADER.size + 4 * further :]
 
-    def _decode(self, encoded, number):
+    def _decode(self, encoded: bytes, number: int) -> np.ndarray:
         """Return the pixels of `encoded`, an image file, as uint8 (height, width, 3), red first.
 
         Raises BadInput with the record's `number` if MXNet cannot read the image.
@@ -188,7 +204,9 @@ class Images:
                 "again" % (self._records.path, number, str(error).splitlines()[0])
             ) from None
 
-    def _fit(self, pixels, side, rng):
+    def _fit(
+        self, pixels: np.ndarray, side: int, rng: Optional[np.random.RandomState]
+    ) -> np.ndarray:
         """Return a box of `pixels`, uint8 (height, width, 3), resized to (side, side, 3).
 
         With an `rng` the function mirrors the box at random.

@@ -5,6 +5,8 @@ other digits (the clutter) and noise are added. The place and the pose of the di
 convolutional network such as lenet learns the task better than mlp.
 """
 
+from typing import Tuple
+
 import numpy as np
 
 from mxcluster.datasets import DATASETS
@@ -19,7 +21,7 @@ CLUTTER = 0.3  # largest brightness of a part of another digit
 NOISE = 0.1  # standard deviation; the brightest pixel of a digit is 1
 
 
-def warped(path):
+def warped(path: str) -> Tuple[arrays.Images, arrays.Images]:
     """Return the (training, validation) sources from `path`, a digits.npz of mxcluster.datasets.
 
     Training pictures come from the training digits, validation pictures from the validation digits.
@@ -27,19 +29,22 @@ def warped(path):
     """
     parts = arrays.digits(path)
     sizes = DATASETS["warped"].train, DATASETS["warped"].validation
-    return tuple(
+    training, validation = (
         arrays.Images(*_pictures(digits, samples, np.random.RandomState([SEED, part])), white=1)
         for part, (digits, samples) in enumerate(zip(parts, sizes))
     )
+    return training, validation
 
 
-def _pictures(digits, samples, rng):
+def _pictures(
+    digits: arrays.Images, samples: int, rng: np.random.RandomState
+) -> Tuple[np.ndarray, np.ndarray]:
     """Return images, float32 (samples, side, side), and labels, float32 (samples,).
 
     Args:
         digits: a source of digits.
         samples: the number of pictures.
-        rng: a numpy RandomState.
+        rng: the source of the random poses, clutter and noise.
     """
     side = DATASETS["warped"].shape[1]
     images, labels = digits.read(np.arange(len(digits)), DATASETS["digits"].shape[1])
@@ -52,12 +57,11 @@ def _pictures(digits, samples, rng):
     return found.astype(np.float32), labels[chosen]
 
 
-def _warp(images, side, rng):
+def _warp(images: np.ndarray, side: int, rng: np.random.RandomState) -> np.ndarray:
     """Return each of `images` (n, rows, columns) in a random pose, as pictures (n, side, side).
 
     The inverse of the pose maps a pixel of the picture to a point of the image. The pixel is the
-    bilinear mean of the image's pixels around this point. Outside the image all pixels are 0. `rng`
-    is a numpy RandomState.
+    bilinear mean of the image's pixels around this point. Outside the image all pixels are 0.
     """
     count, size = len(images), images.shape[1]
     angle = rng.uniform(-TURN, TURN, count)
@@ -86,11 +90,11 @@ def _warp(images, side, rng):
     )
 
 
-def _clutter(pictures, rng):
+def _clutter(pictures: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     """Return `pictures` with all pixels set to 0 except a band at a random edge of each picture.
 
     The band is dimmed by the factor CLUTTER. `pictures` and the result have the shape (n, side,
-    side), and `rng` is a numpy RandomState.
+    side).
     """
     count, side = len(pictures), pictures.shape[1]
     lines, width = np.arange(side), side // 4
