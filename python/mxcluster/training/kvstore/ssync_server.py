@@ -88,5 +88,13 @@ class StaleUpdate(object):
         stored.wait_to_read()
 
     def save(self, folder: str, name: str, number: str) -> None:
-        """Write this server's part of the checkpoint `name` (with the id `number`) to `folder`."""
+        """Write this server's part of the checkpoint `name` (with the id `number`) to `folder`.
+
+        Raises BadInput if no worker has sent an optimizer yet.
+        """
+        if self.updates is None:
+            raise BadInput(
+                "the checkpoint %s was requested before an optimizer: call set_optimizer() before "
+                "the job saves a checkpoint" % name
+            )
         self.updates.save(folder, name, number)
