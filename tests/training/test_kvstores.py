@@ -312,6 +312,7 @@ def test_a_schedule_is_shown_rounds_of_all_stale_workers(every_mxnet, scripts):
     """A schedule counts rounds, as under dist_sync; by pushes the rate would fall sooner."""
     found = run_alone(every_mxnet.python, scripts / "stale_schedule.py")
     assert found["found"] == pytest.approx(found["expected"], abs=1e-6), found
+    assert "mlp-0001 was requested before an optimizer" in found["refused"], found["refused"]
 
 
 def run_alone(python, script):
