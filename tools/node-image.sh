@@ -2,10 +2,10 @@
 # Make the container image of molecule's nodes, unless it exists, and print its name.
 #
 # The image is a minimal system of this machine's distribution, with systemd and sshd. It comes from
-# the distribution's packages, not from an image registry. It has the MPI engines of mpi.yml.
-# MXCLUSTER_NODE_IMAGE names another image: it needs systemd, sshd, sudo for a user admin, python3,
-# iproute2 and the MPI engines. `node-image.sh el7` makes a stand-in for CentOS 7 without MPI
-# (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7.
+# the distribution's packages, not from an image registry. MXCLUSTER_NODE_IMAGE names another image:
+# it needs systemd, sshd, sudo for a user admin, python3 and iproute2. `node-image.sh el7` adds a
+# stand-in for CentOS 7 (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7.
+# `node-image.sh mpi` adds the MPI engines (molecule/mpi/image.sh).
 set -euo pipefail
 
 packages=(
@@ -18,14 +18,17 @@ packages=(
 
 cd "$(dirname "$0")/.."
 kind=${1:-plain}
+sources=(tools/node-image.sh)
+given=${MXCLUSTER_NODE_IMAGE:-}
 if [[ $kind == el7 ]]; then
     packages+=(rpm dnf python3-dnf gnupg)
-    sources=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
+    sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
     given=${MXCLUSTER_EL7_IMAGE:-}
-else
+fi
+if [[ $kind == mpi ]]; then
     packages+=(openmpi-bin mpich)
-    sources=(molecule/shared/intel_mpi.sh)
-    given=${MXCLUSTER_NODE_IMAGE:-}
+    sources+=(molecule/mpi/image.sh)
+    given=
 fi
 if [[ -n $given ]]; then
     echo "$given"
@@ -38,7 +41,7 @@ refuse() {
 }
 
 # A change of this file or of another source makes another image.
-name=mxcluster-node:${kind/plain/}$(cat tools/node-image.sh "${sources[@]}" | sha256sum | cut -c 1-12)
+name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
 mkdir -p .state
 exec 9>.state/node-image.lock
 flock 9 # another run may be making the image
@@ -50,7 +53,7 @@ fi
 [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null ||
     refuse "only root on Debian or Ubuntu can make the image $name, with debootstrap." \
         "Run this command once as root, or name another image: MXCLUSTER_NODE_IMAGE=..." \
-        "(it needs systemd, sshd, sudo for a user admin, python3, iproute2, Open MPI, MPICH)."
+        "(it needs systemd, sshd, sudo for a user admin, python3, iproute2)."
 if ! command -v debootstrap >/dev/null; then
     apt-get update -qq >&2
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
@@ -90,6 +93,11 @@ echo 'admin ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/admin"
 chroot "$root" systemctl --quiet enable ssh.service ssh-host-keys.service 2>/dev/null
 chroot "$root" systemctl --quiet mask \
     systemd-logind.service systemd-timesyncd.service systemd-udevd.service 2>/dev/null
-"${sources[0]}" "$root" >&2
+if [[ $kind == el7 ]]; then
+    molecule/el7/stand_in/image.sh "$root" >&2
+fi
+if [[ $kind == mpi ]]; then
+    molecule/mpi/image.sh "$root" >&2
+fi
 tar -C "$root" -c . | docker import --change 'CMD ["/sbin/init"]' - "$name" >/dev/null
 echo "$name"
