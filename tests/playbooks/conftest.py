@@ -190,15 +190,13 @@ class Project:
         with open(str(folder / "group_vars" / "all.yml"), "a") as stream:
             stream.write("mxcluster_state_dir: %s\n" % (self.path / ".state" / "local"))
         if nodes < 4:
-            last = "1%d\n          worker_group: " % nodes
-            replacements = {
-                SERVERS + "        node2:\n": SERVERS,
-                last + "first pair": last + "second pair",
-                **replacements,
-            }
+            replacements = {SERVERS + "        node2:\n": SERVERS, **replacements}
+        if nodes == 2:  # node3 has its own group already
+            group = "12\n          worker_group: "
+            replacements = {group + "first pair": group + "second pair", **replacements}
         text = (folder / "hosts.yml").read_text()
         for old, new in replacements.items():
-            assert old in text or new in text, old
+            assert old in text, old
             text = text.replace(old, new)
         (folder / "hosts.yml").write_text(text)
         return folder

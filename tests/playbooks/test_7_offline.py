@@ -61,7 +61,6 @@ def test_from_the_bundle_to_a_trained_network(bundle, tmp_path):
     assert b"OK        job" in done.stdout
 
 
-@pytest.mark.soak  # tests/unit/tools/test_bundle.py harms a small bundle in the same ways
 @pytest.mark.parametrize("damage", ["cut off", "changed"])
 def test_a_bundle_that_came_to_harm_is_refused(bundle, project, tmp_path, damage):
     path = tmp_path / "mxcluster-bundle.tar"

@@ -316,7 +316,7 @@ def test_the_value_of_staleness(given, value):
         (
             {"compression": "2bit", "kv": "dist_ssync"},
             [
-                "compression=2bit is refused with kv=dist_ssync: ",
+                "compression=2bit is refused with kv=dist_ssync: the workers also push iteration",
                 "Use -e compression=none",
             ],
         ),

@@ -124,9 +124,12 @@ def test_only_wheels_with_a_known_hash_are_installed(made):
     listed = [line for line in asked if " -r " in line]
     assert len(listed) == 2 and all("--require-hashes" in line for line in listed), asked
     others = [line for line in asked if line not in listed]
-    assert len(others) == 1 and "--no-deps" in others[0] and "--no-build-isolation" in others[0], (
-        others
-    )
+    assert (
+        len(others) == 1
+        and "--no-deps" in others[0]
+        and " -e " in others[0]
+        and "--no-build-isolation" in others[0]
+    ), others
 
 
 @pytest.mark.parametrize(
