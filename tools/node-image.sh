@@ -2,10 +2,10 @@
 # Make the container image of molecule's nodes, unless it exists, and print its name.
 #
 # The image is a minimal system of this machine's distribution, with systemd and sshd. It comes from
-# the distribution's packages, not from an image registry. MXCLUSTER_NODE_IMAGE names another image:
-# it needs systemd, sshd, sudo for a user admin, python3 and iproute2. `node-image.sh el7` adds a
-# stand-in for CentOS 7 (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7.
-# `node-image.sh mpi` adds the MPI engines (molecule/mpi/image.sh).
+# the distribution's packages, not from an image registry. It has the MPI engines of mpi.yml.
+# MXCLUSTER_NODE_IMAGE names another image: it needs systemd, sshd, sudo for a user admin, python3,
+# iproute2 and the MPI engines. `node-image.sh el7` turns the image into a stand-in for CentOS 7
+# (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7.
 set -euo pipefail
 
 packages=(
@@ -14,21 +14,17 @@ packages=(
     python3 iproute2 procps                   # requirements of Ansible
     nftables netbase                          # a firewall
     libgomp1 libquadmath0                     # system libraries of MXNet's wheel
+    openmpi-bin                               # MPI programs
 )
+el7_packages=(rpm dnf python3-dnf gnupg)
 
 cd "$(dirname "$0")/.."
 kind=${1:-plain}
-sources=(tools/node-image.sh)
+sources=(tools/node-image.sh molecule/shared/mpi.sh)
 given=${MXCLUSTER_NODE_IMAGE:-}
 if [[ $kind == el7 ]]; then
-    packages+=(rpm dnf python3-dnf gnupg)
     sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
     given=${MXCLUSTER_EL7_IMAGE:-}
-fi
-if [[ $kind == mpi ]]; then
-    packages+=(openmpi-bin mpich)
-    sources+=(molecule/mpi/image.sh)
-    given=
 fi
 if [[ -n $given ]]; then
     echo "$given"
@@ -39,6 +35,8 @@ refuse() {
     printf 'mxcluster: %s\n' "$@" >&2
     exit 1
 }
+
+[[ $kind == plain ]] || plain=$(MXCLUSTER_NODE_IMAGE='' tools/node-image.sh)
 
 # A change of this file or of another source makes another image.
 name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
@@ -51,13 +49,13 @@ if docker image inspect "$name" >/dev/null 2>&1; then
 fi
 
 [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null ||
-    refuse "only root on Debian or Ubuntu can make the image $name, with debootstrap." \
+    refuse "only root on Debian or Ubuntu can make the image $name, with mmdebstrap." \
         "Run this command once as root, or name another image: MXCLUSTER_NODE_IMAGE=..." \
-        "(it needs systemd, sshd, sudo for a user admin, python3, iproute2)."
-if ! command -v debootstrap >/dev/null; then
+        "(it needs systemd, sshd, sudo for a user admin, python3, iproute2, Open MPI, MPICH)."
+if ! command -v mmdebstrap >/dev/null; then
     apt-get update -qq >&2
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        debootstrap >/dev/null
+        mmdebstrap >/dev/null
 fi
 
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
@@ -69,15 +67,17 @@ mirror=$(apt-get indextargets --format '$(REPO_URI)' \
 echo "mxcluster: making the image $name ($release; about a minute, the first time only)" >&2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-debootstrap --variant=minbase --include="$(IFS=, && echo "${packages[*]}")" \
-    "$release" "$folder/root" "$mirror" >"$folder/log" 2>&1 ||
-    refuse "debootstrap failed; the end of its log:" "$(tail -n 15 "$folder/log")"
-
 root=$folder/root
-rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* \
-    "$root"/usr/share/{doc,man,locale} "$root"/etc/ssh/ssh_host_*
-# Each container makes its own host keys, as each machine does.
-cat >"$root/etc/systemd/system/ssh-host-keys.service" <<'UNIT'
+options=(force-unsafe-io 'path-exclude=/usr/share/'{doc,man,locale}'/*') # of dpkg
+
+# make_plain: make the root folder of a plain node
+make_plain() {
+    mmdebstrap --mode=root --variant=minbase --include="$(IFS=, && echo "${packages[*]}")" \
+        "${options[@]/#/--dpkgopt=}" "$release" "$root" "$mirror" >"$folder/log" 2>&1 ||
+        refuse "mmdebstrap failed; the end of its log:" "$(tail -n 15 "$folder/log")"
+    rm -f "$root"/etc/ssh/ssh_host_*
+    # Each container makes its own host keys, as each machine does.
+    cat >"$root/etc/systemd/system/ssh-host-keys.service" <<'UNIT'
 [Unit]
 Description=Create this machine's SSH host keys
 Before=ssh.service
@@ -87,17 +87,34 @@ ExecStart=/usr/bin/ssh-keygen -A
 [Install]
 RequiredBy=ssh.service
 UNIT
-# Some scenarios log in as root, some as a user with sudo.
-chroot "$root" useradd --create-home --shell /bin/bash admin
-echo 'admin ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/admin"
-chroot "$root" systemctl --quiet enable ssh.service ssh-host-keys.service 2>/dev/null
-chroot "$root" systemctl --quiet mask \
-    systemd-logind.service systemd-timesyncd.service systemd-udevd.service 2>/dev/null
-if [[ $kind == el7 ]]; then
+    # Some scenarios log in as root, some as a user with sudo.
+    chroot "$root" useradd --create-home --shell /bin/bash admin
+    echo 'admin ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/admin"
+    chroot "$root" systemctl --quiet enable ssh.service ssh-host-keys.service 2>/dev/null
+    chroot "$root" systemctl --quiet mask \
+        systemd-logind.service systemd-timesyncd.service systemd-udevd.service 2>/dev/null
+    molecule/shared/mpi.sh "$root" >&2
+}
+
+# make_el7: turn a copy of the plain node's root folder into the stand-in
+make_el7() {
+    local container
+    container=$(docker create "$plain")
+    mkdir "$root"
+    docker export "$container" | tar -x -C "$root"
+    docker rm "$container" >/dev/null
+    cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    {
+        chroot "$root" apt-get update -qq &&
+            DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get install -y -qq \
+                --no-install-recommends "${options[@]/#/-oDpkg::Options::=--}" "${el7_packages[@]}"
+    } >"$folder/log" 2>&1 ||
+        refuse "apt-get failed; the end of its log:" "$(tail -n 15 "$folder/log")"
+    rm -rf "$root"/var/{cache,lib/apt/lists}/* "$root/.dockerenv"
+    : >"$root/etc/resolv.conf"
     molecule/el7/stand_in/image.sh "$root" >&2
-fi
-if [[ $kind == mpi ]]; then
-    molecule/mpi/image.sh "$root" >&2
-fi
+}
+
+make_"$kind"
 tar -C "$root" -c . | docker import --change 'CMD ["/sbin/init"]' - "$name" >/dev/null
 echo "$name"

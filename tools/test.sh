@@ -31,7 +31,7 @@ run trainings pytest -q --durations=10 -n 3 --dist worksteal tests/training
 run scenarios wait $scenarios
 cat .state/molecule.log
 run playbooks pytest -q --durations=10 -n 2 --dist worksteal tests/playbooks
-run faults tools/molecule.sh default mpi_program
+run faults tools/molecule.sh default
 
 if ((${#failed[@]})); then
     echo "mxcluster: failed: ${failed[*]}" >&2
