@@ -20,7 +20,7 @@ el7_packages=(rpm dnf python3-dnf gnupg)
 
 cd "$(dirname "$0")/.."
 kind=${1:-plain}
-sources=(tools/node-image.sh molecule/shared/mpi.sh)
+sources=(tools/node-image.sh molecule/shared/mpi.sh tests/startup/module_bytecode.py)
 given=${MXCLUSTER_NODE_IMAGE:-}
 if [[ $kind == el7 ]]; then
     sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
@@ -93,6 +93,8 @@ UNIT
     chroot "$root" systemctl --quiet enable ssh.service ssh-host-keys.service 2>/dev/null
     chroot "$root" systemctl --quiet mask \
         systemd-logind.service systemd-timesyncd.service systemd-udevd.service 2>/dev/null
+    cp tests/startup/module_bytecode.py "$root/usr/lib/python3/dist-packages/"
+    echo 'import module_bytecode' >"$root/usr/lib/python3/dist-packages/module_bytecode.pth"
     molecule/shared/mpi.sh "$root" >&2
 }
 

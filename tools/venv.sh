@@ -180,11 +180,13 @@ if [[ $(cat "$venv/.controller" 2>/dev/null) != "$wish_base" ]] || ! "$venv/bin/
 fi
 
 if [[ $extra == dev ]]; then
-    wish_dev=$(wish requirements-dev.txt)
+    wish_dev=$(wish requirements-dev.txt tests/startup/module_bytecode.py)
     if [[ $(cat "$venv/.dev" 2>/dev/null) != "$wish_dev" ]]; then
         echo "mxcluster: adding the tools for tests and linting to .venv"
         # No bytecode: the owner of .venv runs these tools, and Python compiles what they import.
         pip_install --require-hashes --only-binary :all: -r "$root/requirements-dev.txt"
+        printf '%s\n' "$root/tests/startup" 'import module_bytecode' \
+            >"$(echo "$venv"/lib/python3*/site-packages)/mxcluster-tests.pth"
         echo "$wish_dev" >"$venv/.dev"
     fi
 fi
