@@ -15,6 +15,15 @@ import time
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 NETWORK, SUBNET = "mxcluster-bench", "172.29.30"
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# The options and the command of a container, for its first process.
+SYSTEMD = (
+    *"--stop-signal SIGRTMIN+3 --cgroupns private --cap-add SYS_ADMIN --cap-add NET_ADMIN".split(),
+    *"--tmpfs /run --tmpfs /run/lock --volume /sys/fs/cgroup:/sys/fs/cgroup:ro IMAGE".split(),
+)
+SSHD = (
+    *"--init IMAGE sh -c".split(),
+    "mkdir -p /run/sshd; ssh-keygen -A; exec /usr/sbin/sshd -D",
+)
 
 
 def say(*argv, stdin=None):
@@ -48,11 +57,15 @@ def enter(number):
 
 
 @contextlib.contextmanager
-def nodes(count):
+def nodes(count, quotas=()):
     """Run the block with `count` containers; yield the folder with their inventory.
 
     The inventory has one scheduler, one server, and a worker on every node. The containers are
     removed at the end.
+
+    Args: `quotas` for the containers after the first one, in CPUs. Then only these are workers, and
+    no container has systemd: it would make control groups outside that of its container, where the
+    quota holds.
     """
     say("tools/docker-engine.sh")
     image = say("tools/node-image.sh").splitlines()[-1]
@@ -60,27 +73,30 @@ def nodes(count):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         try:
-            _write_inventory(folder, _make(folder, count, image))
+            _write_inventory(folder, _make(folder, count, image, quotas), len(quotas))
             yield folder
         finally:
             _remove()
 
 
-def _make(folder, count, image):
+def _make(folder, count, image, quotas):
     """Start `count` containers from `image`, and return {node: its host key}.
 
-    The containers accept a new SSH key, whose private key is the file `key` in `folder`.
+    `quotas` are as for `nodes`. The containers accept a new SSH key, whose private key is the file
+    `key` in `folder`.
     """
     say("docker", "network", "create", "--internal", "--subnet", SUBNET + ".0/24", NETWORK)
     say("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key")
     keys = {}
     for number in range(1, count + 1):
+        first_process = SSHD if quotas else SYSTEMD
+        if quotas and number > 1:
+            first_process = ("--cpus", quotas[number - 2], *first_process)
         say(
-            *"docker run --detach --stop-signal SIGRTMIN+3 --cgroupns private".split(),
-            *"--cap-add SYS_ADMIN --cap-add NET_ADMIN --tmpfs /run --tmpfs /run/lock".split(),
-            *"--volume /sys/fs/cgroup:/sys/fs/cgroup:ro".split(),
+            *"docker run --detach".split(),
             *("--name mxcluster-bench%d --hostname node%d" % (number, number)).split(),
-            *("--network %s --ip %s %s" % (NETWORK, address(number), image)).split(),
+            *("--network %s --ip %s" % (NETWORK, address(number))).split(),
+            *(image if word == "IMAGE" else word for word in first_process),
         )
     time.sleep(5)
     for number in range(1, count + 1):
@@ -108,7 +124,11 @@ def _remove():
     )
 
 
-def _write_inventory(folder, keys):
+def _write_inventory(folder, keys, slow):
+    """Write the inventory of the nodes with the host `keys`, of which the last `slow` are workers.
+
+    If `slow` is 0, all nodes are workers.
+    """
     hosts = {
         name: {"ansible_host": address(number), "node_host_key": key}
         for number, (name, key) in enumerate(keys.items(), 1)
@@ -128,6 +148,11 @@ def _write_inventory(folder, keys):
             "workers": {"hosts": hosts},
         },
     }
+    if slow:
+        everything["vars"]["mxcluster_user"] = ""  # jobs without systemd
+        everything["children"]["workers"] = {
+            "hosts": {name: hosts[name] for name in list(hosts)[-slow:]}
+        }
     (folder / "inventory").mkdir()
     # JSON is valid YAML
     (folder / "inventory" / "hosts.yml").write_text(json.dumps({"all": everything}))

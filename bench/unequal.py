@@ -25,8 +25,6 @@ SCHEMES = {
     "dist_gsync with a profile": {"kv": "dist_gsync", "data_allocator": 1},
     "dist_sync, balance=batch": {"kv": "dist_sync", "balance": "batch"},
 }
-# The highest possible ratio to dist_sync: every worker trains at its own speed.
-LIMIT = sum(1 / factor for factor in SLOWDOWNS) / (len(SLOWDOWNS) / max(SLOWDOWNS))
 MOST_SECONDS = 60  # of a profile of eight workers
 
 
@@ -39,7 +37,7 @@ def main(options):
         folder = pathlib.Path(name) / "4"
         where = cluster(folder)
         profile(where, {"step_ms": STEP_MS})
-        schemes(folder, where)
+        schemes(folder, where, JOB, SLOWDOWNS)
         eight(where)
 
 
@@ -63,31 +61,38 @@ def profile(where, knobs):
     say("ansible-playbook", "-i", where, "profile.yml", "-e", json.dumps(dict(knobs, apply=True)))
 
 
-def schemes(folder, where):
-    """Print the samples per second of each of SCHEMES, and their ratios to dist_sync."""
+def schemes(folder, where, job, slowdowns):
+    """Print the samples per second of each of SCHEMES, and their ratios to dist_sync.
+
+    Args: `folder` of the cluster; `where`, its inventory; `job` {knob: value}; `slowdowns` of the
+    workers, relative to the fastest.
+    """
+    # The highest possible ratio to dist_sync: every worker trains at its own speed.
+    limit = sum(1 / factor for factor in slowdowns) / (len(slowdowns) / max(slowdowns))
     found = {name: [] for name in SCHEMES}
     for number in range(ROUNDS):
         for place, (name, knobs) in enumerate(SCHEMES.items()):
-            job = "job-%d-%d" % (number, place)
-            extra = json.dumps(dict(JOB, job_id=job, **knobs))
+            job_id = "job-%d-%d" % (number, place)
+            extra = json.dumps(dict(job, job_id=job_id, **knobs))
             say("ansible-playbook", "-i", where, "train.yml", "-e", extra)
-            found[name].append(samples_per_s(folder / "runs" / job / "events.jsonl"))
+            path = folder / "runs" / job_id / "events.jsonl"
+            found[name].append(samples_per_s(path, len(slowdowns)))
     base = statistics.median(found["dist_sync"])
     for name, speeds in found.items():
         middle = statistics.median(speeds)
         print(
             "%-26s %6.1f samples/s (%.1f to %.1f), %.2f times dist_sync, %.2f of the limit %.2f"
-            % (name, middle, min(speeds), max(speeds), middle / base, middle / base / LIMIT, LIMIT),
+            % (name, middle, min(speeds), max(speeds), middle / base, middle / base / limit, limit),
             flush=True,
         )
 
 
-def samples_per_s(path):
-    """Return the sum of the samples per second that the workers report in the events at `path`."""
+def samples_per_s(path, workers):
+    """Return the sum of the samples per second of all `workers`, from the events at `path`."""
     events = [json.loads(line) for line in path.read_text().splitlines()]
     told = [event["samples_per_s"] for event in events if event["event"] == "measured"]
-    if len(told) != len(SLOWDOWNS):
-        sys.exit("%s has the figures of only %d workers" % (path, len(told)))
+    if len(told) != workers:
+        sys.exit("%s has the figures of %d workers instead of %d" % (path, len(told), workers))
     return sum(told)
 
 

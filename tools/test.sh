@@ -3,7 +3,8 @@
 # and names the failed parts at the end.
 #
 # The scenarios in docker wait a third of their time, so two of them run beside tests that measure no
-# time. Tests that measure times run alone: the playbooks', and the scenario default with its faults.
+# time. Tests that measure times run alone: those with the mark `alone`, and the scenario default with
+# its faults.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=()
@@ -28,9 +29,11 @@ trap 'kill -- -$scenarios 2>/dev/null || true' EXIT
 run lint make lint
 run fast make fast
 run trainings pytest -q --durations=10 -n 3 --dist worksteal tests/training
+playbooks() { pytest -q --durations=10 -n 2 --dist worksteal -m "not soak and $1" tests/playbooks; }
+run playbooks playbooks 'not alone'
 run scenarios wait $scenarios
 cat .state/molecule.log
-run playbooks pytest -q --durations=10 -n 2 --dist worksteal tests/playbooks
+run alone playbooks alone
 run faults tools/molecule.sh default
 
 if ((${#failed[@]})); then

@@ -185,8 +185,9 @@ if [[ $extra == dev ]]; then
         echo "mxcluster: adding the tools for tests and linting to .venv"
         # No bytecode: the owner of .venv runs these tools, and Python compiles what they import.
         pip_install --require-hashes --only-binary :all: -r "$root/requirements-dev.txt"
-        printf '%s\n' "$root/tests/startup" 'import module_bytecode' \
-            >"$(echo "$venv"/lib/python3*/site-packages)/mxcluster-tests.pth"
+        "$venv/bin/python" -c 'import sys, sysconfig
+with open(sysconfig.get_path("purelib") + "/mxcluster-tests.pth", "w") as stream:
+    stream.write(sys.argv[1] + "\nimport module_bytecode\n")' "$root/tests/startup"
         echo "$wish_dev" >"$venv/.dev"
     fi
 fi

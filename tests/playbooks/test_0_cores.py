@@ -15,6 +15,8 @@ from tests.playbooks import cores
 from tests.playbooks.conftest import Project
 from tests.unit.plugins.callback import test_mxcluster as callback
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(
     scope="module", params=[*(seldom(line) for line in cores.OTHERS[:-1]), cores.OTHERS[-1]]

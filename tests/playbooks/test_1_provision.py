@@ -9,6 +9,8 @@ import pytest
 
 from tests.playbooks.conftest import Project
 
+pytestmark = pytest.mark.alone
+
 
 def changes(output):
     """Return {host: (changed, failed)} of the recap."""

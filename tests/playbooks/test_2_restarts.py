@@ -24,6 +24,8 @@ from mxcluster.node import processes
 from tests.playbooks.conftest import SOURCE, hear_signals
 from tests.unit.job.test_restarts import failed, plan_of
 
+pytestmark = pytest.mark.alone
+
 CONFIG = """
 [defaults]
 inventory = hosts

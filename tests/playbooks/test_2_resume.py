@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 CHECKPOINTS = ".state/local/jobs/node1/%s/checkpoints/mlp-%04d.json"
 
 

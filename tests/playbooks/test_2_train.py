@@ -12,6 +12,8 @@ import pytest
 from mxcluster.node import processes
 from tests.often import seldom
 
+pytestmark = pytest.mark.alone
+
 SCRIPTS = pathlib.Path(__file__).parents[1] / "training" / "scripts"
 
 

@@ -11,6 +11,8 @@ import yaml
 
 from tests.playbooks.conftest import NET, Project
 
+pytestmark = pytest.mark.alone
+
 CASES = {
     "unknown kv": (dict(kv="dist_gsynch"), ["dist_gsynch", "did you mean", "dist_gsync"]),
     "a worker in two groups": (

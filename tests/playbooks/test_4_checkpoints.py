@@ -10,6 +10,8 @@ import pytest
 from mxcluster.job import checkpoints
 from tests.playbooks.conftest import NET
 
+pytestmark = pytest.mark.alone
+
 LONG = {
     "kv": "dist_gsync",
     "num_epochs": 2000,

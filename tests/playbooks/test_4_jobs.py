@@ -14,6 +14,8 @@ import pytest
 from mxcluster.job import checkpoints
 from tests.playbooks.conftest import NET, On
 
+pytestmark = pytest.mark.alone
+
 # The script does not train and does not import MXNet, unlike servers and scheduler: several jobs
 # run on few cores.
 LONG = "import time\nprint('here', flush=True)\ntime.sleep(3600)\n"

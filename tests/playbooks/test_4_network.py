@@ -9,6 +9,8 @@ from tests.often import seldom
 from tests.playbooks.faults import NETWORK, suffer
 from tests.playbooks.wires import Wires
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def wires(project):

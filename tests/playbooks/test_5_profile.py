@@ -6,6 +6,8 @@ import shutil
 import pytest
 import yaml
 
+pytestmark = pytest.mark.alone
+
 LABELS = ("first pair", "second pair")
 QUICK = ("-e", "step_ms=60", "-e", "batch_size=16")
 

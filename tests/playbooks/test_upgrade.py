@@ -9,6 +9,8 @@ import pytest
 
 from tests.playbooks.conftest import SOURCE, Project
 
+pytestmark = pytest.mark.alone
+
 # The last version with the package in node/.
 BEFORE = "5faeefa9d23751c303ca619abea9ee384c7a2e53"
 SMALL = ("-i", "inventory/small")

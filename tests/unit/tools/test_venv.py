@@ -24,10 +24,15 @@ esac
 
 def bare(folder):
     """Make a project of the script and the requirements of three lines of ansible-core."""
-    for made in ("tools", "python", "requirements"):
-        (folder / made).mkdir(parents=True)
-    for asked in ("requirements/shared.txt", "requirements-dev.txt", "python/pyproject.toml"):
+    for asked in (
+        "requirements/shared.txt",
+        "requirements-dev.txt",
+        "python/pyproject.toml",
+        "tests/startup/module_bytecode.py",
+    ):
+        (folder / asked).parent.mkdir(parents=True, exist_ok=True)
         (folder / asked).write_text("")
+    (folder / "tools").mkdir()
     for line, oldest in (("2.16", 10), ("2.19", 11), ("2.21", 12)):
         (folder / "requirements" / ("core-%s.txt" % line)).write_text(
             "# Controller: Python 3.%d or newer\n-r shared.txt\n\n"

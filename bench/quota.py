@@ -1,0 +1,31 @@
+"""Measure the schemes on containers of unequal speed: docker limits their CPU time.
+
+Three workers have QUOTAS of a CPU. The server has a container of its own without a limit. Groups,
+shares and initial batch sizes come from a profile, which measures the workers as it does any slow
+machine. Each figure is that of `bench.unequal`.
+"""
+
+import json
+
+from bench import unequal
+from bench._nodes import nodes, play
+
+QUOTAS = (0.4, 0.4, 0.1)
+MODEL = {"network": "lenet", "batch_size": 32}
+JOB = {**MODEL, "measured": 24, "warm_up": 4, "data": "synthetic"}
+
+
+def main(options):
+    """Print the speeds that a profile measures, and the figures of the schemes in turns.
+
+    Args: `options` of the command line, not used.
+    """
+    with nodes(1 + len(QUOTAS), QUOTAS) as folder:
+        play(folder, "provision.yml")
+        play(folder, "profile.yml", "-e", json.dumps(dict(MODEL, apply=True)))
+        profile = json.loads((folder / "state" / "profile.json").read_text())
+        for worker, quota in zip(profile["workers"], QUOTAS):
+            speed = worker["together"]["samples_per_s"]
+            print("%.1f CPUs: %.1f samples/s" % (quota, speed), flush=True)
+        slowdowns = [max(QUOTAS) / quota for quota in QUOTAS]
+        unequal.schemes(folder, folder / "inventory", JOB, slowdowns)
