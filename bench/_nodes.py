@@ -15,14 +15,16 @@ import time
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 NETWORK, SUBNET = "mxcluster-bench", "172.29.30"
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+LOGIN = "admin"  # the image's user who is not root
 # The options and the command of a container, for its first process.
 SYSTEMD = (
     *"--stop-signal SIGRTMIN+3 --cgroupns private --cap-add SYS_ADMIN --cap-add NET_ADMIN".split(),
     *"--tmpfs /run --tmpfs /run/lock --volume /sys/fs/cgroup:/sys/fs/cgroup:ro IMAGE".split(),
 )
 SSHD = (
-    *"--init IMAGE sh -c".split(),
-    "mkdir -p /run/sshd; ssh-keygen -A; exec /usr/sbin/sshd -D",
+    *"IMAGE bash -c".split(),
+    "mkdir -p /run/sshd; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key; "
+    "/usr/sbin/sshd -D; false",  # bash stays, and reaps all processes
 )
 
 
@@ -57,15 +59,15 @@ def enter(number):
 
 
 @contextlib.contextmanager
-def nodes(count, quotas=()):
+def nodes(count, systemd=True):
     """Run the block with `count` containers; yield the folder with their inventory.
 
     The inventory has one scheduler, one server, and a worker on every node. The containers are
     removed at the end.
 
-    Args: `quotas` for the containers after the first one, in CPUs. Then only these are workers, and
-    no container has systemd: it would make control groups outside that of its container, where the
-    quota holds.
+    Args: `systemd` is False for containers whose CPU time `limit` limits: systemd would leave the
+    control group of its container. Then the first node is no worker, and a user who is not root
+    trains.
     """
     say("tools/docker-engine.sh")
     image = say("tools/node-image.sh").splitlines()[-1]
@@ -73,36 +75,40 @@ def nodes(count, quotas=()):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         try:
-            _write_inventory(folder, _make(folder, count, image, quotas), len(quotas))
+            _write_inventory(folder, _make(folder, count, image, systemd), systemd)
             yield folder
         finally:
             _remove()
 
 
-def _make(folder, count, image, quotas):
+def limit(number, cpus):
+    """Limit the CPU time of the container `number` to so many `cpus` (float)."""
+    say("docker", "update", "--cpus", cpus, enter(number)[-1])
+
+
+def _make(folder, count, image, systemd):
     """Start `count` containers from `image`, and return {node: its host key}.
 
-    `quotas` are as for `nodes`. The containers accept a new SSH key, whose private key is the file
+    `systemd` is that of `nodes`. The containers accept a new SSH key, whose private key is the file
     `key` in `folder`.
     """
     say("docker", "network", "create", "--internal", "--subnet", SUBNET + ".0/24", NETWORK)
     say("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key")
     keys = {}
     for number in range(1, count + 1):
-        first_process = SSHD if quotas else SYSTEMD
-        if quotas and number > 1:
-            first_process = ("--cpus", quotas[number - 2], *first_process)
         say(
             *"docker run --detach".split(),
             *("--name mxcluster-bench%d --hostname node%d" % (number, number)).split(),
             *("--network %s --ip %s" % (NETWORK, address(number))).split(),
-            *(image if word == "IMAGE" else word for word in first_process),
+            *(image if word == "IMAGE" else word for word in (SYSTEMD if systemd else SSHD)),
         )
     time.sleep(5)
     for number in range(1, count + 1):
         public = (folder / "key.pub").read_bytes()
         say(
-            *enter(number),
+            *"docker exec --interactive --user".split(),
+            "root" if systemd else LOGIN,
+            *enter(number)[-1:],
             "sh",
             "-c",
             "umask 077; mkdir -p ~/.ssh; cat > ~/.ssh/authorized_keys",
@@ -124,11 +130,8 @@ def _remove():
     )
 
 
-def _write_inventory(folder, keys, slow):
-    """Write the inventory of the nodes with the host `keys`, of which the last `slow` are workers.
-
-    If `slow` is 0, all nodes are workers.
-    """
+def _write_inventory(folder, keys, systemd):
+    """Write the inventory of the nodes with the host `keys`; `systemd` is that of `nodes`."""
     hosts = {
         name: {"ansible_host": address(number), "node_host_key": key}
         for number, (name, key) in enumerate(keys.items(), 1)
@@ -145,14 +148,18 @@ def _write_inventory(folder, keys, slow):
         "children": {
             "scheduler": {"hosts": {"node1": {}}},
             "servers": {"hosts": {"node1": {}}},
-            "workers": {"hosts": hosts},
+            "workers": {"hosts": {name: {} for name in list(hosts)[0 if systemd else 1 :]}},
         },
+        "hosts": hosts,
     }
-    if slow:
-        everything["vars"]["mxcluster_user"] = ""  # jobs without systemd
-        everything["children"]["workers"] = {
-            "hosts": {name: hosts[name] for name in list(hosts)[-slow:]}
-        }
+    if not systemd:
+        everything["vars"].update(
+            ansible_user=LOGIN,
+            mxcluster_user="",
+            mxcluster_home="/home/%s/mxcluster" % LOGIN,
+            mxcluster_etc_dir="/home/%s/mxcluster/etc" % LOGIN,
+            ssh_mesh_mode="none",
+        )
     (folder / "inventory").mkdir()
     # JSON is valid YAML
     (folder / "inventory" / "hosts.yml").write_text(json.dumps({"all": everything}))
