@@ -27,8 +27,8 @@ def main(options):
             limit(number, quota)
         play(folder, "profile.yml", "-e", json.dumps(dict(MODEL, apply=True)))
         profile = json.loads((folder / "state" / "profile.json").read_text())
-        for worker, quota in zip(profile["workers"], QUOTAS):
-            speed = worker["together"]["samples_per_s"]
+        speeds = [worker["together"]["samples_per_s"] for worker in profile["workers"]]
+        for speed, quota in zip(speeds, QUOTAS):
             print("%.2f CPUs: %.1f samples/s" % (quota, speed), flush=True)
-        slowdowns = [max(QUOTAS) / quota for quota in QUOTAS]
+        slowdowns = [max(speeds) / speed for speed in speeds]
         unequal.schemes(folder, folder / "inventory", JOB, slowdowns)
