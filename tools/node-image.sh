@@ -59,6 +59,8 @@ if ! command -v mmdebstrap >/dev/null; then
 fi
 
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+components=main
+! grep -q '^ID=ubuntu' /etc/os-release || components=main,universe # where Ubuntu has Open MPI
 mirror=$(apt-get indextargets --format '$(REPO_URI)' \
     "Created-By: Packages" "Codename: $release" "Component: main" | sort -u | head -n 1)
 [[ -n $mirror ]] ||
@@ -72,7 +74,8 @@ options=(force-unsafe-io 'path-exclude=/usr/share/'{doc,man,locale}'/*') # of dp
 
 # make_plain: make the root folder of a plain node
 make_plain() {
-    mmdebstrap --mode=root --variant=minbase --include="$(IFS=, && echo "${packages[*]}")" \
+    mmdebstrap --mode=root --variant=minbase --components=$components \
+        --include="$(IFS=, && echo "${packages[*]}")" \
         "${options[@]/#/--dpkgopt=}" "$release" "$root" "$mirror" >"$folder/log" 2>&1 ||
         refuse "mmdebstrap failed; the end of its log:" "$(tail -n 15 "$folder/log")"
     rm -f "$root"/etc/ssh/ssh_host_*
