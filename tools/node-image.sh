@@ -14,7 +14,7 @@ packages=(
     python3 iproute2 procps                   # requirements of Ansible
     nftables netbase                          # a firewall
     libgomp1 libquadmath0                     # system libraries of MXNet's wheel
-    openmpi-bin                               # MPI programs
+    openmpi-bin                               # an engine of MPI programs
 )
 el7_packages=(rpm dnf python3-dnf gnupg)
 
