@@ -151,17 +151,11 @@ if [[ -n ${BUNDLE:-} ]]; then
             "or give another CORE: $(lines)."
 fi
 
+# --no-compile: programs compile the modules that they import, a fifth of all, when they first run.
 pip_install() {
     # bash before 4.4 (CentOS 7 has 4.2) treats an empty array as an unset variable, hence `+`.
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \
         ${from_bundle[@]+"${from_bundle[@]}"} "$@"
-}
-
-# Compile the files in parallel, without Ansible's collections. pip would compile one file at a
-# time, and three quarters of the files are collections, of which few are used.
-compile() {
-    "$venv/bin/python" -W ignore -m compileall -q -j 0 -x ansible_collections "$venv/lib" ||
-        true # a file may be for another Python version; without bytecode programs only start slower
 }
 
 wish_base=$(wish requirements/shared.txt "$line" python/pyproject.toml)
@@ -174,7 +168,6 @@ if [[ $(cat "$venv/.controller" 2>/dev/null) != "$wish_base" ]] || ! "$venv/bin/
     # The mode compat adds a path to sys.path. The default adds an import hook, which costs each start
     # of this Python 15 ms: on a local cluster Ansible starts it for each module.
     pip_install --no-build-isolation --no-deps --config-settings editable_mode=compat -e "$root/python"
-    compile
     echo "$core" >"$venv/.core"
     echo "$wish_base" >"$venv/.controller"
 fi
@@ -183,7 +176,6 @@ if [[ $extra == dev ]]; then
     wish_dev=$(wish requirements-dev.txt tests/startup/module_bytecode.py)
     if [[ $(cat "$venv/.dev" 2>/dev/null) != "$wish_dev" ]]; then
         echo "mxcluster: adding the tools for tests and linting to .venv"
-        # No bytecode: the owner of .venv runs these tools, and Python compiles what they import.
         pip_install --require-hashes --only-binary :all: -r "$root/requirements-dev.txt"
         "$venv/bin/python" -c 'import sys, sysconfig
 with open(sysconfig.get_path("purelib") + "/mxcluster-tests.pth", "w") as stream:

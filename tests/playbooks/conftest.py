@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.ansible_modules import let_everybody_through
+from tests.training.environments import NEWEST, copy_environment
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 HOSTS = {
@@ -233,11 +234,12 @@ class Project:
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory):
-    """Return a provisioned copy.
+    """Return a provisioned copy, whose environment with MXNet is a copy of that of other tests.
 
     `first` is the result of its provision.yml; `written` are the new files outside .state.
     """
     made = Project(tmp_path_factory.mktemp("project"))
+    copy_environment(NEWEST, made.path / ".state" / "local" / "env")
     before = made.files()
     made.first = made.run("provision.yml")
     assert made.first.code == 0, made.first.output

@@ -1,7 +1,8 @@
 """The playbooks under the other lines of ansible-core.
 
 The results are the same as under 2.16, and Ansible prints no warning. `make test` asks the newest
-line, and `make soak` all.
+line, and `make soak` all. There the newest line also builds the nodes' environment with its own
+Python.
 """
 
 import json
@@ -16,24 +17,26 @@ from tests.playbooks.conftest import Project
 from tests.unit.plugins.callback import test_mxcluster as callback
 
 pytestmark = pytest.mark.alone
+NEWEST = cores.OTHERS[-1]
 
 
 @pytest.fixture(
-    scope="module", params=[*(seldom(line) for line in cores.OTHERS[:-1]), cores.OTHERS[-1]]
+    scope="module",
+    params=[*map(seldom, cores.OTHERS[:-1]), NEWEST, seldom(NEWEST + " builds")],
 )
 def other(request, project, tmp_path_factory):
     """Return a copy of the project whose playbooks run under another line, with its name `line`.
 
-    `inventory/small` has two nodes in two groups. The newest line builds their environment with
-    MXNet. The other lines take the environment of `project`, because a build takes most of the
-    time.
+    `inventory/small` has two nodes in two groups. They take the environment of `project`, because a
+    build takes most of the time. With "builds" they build their own.
     """
-    programs = cores.programs_of(request.param)
-    home, python = cores.home_of(request.param), "{{ ansible_playbook_python }}"
-    if request.param != cores.OTHERS[-1]:
-        home, python = project.path / ".state" / "local", sys.executable
+    line, _, builds = request.param.partition(" ")
+    programs = cores.programs_of(line)
+    home, python = project.path / ".state" / "local", sys.executable
+    if builds:
+        home, python = cores.home_of(line), "{{ ansible_playbook_python }}"
     made = Project(tmp_path_factory.mktemp("core"), programs)
-    made.line = request.param
+    made.line = line
     folder = made.small_inventory()
     for name, texts in {
         "hosts.yml": [(".12\n          worker_group: first", ".12\n          worker_group: other")],

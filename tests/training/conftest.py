@@ -3,9 +3,7 @@ import pathlib
 import pytest
 
 from tests.often import seldom
-from tests.training.environments import ENDS, VERSIONS, mxnet_environment
-
-NEWEST = ENDS[0]
+from tests.training.environments import ENDS, NEWEST, VERSIONS, mxnet_environment
 
 # How often a test sees each MXNet: the default is the newest and the oldest in `make test`, and all
 # in `make soak`.
