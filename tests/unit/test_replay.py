@@ -483,7 +483,7 @@ def test_clocks_give_the_order_that_weights_do_not(first):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quiet", [1, 3, 10])
-@pytest.mark.parametrize("seed", [0, 1, *map(seldom, (2, 3, 4))])
+@pytest.mark.parametrize("seed", [0, *map(seldom, (1, 2, 3, 4))])
 def test_the_search_returns_from_an_order_that_fitted_at_first(quiet, seed):
     """Y of later merges determines the order in which groups merged zeros."""
     cluster = Cluster(
