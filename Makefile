@@ -47,7 +47,7 @@ molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
 test: export PYTEST_ADDOPTS := -m 'not soak'
-test: ## everything: lint, fast tests, playbooks and real trainings, clusters in docker (under 40 min on 2 cores)
+test: ## everything: lint, fast tests, playbooks and real trainings, clusters in docker (half an hour on 2 cores)
 	tools/test.sh
 
 fast: venv-dev
