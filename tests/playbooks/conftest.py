@@ -30,6 +30,8 @@ HOSTS = {
 }
 # Concurrent test processes use separate addresses; otherwise their nodes would compete for ports.
 NET = "127.0.%s" % re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))
+# The modules of the package that a job's processes run.
+OF_JOBS = ("agent", "training", "node.rendezvous", "node.mpi_job")
 # The servers' part of inventory/local/hosts.yml.
 SERVERS = "    servers:\n      hosts:\n        node1:\n"
 Result = collections.namedtuple("Result", "code output seconds")
@@ -164,8 +166,7 @@ class Project:
                     (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 )
                 if str(self.path) in command and any(
-                    "mxcluster." + part in command
-                    for part in (("entry",) if asked else ("run", "agent", "meeting"))
+                    " -m mxcluster." + part in command for part in (("entry",) if asked else OF_JOBS)
                 ):
                     found[int(process.name)] = command
             except OSError:  # the process has ended
