@@ -166,7 +166,8 @@ class Project:
                     (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 )
                 if str(self.path) in command and any(
-                    " -m mxcluster." + part in command for part in (("entry",) if asked else OF_JOBS)
+                    " -m mxcluster." + part in command
+                    for part in (("entry",) if asked else OF_JOBS)
                 ):
                     found[int(process.name)] = command
             except OSError:  # the process has ended
