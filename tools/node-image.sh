@@ -16,7 +16,7 @@ packages=(
     libgomp1 libquadmath0                     # system libraries of MXNet's wheel
     openmpi-bin                               # an engine of MPI programs
 )
-el7_packages=(rpm dnf python3-dnf gnupg)
+el7_packages=(rpm dnf python3-dnf dnf-plugins-core gnupg)
 
 cd "$(dirname "$0")/.."
 kind=${1:-plain}

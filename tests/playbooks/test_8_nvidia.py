@@ -6,6 +6,7 @@ import os
 import pytest
 
 from tests.playbooks.conftest import role
+from tests.unit.roles.test_library_archives import pack, pack_nccl
 
 RPM = """#!/bin/sh
 case "$1 $4" in
@@ -68,3 +69,34 @@ def test_files_come_to_a_folder_that_is_made(play, tmp_path):
     assert not told["refused"] and (tmp_path / "cache/cuda/a.rpm").read_text() == "content"
     told = play(role("cuda", "bring.yml"), **options)
     assert not any(result["changed"] for result in told.values() if "changed" in result)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="ldconfig needs root")
+@pytest.mark.parametrize("name", ["nccl", "cudnn"])
+def test_a_library_is_installed_once(play, tmp_path, name):
+    """The roles nccl and cudnn share the tasks of the role cuda; the second run changes nothing."""
+    (tmp_path / "cuda-9.2" / "lib64").mkdir(parents=True)
+    archive = {"nccl": pack_nccl, "cudnn": pack}[name](tmp_path / "a.txz")
+    file = {
+        "url": archive.as_uri(),
+        "name": archive.name,
+        "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
+        "version": {"nccl": "2.7.8", "cudnn": "7.6.5.32"}[name],
+    }
+    options = {
+        "versions_chosen": {name: file, "cuda": {"version": "9.2", "source": "local_rpm"}},
+        "__cuda_dir": str(tmp_path / "cuda-9.2"),
+        "cuda_store_dir": str(tmp_path / "store"),
+        "mxcluster_cache_dir": str(tmp_path / "cache"),
+        "mxcluster_home": str(tmp_path),
+    }
+    looked = "cuda : Report the planned installation of the library"
+    told = play(role(name), "--check", **options)
+    assert not told["refused"] and file["version"] in told[looked]["msg"], told
+    told = play(role(name), **options)
+    mark = tmp_path / "cuda-9.2" / (".mxcluster-" + name)
+    assert not told["refused"] and mark.read_text().strip() == file["version"], told
+    assert list((tmp_path / "cuda-9.2" / "lib64").glob("lib%s.so.*" % name))
+    assert not (tmp_path / "cache" / "cuda").exists()
+    told = play(role(name), **options)
+    assert not any(result.get("changed") for task, result in told.items() if task != "refused")
