@@ -147,7 +147,7 @@ def test_a_driver_in_use_is_not_replaced(cluster, nodes):
     cluster.shell("gpu2", "sleep 1000 <>/dev/nvidia0 >/dev/null 2>&1 & echo $! >/run/gpu-user")
     said = nodes.refused(*DRIVER, nvidia_driver_install=True, nvidia_driver_version="470.57.02")
     cluster.shell("gpu2", "kill $(cat /run/gpu-user)")
-    assert re.search(r"gpu2: its driver is to be changed, .* in use by sleep \(pid \d+\)", said)
+    assert re.search(r"gpu2: the driver cannot be replaced .*: end sleep \(pid \d+\)", said)
     assert drivers(nodes, "gpu2") == dict.fromkeys(SET, V)
 
 

@@ -407,7 +407,7 @@ def test_verify_judges_all_but_what_takes_a_gpu(cluster):
     ):
         assert re.search("^ok +" + line, result.output, re.MULTILINE), result.output
     for line in (
-        "not run +NCCL: gpu1, gpu2: MXNet has an NCCL of its own",
+        "not run +NCCL: gpu1, gpu2: this MXNet contains NCCL",
         "failed +CUDA shows the GPUs of nvidia-smi",
         "failed +CUDA's runtime",
         "failed +MXNet computes on every GPU",

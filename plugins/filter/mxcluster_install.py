@@ -13,5 +13,5 @@ class FilterModule(object):
             "mxcluster_lacks_dependencies": install_failures.lacks_dependencies,
             "mxcluster_needs": install_failures.needs,
             "mxcluster_said": install_failures.said,
-            "mxcluster_updates": install_failures.left_over,
+            "mxcluster_updates": install_failures.updates,
         }

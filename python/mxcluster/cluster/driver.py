@@ -1,7 +1,7 @@
-"""Decide about NVIDIA's driver on CentOS 7 and RHEL 7: what to install, and what is wrong after it.
+"""Choose NVIDIA's driver for CentOS 7 and RHEL 7, and find faults of an installed driver.
 
-The code runs on the controller and asks no node. The names of packages and the rules are those of
-NVIDIA's packaging sources (yum-packaging-nvidia-driver and yum-packaging-dkms-nvidia, branches
+The code runs on the controller and connects to no node. The names of packages and the rules come
+from NVIDIA's packaging sources (yum-packaging-nvidia-driver and yum-packaging-dkms-nvidia, branches
 N-rhel7).
 """
 
@@ -14,11 +14,10 @@ from mxcluster.errors import BadInput, some
 
 Json = Dict[str, Any]
 
-FLAVOUR = (
-    "latest-dkms"  # the only flavour that follows each kernel; "branch-470" holds kernels back
-)
+# The only flavour that supports each new kernel. The flavour "branch-470" holds kernels back.
+FLAVOUR = "latest-dkms"
 DRIVER, KMOD = "nvidia-driver-" + FLAVOUR, "kmod-nvidia-latest-dkms"
-# The packages of one version. yum resolves the last three from whatever version is listed.
+# The packages that a driver must have. All have the same version.
 NEEDED = [
     DRIVER,
     DRIVER + "-libs",
@@ -35,7 +34,7 @@ SET = NEEDED + [
     "nvidia-xconfig-" + FLAVOUR,
 ]
 EPOCH = 3
-# Packages of other driver sets: NVIDIA's other flavours and older names, and ELRepo's.
+# Packages of other drivers: NVIDIA's other flavours and older names, and ELRepo's packages.
 FOREIGN = (
     r"(nvidia-driver(-branch-\d+|-latest)?|kmod-nvidia(-branch-\d+.*|-latest|-\d+xx)?"
     r"|nvidia-x11-drv(-.*)?|xorg-x11-drv-nvidia|nvidia-kmod|nvidia-detect)"
@@ -54,28 +53,31 @@ MINORS = {
     1160: "7.9.2009",
 }
 NEWEST_MINOR = "7.9.2009"
-ARGUMENTS = ["rd.driver.blacklist=nouveau", "nouveau.modeset=0"]  # of the kernel, without nouveau
+# Kernel arguments that disable nouveau.
+ARGUMENTS = ["rd.driver.blacklist=nouveau", "nouveau.modeset=0"]
 
 
 def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> Json:
     """Return {"action": "install", "change" or "keep", "why", "branch", "version", "ours"}.
 
-    "ours" is the version of the driver that mxcluster has installed on the node, or None. BadInput,
-    before anything is changed, if the wanted driver cannot be installed there.
+    "why" is the reason of the action. "ours" is the version of the driver that mxcluster has
+    installed on the node, or None. Raises BadInput if mxcluster cannot install the wanted driver on
+    the node. provision.yml calls the function before it changes the node.
 
     Args:
         settings: the user's "install" ("auto", "true" or "false"), "branch" and "version" ("" for
             the default).
-        decided: "driver" of `versions.decide`, with its "cuda" (version).
-        machine: the answer of the module mxcluster_machine.
-        rpms: lines "<name> <version>" of the node's packages with nvidia in their names.
+        decided: "driver" from `versions.decide`.
+        machine: the result of the module mxcluster_machine.
+        rpms: a line "<name> <version>" for each package of the node with nvidia in its name.
     """
     install = str(settings["install"]).lower()
     version = str(settings["version"] or "")
     branch = int(settings["branch"] or (number(version)[0] if version else decided["branch"]))
     if version and number(version)[0] != branch:
         raise BadInput(
-            "nvidia_driver_version %s is not of nvidia_driver_branch %d: remove one of the two"
+            "nvidia_driver_version %s does not belong to nvidia_driver_branch %d: remove one of "
+            "these settings"
             % (version, branch)
         )
     check_branch(branch, decided["cuda"], machine["gpus"])
@@ -91,15 +93,13 @@ def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> J
     if ours is None:
         present = machine["driver"] or machine["driver_installed"]
         if install == "auto" and (present or others):
-            return dict(found, why="another driver is there")
-        if present and not others and number(present) >= number(decided["least"]):
-            return dict(found, why="another driver is there, and it is new enough")
+            return dict(found, why="the node has another driver")
+        if present and number(present) >= number(decided["least"]):
+            return dict(found, why="the node has another driver, which is new enough")
         if others or present:
-            if present and number(present) >= number(decided["least"]):
-                return dict(found, why="another driver is there, and it is new enough")
             raise BadInput(
-                "it has a driver%s that mxcluster did not install (%s), and CUDA %s needs %s or "
-                "newer: remove that driver (%s), restart the node, and run provision.yml again"
+                "the node has a driver%s that mxcluster did not install (%s), but CUDA %s needs %s "
+                "or newer: remove that driver (%s), restart the node, and run provision.yml again"
                 % (
                     " " + present if present else "",
                     some(others) if others else "no package of yum",
@@ -108,58 +108,61 @@ def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> J
                     "yum remove " + " ".join(others) if others else "nvidia-uninstall",
                 )
             )
-        found.update(action="install", why="it has no driver")
+        found.update(action="install", why="the node has no driver")
     else:
         lacking = [name for name in NEEDED if known.get(name) != {ours}]
         if lacking:
-            # An earlier installation was cut off, and its versions may be mixed.
+            # The earlier installation was interrupted, and may have left several versions.
             found.update(
                 action="install",
-                why="packages of its driver are missing or mixed: " + some(lacking),
+                why="packages of the driver are missing or have mixed versions: " + some(lacking),
             )
         elif install == "true":
             old = number(ours) < number(decided["least"])
             other = ours != version if version else old or int(number(ours)[0]) != branch
             if other:
-                found.update(action="change", why="its driver is %s" % ours)
+                found.update(action="change", why="the node has driver %s" % ours)
     if found["action"] != "keep":
         _check_machine(machine, found["action"])
     return found
 
 
 def _version_of_set(known: Dict[str, Set[str]]) -> Optional[str]:
-    """Return the newest version of the driver among its packages, None if there are none.
+    """Return the newest version of mxcluster's driver packages, or None without such a package.
 
-    yum installs the module before the package DRIVER, which requires it. So any package of the set
-    may be what a transaction left that was cut off.
+    yum installs the kernel module before the package DRIVER, which requires the module. So an
+    interrupted transaction may leave any package of SET.
 
-    Args: `known` {package: its installed versions}. A cut transaction may leave two of them.
+    Args: `known` {package: installed versions}. An interrupted transaction may leave two versions.
     """
     found = known.get(DRIVER) or {one for name in SET for one in known.get(name, ())}
     return max(found, key=number) if found else None
 
 
 def _check_machine(machine: Json, action: str) -> None:
-    """Raise BadInput if a driver that dkms builds cannot be loaded, or is in use."""
+    """Raise BadInput if the kernel refuses modules of dkms, or if programs use the old driver.
+
+    Args: `machine` as in `plan`; `action` "install" or "change".
+    """
     if machine["secure_boot"]:
         raise BadInput(
-            "secure boot is on, and its kernel loads no module that dkms builds, because nobody "
-            "has signed it: disable secure boot in the firmware of the node; or sign the module "
-            "with a key of your own (mokutil --import, at the console), install the driver "
-            "yourself, and set nvidia_driver_install: false"
+            "secure boot is on, so the kernel loads signed modules only, but dkms builds unsigned "
+            "modules: disable secure boot in the firmware of the node; or sign the module with "
+            "your own key (mokutil --import, at the console), install the driver yourself, and "
+            "set nvidia_driver_install: false"
         )
     if action == "change" and machine["gpu_users"]:
         raise BadInput(
-            "its driver is to be changed, but its GPUs are in use by %s: end these programs, and "
-            "run provision.yml again" % some(machine["gpu_users"])
+            "the driver cannot be replaced while programs use the GPUs: end %s, then run "
+            "provision.yml again" % some(machine["gpu_users"])
         )
 
 
 def listed(text: str) -> Dict[str, List[str]]:
-    """Return {package: its versions, sorted} of the output of `yum list --showduplicates`.
+    """Return {package: sorted versions} from `text`, the output of `yum list --showduplicates`.
 
-    yum 3 breaks a line whose name is long. A version has its epoch and release:
-    "3:470.82.01-1.el7".
+    A version has the epoch and the release, such as "3:470.82.01-1.el7". yum 3 breaks the line of a
+    long name.
     """
     found: Dict[str, List[str]] = {}
     for name, version in re.findall(
@@ -170,19 +173,21 @@ def listed(text: str) -> Dict[str, List[str]]:
 
 
 def _order(version: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """Return the key that sorts versions such as "3:470.82.01-1.el7": version, then release."""
+    """Return the sort key of a version such as "3:470.82.01-1.el7": (version, release)."""
     upstream, _, release = version.rpartition(":")[2].partition("-")
     return number(upstream), number(release)
 
 
 def choose(text: str, branch: int, wanted: str = "", url: str = "") -> Json:
-    """Return {"version", "packages", "locks"}: the driver of `branch` that a repository lists.
+    """Return {"version", "packages", "locks"} of the driver that a repository has for a branch.
 
-    It is the newest version all of whose needed packages are listed, or the version `wanted`.
-    "packages" are words for yum. "locks" are the lines for yum-plugin-versionlock: one for each
-    package of the set, also for those that the node does not have. BadInput if there is none.
+    "version" is `wanted`, or the newest version with all packages of NEEDED. "packages" are
+    arguments for yum. "locks" are lines for yum-plugin-versionlock, one for each package of SET,
+    because a later version of a missing package would update the other packages. Raises BadInput
+    if the repository has no such driver.
 
-    Args: `text` the output of `yum list --showduplicates` for SET; `url` of the repository.
+    Args: `text` the output of `yum list --showduplicates` for SET; `branch` such as 470; `wanted` a
+    version such as "470.82.01", or ""; `url` of the repository, for messages.
     """
     known = listed(text)
     of_branch = [
@@ -193,9 +198,9 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "") -> Json:
     if not of_branch:
         there = sorted({_upstream(version) for version in known.get(DRIVER, [])}, key=number)
         raise BadInput(
-            "the repository %s lists no %s %s; it lists %s: set nvidia_driver_version to one of "
-            "these, or nvidia_mirror to a complete mirror"
-            % (url, DRIVER, wanted or "of branch %d" % branch, some(there) if there else "none")
+            "the repository %s has no %s %s, only %s: set nvidia_driver_version to one of these "
+            "versions, or nvidia_mirror to a complete mirror"
+            % (url, DRIVER, wanted or "of branch %d" % branch, some(there) if there else "no version")
         )
     reasons = []
     for version in reversed(of_branch):
@@ -221,9 +226,10 @@ def _upstream(version: str) -> str:
 
 
 def vault(kernel: str) -> str:
-    """Return the release of CentOS 7 whose archive has the headers of `kernel`: "7.6.1810".
+    """Return the release of CentOS 7 with the headers of `kernel`, such as "7.6.1810".
 
-    It is "" for 7.9, whose archive the role el7_repos adds, and for a kernel that is not CentOS's.
+    Returns "" for release 7.9, because the role el7_repos adds the archive of 7.9. Returns "" for a
+    kernel from another source than CentOS.
     """
     found = re.match(r"3\.10\.0-(\d+)(?:\.[\d.]+)?\.el7\.", kernel)
     release = MINORS.get(int(found.group(1)), "") if found else ""
@@ -231,20 +237,24 @@ def vault(kernel: str) -> str:
 
 
 def kernels(machine: Json) -> List[str]:
-    """Return the kernels that need the driver: the running one, and the newest of the node.
+    """Return the kernels that need the driver: the running kernel, and the node's newest kernel.
 
-    A restart boots the newest.
+    A restart boots the newest kernel.
+
+    Args: `machine` as in `plan`.
     """
     newest = machine["kernels"][-1:] if machine["kernels"] else []
     return list(dict.fromkeys([machine["kernel"]] + newest))
 
 
 def unbuilt(version: str, wanted: Sequence[str], machine: Json, status: str) -> List[str]:
-    """Return those of the kernels `wanted` that have no module of the driver `version`.
+    """Return the kernels without a module of the driver `version`.
 
-    yum succeeds even if dkms cannot build, so modinfo must find the module, and dkms must know it.
+    yum succeeds even if the build of dkms fails. So modinfo must find the module, and dkms must
+    list the module as installed.
 
-    Args: `status` the output of `dkms status -m nvidia`.
+    Args: `wanted` the kernels to check; `machine` as in `plan`; `status` the output of
+    `dkms status -m nvidia`.
     """
     return [
         kernel
@@ -254,7 +264,7 @@ def unbuilt(version: str, wanted: Sequence[str], machine: Json, status: str) -> 
 
 
 def _has_built(version: str, kernel: str, status: str) -> bool:
-    """Return True if `dkms status` lists the module as installed, in the words of dkms 2 or 3."""
+    """Return True if `status`, an output of dkms 2 or 3, lists the module as installed."""
     lines = re.findall(
         r"^nvidia[/,] ?%s, %s, \S+: (\S+)" % (re.escape(version), re.escape(kernel)), status, re.M
     )
@@ -262,9 +272,9 @@ def _has_built(version: str, kernel: str, status: str) -> bool:
 
 
 def lacking_arguments(info: str) -> List[str]:
-    """Return those of ARGUMENTS that a kernel of the boot loader lacks.
+    """Return the arguments of ARGUMENTS that a kernel of the boot loader lacks.
 
-    NVIDIA's package sets them, too, in another order, for the kernels of that time.
+    NVIDIA's package sets the same arguments in another order, but only for the present kernels.
 
     Args: `info` the output of `grubby --info=ALL`.
     """
@@ -273,7 +283,10 @@ def lacking_arguments(info: str) -> List[str]:
 
 
 def restarts(records: Dict[str, Json]) -> Dict[str, str]:
-    """Return {host: why it needs a restart} of those node records whose GPUs wait for one."""
+    """Return {host: the reason of a restart} for the nodes whose driver needs a restart.
+
+    Args: `records` {host: node record}.
+    """
     found = {
         host: restart_reason(record.get("driver"))
         for host, record in records.items()
@@ -283,10 +296,11 @@ def restarts(records: Dict[str, Json]) -> Dict[str, str]:
 
 
 def restart_reason(driver: Optional[Json]) -> str:
-    """Return why a node with GPUs needs a restart for its driver; "" if it needs none.
+    """Return the reason why a node needs a restart for its driver, or "" without a reason.
 
     Args: `driver` {"installed": version of the module for the running kernel, or None, "loaded":
-    version or None, "nouveau": True if nouveau is loaded}; None if unknown.
+    version of the loaded module, or None, "nouveau": True if nouveau is loaded}, or None if
+    unknown.
     """
     if not driver or not driver["installed"]:
         return ""

@@ -1,10 +1,8 @@
-"""Read the failures of yum, tar and Ansible's modules on a node, and say what to do about them."""
+"""Explain failures of yum, tar and Ansible's modules on a node, and name the cure."""
 
 import os
 import re
 from typing import Any, Dict, List, Sequence
-
-from mxcluster.errors import some
 
 Json = Dict[str, Any]
 
@@ -18,7 +16,12 @@ _FULL = re.compile(
 
 
 def said(result: Json) -> str:
-    """Return all texts of a failed task: of yum's two backends, and of a loop's items."""
+    """Return all messages of a failed task as one string.
+
+    The messages come from yum's two backends and from the items of a loop.
+
+    Args: `result` the task's result.
+    """
     texts: List[str] = []
     for one in [result] + list(result.get("results") or []):
         if isinstance(one, dict):
@@ -31,23 +34,23 @@ def said(result: Json) -> str:
 
 
 def lacks_dependencies(result: Json) -> bool:
-    """Return True if a failed task of yum lacked packages, which other repositories may have."""
+    """Return True if yum failed because packages are missing, which other repositories may have."""
     return bool(_DEPENDENCIES.search(said(result))) and not is_full(result)
 
 
 def is_full(result: Json) -> bool:
-    """Return True if a failed task found a full disk."""
+    """Return True if a task failed because a disk is full."""
     return bool(_FULL.search(said(result)))
 
 
 def explained(result: Json, host: str, df: Sequence[str], needs: Dict[str, float]) -> str:
-    """Return the message of a failed installation. A full disk adds the space needed.
+    """Return the message for a failed installation, for a full disk with the needed space.
 
     Args:
-        result: what Ansible reports of the failed task.
+        result: the failed task's result.
         host: the name of the node.
         df: the lines of `df -Pm` for the folders of `needs`.
-        needs: {folder: the bytes that the whole installation writes there, 0 if unknown}.
+        needs: {folder: bytes that the whole installation writes to the folder, 0 if unknown}.
     """
     if not is_full(result):
         return "%s: %s" % (host, said(result))
@@ -64,14 +67,14 @@ def explained(result: Json, host: str, df: Sequence[str], needs: Dict[str, float
         if folder in free
     ]
     return (
-        "%s: the disk is full (%s). The whole installation: %s. Make room there, and run "
-        "provision.yml again: it removes half-made files, and repeats the installation"
+        "%s: the disk is full (%s). Needed and free space: %s. Free the needed space, and run "
+        "provision.yml again. The new run removes incomplete files and repeats the installation"
         % (host, cause.group(0) if cause else "", "; ".join(places) or "see df -h")
     )
 
 
 def _free(line: str) -> str:
-    """Return the free space of a line of `df -Pm` with its file system: "12 MiB (of /var)"."""
+    """Return the free space in a line of `df -Pm`, such as "12 MiB (file system /var)"."""
     words = line.split(None, 5)
     return (
         "%s MiB (file system %s)" % (words[3], words[5]) if len(words) == 6 else "an unknown size"
@@ -79,17 +82,22 @@ def _free(line: str) -> str:
 
 
 def needs(store: str, names: Sequence[str], folders: Dict[str, float]) -> Dict[str, float]:
-    """Return {folder: bytes} that an installation from files needs.
+    """Return {folder: bytes} that an installation from files needs on a node.
 
-    Args: `store` the controller's folder of the files; `names` of the files; `folders` {folder: its
-    space as a multiple of the size of all files}.
+    Args: `store` the controller's folder with the files; `names` the names of the files; `folders`
+    {folder: the needed space as a multiple of the size of all files}.
     """
     paths = [os.path.join(store, name) for name in names]
     size = sum(os.path.getsize(path) for path in paths if os.path.exists(path))
     return {folder: size * times for folder, times in folders.items()}
 
 
-def left_over(lines: Sequence[str]) -> str:
-    """Return the packages that `yum check-update` lists, as text; "" if it lists none."""
-    names = [line.split()[0] for line in lines if re.match(r"\S+\.(x86_64|noarch)\s+\S", line)]
-    return some(names) if names else ""
+def updates(lines: Sequence[str]) -> List[str]:
+    """Return the packages with a newer version, such as "cuda-nvcc-9-2.x86_64".
+
+    yum 3 breaks the line of a long name. dnf lists obsoleting packages once more at the end.
+
+    Args: `lines` the output of `yum check-update`.
+    """
+    text = "\n".join(lines).split("Obsoleting Packages")[0]
+    return re.findall(r"^(\S+\.(?:x86_64|noarch))\s+(?:\d+:)?\d\S*-\S+\s+\S", text, re.M)

@@ -71,7 +71,14 @@ def test_updates_are_read_from_check_update():
     lines = [
         "",
         "cuda-nvcc-9-2.x86_64    9.2.148.1-1    mxcluster-cuda-9-2-1",
+        "cuda-visual-profiler-and-more-9-2.x86_64",
+        "                        9.2.148.1-1    mxcluster-cuda-9-2-1",
         "Obsoleting Packages",
+        "cuda-nvcc-10-0.x86_64   10.0.130-1     mxcluster-cuda-9-2-1",
+        "    cuda-nvcc-9-2.x86_64  9.2.148-1    @System",
     ]
-    assert install_failures.left_over(lines) == "cuda-nvcc-9-2.x86_64"
-    assert install_failures.left_over(["", "Loaded plugins: fastestmirror"]) == ""
+    assert install_failures.updates(lines) == [
+        "cuda-nvcc-9-2.x86_64",
+        "cuda-visual-profiler-and-more-9-2.x86_64",
+    ]
+    assert install_failures.updates(["", "Loaded plugins: fastestmirror"]) == []

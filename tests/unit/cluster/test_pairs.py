@@ -139,7 +139,7 @@ def test_a_cudnn_that_mxnet_was_not_built_for_is_refused(asked):
     with pytest.raises(BadInput) as refused:
         pairs.cudnn("1.9.1", "cu102", asked)
     assert str(refused.value) == (
-        "MXNet 1.9.1 for CUDA 10.2 needs cuDNN 8, and cudnn_version is %s: set cudnn_version to "
+        "MXNet 1.9.1 for CUDA 10.2 needs cuDNN 8, but cudnn_version is %s: set cudnn_version to "
         "8.0.5.39 or 8.2.4.15, or remove the setting" % asked
     )
 

@@ -199,9 +199,9 @@ def test_a_node_without_a_gpu_gets_the_cpu_wheel():
         (
             {"gpus": [FERMI]},
             {},
-            "(GF100, compute capability 2.0) has no code in MXNet 1.2.1 for CUDA 9.2, which was "
-            "compiled for 3.0, 3.5, 5.0, 5.2, 6.0, 6.1, 7.0: remove the GPU from the node; or set "
-            'cuda_version: "" to train on its CPU',
+            "MXNet 1.2.1 for CUDA 9.2 has no code for the GPU 06d1 (GF100, compute capability 2.0), "
+            "only for the compute capabilities 3.0, 3.5, 5.0, 5.2, 6.0, 6.1, 7.0: remove the GPU "
+            'from the node; or set cuda_version: "" to train on the CPU',
         ),
         (
             {"gpus": [AMPERE]},
@@ -216,14 +216,15 @@ def test_a_node_without_a_gpu_gets_the_cpu_wheel():
         (
             {"gpus": [KEPLER]},
             {"cuda_version": "11.2", "mxnet_version": "1.9.1"},
-            "(GK210, compute capability 3.7) has no code in MXNet 1.9.1 for CUDA 11.2, which was "
-            'compiled for 5.0, 6.0, 7.0, 8.0, 8.6: set cuda_version: "10.2"; or remove',
+            "MXNet 1.9.1 for CUDA 11.2 has no code for the GPU 102d (GK210, compute capability "
+            "3.7), only for the compute capabilities 5.0, 6.0, 7.0, 8.0, 8.6: set "
+            'cuda_version: "10.2"; or remove',
         ),
         (
             {"system": "Debian", "system_version": "12.5"},
             {"mxnet_version": "1.5.1"},
-            "it has GPUs and no driver, and MXNet 1.5.1 for CUDA 9.2 cannot be imported without "
-            'one: set mxnet_version: "1.3.1"; or install driver 396.37 or newer; or set',
+            "the node has GPUs and no driver, but the import of MXNet 1.5.1 for CUDA 9.2 needs a "
+            'driver: set mxnet_version: "1.3.1"; or install driver 396.37 or newer; or set',
         ),
         (
             {"gpus": []},
@@ -264,7 +265,7 @@ def test_a_driver_serves_every_gpu_of_a_node():
     assert versions.driver_branch("9.2", [VOLTA, KEPLER, TURING]) == 470
     assert versions.driver_branch("9.2", ["2684"]) == 550  # Ada, which 470 does not know
     for devices in ([FERMI], [KEPLER, "2684"]):
-        with pytest.raises(BadInput, match="driver branch 470 does not serve it"):
+        with pytest.raises(BadInput, match="driver branch 470 does not support the node"):
             versions.driver_branch("9.2", devices)
 
 

@@ -156,8 +156,8 @@ def test_a_status_of_the_runtime_is_named_with_its_cure(cuda, monkeypatch, statu
 @pytest.mark.parametrize(
     "name, value, check, says",
     [
-        ("FAKE_DRIVER", "9010", "CUDA's runtime", "serves CUDA up to 9.1, not 9.2: install"),
-        ("FAKE_RUNTIME", "9000", "CUDA's runtime", "is of CUDA 9.0, not 9.2: run provision.yml"),
+        ("FAKE_DRIVER", "9010", "CUDA's runtime", "supports CUDA up to 9.1, not 9.2: install"),
+        ("FAKE_RUNTIME", "9000", "CUDA's runtime", "has version 9.0, not 9.2: run provision.yml"),
         ("FAKE_CUDNN", "8204", "cuDNN", "cuDNN is 8.2.4, not 7.6.5.32: run provision.yml"),
         ("FAKE_NCCL", "21104", "NCCL", "NCCL is 2.11.4, not 2.7.8: run provision.yml"),
     ],
@@ -185,13 +185,13 @@ def test_a_missing_library_is_named(cuda, lost, check, says):
 def test_a_gpu_without_code_is_named(cuda):
     """It may be newer than the table of PCI numbers."""
     result, why = results(dict(cuda, sass=["5.0", "8.0"]))["MXNet's code for every GPU"]
-    assert result is False and "no code for GPU 0 (Fake 0, compute capability 7.5); GPU 1" in why
+    assert result is False and "not for GPU 0 (Fake 0, compute capability 7.5); GPU 1" in why
 
 
 def test_a_gpu_that_cuda_lacks_is_named(cuda):
     listed = GPU + [{"uuid": "GPU-a2", "bus": "0000:3d:00.0"}]
     result, why = results(cuda, dict(HEALTHY, listed=listed))["CUDA shows the GPUs of nvidia-smi"]
-    assert result is False and why.startswith("CUDA shows 2 GPUs and nvidia-smi 3: see which of")
+    assert result is False and why.startswith("CUDA shows 2 GPUs, but nvidia-smi 3: give the")
 
 
 def test_without_a_driver_nothing_is_loaded(cuda, monkeypatch):
@@ -220,7 +220,7 @@ def test_a_trial_that_ends_early_gives_its_error(tmp_path, monkeypatch):
     )
     (tmp_path / "mxnet.py").write_text("raise OSError('libcuda.so.1: cannot open')")
     assert gpu_check.trials(1, environment) == {
-        "0": "MXNet cannot be imported: libcuda.so.1: cannot open"
+        "0": "cannot import MXNet: libcuda.so.1: cannot open"
     }
 
 

@@ -15,8 +15,8 @@ def test_an_attempt_without_a_verdict_names_the_next_step(tmp_path, monkeypatch)
     )
     assert told["verdict"] == {"ok": False} and told["mxcluster_exit_status"] == 99
     assert told["text"] == [
-        "FAILED    job mine-r1: its ansible-playbook ended with status 99 before the verdict; its "
-        "output is above",
+        "FAILED    job mine-r1: ansible-playbook ended with status 99 before the verdict. See the "
+        "error in the output above",
         "next      run status.yml. If it lists the job, run train.yml -e attach=mine-r1",
         "          If not, correct the cause, and run train.yml -e resume=mine",
     ]

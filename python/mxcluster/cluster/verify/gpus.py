@@ -140,7 +140,7 @@ def code(answer: Json) -> Result:
 
 
 def runtime(answer: Json) -> Result:
-    """Check that CUDA's runtime library has the planned version, and that the driver supports it."""
+    """Check that CUDA's runtime library has the planned version, which the driver supports."""
     found, below = _probed(answer, "runtime"), _probed(answer, "driver")
     if isinstance(found, tuple):
         return found

@@ -55,7 +55,7 @@ def judged(**changes):
 
 def test_all_checks_pass():
     lines = judged()
-    assert lines.pop("NCCL") == [("not run", ["a, b: MXNet has an NCCL of its own"])]
+    assert lines.pop("NCCL") == [("not run", ["a, b: this MXNet contains NCCL"])]
     assert len(lines) == 10 and all(line == [("ok", [])] for line in lines.values())
 
 
@@ -133,7 +133,7 @@ def test_one_gpu_has_no_copies_to_check():
     lines = judged(trials={"0": None})
     assert lines["MXNet copies between all GPUs"][1] == (
         "not run",
-        ["b: it takes two GPUs that the driver shows"],
+        ["b: the driver shows fewer than two GPUs"],
     )
 
 
