@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_a_library_is_installed_once(play, tmp_path, name):
         "mxcluster_cache_dir": str(tmp_path / "cache"),
         "mxcluster_home": str(tmp_path),
     }
-    looked = "cuda : Report the planned installation of the library"
+    looked = "cuda : Report the planned installation of the library in check mode"
     told = play(role(name), "--check", **options)
     assert not told["refused"] and file["version"] in told[looked]["msg"], told
     told = play(role(name), **options)
@@ -100,3 +101,61 @@ def test_a_library_is_installed_once(play, tmp_path, name):
     assert not (tmp_path / "cache" / "cuda").exists()
     told = play(role(name), **options)
     assert not any(result.get("changed") for task, result in told.items() if task != "refused")
+
+
+# Stands in for Python on the nodes. The copy of a file fails if the copy to another node is running
+# (alone), or unless both nodes begin their copies (together).
+COPIER = """#!/bin/sh
+case $* in
+*AnsiballZ_copy*)
+    case %(how)s in
+    alone) mkdir %(folder)s/busy || exit 9; sleep 0.3 ;;
+    together)
+        mktemp %(folder)s/begun.XXXXXX >/dev/null
+        for try in $(seq 200); do
+            [ $(ls %(folder)s | grep -c begun) -ge 2 ] && break
+            sleep 0.1
+        done
+        [ $try -lt 200 ] || exit 9 ;;
+    esac
+    %(python)s "$@"; status=$?
+    [ %(how)s = together ] || rmdir %(folder)s/busy
+    exit $status ;;
+esac
+exec %(python)s "$@"
+"""
+ROLE_COPIES = {
+    "cuda": "cuda : Copy NVIDIA's installation files to the node",
+    "mxnet": "mxnet : Copy the archive of wheels to the node",
+}
+
+
+@pytest.mark.parametrize("copies, how", [(1, "alone"), (0, "together")])
+@pytest.mark.parametrize("name", ROLE_COPIES)
+def test_large_files_go_to_a_given_number_of_nodes_at_a_time(
+    play, tmp_path, monkeypatch, name, copies, how
+):
+    """The hosts one and two get the same file, with mxcluster_copies=1 one after the other."""
+    monkeypatch.setenv("ANSIBLE_PIPELINING", "False")  # the name of the module is an argument
+    copier = tmp_path / "python"
+    copier.write_text(COPIER % {"how": how, "folder": tmp_path, "python": sys.executable})
+    copier.chmod(0o755)
+    (tmp_path / "a.file").write_text("content")
+    file = {"url": (tmp_path / "a.file").as_uri(), "name": "a.file", "sha256": ""}
+    told = play(
+        role(name, {"cuda": "bring.yml", "mxnet": "build.yml"}[name]),
+        ansible_python_interpreter=str(copier),
+        mxcluster_copies=copies,
+        mxcluster_cache_dir="%s/cache-{{ inventory_hostname }}" % tmp_path,
+        # of the role cuda
+        cuda_bring=[file],
+        cuda_store_dir=str(tmp_path / "store"),
+        # of the role mxnet; the module mxcluster_env then refuses the impossible environment
+        __mxnet_archive=str(tmp_path / "a.file"),
+        __mxnet_here=False,
+        __mxnet_carry_dir=str(tmp_path / "carry"),
+        __mxnet_environment={"path": "/nowhere"},
+    )
+    assert told[ROLE_COPIES[name]]["changed"], told
+    assert bool(told["refused"]) == (name == "mxnet"), told
+    assert name == "mxnet" or (tmp_path / "cache-two/cuda/a.file").read_text() == "content"
