@@ -220,18 +220,24 @@ def without_cuda(cluster, name):
 
 
 @pytest.mark.soak
-def test_a_disk_that_is_full_is_named_and_the_next_run_repairs_it(nodes, cluster):
+@pytest.mark.parametrize(
+    "folder, full",
+    [
+        ("/opt/mxcluster/cache", "No space left on device"),  # the copy from the controller
+        ("/var/cuda-repo-9-2-local", "needs "),  # yum unpacks the local repository
+    ],
+)
+def test_a_disk_that_is_full_is_named_and_the_next_run_repairs_it(nodes, cluster, folder, full):
     without_cuda(cluster, "gpu2")
-    cluster.shell("gpu2", "mount -t tmpfs -o size=1m,mode=755 tmpfs /opt/mxcluster/cache")
+    cluster.shell("gpu2", "rpm -qa 'cuda-repo-rhel7-9-2*' | xargs -r rpm -e; mkdir -p " + folder)
+    cluster.shell("gpu2", "mount -t tmpfs -o size=1m,mode=755 tmpfs " + folder)
     said = nodes.refused("--limit", "gpu2")
-    assert "gpu2: the disk is full (No space left on device)" in said, said
+    assert "gpu2: the disk is full (" + full in said, said
     assert "/opt/mxcluster/cache needs " in said and "free" in said, said
     assert not any(
         name.startswith("cuda") and name.endswith("9-2") for name in nodes.packages("gpu2")
     )
-    cluster.shell(
-        "gpu2", "find /opt/mxcluster/cache -type f | xargs -r false; umount /opt/mxcluster/cache"
-    )
+    cluster.shell("gpu2", "find /opt/mxcluster/cache -type f | xargs -r false; umount " + folder)
     nodes.provision("--limit", "gpu2")
     assert nodes.packages("gpu2")["cuda-cublas-9-2"] == "9.2.148.1"
 
@@ -266,6 +272,26 @@ def test_other_ways_to_install_cuda(nodes, cluster):
     without_cuda(cluster, "gpu2")
     nodes.provision("--limit", "gpu2")
     assert nodes.packages("gpu2")["cuda-toolkit-9-2"] == "9.2.148"
+
+
+@pytest.mark.soak
+def test_mxnet_in_the_systems_python_trains(nodes, cluster):
+    """mxnet_scope=system installs MXNet for all users of /usr/bin/python3, and the job uses it."""
+    ask = "python3 -c 'import mxnet; print(mxnet.__file__)'"
+    for name in nodes.gpus:
+        assert cluster.node(name).run("/usr/bin/" + ask).rc != 0
+    nodes.provision(mxnet_scope="system")
+    for name in nodes.gpus:
+        found = cluster.shell(name, "cd /; /usr/bin/" + ask, "nobody")
+        assert not found.startswith("/opt/mxcluster") and found == cluster.shell(
+            name, "/opt/mxcluster/env/bin/" + ask, "mxcluster"
+        )
+    assert set(nodes.changes(nodes.provision(mxnet_scope="system")).values()) == {0}
+    job = cluster.train(kv="dist_sync", num_epochs=8, gpus="")
+    assert job.result.code == 0 and job.verdict["accuracy"] > 0.8, job.result.output
+    nodes.provision()
+    found = cluster.shell("gpu1", "/opt/mxcluster/env/bin/" + ask, "mxcluster")
+    assert found.startswith("/opt/mxcluster/env/")
 
 
 REFUSALS = {

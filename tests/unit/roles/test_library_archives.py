@@ -13,6 +13,8 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
+from mxcluster.cluster import install_failures
+
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
 HEADER = "#define CUDNN_MAJOR %s\n#define CUDNN_MINOR %s\n#define CUDNN_PATCHLEVEL %s\n"
 
@@ -77,13 +79,15 @@ class Role:
         )
         return dict(variables, **more)
 
-    def _run(self, path, name, archive):
+    def _run(self, path, name, archive, before=()):
         found = yaml.safe_load((ROLES / "cuda" / "tasks" / path).read_text())
         found = found[0].get("block", found)
         command = next(task for task in found if task["name"] == name)["ansible.builtin.command"]
         templar = Templar(DataLoader(), variables=self._variables(archive))
         return subprocess.run(
-            templar.template(command["argv"]), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*before, *templar.template(command["argv"])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def look(self):
@@ -96,10 +100,13 @@ class Role:
         found = templar.template("{{ __cuda_library_found }}")
         return templar.template("{{ __cuda_library_done | bool }}"), found
 
-    def unpack(self, archive):
-        """Unpack an archive in a folder named cuda, and return (exit status, stderr)."""
+    def unpack(self, archive, before=()):
+        """Unpack an archive in a folder named cuda, and return (exit status, stderr).
+
+        `before` are the words of a program that runs the command.
+        """
         name = "Install the files of the library in the CUDA folder"
-        done = self._run("library_install.yml", name, archive)
+        done = self._run("library_install.yml", name, archive, before)
         return done.returncode, done.stderr.decode()
 
 
@@ -185,6 +192,21 @@ def test_an_unpacking_that_was_cut_off_leaves_no_mark(cudnn, tmp_path):
     (cudnn.folder / "lib64").write_text("")  # tar cannot unpack here
     assert cudnn.unpack(archive)[0] != 0
     assert not (cudnn.folder / ".mxcluster-cudnn").exists() and cudnn.look()[0] is False
+
+
+@pytest.mark.skipif(
+    subprocess.call(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL) != 0,
+    reason="only root can mount a small disk",
+)
+def test_a_disk_that_fills_up_while_the_library_is_unpacked(cudnn, tmp_path):
+    """The library has 64 KiB, and the disk for it 32 KiB. The next run repairs the installation."""
+    archive = pack(tmp_path / "a.tgz")
+    mount = 'mount -t tmpfs -o size=32k tmpfs "$0" && exec "$@"'
+    small = ["unshare", "--mount", "sh", "-c", mount, str(cudnn.folder / "lib64")]
+    code, said = cudnn.unpack(archive, small)
+    assert code != 0 and install_failures.is_full({"stderr": said}), said
+    assert not (cudnn.folder / ".mxcluster-cudnn").exists() and cudnn.look()[0] is False
+    assert cudnn.unpack(archive) == (0, "") and cudnn.look()[0] is True
 
 
 def test_nccl_is_unpacked_beside_the_libraries_of_cuda(cudnn, tmp_path):
