@@ -73,15 +73,15 @@ kernels:
   type: list
   elements: str
 modules:
-  description: The version of the driver's module by kernel, for the running and the newest kernel.
+  description: The version of the driver module for the running and the newest kernel, by kernel.
   returned: success
   type: dict
 secure_boot:
-  description: Whether the firmware lets the kernel load signed modules only.
+  description: True if secure boot is on, so that the kernel loads signed modules only.
   returned: success
   type: bool
 gpu_users:
-  description: The programs that have a GPU open, such as V(python \(pid 4711\)). Root sees all.
+  description: The programs with an open GPU, such as V(python \(pid 4711\)). Only root sees all.
   returned: success
   type: list
   elements: str
@@ -154,8 +154,8 @@ def loaded_driver(path="/proc/driver/nvidia/version"):
 def kernels(folder="/lib/modules"):
     """Return the releases of the installed kernels, the oldest first.
 
-    Args: `folder` with a folder of modules for each kernel. Packages of modules may leave a folder
-    there whose kernel is gone; it has no modules.order.
+    Args: `folder` the folder with a subfolder of modules for each kernel. A removed kernel may
+    leave its subfolder without the file modules.order.
     """
     found = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(
@@ -165,19 +165,19 @@ def kernels(folder="/lib/modules"):
 
 
 def age(kernel):
-    """Return the key that sorts releases of kernels.
+    """Return the sort key of a kernel's release.
 
-    The numbers before the system's name decide first: 3.10.0-1160.2.2.el7 is newer than
-    3.10.0-1160.el7, although the number 7 comes after the number 2.
+    The key begins with the numbers before the system's name. So 3.10.0-1160.2.2.el7 is newer than
+    3.10.0-1160.el7, although 2 is less than the 7 of el7.
     """
     upstream = re.split(r"[.\-_+](?=[A-Za-z])", kernel)[0]
     return [[int(part) for part in re.findall(r"\d+", text)] for text in (upstream, kernel)]
 
 
 def secure_boot(folder="/sys/firmware/efi/efivars"):
-    """Return True if secure boot is on. The fifth byte of the firmware's variable says so.
+    """Return True if the fifth byte of the firmware's variable says that secure boot is on.
 
-    Args: `folder` of the firmware's variables; a machine that boots without EFI has none.
+    Args: `folder` the folder of the firmware's variables, missing on a machine without EFI.
     """
     path = os.path.join(folder, "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c")
     try:
@@ -190,7 +190,9 @@ def secure_boot(folder="/sys/firmware/efi/efivars"):
 def gpu_users(proc="/proc"):
     """Return the programs with an open device /dev/nvidia*, such as "python (pid 4711)".
 
-    The persistence daemon does not count. Args: `proc` the folder of the kernel's processes.
+    The function leaves out the persistence daemon.
+
+    Args: `proc` the folder of the kernel's processes.
     """
     found = []
     for pid in sorted((name for name in os.listdir(proc) if name.isdigit()), key=int):

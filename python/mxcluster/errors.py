@@ -13,9 +13,9 @@ class MxclusterError(Exception):
     """Base class of all errors that mxcluster reports."""
 
 
-# Errors that a reader of a damaged JSON file or line meets. JSON that is nested too deep raises
+# Errors of functions that read a damaged JSON file or line. JSON with too many levels raises
 # RecursionError, int() of a number such as 1e999 raises OverflowError, and a value of a wrong type
-# raises the others. A job's processes can write any content into the files of a job folder.
+# raises the other errors. A job's processes can write any content to the files of a job folder.
 DAMAGED = (
     ValueError,
     TypeError,
@@ -91,6 +91,6 @@ def some(names: List[str], most: int = 6) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return `value` as text for a message, with quotes around a string, cut to 200 characters."""
+    """Return at most 200 characters of `value` as text for a message, with quotes for a string."""
     text = repr(str(value)) if isinstance(value, str) else repr(value)
     return text if len(text) <= 200 else text[:200] + "..."

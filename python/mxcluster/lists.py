@@ -34,9 +34,9 @@ def spans(numbers: Iterable[int], joint: str = "-") -> List[str]:
 
 
 def several(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: "1 node", "2 nodes".
+    """Return a number with its noun, such as "1 node" or "2 nodes".
 
-    Args: `plural` of the noun, "" for the noun with an s.
+    Args: `plural` the plural of the noun, "" for the noun with an s.
     """
     return "%d %s" % (number, noun if number == 1 else plural or noun + "s")
 

@@ -28,10 +28,10 @@ def to_float(value: Any) -> float:
 def to_int(value: Any) -> int:
     """Return an int from an int or a string of decimal digits.
 
-    Other values raise ValueError, such as 5.5, '5.5', True and 'five'.
+    Raises ValueError for other values, such as 5.5, '5.5', True and 'five'.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
         return int(value)
-    raise ValueError("not a whole number")
+    raise ValueError("the value must be a whole number")

@@ -229,10 +229,10 @@ def of_the_controller(variables: Dict[str, Json]) -> str:
 
 
 def port_of(host: str, value: Any) -> int:
-    """Return the port of the sshd of `host` for the controller: `value`, or 22 for None or "".
+    """Return the port of a host's sshd for the controller: `value`, or 22 for None or "".
 
-    Args: `value` of ansible_port, an int or decimal digits, without templates. Raises BadInput if
-    it is not a port.
+    Args: `host` for the message; `value` of ansible_port without templates, an int or decimal
+    digits. Raises BadInput if `value` is not a port.
     """
     try:
         port = to_int(value) if value not in (None, "") else 22
@@ -240,8 +240,8 @@ def port_of(host: str, value: Any) -> int:
         port = 0
     if not 1 <= port <= 65535:
         raise BadInput(
-            "%s: ansible_port=%s is refused: it must be a port from 1 to 65535: correct it in the "
-            "inventory" % (host, shown(value))
+            "%s: ansible_port=%s is refused: give a port from 1 to 65535 in the inventory"
+            % (host, shown(value))
         )
     return port
 

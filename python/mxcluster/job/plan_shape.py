@@ -1,7 +1,7 @@
-"""Check a plan that nodes return, before a controller continues the job. Pure.
+"""Check a plan from the nodes before a controller continues the job. All functions are pure.
 
 The training user can write to the copies of plan.json on the nodes. So every field that a
-controller reads later has a shape here. Other fields may hold any JSON of at most DEEPEST levels.
+controller reads later has a shape here. Other fields may have any JSON of at most DEEPEST levels.
 """
 
 from typing import Any, Dict, Iterator, List, Tuple
@@ -128,9 +128,9 @@ _plan = fields(
 
 
 def checked(value: Any) -> Json:
-    """Return `value` as a checked plan, with the fields that the plan of an older version lacks.
+    """Check the plan `value`, and return it with the missing fields of an older plan.
 
-    Raises shapes.Wrong if a field has another type than in a real plan, or if two fields contradict
+    Raises shapes.Wrong if a field has another type than in a real plan, or if fields contradict
     each other.
     """
     plan: Json = _plan(any_json(value))
@@ -155,7 +155,7 @@ def checked(value: Any) -> Json:
 def _conditions(
     plan: Json, processes: List[Json], workers: List[Json]
 ) -> Iterator[Tuple[str, str, bool]]:
-    """Yield (field, words for Wrong, True if met) of each condition on several fields of a plan."""
+    """Yield (field, wanted value in words, True if met) of each condition on a plan's fields."""
     names = [one["name"] for one in processes]
     indices = [one["index"] for one in workers]
     groups, together = plan["groups"], plan["together"]
@@ -201,15 +201,15 @@ def _conditions(
 
 
 def _name(process: Json) -> str:
-    """Return the name that a process with this role and index has in a real plan."""
+    """Return the name of a process with this role and index in a real plan."""
     index = process["index"]
     return str(process["role"]) + ("" if index is None else "-%d" % index)
 
 
 def _are_sets(sets: List[List[int]], workers: int, holds_all: bool = False) -> bool:
-    """Return True if `sets` are not empty and hold indices below `workers`, each at most once.
+    """Return True if no set is empty, and each index below `workers` occurs at most once.
 
-    With `holds_all`, the sets must hold each index.
+    With `holds_all`, the sets must contain each index.
     """
     found = [index for members in sets for index in members]
     return (

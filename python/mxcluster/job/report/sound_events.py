@@ -1,18 +1,19 @@
-"""Check the events of a run before the report uses them, and count the damaged ones.
+"""Check the events of a run before the report uses them, and report the number of damaged events.
 
-The training user may run any program on a node, so an event may hold anything.
+The training user may run any program on a node, so an event may have any content.
 """
 
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from mxcluster import shapes
 from mxcluster.job import replies
+from mxcluster.lists import several
 
 Json = Dict[str, Any]
 
 MOST_TIME = 1e11  # unix seconds, in the year 5138; datetime accepts it
 MOST_FIGURE = 1e100  # sums of such figures stay finite
-MOST_LEVELS = 50  # of lists and dicts in an event
+MOST_LEVELS = 50  # nested lists and dicts in an event
 _figure = shapes.either(None, shapes.number)
 _OF_KIND = {
     "start": shapes.fields(
@@ -25,10 +26,11 @@ _OF_PROCESSES = ("balance", "gsync", "profile", "server_speed")
 
 
 def own_events(plan: Json, host: Optional[str] = None) -> Callable[[Json], bool]:
-    """Return a function that is True for valid events of the host's own processes.
+    """Return a function(event) that returns True for valid events of the processes of `host`.
 
-    A node cannot report about the workers of another node. With `host` None the function is True
-    for valid events of all processes of the plan.
+    The function returns False for an event of a process on another node, because a node reports
+    only about its own processes. With `host` None the function returns True for valid events of
+    all processes of the plan. It returns True for a valid event without a role.
     """
     own = {
         (process["role"], process["index"])
@@ -39,16 +41,16 @@ def own_events(plan: Json, host: Optional[str] = None) -> Callable[[Json], bool]
 
 
 def warnings(damaged: Dict[str, int]) -> List[str]:
-    """Return a line for each place of `damaged`, {host or file: number of damaged events}."""
+    """Return a message for each place in `damaged`, {host or file: number of damaged events}."""
     return [
-        "%s: %d damaged event%s left out" % (place, number, " was" if number == 1 else "s were")
+        "%s: the report leaves out %s" % (place, several(number, "damaged event"))
         for place, number in damaged.items()
         if number
     ]
 
 
 def _is_of(event: Json, own: Set[Tuple[Any, Any]]) -> bool:
-    """Return True if the event names no process, or one of `own`, {(role, index)}."""
+    """Return True if the event names no process, or a process of `own`, {(role, index)}."""
     role, index = event.get("role"), event.get("index")
     if not isinstance(event.get("event"), str) or not (index is None or type(index) is int):
         return False
@@ -58,7 +60,7 @@ def _is_of(event: Json, own: Set[Tuple[Any, Any]]) -> bool:
 
 
 def _fits(event: Json, plan: Json) -> bool:
-    """Return True if the event's host, group and figures are possible in a job with this plan."""
+    """Return True if a job with this plan can have the event's host, group and figures."""
     host, kind = event.get("host"), event["event"]
     if host is not None and not (isinstance(host, str) and host in plan["nodes"]):
         return False

@@ -59,7 +59,7 @@ def test_damaged_events_of_a_node_are_left_out_and_counted(tmp_path, cache_dir):
     )
     archives = archives_with(tmp_path / "b", plan, HOSTILE.values())
     verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
-    told = "node1: %d damaged events were left out" % len(HOSTILE)
+    told = "node1: the report leaves out %d damaged events" % len(HOSTILE)
     assert verdict["warnings"] == clean["warnings"] + [told]
     assert dict(verdict, warnings=[]) == dict(clean, warnings=[])
     events = [(tmp_path / name / "events.jsonl").read_text() for name in ("clean", "run")]
@@ -77,7 +77,7 @@ def test_a_damaged_event_does_not_end_the_drawing(name, tmp_path, cache_dir, mon
         stream.write(HOSTILE[name] + "\n")
     report.write(str(tmp_path / "run"), cache_dir)
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "events.jsonl: 1 damaged event was left out" in page
+    assert "events.jsonl: the report leaves out 1 damaged event" in page
 
 
 def test_events_of_a_script_are_kept():
