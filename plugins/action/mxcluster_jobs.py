@@ -69,8 +69,8 @@ options:
     description: For V(status), the file into which the module writes the JSON.
     type: path
   records_dir:
-    description: For V(status), the folder of the node records, which name the nodes that wait for a
-      restart.
+    description: For V(status), the folder of the node records. A record tells if the driver of its
+      node needs a restart.
     type: path
 """
 
@@ -127,7 +127,7 @@ mxcluster_verdict_text:
 """
 
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterable, Optional
 
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import driver
@@ -137,19 +137,22 @@ from mxcluster.job import listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import read_records
 
+Json = Dict[str, Any]
 
-def restarts(folder, hosts):
-    """Return {host: why its driver needs a restart}, from the node records in `folder`.
 
-    Args: `hosts` of the inventory. A damaged record must not hide the jobs: the plan refuses it.
+def restarts(folder: Optional[str], hosts: Iterable[str]) -> Dict[str, str]:
+    """Return {host: the reason of the restart that its driver needs}, from the node records.
+
+    A damaged record must not hide the jobs, so the function then returns {}. train.yml refuses such
+    a record.
+
+    Args: `folder` the folder of the node records; `hosts` of the inventory.
     """
     try:
         records = read_records(folder) if folder else {}
     except BadInput:
         return {}
     return driver.restarts({host: records[host] for host in hosts if host in records})
-
-Json = Dict[str, Any]
 
 
 def carry_out(given: Json, check: bool) -> Json:

@@ -117,8 +117,8 @@ class JobFolder:
         """Return the content of the JSON file `name`.
 
         Raises BadInput with a message that ends with `if_damaged` if the file is not a JSON
-        object. For a missing file the method returns None if `if_missing` is empty. Otherwise the method raises
-        BadInput with a message that ends with `if_missing`.
+        object. For a missing file the method returns None if `if_missing` is empty. Otherwise the
+        method raises BadInput with a message that ends with `if_missing`.
         """
         path = self.file(name)
         try:

@@ -77,8 +77,7 @@ def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> J
     if version and number(version)[0] != branch:
         raise BadInput(
             "nvidia_driver_version %s does not belong to nvidia_driver_branch %d: remove one of "
-            "these settings"
-            % (version, branch)
+            "these settings" % (version, branch)
         )
     check_branch(branch, decided["cuda"], machine["gpus"])
     known: Dict[str, Set[str]] = {}
@@ -200,7 +199,12 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "") -> Json:
         raise BadInput(
             "the repository %s has no %s %s, only %s: set nvidia_driver_version to one of these "
             "versions, or nvidia_mirror to a complete mirror"
-            % (url, DRIVER, wanted or "of branch %d" % branch, some(there) if there else "no version")
+            % (
+                url,
+                DRIVER,
+                wanted or "of branch %d" % branch,
+                some(there) if there else "no version",
+            )
         )
     reasons = []
     for version in reversed(of_branch):

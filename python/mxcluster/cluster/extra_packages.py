@@ -126,20 +126,20 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
 
 
 def _instead(line: str) -> str:
-    """Return what to write in place of a requirement `line` that is refused."""
+    """Return the cure for a refused requirement `line`, for the message."""
     nested = re.match(r"(-r|--requirement|-c|--constraint)\b", line)
     if nested and nested.group(1) in ("-r", "--requirement"):
-        return "write the packages of that file into this one; a file cannot name another file"
+        return "write the packages of that file into this file, which cannot name another file"
     if nested:
         return (
-            "write the versions of that file beside the names, as NAME==VERSION; a file cannot "
-            "name another file"
+            "write the versions of that file beside the names, as NAME==VERSION, because this file "
+            "cannot name another file"
         )
     if "===" in line:
         return "write NAME==VERSION with two signs =, and a version of PEP 440"
     return (
-        "write NAME or NAME==VERSION; options except --hash=sha256:..., URLs, paths and conditions "
-        "cannot be used"
+        "write NAME or NAME==VERSION, without URLs, paths, conditions and options except "
+        "--hash=sha256:..."
     )
 
 

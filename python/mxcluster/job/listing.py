@@ -287,8 +287,8 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     """Return the plan of the job `job` from `plans`, {host: plan that this host keeps}.
 
     Each node keeps the plan of the whole job, and the training user can write to this copy. Raises
-    BadInput if `plans` is empty, a plan has too many levels, or the plans differ. The message names the hosts of each plan, and
-    proposes to leave out the hosts of the rarest plan.
+    BadInput if `plans` is empty, a plan has too many levels, or the plans differ. The message names
+    the hosts of each plan, and proposes to leave out the hosts of the rarest plan.
     """
     for host, plan in sorted(plans.items()):
         try:

@@ -60,8 +60,8 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         return _blame(
             failure,
             parts[first],
-            "unequal numbers of batches: the script ended after %s, and %s, after %s, waits for the "
-            "next push of %s. Give all workers of a group the same number of batches"
+            "unequal numbers of batches: the script ended after %s, and %s, after %s, waits for "
+            "the next push of %s. Give all workers of a group the same number of batches"
             % (_pushes(pulses[first]), last, _pushes(pulses[last]), first),
         )
     merges = schemes.of(plan["kv"]).merges != schemes.NOBODY

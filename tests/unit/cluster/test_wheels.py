@@ -44,7 +44,7 @@ def test_a_line_without_a_digest_is_refused(line):
     with pytest.raises(ValueError):
         wheels.parse(line)
     need = {"digest": "d", "python": "3.6", "requirements": [REQUIREMENT, line]}
-    with pytest.raises(BadInput, match="cannot read the list of wheels for Python 3.6"):
+    with pytest.raises(BadInput, match="a line of the wheels for Python 3.6 is malformed"):
         wheels.archives("/nowhere/store", [need], "/nowhere")
 
 

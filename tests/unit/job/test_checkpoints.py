@@ -97,7 +97,7 @@ def test_the_last_checkpoint_is_found_with_all_its_files(tmp_path):
         ),
         (
             lambda at: (at / "mlp-0010.json").write_text("[" * 100000),
-            "mlp-0010.json is damaged",
+            "mlp-0010.json is an invalid manifest",
         ),
         (
             lambda at: (at / "mlp-0010.json").rename(at / "mlp-0010.json.partial"),
@@ -136,7 +136,7 @@ def test_a_hostile_manifest_is_damaged(tmp_path, content):
     save(tmp_path, 3)
     (tmp_path / "mlp-0003.json").write_text(content)
     found, problems = checkpoints.last_complete(str(tmp_path), "mlp")
-    assert found is None and "mlp-0003.json is damaged" in problems[0]
+    assert found is None and "mlp-0003.json is an invalid manifest" in problems[0]
 
 
 def test_old_checkpoints_are_deleted(tmp_path):

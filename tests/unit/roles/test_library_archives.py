@@ -93,7 +93,9 @@ class Role:
     def look(self):
         """Return (True if the library is complete, the version that the command found)."""
         archive = pathlib.Path("/nowhere/cuda/a.tgz")
-        told = self._run("library.yml", "Check the installed version of the library on the node", archive)
+        told = self._run(
+            "library.yml", "Check the installed version of the library on the node", archive
+        )
         looked = {"rc": told.returncode, "stdout_lines": told.stdout.decode().splitlines()}
         variables = self._variables(archive, __cuda_library_looked=looked)
         templar = Templar(DataLoader(), variables=variables)
