@@ -43,6 +43,14 @@ def nodes(cluster):
     return Nodes(cluster)
 
 
+@pytest.fixture
+def trainable(nodes, cluster):
+    """Restart gpu2 for its driver, unless an earlier test has. Before, train.yml refuses gpu2."""
+    record = json.loads((cluster.state / "nodes" / "gpu2.json").read_text())
+    if record["driver"]["nouveau"]:
+        nodes.provision(nvidia_driver_reboot=True)
+
+
 @pytest.fixture(params=GPUS)
 def name(request):
     """Return the name of a node with a GPU; a test with it runs once for each."""

@@ -275,7 +275,7 @@ def test_other_ways_to_install_cuda(nodes, cluster):
 
 
 @pytest.mark.soak
-def test_mxnet_in_the_systems_python_trains(nodes, cluster):
+def test_mxnet_in_the_systems_python_trains(nodes, cluster, trainable):
     """mxnet_scope=system installs MXNet for all users of /usr/bin/python3, and the job uses it."""
     ask = "python3 -c 'import mxnet; print(mxnet.__file__)'"
     for name in nodes.gpus:
@@ -372,7 +372,7 @@ def gpus_of(job):
         pytest.param("0", [("gpu1", "0"), ("gpu2", "0")], marks=pytest.mark.soak),
     ],
 )
-def test_every_worker_sees_its_gpus_and_nobody_else_any(cluster, gpus, seen):
+def test_every_worker_sees_its_gpus_and_nobody_else_any(cluster, trainable, gpus, seen):
     job = cluster.train(script=str(cluster.scenario / "environment.py"), kv="dist_sync", gpus=gpus)
     assert job.result.code == 0, job.result.output
     planned, saw = gpus_of(job)
