@@ -192,7 +192,7 @@ def choose(
     evaluates conditions such as `python_version < "3.8"` for its own Python. So this function reads
     the requirements of each wheel for the node's Python, and adds the missing packages.
 
-    Args: `build` an item of "builds" of `versions.environment`; the others are as in `extended`.
+    Args: `build` an item of "builds" of `pairs.environment`; the others are as in `extended`.
 
     Raises MxclusterError if pip fails. Raises BadInput if a dependency conflicts with `build`, or
     if the requirements file lists other sha256 values.
