@@ -1,5 +1,5 @@
 #!/bin/sh
-# missing.sh FOLDER VERSION: print the parts that the CUDA toolkit VERSION in FOLDER lacks, a line for each.
+# missing.sh FOLDER VERSION: print a line for each missing part of the CUDA toolkit VERSION in FOLDER.
 # NVIDIA's installers may end with status 0 and leave an almost empty folder.
 folder=$1 version=$2
 "$folder/bin/nvcc" --version 2>/dev/null | grep -qF "release $version," || echo "bin/nvcc of release $version"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# run_installer.sh WORK INSTALLER OPTIONS...: run an installer of NVIDIA's with the folder WORK for its own files.
+# run_installer.sh WORK INSTALLER OPTIONS...: run NVIDIA's installer INSTALLER. WORK is a folder for temporary files.
 # In a wrong environment the installer crashes (10.1), or ends with status 0 and installs nothing (8.0).
 work=$1 installer=$2
 shift 2
