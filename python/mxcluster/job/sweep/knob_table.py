@@ -39,7 +39,7 @@ def _items(value: Any) -> List[Any]:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = [value]
     if not isinstance(value, (list, tuple)) or any(isinstance(i, (list, dict)) for i in value):
-        raise ValueError("not a list of texts and numbers")
+        raise ValueError("the value must be a list of strings and numbers")
     return list(dict.fromkeys(item for item in value if item != ""))
 
 
