@@ -109,14 +109,14 @@ COPIER = """#!/bin/sh
 case $* in
 *AnsiballZ_copy*)
     case %(how)s in
-    alone) mkdir %(folder)s/busy || exit 9; sleep 0.3 ;;
+    alone) mkdir %(folder)s/busy || { touch %(folder)s/failed; exit 9; }; sleep 0.3 ;;
     together)
         mktemp %(folder)s/begun.XXXXXX >/dev/null
         for try in $(seq 200); do
             [ $(ls %(folder)s | grep -c begun) -ge 2 ] && break
             sleep 0.1
         done
-        [ $try -lt 200 ] || exit 9 ;;
+        [ $try -lt 200 ] || { touch %(folder)s/failed; exit 9; } ;;
     esac
     %(python)s "$@"; status=$?
     [ %(how)s = together ] || rmdir %(folder)s/busy
@@ -156,6 +156,6 @@ def test_large_files_go_to_a_given_number_of_nodes_at_a_time(
         __mxnet_carry_dir=str(tmp_path / "carry"),
         __mxnet_environment={"path": "/nowhere"},
     )
-    assert told[ROLE_COPIES[name]]["changed"], told
+    assert told[ROLE_COPIES[name]]["changed"] and not (tmp_path / "failed").exists(), told
     assert bool(told["refused"]) == (name == "mxnet"), told
     assert name == "mxnet" or (tmp_path / "cache-two/cuda/a.file").read_text() == "content"
