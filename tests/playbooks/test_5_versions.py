@@ -17,7 +17,7 @@ BUILDS = [
 ]
 
 
-@pytest.mark.parametrize("mxnet, build", BUILDS, ids="-".join)
+@pytest.mark.parametrize("mxnet, build", BUILDS)
 def test_a_version_trains(project, mxnet, build):
     """The newest Python of 3.6 to 3.11 that runs this MXNet runs it here."""
     python = [one for one in pairs.pythons(mxnet) if version_table.number(one) <= (3, 11)][-1]
