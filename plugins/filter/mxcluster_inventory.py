@@ -37,6 +37,8 @@ Json = Dict[str, Any]
 
 GROUPS = ("scheduler", "servers", "workers")
 VARIABLES = (
+    "ansible_connection",
+    "ansible_host",
     "node_address",
     "cluster_network",
     "dmlc_interface",

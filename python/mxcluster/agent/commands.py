@@ -10,7 +10,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Set, Union
 
 from mxcluster import exit_codes
-from mxcluster.agent import checkpoint_transfer, daemon, leftovers, script_files
+from mxcluster.agent import checkpoint_transfer, daemon, engine_file, leftovers, script_files
 from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private, remove
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
@@ -201,6 +201,8 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
         SCRIPT_ZIP,
         SCRIPT_FOLDER,
         OWN_FOLDERS,
+        engine_file.FILE,
+        engine_file.HOSTS,
     }
     own |= {name for name in os.listdir(folder.path) if name.endswith(PULSE)}
     answer = {

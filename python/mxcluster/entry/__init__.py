@@ -16,7 +16,7 @@ from mxcluster.errors import MxclusterError
 Json = Dict[str, Any]
 
 PATHS = ("job_dir", "jobs_dir", "output", "spool")
-SWEEPING = ("start", "stop", "collect", "jobs")
+SWEEPING = ("start", "prepare", "stop", "collect", "jobs")
 
 
 def run(asked: Json) -> Json:

@@ -16,7 +16,7 @@ from typing import Any, List, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS
-from mxcluster.job import option_types
+from mxcluster.job import launchers, option_types
 from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_int, to_text
 from mxcluster.numbers import to_float
 
@@ -35,6 +35,9 @@ SLOWDOWN = Option(
     "a factor from 1 (the node's own speed) to 1000, such as 2",
 )
 
+_ENVIRONMENT = (
+    'a dict of environment variables with strings of one line, such as \'{"OMP_NUM_THREADS": "1"}\''
+)
 _CASTS = {"str": to_text, "int": to_int, "float": to_float, "bool": option_types.to_bool}
 
 
@@ -437,6 +440,17 @@ SECTIONS = {
             "Ansible does not contact these hosts, so they may be down.",
         ),
         _knob(
+            "round_robin",
+            "raw",
+            [],
+            cast=option_types.to_words,
+            message="the names or addresses of hosts, such as node3,node4, or all",
+            description="The hosts that get `num_servers` servers and then `num_workers` workers in "
+            "turn, such as `node3,node4`. MXNet's `launch.py` uses the lines of its hosts file in "
+            "the same way. A host may occur several times. `all` takes all hosts of the inventory. "
+            "Without this knob the groups of the inventory place the processes.",
+        ),
+        _knob(
             "gpus",
             "raw",
             "auto",
@@ -542,11 +556,28 @@ SECTIONS = {
             "raw",
             {},
             cast=option_types.to_environment,
-            message="a dict of environment variables with strings of one line, such as "
-            '\'{"OMP_NUM_THREADS": "1"}\'',
+            message=_ENVIRONMENT,
             description="Environment variables for every process, a dict. Their values are visible "
             "in the output, in `runs/` and on the nodes. Variables that control loading (`PATH`, "
             "`PYTHONPATH`, `LD_PRELOAD`) are refused.",
+        ),
+        _knob(
+            "env_server",
+            "raw",
+            {},
+            cast=option_types.to_environment,
+            message=_ENVIRONMENT,
+            description="Environment variables for the servers, a dict like `env`. These values have "
+            "priority over `env`.",
+        ),
+        _knob(
+            "env_worker",
+            "raw",
+            {},
+            cast=option_types.to_environment,
+            message=_ENVIRONMENT,
+            description="Environment variables for the workers, a dict like `env`. These values have "
+            "priority over `env`.",
         ),
         _knob(
             "secret_env",
@@ -643,6 +674,34 @@ SECTIONS = {
         ),
         _switch("plan_only", "Show the plan and start nothing."),
     ),
+    "The launcher: how the agents of the nodes start.": (
+        _choice(
+            "launcher",
+            launchers.SSH,
+            tuple(launchers.LAUNCHERS),
+            "The way in which the agents start. "
+            + " ".join(
+                "`%s`: %s." % (one.name, one.description) for one in launchers.LAUNCHERS.values()
+            ),
+        ),
+        _choice(
+            "mpi_runtime",
+            "auto",
+            MPI_ENGINES,
+            "The MPI engine of the nodes, for `launcher=mpi` and `mpi.yml`. `auto` takes the engine "
+            "of the `mpirun` in the `PATH`.",
+        ),
+        _knob(
+            "mpi_pre_execution_command",
+            "str",
+            "",
+            message="commands for bash, such as 'source /opt/intel/oneapi/setvars.sh'",
+            description="Commands for bash that load the MPI engine and the program of `mpi.yml`, "
+            "such as `source /opt/intel/oneapi/setvars.sh`. The commands run on each node during "
+            "the checks, and again before mpirun starts. With `mpi.yml` they also run before the "
+            "daemons of mpirun start. So the commands may only set variables.",
+        ),
+    ),
     OF_MPI: (
         _knob(
             "mpi_command",
@@ -653,12 +712,6 @@ SECTIONS = {
             description="The MPI program and its arguments, a command for bash. Every process of "
             "MPI runs this command in the folder `$MXCLUSTER_WORK_DIR` of its node. The folder "
             "holds the resource files.",
-        ),
-        _choice(
-            "mpi_runtime",
-            "auto",
-            MPI_ENGINES,
-            "The MPI engine of the nodes. `auto` takes the engine of the `mpirun` in the `PATH`.",
         ),
         _knob(
             "mpi_num_instances",
@@ -680,16 +733,6 @@ SECTIONS = {
             description="The number of MPI processes on each node, from 1 to 1024. `gpus`, or "
             "Batch Shipyard's `nvidia-smi -L | wc -l`, starts one process for each GPU of the job "
             "on the node.",
-        ),
-        _knob(
-            "mpi_pre_execution_command",
-            "str",
-            "",
-            message="commands for bash, such as 'source /opt/intel/oneapi/setvars.sh'",
-            description="Commands for bash that load the MPI engine and the program, such as "
-            "`source /opt/intel/oneapi/setvars.sh`. The commands run on each node during the "
-            "checks, and again before mpirun and its daemons start. So the commands may only set "
-            "variables.",
         ),
         _knob(
             "mpi_coordination_command",

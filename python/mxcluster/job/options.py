@@ -51,6 +51,8 @@ LOADER_VARIABLES = {
     "the script, with ctypes.CDLL",
     "LD_AUDIT": "the servers and the scheduler would load this library too. Remove LD_AUDIT",
 }
+# The knobs with variables of processes: of all processes, of the servers, of the workers.
+ENVIRONMENTS = ("env", "env_server", "env_worker")
 # The schemes whose update keeps its size under unequal batches.
 BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
 
@@ -96,6 +98,16 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["bigarray_bound"] and BOUND in given["env"],
         "bigarray_bound=%(bigarray_bound)d and {bound}=%(given_bound)s in env set the same value: "
         "leave bigarray_bound or the variable out".format(bound=BOUND),
+    ),
+    (
+        lambda given: given["round_robin"] and not (given["num_workers"] and given["num_servers"]),
+        "round_robin=%(round_robin)s needs num_workers and num_servers: add the numbers of workers "
+        "and servers",
+    ),
+    (
+        lambda given: given["round_robin"] and (given["hosts_file"] or given["without"]),
+        "round_robin=%(round_robin)s, hosts_file and without all choose the hosts of the job: leave "
+        "all but one of these knobs out",
     ),
     (
         lambda given: given["script_args"] and not given["script"],
@@ -354,7 +366,7 @@ def is_own(variable: str) -> bool:
 
 
 def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
-    cut = ("script_args", "server_classes", "data_src")
+    cut = ("script_args", "server_classes", "data_src", "round_robin")
     texts = dict(
         options,
         no_compression=schemes.of(options["kv"]).no_compression,
@@ -369,15 +381,15 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
             training_samples(options["data"], options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
-    for name in sorted(options["env"]):
-        if is_own(name):
-            yield (
-                "env: %s=%s is refused, because mxcluster sets %s itself: remove the variable"
-                % (name, shown(options["env"][name]), name)
-            )
-        elif name in LOADER_VARIABLES:
-            yield "env: %s=%s is refused: %s" % (
-                name,
-                shown(options["env"][name]),
-                LOADER_VARIABLES[name],
-            )
+    for knob in ENVIRONMENTS:
+        for name in sorted(options[knob]):
+            given = "%s: %s=%s is refused" % (knob, name, shown(options[knob][name]))
+            if is_own(name):
+                yield "%s, because mxcluster sets %s itself: remove the variable" % (given, name)
+            elif name in LOADER_VARIABLES:
+                yield "%s: %s" % (given, LOADER_VARIABLES[name])
+            elif name == BOUND and knob != "env":
+                yield (
+                    "%s, because all processes need the same value: set bigarray_bound instead"
+                    % given
+                )

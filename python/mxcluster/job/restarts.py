@@ -98,7 +98,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
         "the cause would most likely recur; remove the cause, then continue with -e resume=<job>"
     )
     if kind:
-        return None if kind in ("stopped", "network") else again
+        return None if kind in ("stopped", "network", "engine") else again
     if failure["host"] in lost or failure["reason"] in (
         exit_codes.AGENT_KILLED,
         exit_codes.AGENT_HELD,

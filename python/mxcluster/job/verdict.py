@@ -12,7 +12,11 @@ from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
 
-_ENDINGS = {"lease": "ended: the lease ran out", "stopped": "ended: the job was stopped on request"}
+_ENDINGS = {
+    "lease": "ended: the lease ran out",
+    "stopped": "ended: the job was stopped on request",
+    "engine": "ended: the engine that started the agent has ended the agent; read mpirun.log",
+}
 _PEER = "ended, because another node's part of the job had failed"
 
 NOT_DONE = "exited with status 0 before its training was complete: read its log"
@@ -208,13 +212,14 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
         return first
     for status in sorted(statuses, key=lambda status: status.get("ended") or 0):
         if status.get("reason") in _ENDINGS:
-            # A stop is no cause, because the controller stops all other nodes after a lost node.
+            # A stop is no cause, because the controller stops all other nodes after a lost node. An
+            # engine ends all its agents after the end of one of them, so this is no cause either.
             told = _ENDINGS[status["reason"]] + (
                 _of_lease(status.get("lease")) if status["reason"] == "lease" else ""
             )
             return dict(
                 _agent_failure(status["host"], told, status.get("ended")),
-                echo=status["reason"] == "stopped",
+                echo=status["reason"] in ("stopped", "engine"),
             )
     peers = [
         _agent_failure(status["host"], _PEER, status.get("ended"))

@@ -14,7 +14,7 @@ from mxcluster import package, schemes
 from mxcluster.cluster import node_records, profile
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse
-from mxcluster.job import checkpoints, user_script
+from mxcluster.job import checkpoints, launchers, user_script
 from mxcluster.job import options as knobs
 from mxcluster.job.option_types import is_job_id, shown
 from mxcluster.job.plan import make_cluster_files, make_plan, measuring, members, table, talks
@@ -68,11 +68,13 @@ def plan_job(
     if str(given.get("resume") or "").strip():
         given, checkpoint, notes = resumed(given, runs_dir, anew)
     options = _options(given, cwd)
+    launchers.refuse_unread(options["launcher"], list(anew))
     if measures:
         options["program"] = measuring.PROGRAM
     if secrets:
+        public = {name: text for knob in knobs.ENVIRONMENTS for name, text in options[knob].items()}
         knobs.refuse_secret_env(
-            secrets["names"], secrets["problems"], options["env"], options["bigarray_bound"]
+            secrets["names"], secrets["problems"], public, options["bigarray_bound"]
         )
     job = new_job(options["job_id"], measuring.PROGRAM if measures else options["kv"], runs_dir)
     records = read_records(records_dir)
@@ -205,6 +207,8 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
         "package": packed,
         "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM},
         "open_files": LEAST_OPEN_FILES,
+        "engine": launchers.of(plan).engine,
+        "mpi": launchers.mpi_request(options),
     }
 
 
