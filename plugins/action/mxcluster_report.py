@@ -183,6 +183,7 @@ from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.errors import BadInput
 from mxcluster.job import report, restarts, verdict
 from mxcluster.job.plan import packed
+from mxcluster.job.report import batch
 
 Json = Dict[str, Any]
 
@@ -234,8 +235,13 @@ def carry_out(given: Json, check: bool) -> Json:
     answers = {
         host: report.heard(*(of_all.get(host) for of_all in results)) for host in plan["nodes"]
     }
+    failure = None
+    if batch.is_batch(plan):
+        # Not the folder of the archives: a node may have the name of the submit host.
+        folder = os.path.join(given["collected"], job, "nodes")
+        plan, archives, answers, failure = batch.split(plan, archives, answers, folder)
     try:
-        found = report.assemble(run_dir, archives, plan, given["cache_dir"], answers)
+        found = report.assemble(run_dir, archives, plan, given["cache_dir"], answers, failure)
     except ImportError as error:
         raise BadInput(
             "the report needs jinja2 and matplotlib (%s). Run `make venv` on the controller" % error

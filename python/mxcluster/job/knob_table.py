@@ -49,6 +49,16 @@ def _is_absolute_or_empty(path: str) -> bool:
     return path == "" or path.startswith("/")
 
 
+def _is_limit(text: str) -> bool:
+    return text == "" or bool(
+        re.fullmatch(r"[1-9][0-9]{0,6}|[0-9]{1,4}:[0-5][0-9](:[0-5][0-9])?", text)
+    )
+
+
+def _is_word_or_empty(text: str) -> bool:
+    return text == "" or bool(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:,=@*+-]*", text))
+
+
 def _is_job_id_or_empty(text: str) -> bool:
     return text == "" or is_job_id(text)
 
@@ -128,6 +138,17 @@ def _choice(name: str, default: str, names: Tuple[str, ...], description: str, *
         message="one of " + ", ".join(names),
         description=description,
         **more,
+    )
+
+
+def _word(name: str, description: str) -> Knob:
+    return _knob(
+        name,
+        "str",
+        "",
+        check=_is_word_or_empty,
+        message="one word of letters, digits and '_.:,=@*+-'",
+        description=description,
     )
 
 
@@ -700,6 +721,50 @@ SECTIONS = {
             "such as `source /opt/intel/oneapi/setvars.sh`. The commands run on each node during "
             "the checks, and again before mpirun starts. With `mpi.yml` they also run before the "
             "daemons of mpirun start. So the commands may only set variables.",
+        ),
+        _word(
+            "submit_host",
+            "The host of the inventory that submits the job to Slurm or Grid Engine. The default "
+            "is the host of the group `scheduler`.",
+        ),
+        _count(
+            "num_nodes",
+            1,
+            1,
+            "The number of nodes that the job requests from Slurm or Grid Engine. The first node "
+            "runs the scheduler. Each node runs `servers_per_host` servers and `workers_per_host` "
+            "workers; the submit host has these variables.",
+        ),
+        _word(
+            "queue",
+            "The partition of Slurm or the queue of Grid Engine. The default is the default of the "
+            "batch system.",
+        ),
+        _word(
+            "parallel_environment",
+            "The parallel environment of Grid Engine. Its allocation rule must be a number.",
+        ),
+        _knob(
+            "time_limit",
+            "str",
+            "",
+            check=_is_limit,
+            message="a number of minutes, H:MM or H:MM:SS, in quotes in YAML",
+            description="The time limit of the job in Slurm or Grid Engine: a number of minutes, "
+            "H:MM or H:MM:SS. The default is the default of the batch system.",
+        ),
+        _word(
+            "gres",
+            "The resources of each node, such as `gpu:2` for `sbatch --gres` and `gpu=2` for "
+            "`qsub -l`.",
+        ),
+        _knob(
+            "engine_options",
+            "raw",
+            [],
+            cast=option_types.to_list,
+            message='a list of strings, such as \'{"engine_options": ["--mem=8G"]}\'',
+            description="Further arguments of `sbatch` or `qsub`, a list of strings.",
         ),
     ),
     OF_MPI: (

@@ -23,6 +23,8 @@ class Launcher(NamedTuple):
     """The properties of a launcher.
 
     - `name`: the value of the knob `launcher`;
+    - `title`: the name of the batch system in messages, "" for other launchers. A batch system
+      chooses the nodes when the job starts, and the first node makes the plan;
     - `description`: how the agents start, for the pages;
     - `tasks`: the file in roles/train_job/tasks that starts the agents;
     - `engine`: the program of the site that starts the agents, "" without such a program. The
@@ -33,19 +35,27 @@ class Launcher(NamedTuple):
     """
 
     name: str
+    title: str
     description: str
     tasks: str
     engine: str
     takes_hosts: bool
     knobs: Sequence[str]
 
+    @property
+    def is_batch(self) -> bool:
+        """True for a batch system."""
+        return bool(self.title)
 
-SSH, LOCAL, MPI = "ssh", "local", "mpi"
+
+SSH, LOCAL, MPI, SLURM, SGE = "ssh", "local", "mpi", "slurm", "sge"
+_OF_BATCH = ("submit_host", "num_nodes", "queue", "time_limit", "gres", "engine_options")
 LAUNCHERS = {
     launcher.name: launcher
     for launcher in (
         Launcher(
             name=SSH,
+            title="",
             description="over Ansible's connection",
             tasks="start.yml",
             engine="",
@@ -54,6 +64,7 @@ LAUNCHERS = {
         ),
         Launcher(
             name=LOCAL,
+            title="",
             description="on the controller's machine, without SSH. Other machines are refused",
             tasks="start.yml",
             engine="",
@@ -62,12 +73,31 @@ LAUNCHERS = {
         ),
         Launcher(
             name=MPI,
+            title="",
             description="one `mpirun` on the first node starts the agents of all nodes as the "
             "training user, without root",
             tasks="start_mpi.yml",
             engine="mpirun",
             takes_hosts=True,
             knobs=("mpi_runtime", "mpi_pre_execution_command"),
+        ),
+        Launcher(
+            name=SLURM,
+            title="Slurm",
+            description="`sbatch` requests the nodes, and `srun` starts the agents on the nodes",
+            tasks="start.yml",
+            engine="srun",
+            takes_hosts=False,
+            knobs=_OF_BATCH,
+        ),
+        Launcher(
+            name=SGE,
+            title="Grid Engine",
+            description="`qsub` requests the nodes, and `qrsh` starts the agents on the nodes",
+            tasks="start.yml",
+            engine="qrsh",
+            takes_hosts=False,
+            knobs=_OF_BATCH + ("parallel_environment",),
         ),
     )
 }
@@ -88,12 +118,14 @@ def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
 
     Args: `launcher` the value of the knob; `anew` the names of the knobs that the user gave with -e.
     """
+    readers = {
+        name: [one.name for one in LAUNCHERS.values() if name in one.knobs] for name in anew
+    }
     refuse(
         "-e %s: launcher=%s does not read this knob. Leave the knob out, or use -e launcher=%s"
-        % (name, launcher, other.name)
-        for other in LAUNCHERS.values()
-        for name in other.knobs
-        if other.name != launcher and name in anew and name not in LAUNCHERS[launcher].knobs
+        % (name, launcher, " or -e launcher=".join(names))
+        for name, names in readers.items()
+        if names and launcher not in names
     )
 
 
@@ -148,7 +180,7 @@ def mpi_request(options: Dict[str, Any]) -> Optional[Dict[str, Any]]:
 
     Args: `options` the typed knobs of the plan.
     """
-    if options["launcher"] != MPI:
+    if options.get("launcher") != MPI:
         return None
     return {
         "runtime": "" if options["mpi_runtime"] == "auto" else options["mpi_runtime"],
@@ -164,8 +196,14 @@ def told(plan: Dict[str, Any]) -> List[str]:
     lines = []
     if launcher.engine:
         lines.append(
-            "launcher %s: one %s on %s starts the agents as the training user, without root and "
-            "without systemd units" % (launcher.name, launcher.engine, next(iter(plan["nodes"])))
+            "launcher %s: %s%s on %s starts the agents as the training user, without root and "
+            "without systemd units"
+            % (
+                launcher.name,
+                "" if launcher.is_batch else "one ",
+                launcher.engine,
+                next(iter(plan["nodes"])),
+            )
         )
     if open_hosts:
         lines.append(

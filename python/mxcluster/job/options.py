@@ -12,7 +12,7 @@ from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
-from mxcluster.job import option_types
+from mxcluster.job import launchers, option_types
 from mxcluster.job.knob_table import OPTIONS
 from mxcluster.job.option_types import cast_value, shown
 
@@ -59,6 +59,19 @@ BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(
 
 def _has_groups(options: Dict[str, Any]) -> bool:
     return schemes.of(options["kv"]).servers_of_a_group
+
+
+def _is_batch(options: Dict[str, Any]) -> bool:
+    return launchers.LAUNCHERS[options["launcher"]].is_batch
+
+
+def _not_for_batch(name: str, cure: str) -> Tuple[Callable[[Dict[str, Any]], Any], str]:
+    """Return the contradiction between the knob `name`, which names nodes, and a batch system."""
+    return (
+        lambda given: given[name] and _is_batch(given),
+        "%s=%%(%s)s is refused with launcher=%%(launcher)s, because the nodes are unknown before "
+        "the job starts: %s" % (name, name, cure),
+    )
 
 
 # Contradictions between options: a function that returns a true value for contradictory options,
@@ -208,6 +221,30 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["measured"] and given["savemodel"],
         "measured=%(measured)d is refused with savemodel=true, because a measurement ends with an "
         "incomplete model: leave measured or savemodel out",
+    ),
+    _not_for_batch("hosts_file", "leave hosts_file out, and set num_nodes"),
+    _not_for_batch("groups_file", "set worker_group for hosts with the names of the nodes"),
+    _not_for_batch("data_sharding_file", "use -e data_allocator=1 and worker_share"),
+    _not_for_batch("without", "exclude nodes with engine_options"),
+    (
+        lambda given: _is_batch(given) and given["round_robin"] not in ([], ["all"]),
+        "round_robin=%(round_robin)s is refused with launcher=%(launcher)s, because the nodes are "
+        "unknown before the job starts: use -e round_robin=all",
+    ),
+    (
+        lambda given: given["data_src"] and _is_batch(given),
+        "data_src=%(data_src)s is refused with launcher=%(launcher)s: copy the data to the file "
+        "system that the nodes share, and leave data_src out",
+    ),
+    (
+        lambda given: given["grouping"] == "auto" and _is_batch(given),
+        "grouping=auto is refused with launcher=%(launcher)s, because a profile belongs to fixed "
+        "nodes: use -e grouping=given",
+    ),
+    (
+        lambda given: given["launcher"] == launchers.SGE and not given["parallel_environment"],
+        "launcher=sge needs a parallel environment: add -e parallel_environment=NAME; `qconf -spl` "
+        "lists the names",
     ),
     (
         lambda given: given["measured"] and given["resume"],

@@ -10,6 +10,7 @@ import signal
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxcluster import exit_codes
+from mxcluster.job import launchers
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import inputs
 
@@ -61,7 +62,11 @@ def decide(
     lost = [
         host for host, state in verdict["nodes"].items() if state == MISSING or host not in looked
     ]
-    reason = why_not(verdict["first_failure"], lost) or _cannot(plan, lost, epoch)
+    is_batch = launchers.of(plan).is_batch
+    reason = why_not(verdict["first_failure"], lost)
+    # A batch system chooses the nodes of the next attempt.
+    lost = [] if is_batch else lost
+    reason = reason or _cannot(plan, lost, epoch)
     if reason:
         return refused(reason)
     job, number = next_id(plan["job"], used)

@@ -53,6 +53,7 @@ def make_plan(
     held: Optional[ports.Held] = None,
     profile: Optional[Dict[str, Any]] = None,
     checkpoint: Optional[Dict[str, Any]] = None,
+    first_port: int = ports.FIRST,
 ) -> Plan:
     """Return the plan of one job as a dict. BadInput lists all faults of the input.
 
@@ -75,6 +76,7 @@ def make_plan(
             fits the job supplies the groups, shares, first batch sizes, GPU speeds and servers of
             parameters that the user has left out.
         checkpoint: the manifest of the checkpoint from which the job resumes.
+        first_port: the port at which the search of root_port=auto begins.
     """
     if not is_job_id(job):
         raise BadInput(
@@ -159,6 +161,7 @@ def make_plan(
         options["root_port"],
         processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST),
         held,
+        first_port,
     )
     plan = {
         "schema": 1,
