@@ -86,7 +86,7 @@ def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
 
     Such a knob is allowed in the inventory, because it describes the site there.
 
-    Args: `launcher` the value of the knob; `anew` the names of the knobs that the user gave with -e.
+    Args: `launcher` the value of the knob; `anew` the names of the knobs given with -e.
     """
     refuse(
         "-e %s: launcher=%s does not read this knob. Leave the knob out, or use -e launcher=%s"
