@@ -151,7 +151,8 @@ def watch(folder: JobFolder) -> Json:
             failed_at = failed_at or time.monotonic()
         if failed_at and time.monotonic() - failed_at > LINGERS:
             processes.end_groups([who], each_pass=lambda: cast(None, child.poll()))
-    engine_file.write(folder, dict(state, exit_code=child.returncode))  # this node's agent waits for this
+    # This node's agent waits for the exit code.
+    engine_file.write(folder, dict(state, exit_code=child.returncode))
     processes.end_groups([who])
     return {"job": plan["job"], "exit_code": child.returncode}
 

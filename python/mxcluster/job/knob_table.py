@@ -466,8 +466,8 @@ SECTIONS = {
             [],
             cast=option_types.to_words,
             message="the names or addresses of hosts, such as node3,node4, or all",
-            description="The hosts that get `num_servers` servers and then `num_workers` workers in "
-            "turn, such as `node3,node4`. MXNet's `launch.py` uses the lines of its hosts file in "
+            description="The hosts that get `num_servers` servers and then `num_workers` workers "
+            "in turn, such as `node3,node4`. MXNet's `launch.py` uses the lines of its hosts file in "
             "the same way. A host may occur several times. `all` takes all hosts of the inventory. "
             "Without this knob the groups of the inventory place the processes.",
         ),
@@ -588,8 +588,8 @@ SECTIONS = {
             {},
             cast=option_types.to_environment,
             message=_ENVIRONMENT,
-            description="Environment variables for the servers, a dict like `env`. These values have "
-            "priority over `env`.",
+            description="Environment variables for the servers, a dict like `env`. These values "
+            "have priority over `env`.",
         ),
         _knob(
             "env_worker",
@@ -597,8 +597,8 @@ SECTIONS = {
             {},
             cast=option_types.to_environment,
             message=_ENVIRONMENT,
-            description="Environment variables for the workers, a dict like `env`. These values have "
-            "priority over `env`.",
+            description="Environment variables for the workers, a dict like `env`. These values "
+            "have priority over `env`.",
         ),
         _knob(
             "secret_env",
@@ -709,8 +709,8 @@ SECTIONS = {
             "mpi_runtime",
             "auto",
             MPI_ENGINES,
-            "The MPI engine of the nodes, for `launcher=mpi` and `mpi.yml`. `auto` takes the engine "
-            "of the `mpirun` in the `PATH`.",
+            "The MPI engine of the nodes, for `launcher=mpi` and `mpi.yml`. `auto` takes the "
+            "engine of the `mpirun` in the `PATH`.",
         ),
         _knob(
             "mpi_pre_execution_command",

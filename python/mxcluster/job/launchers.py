@@ -116,7 +116,7 @@ def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
 
     Such a knob is allowed in the inventory, because it describes the site there.
 
-    Args: `launcher` the value of the knob; `anew` the names of the knobs that the user gave with -e.
+    Args: `launcher` the value of the knob; `anew` the names of the knobs given with -e.
     """
     readers = {
         name: [one.name for one in LAUNCHERS.values() if name in one.knobs] for name in anew

@@ -119,8 +119,8 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: given["round_robin"] and (given["hosts_file"] or given["without"]),
-        "round_robin=%(round_robin)s, hosts_file and without all choose the hosts of the job: leave "
-        "all but one of these knobs out",
+        "round_robin=%(round_robin)s, hosts_file and without all choose the hosts of the job: "
+        "leave all but one of these knobs out",
     ),
     (
         lambda given: given["script_args"] and not given["script"],
