@@ -11,13 +11,13 @@ import time
 
 import pytest
 
-from tests import engines
+from tests import batch_systems
 
 
 @pytest.fixture
 def slurm(project, tmp_path, monkeypatch):
     """Put a stand-in of Slurm on the PATH of the project; return its state folder."""
-    engines.install("slurm", tmp_path / "bin", tmp_path / "slurm")
+    batch_systems.install("slurm", tmp_path / "bin", tmp_path / "slurm")
     path = "%s:%s:/usr/local/bin:/usr/bin:/bin" % (tmp_path / "bin", project.programs)
     monkeypatch.setitem(project.environment, "PATH", path)
     (tmp_path / "slurm" / "hosts").write_text("node1 node2 node3")

@@ -1,10 +1,10 @@
-"""A job of a batch system, as the submit host sees it: start, look and stop.
+"""Submit a job to a batch system, read its status, and stop it, on the submit host.
 
-The job folder on the submit host is shared by all nodes of the job. It holds the submission
+All nodes of the job share the job folder of the submit host. The folder holds the submission
 (`job.plan.batch`) as plan.json, the status that the head writes (`mxcluster.batch.head`), and a job
-folder for each node, see `JobFolder.parts`. The agents run on other machines, so no pid tells
-whether they live. The head changes the file BEAT every second. If BEAT is old, the batch system
-tells whether the job still runs.
+folder for each node (see `JobFolder.parts`). The agents run on other machines, so a pid does not
+show that they run. The head writes the file BEAT every second. If BEAT is old, this module asks the
+batch system for the state of the job.
 """
 
 import json
@@ -23,13 +23,13 @@ from mxcluster.node import batch_systems, processes
 Json = Dict[str, Any]
 
 AGENT = {"name": "agent", "role": "agent", "index": None}
-PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: its findings, and the plan
-LOG = "batch"  # .log: the output of the head
-SILENT = 4.0  # seconds without a beat after which the batch system is asked
+PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers and lost nodes; plan
+LOG = "batch"  # batch.log has the output of the head
+SILENT = 4.0  # seconds without a beat before the first question to the batch system
 LOST = 40.0  # seconds without a beat after which the head of a running job counts as lost
-ENDS = 40.0  # seconds in which the head ends the job; the batch system then cancels it
-ASKED = 2.0  # seconds for which an answer of the batch system counts
-POLL = 0.5  # seconds
+ENDS = 40.0  # timeout for the head's end of the job, in seconds; then the batch system cancels it
+ASKED = 2.0  # seconds for which an answer of the batch system is valid
+POLL = 0.5  # seconds between two checks
 _answers: Dict[str, Tuple[float, batch_systems.State]] = {}  # job folder -> time, answer
 
 
@@ -40,10 +40,11 @@ def start(
     token: Optional[str] = None,
     script: Optional[str] = None,
 ) -> None:
-    """Submit the job of `plan`, a submission, to its batch system.
+    """Submit the job of `plan`, a submission, to the batch system.
 
     A repeated call for the same job (plan and token) does nothing. Raises BadInput if the folder
-    holds another job, and MxclusterError if the batch system refuses the job; nothing is left then.
+    holds another job. Raises MxclusterError if the batch system refuses the job; the function then
+    removes the folder. See `JobFolder.prepare` for the other arguments.
     """
     folder.make()
     with claims.starting(folder):
@@ -67,13 +68,13 @@ def start(
 
 
 def shell_script(folder: JobFolder) -> str:
-    """Return the shell script that the batch system runs on the first node of the job."""
+    """Return the text of the shell script that runs the head on the first node of the job."""
     argv = [sys.executable, "-I", "-m", "mxcluster.batch.head", folder.path]
     return "#!/bin/sh\nexec %s\n" % " ".join(map(shlex.quote, argv))
 
 
 def status_of(plan: Json, number: str) -> Json:
-    """Return the first status of a submitted job. `number` is the batch system's id."""
+    """Return the first status of a submitted job. `number`: the id in the batch system."""
     me = processes.identity(os.getpid())
     assert me  # this process runs
     return {
@@ -96,10 +97,10 @@ def status_of(plan: Json, number: str) -> Json:
 
 
 def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> Json:
-    """Return the status of a job that runs: `known`, or its end if the head can write none.
+    """Return the status of a job without an end: `known`, or the end that the head did not write.
 
-    `tidy`: write the status of such an end, and cancel what is left in the batch system. `reason`:
-    that of the end.
+    `known`: the status in the folder. `tidy`: True to write the status of such an end, and to
+    cancel the job in the batch system. `reason`: the reason of such an end.
     """
     silent = silence(folder)
     if silent is not None and silent < SILENT:
@@ -110,11 +111,11 @@ def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> 
     ended = state.phase == "ended"
     if not ended and (silent is None or silent < LOST):
         return known if silent else dict(known, batch=dict(known["batch"], phase="starts"))
-    known = folder.status() or known  # the head may have written its last status since
+    known = folder.status() or known  # the head may have written the last status since
     if known["state"] == "ended":
         return known
     cause = None if reason == "stopped" else why_ended(folder, known, state, silent)
-    # The signals of the batch system end processes, which is no cause.
+    # The batch system has killed the processes, so the failure of a process is no cause.
     known = dict(known, first_failure=None) if state.why else known
     last = end(known, reason, failed(folder, known, cause) if cause else None)
     if tidy:
@@ -126,35 +127,35 @@ def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> 
 
 
 def why_ended(folder: JobFolder, known: Json, state: batch_systems.State, silent: Optional[float]) -> str:
-    """Return why the head has written no last status. `silent`: see `silence`."""
+    """Return the reason why the head has not written the last status. `silent`: see `silence`."""
     name = batch_systems.of(known["batch"]["launcher"]).NAME
     number = known["batch"]["id"]
     if state.phase == "ended" and state.why:
         return "%s has ended the job %s: %s" % (name, number, state.why)
     if silent is None:
         return (
-            "the job %s of %s ended before it had written to %s: check that all nodes share this "
-            "folder, and that %s can run on them" % (number, name, folder.path, sys.executable)
+            "the job %s of %s ended before it wrote to %s: check that all nodes share this folder, "
+            "and that %s runs on them" % (number, name, folder.path, sys.executable)
         )
     if state.phase == "ended":
         return (
-            "%s has ended the job %s: it was deleted or killed, or its limits were over (see the "
-            "accounting of %s)" % (name, number, name)
+            "%s has ended the job %s: a user deleted it, or a limit was over. Read the accounting "
+            "of %s" % (name, number, name)
         )
     return (
-        "the first node of the job %s has written nothing to %s for %.0f s: the node or its file "
+        "the first node of the job %s has not written to %s for %.0f s: the node or its file "
         "system is gone" % (number, folder.path, silent)
     )
 
 
 def failed(folder: JobFolder, known: Json, cause: str) -> Json:
-    """Return the value of "first_failure" for a job that `cause` has ended."""
+    """Return the value of "first_failure" for a job that ended because of `cause` (text)."""
     lines = folder.log_lines(LOG)
     return failure(known["host"], AGENT, cause, None, time.time(), lines, kind="batch")
 
 
 def end(known: Json, reason: str, cause: Optional[Json]) -> Json:
-    """Return the last status of a job; `cause` is its first failure, if there is none yet."""
+    """Return the last status of a job. `cause`: the first failure if `known` has none."""
     now = time.time()
     return dict(
         known,
@@ -171,10 +172,10 @@ def end(known: Json, reason: str, cause: Optional[Json]) -> Json:
 
 
 def silence(folder: JobFolder) -> Optional[float]:
-    """Return the seconds since the last beat of the head, None before the first one.
+    """Return the seconds since the last beat of the head, None before the first beat.
 
-    Both times come from the clock of the file system. A file is opened before its time is read:
-    a network file system then asks its server.
+    Both times come from the clock of the file system. The function opens each file before it reads
+    the time, because a network file system then asks its server for the time.
     """
     try:
         with open(folder.file(BEAT), "rb") as stream:
@@ -188,9 +189,9 @@ def silence(folder: JobFolder) -> Optional[float]:
 
 
 def answer(folder: JobFolder, known: Json, anew: bool = False) -> batch_systems.State:
-    """Return the batch system's State of the job. An answer counts for ASKED seconds.
+    """Return the State of the job in the batch system. An answer is valid for ASKED seconds.
 
-    `anew`: ask in any case.
+    `anew`: True to ask again in any case.
     """
     when, state = _answers.get(folder.path, (0.0, batch_systems.State("unknown", "")))
     if anew or not when or time.monotonic() - when > ASKED:
@@ -200,10 +201,10 @@ def answer(folder: JobFolder, known: Json, anew: bool = False) -> batch_systems.
 
 
 def stop(folder: JobFolder, known: Json, reason: str) -> Json:
-    """End a job and return {"ran", "status"}. `reason` is "stopped" or "peer".
+    """End a job, and return {"ran", "status"}. `reason`: "stopped" or "peer".
 
-    The head ends the agents. If it does not within ENDS seconds, or if the job still waits, the
-    batch system cancels the job.
+    The head ends the agents. If the head needs more than ENDS seconds, or if the job waits in the
+    queue, the batch system cancels the job.
     """
     engine, number = batch_systems.of(known["batch"]["launcher"]), known["batch"]["id"]
     folder.write_private(ORDER, reason)
@@ -220,7 +221,7 @@ def stop(folder: JobFolder, known: Json, reason: str) -> Json:
 
 
 def left(folder: JobFolder, known: Json) -> List[str]:
-    """Return a line for each leftover of an ended job: on its nodes, and in the batch system."""
+    """Return a line for each leftover of an ended job, on the nodes and in the batch system."""
     lines = []
     try:
         with open(folder.file(PARTS), encoding="utf-8") as stream:
@@ -228,7 +229,7 @@ def left(folder: JobFolder, known: Json) -> List[str]:
         for host, part in sorted(found.items()):
             lines += ["%s: %s" % (host, line) for line in part["left"] or []]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass  # the head has written no findings
+        pass  # the head has not written the file
     engine = batch_systems.of(known["batch"]["launcher"])
     if not _until(lambda: answer(folder, known, anew=True).phase in ("ended", "unknown"), 10.0):
         lines.append("%s still has the job %s" % (engine.NAME, known["batch"]["id"]))
@@ -236,7 +237,7 @@ def left(folder: JobFolder, known: Json) -> List[str]:
 
 
 def script_of(folder: JobFolder) -> Optional[str]:
-    """Return the script's folder as a zip file in base64, None for a job without a script."""
+    """Return the script's folder as a zip file in base64, None without a script."""
     try:
         with open(folder.file("script.b64"), encoding="ascii") as stream:
             return stream.read()
@@ -245,12 +246,12 @@ def script_of(folder: JobFolder) -> Optional[str]:
 
 
 def is_batch(known: Optional[Json]) -> bool:
-    """Return True if `known`, a status, is that of a submitted job."""
+    """Return True if `known` is the status of a submitted job."""
     return bool(known and known.get("batch"))
 
 
 def _until(test: Callable[[], bool], seconds: float) -> bool:
-    """Wait until `test` returns True, for `seconds` at most. Return whether it does."""
+    """Wait for at most `seconds` until `test` returns True. Return the last result of `test`."""
     deadline = time.monotonic() + seconds
     while not test():
         if time.monotonic() >= deadline:

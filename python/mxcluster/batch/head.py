@@ -1,9 +1,9 @@
-"""The head of a batch job: `python -I -m mxcluster.batch.head JOB_FOLDER`.
+"""Run the head of a batch job: `python -I -m mxcluster.batch.head JOB_FOLDER`.
 
 The batch system starts the head on the first node of the job. The head starts a program on each
-node (`node_part`), makes the plan from the nodes' facts, gives each node its part, and watches the
-nodes until all parts have ended. It writes the status of the job into the folder that all nodes
-and the submit host share, and reads orders and the lease there.
+node (`node_part`), and makes the plan from the facts of the nodes. It gives each node its part of
+the plan, and watches the nodes until all parts have ended. The submit host and all nodes share the
+job folder. The head writes the status of the job into this folder, and reads orders and the lease.
 """
 
 import json
@@ -33,23 +33,23 @@ Json = Dict[str, Any]
 
 PERIOD = 0.5  # seconds between two looks at the nodes, the lease and the order
 BEATS = 1.0  # seconds between two beats
-ANSWER = 180.0  # seconds for the start of a node's program and its facts: an import of MXNet
-SILENT = 15.0  # seconds without a line of a node after which it counts as lost
-SIGNAL = 1.0  # seconds from the batch system's signal on one node to that on another
-LAST = 20.0  # seconds for the last words of the nodes after the end of the job
-TRIES = 3  # plans around busy ports and GPUs
+ANSWER = 180.0  # timeout for the facts of a node, in seconds; the node imports MXNet
+SILENT = 15.0  # seconds without a line of a node after which the node counts as lost
+SIGNAL = 1.0  # seconds between the signals of a batch system on two nodes
+LAST = 20.0  # timeout for the last lines of the nodes after the end of the job, in seconds
+TRIES = 3  # maximum number of plans around busy ports and GPUs
 
 
 class Ended(Exception):
-    """The job must end now. The arguments are those of `Head.end`."""
+    """Error that ends the job. The arguments are the reason and the first failure or None."""
 
 
 class Head:
-    """Runs the job in `folder`, whose submission is `plan`."""
+    """Runs the job in `folder`. `plan`: the submission. `environ`: the variables of this process."""
 
     def __init__(self, folder: JobFolder, plan: Json, environ: Dict[str, str]):
         self.folder = folder
-        self.plan = plan  # first the submission, then the plan of the job
+        self.plan = plan  # the submission; later the plan of the job
         self.submission = plan
         self.engine = batch_systems.of(plan["batch"]["launcher"])
         self.number = self.engine.identity(environ)
@@ -69,7 +69,7 @@ class Head:
             self.status["started"] = known["started"]
 
     def run(self) -> bool:
-        """Run the job to its end. Return True if all parts of it are done."""
+        """Run the job to its end. Return True if all parts of the job are done."""
         self.beat()
         self.save()
         try:
@@ -79,7 +79,7 @@ class Head:
             reason, cause = end.args
         except MxclusterError as error:
             reason, cause = "failed", self.fault(str(error))
-        except Exception as error:  # any error here must leave no process behind
+        except Exception as error:  # no error here may leave a process behind
             note(traceback.format_exc())
             reason, cause = "failed", self.fault("the head failed: %s (see batch.log)" % error)
         self.finish(reason, cause)
@@ -113,10 +113,10 @@ class Head:
         token = seal.read_token(self.folder.path).decode()
         secret_env, script = self.folder.take_secret_env(), batch_job.script_of(self.folder)
         for host in list(self.nodes):
-            if host not in made["nodes"]:  # kv=local uses one node
+            if host not in made["nodes"]:  # kv=local uses only one node
                 self.nodes.pop(host).close()
         for host, node in self.nodes.items():
-            # The head renews no lease of an agent: without the head, its stdin ends.
+            # The agents need no lease: their nodes' programs end them if the head is gone.
             part = dict(for_node(made, host), lease=0, whole=made)
             node.ask(ask="start", plan=part, token=token, secret_env=secret_env, script=script)
         nodes = self.nodes.values()
@@ -130,7 +130,7 @@ class Head:
         self.status["batch"]["phase"] = "runs"
 
     def look(self, made: Json, facts: Json) -> Json:
-        """Return {host: answer of the probe} for the plan `made`. MxclusterError for a problem."""
+        """Return {host: answer of `probe.look`} for the plan `made`. MxclusterError for problems."""
         name = package.archive()[0]
         for host, node in self.nodes.items():
             if host in made["nodes"]:
@@ -146,7 +146,7 @@ class Head:
         return found
 
     def gather(self, kind: str, hosts: Any = None) -> Json:
-        """Return {host: answer} of the nodes to the request `kind`. Ended if a node fails."""
+        """Return {host: answer to the request `kind`}. Raises Ended if a node fails."""
         wanted = [self.nodes[host] for host in (hosts or self.nodes)]
         for node in wanted:
             node.answers.pop(kind, None)
@@ -160,25 +160,25 @@ class Head:
         return {node.host: node.answers[kind] for node in wanted if kind in node.answers}
 
     def refuse_errors(self, what: str) -> None:
-        """Raise Ended with the first node's error, or if a node's program is gone."""
+        """Raise Ended if a node has an error, or if the program of a node has ended."""
         for node in self.nodes.values():
             if node.error or not node.is_open and not node.status:
                 self.await_signal()
                 text = node.error or (
-                    "the program of mxcluster on this node %s; the end of batch.log has the reason:"
-                    " check that all nodes share %s and can run %s"
+                    "the program of mxcluster on this node %s. Read the end of batch.log, and check "
+                    "that all nodes share %s and can run %s"
                     % (what, self.folder.path, sys.executable)
                 )
                 raise Ended("failed", self.fault(text, node.host))
 
     def await_signal(self) -> None:
-        """Give the batch system time to signal the head too, if it ends the whole job."""
+        """Wait for the signal of the batch system, which may be ending the whole job."""
         deadline = time.monotonic() + SIGNAL
         while not self.signalled and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def until(self, test: Callable[[], bool]) -> None:
-        """Wait until `test` returns True. Ended if that takes ANSWER seconds, or as in `turn`."""
+        """Wait until `test` returns True. Raises Ended after ANSWER seconds, or as `turn` does."""
         deadline = time.monotonic() + ANSWER
         while not test():
             self.turn()
@@ -188,7 +188,7 @@ class Head:
                 raise Ended("failed", self.fault(text, silent.host))
 
     def turn(self) -> None:
-        """Read what the nodes say, show a sign of life, and raise Ended if the job has to end."""
+        """Read the lines of the nodes, and write the beat. Raises Ended if the job must end."""
         readable = [node for node in self.nodes.values() if node.is_open]
         for node in select.select(readable, [], [], PERIOD)[0]:
             node.read()
@@ -198,14 +198,14 @@ class Head:
         order = self.order()
         if order:
             raise Ended(order, None)
-        os.close(os.open(self.folder.file("lease"), os.O_RDONLY))  # fresh times over NFS
+        os.close(os.open(self.folder.file("lease"), os.O_RDONLY))  # NFS then reads fresh times
         expired = self.lease.expired(self.folder.lease_mtime(), time.time(), time.monotonic())
         if expired:
             self.status["lease"] = expired
             raise Ended("lease", None)
 
     def watch(self) -> str:
-        """Return the reason for the end of the job once there is one."""
+        """Watch the nodes until the job has to end. Return the reason."""
         while True:
             self.turn()
             self.merge()
@@ -225,13 +225,13 @@ class Head:
                 return "done"
 
     def finish(self, reason: str, cause: Optional[Json]) -> None:
-        """End the agents, take the last words of the nodes, and write the last status."""
+        """End the agents, read the last lines of the nodes, and write the last status."""
         note("ending: %s" % reason)
         self.status["batch"]["phase"] = "ends"
         for node in self.nodes.values():
             if not _is_ended(node):
                 node.ask(ask="stop", peer=reason not in ("stopped", "lease"))
-        if not self.plan["processes"]:  # their agents have not started: no line will come
+        if not self.plan["processes"]:  # the agents have not started, so the nodes send no line
             for node in self.nodes.values():
                 node.close()
         deadline = time.monotonic() + LAST
@@ -259,8 +259,8 @@ class Head:
         }
         self.folder.write_private(batch_job.PARTS, json.dumps(parts))
         if self.signalled:
-            # Only after the end of the whole job does the batch system tell why it sends signals:
-            # the submit host asks it and writes the last status (`batch_job.look`).
+            # The batch system gives the reason for its signal only after the end of the whole job.
+            # So the submit host asks for the reason, and writes the last status (`batch_job.look`).
             self.save()
             return
         self.status["first_failure"] = cause or self.status["first_failure"]
@@ -270,7 +270,7 @@ class Head:
         note("ended: %s" % reason)
 
     def merge(self) -> None:
-        """Make the status of the job of the nodes' statuses."""
+        """Merge the statuses of the nodes into the status of the job."""
         statuses = [node.status for node in self.nodes.values() if node.status]
         self.status["processes"] = [part for one in statuses for part in one["processes"]]
         meeting = [one["meeting"] for one in statuses if one.get("meeting")]
@@ -279,11 +279,11 @@ class Head:
         self.status["first_failure"] = verdict.first_failure(statuses)
 
     def fault(self, text: str, host: str = "") -> Json:
-        """Return a value of "first_failure" for an error that the head has found, on `host`."""
+        """Return the value of "first_failure" for the error `text` of the head, on `host`."""
         return batch_job.failed(self.folder, self.status, host + ": " + text if host else text)
 
     def order(self) -> str:
-        """Return the reason of an order to end the job, "" without one."""
+        """Return the reason of an order to end the job, "" without an order."""
         try:
             with open(self.folder.file(ORDER), encoding="ascii") as stream:
                 found = stream.read().strip()
@@ -292,14 +292,14 @@ class Head:
         return found if found in ("stopped", "peer") else ""
 
     def beat(self) -> None:
-        """Change the file that shows that the head lives, every BEATS seconds."""
+        """Write the file BEAT every BEATS seconds, as a sign that the head runs."""
         if time.monotonic() - self.beaten >= BEATS:
             self.beaten = time.monotonic()
             with open(self.folder.file(BEAT), "wb") as stream:
                 stream.write(b"%d\n" % time.time())
 
     def save(self) -> None:
-        """Write the status, if it has changed."""
+        """Write the status if it has changed."""
         text = json.dumps(self.status, sort_keys=True)
         if text != self.saved:
             self.folder.write_status(self.status)
@@ -311,7 +311,7 @@ def _is_ended(node: NodeChannel) -> bool:
 
 
 def main(argv: List[str]) -> int:
-    """Run the job in the folder argv[0]. Return 0 if it is done."""
+    """Run the job in the folder argv[0]. Return 0 if the job is done, else 1."""
     folder = JobFolder(argv[0])
     plan = folder.plan()
     if not plan.get("batch"):

@@ -1,4 +1,4 @@
-"""Start `mxcluster.batch.node_part` on a node of the job, and exchange lines with it."""
+"""Start `mxcluster.batch.node_part` on a node of the job, and exchange lines with this program."""
 
 import json
 import os
@@ -12,14 +12,18 @@ from mxcluster.job import replies
 
 Json = Dict[str, Any]
 
-MOST = 8 << 20  # bytes of an answer
+MOST = 8 << 20  # maximum size of an answer in bytes
 
 
 class NodeChannel:
-    """The connection of the head to one node. `argv`: the command line that starts the program.
+    """The connection of the head to the node `host`.
 
-    What the node says is checked, as on the controller. "status" is its last status, "left" its
-    leftovers after the end, "error" the last error, "heard" the time (monotonic) of its last line.
+    The channel checks all answers of the node, as the controller does. `status` is the last status
+    of the node, `left` the list of leftovers after the end, `error` the first error, and `heard`
+    the monotonic time of the last line.
+
+    `argv`: the command line that starts the program. `job`: the id of the job. `log`: the file for
+    stderr of the program.
     """
 
     def __init__(self, host: str, argv: List[str], job: str, log: Any):
@@ -32,7 +36,7 @@ class NodeChannel:
         self.heard = time.monotonic()
         self.is_open = True
         self._part = b""
-        # A session of its own: a signal for the head does not end the channel before its time.
+        # In a session of its own the program does not get the signals for the head.
         self.process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -43,12 +47,12 @@ class NodeChannel:
         os.set_blocking(self.fileno(), False)
 
     def fileno(self) -> int:
-        """Return the descriptor of the node's answers, for select."""
+        """Return the descriptor of the answers, for select."""
         assert self.process.stdout
         return self.process.stdout.fileno()
 
     def ask(self, **asked: Any) -> None:
-        """Send a request. A node that is gone shows in its silence."""
+        """Send a request. The function ignores a lost node, because its silence shows the loss."""
         stdin = self.process.stdin
         assert stdin
         try:
@@ -58,7 +62,7 @@ class NodeChannel:
             pass
 
     def read(self) -> None:
-        """Take over the lines that have arrived."""
+        """Read the lines that have arrived."""
         try:
             piece = os.read(self.fileno(), 1 << 20)
         except BlockingIOError:
@@ -70,7 +74,7 @@ class NodeChannel:
         self._part += piece
         *lines, self._part = self._part.split(b"\n")
         if len(self._part) > MOST:
-            self.fail("its answer has more than %d bytes" % MOST)
+            self.fail("the answer has more than %d bytes" % MOST)
             self._part = b""
         for line in filter(None, lines):
             self._take(line)
@@ -80,13 +84,14 @@ class NodeChannel:
             told = json.loads(line.decode())
             kind, value = next(iter(told.items()))
         except (ValueError, AttributeError, StopIteration):
-            print("%s said %r" % (self.host, line[:200]), file=sys.stderr)  # a start file's output
+            # The shell of the node may print lines, too.
+            print("%s printed %r" % (self.host, line[:200]), file=sys.stderr)
             return
         try:
             if kind == "wait" and value is not None:
                 self.status = replies.of_host(self.host, replies.status(value))
                 if self.status["job"] != self.job:
-                    self.fail("it answered about the job %r" % self.status["job"])
+                    self.fail("the answer is about the job %r" % self.status["job"])
             elif kind == "left":
                 self.left = replies.ALSO["left"](value)
             elif kind == "error":
@@ -96,10 +101,10 @@ class NodeChannel:
                 found = shape({"record": value} if kind == "record" else value)
                 self.answers[kind] = found["record"] if kind == "record" else found
         except shapes.Wrong as wrong:
-            self.fail("its answer is invalid: %s" % wrong)
+            self.fail("the answer is invalid: %s" % wrong)
 
     def fail(self, text: str) -> None:
-        """Keep `text` as the node's first error."""
+        """Record the error `text`, unless the node already has an error."""
         self.error = self.error or text
 
     def has_ended(self) -> bool:
@@ -107,8 +112,8 @@ class NodeChannel:
         return not self.is_open or bool(self.status and self.status["state"] == "ended")
 
     def close(self) -> None:
-        """End the local end of the channel."""
+        """End the local program of the channel."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self.is_open = False  # a child of the engine's program may still hold the other end
+        self.is_open = False  # a child of the program may still have stdout open

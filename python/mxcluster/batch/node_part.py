@@ -1,16 +1,16 @@
 """Run one node's part of a batch job: `python -I -m mxcluster.batch.node_part JOB_FOLDER`.
 
-The batch system starts this program on each node, and its stdin and stdout lead to the head. Both
-directions have one JSON object a line:
+The batch system starts this program on each node. Its stdin and stdout are connected to the head.
+Each line is a JSON object:
 
     {"ask": "record", "nonce": text}   -> {"record": facts}
     {"ask": "look", "request": {...}}  -> {"look": answer of the probe}
     {"ask": "start", "plan": ..., "token": ..., "secret_env": ..., "script": ...}
-                                       -> {"wait": answer of the agent's wait}, each second
+                                       -> {"wait": status of the agent}, every second
     {"ask": "stop", "peer": bool}      ends the agent
 
-An answer may be {"error": text}. The last line is {"left": leftovers of the job on this node}. The
-agent is a child of this program. If the head is gone, stdin ends, and the agent with it.
+After an error the answer is {"error": text}. The last line is {"left": leftovers on this node}. The
+agent is a child of this program. Without the head, stdin ends, and the program ends the agent.
 """
 
 import json
@@ -31,14 +31,14 @@ from mxcluster.node.probe import look
 
 Json = Dict[str, Any]
 
-NONCE = "nonce"  # the file in the job folder that every node must see
+NONCE = "nonce"  # a file in the job folder, which every node must be able to read
 PERIOD = 1.0  # seconds between two answers about a running job
-# What a node finds in the folder of the job, as if it were its own.
+# Files of the shared job folder to which each node's folder gets a link.
 SHARED = (checkpoints.FOLDER, checkpoints.RESUMED, "model.params")
 
 
 class NodePart:
-    """The part of the job in the folder `job_dir` on this node. `answers` is a stream for lines."""
+    """The part of the job in the folder `job_dir` on this node. `answers`: the stream for answers."""
 
     def __init__(self, job_dir: str, answers: Any):
         self.job_dir = job_dir
@@ -48,7 +48,7 @@ class NodePart:
         self.asked = b""
 
     def run(self) -> None:
-        """Answer the head until it is gone or the agent has ended."""
+        """Answer the head until the head or the agent has ended."""
         open_ = True
         while True:
             ready = select.select([0] if open_ else [], [], [], PERIOD)[0]
@@ -69,7 +69,7 @@ class NodePart:
                 return
 
     def read(self) -> bool:
-        """Carry out the requests that have arrived. Return False once the head has left."""
+        """Carry out the requests that have arrived. Return False after the end of the head."""
         piece = os.read(0, 1 << 16)
         self.asked += piece
         *lines, self.asked = self.asked.split(b"\n")
@@ -91,7 +91,7 @@ class NodePart:
         return bool(piece)
 
     def tell(self, answer: Json) -> None:
-        """Send `answer` to the head. If the head is gone, end the agent."""
+        """Send `answer` to the head. Without the head, end the agent."""
         try:
             self.answers.write(json.dumps(answer) + "\n")
             self.answers.flush()
@@ -99,7 +99,7 @@ class NodePart:
             self.end(peer=True)
 
     def record(self, asked: Json) -> Json:
-        """Return the facts of this node, or the error that it does not share the job's folder."""
+        """Return the facts of this node. BadInput if the node does not share the job folder."""
         path = os.path.join(self.job_dir, NONCE)
         try:
             with open(path, encoding="ascii") as stream:
@@ -108,10 +108,10 @@ class NodePart:
             same = False
         if not same:
             raise BadInput(
-                "%s is not the file that the first node has written: all nodes must share the "
-                "folder of jobs; set mxcluster_home to a folder of a shared file system" % path
+                "%s is not the file that the first node has written, but all nodes must share this "
+                "folder: set mxcluster_home to a folder of a shared file system" % path
             )
-        # In a process of its own: MXNet would stay in the memory of this one.
+        # A process of its own, because MXNet would stay in the memory of this process.
         done = subprocess.run(
             [sys.executable, "-I", "-m", "mxcluster.node.probe", "record"],
             stdin=subprocess.DEVNULL,
@@ -131,7 +131,7 @@ class NodePart:
         return {"record": found}
 
     def look(self, asked: Json) -> Json:
-        """Return the answer of the probe to asked["request"]."""
+        """Return the answer of `probe.look` to asked["request"]."""
         return {"look": look(asked["request"], claims.held)}
 
     def start(self, asked: Json) -> None:
@@ -162,7 +162,7 @@ class NodePart:
         self.end(asked["peer"])
 
     def end(self, peer: bool) -> None:
-        """End the agent, if it runs. `peer`: another node's part of the job has failed."""
+        """End the agent if it runs. `peer`: True after the failure of another node's part."""
         if self.agent is not None and self.agent.poll() is None:
             self.agent.send_signal(signal.SIGUSR2 if peer else signal.SIGTERM)
 
@@ -178,9 +178,9 @@ def main(argv: List[str]) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of libraries goes to the log of the head
     part = NodePart(argv[0], answers)
-    # The batch system's signal reaches the agent too, if it ends the job.
+    # If the batch system ends the job, its signal reaches this program.
     signal.signal(signal.SIGTERM, lambda *_: part.end(peer=False))
-    for warning in (signal.SIGUSR1, signal.SIGUSR2):  # of Grid Engine, before it ends a job
+    for warning in (signal.SIGUSR1, signal.SIGUSR2):  # Grid Engine warns before it ends a job
         signal.signal(warning, lambda *_: None)
     try:
         part.run()

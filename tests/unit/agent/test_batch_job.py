@@ -10,7 +10,7 @@ from mxcluster.agent import batch_job, claims, commands, jobs
 from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import listing, live_line, replies
-from tests import engines
+from tests import batch_systems
 
 TOKEN = "t" * 64
 
@@ -18,7 +18,7 @@ TOKEN = "t" * 64
 @pytest.fixture
 def state(tmp_path, monkeypatch):
     """Put a stand-in of Slurm on the PATH; return its state folder."""
-    engines.install("slurm", tmp_path / "bin", tmp_path / "slurm")
+    batch_systems.install("slurm", tmp_path / "bin", tmp_path / "slurm")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     monkeypatch.setattr(batch_job, "ASKED", 0.0)
     (tmp_path / "slurm" / "hosts").write_text("a b")

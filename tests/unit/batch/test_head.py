@@ -13,7 +13,7 @@ from mxcluster.agent import commands
 from mxcluster.agent.folder import JobFolder
 from mxcluster.job import options, replies
 from mxcluster.job.plan import batch, for_node
-from tests import engines
+from tests import batch_systems
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def state(tmp_path, monkeypatch):
     """Put a stand-in of Slurm on the PATH; return its state folder."""
-    engines.install("slurm", tmp_path / "bin", tmp_path / "slurm")
+    batch_systems.install("slurm", tmp_path / "bin", tmp_path / "slurm")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     (tmp_path / "slurm" / "hosts").write_text("a b")
     return tmp_path / "slurm"

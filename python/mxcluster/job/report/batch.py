@@ -1,8 +1,8 @@
-"""Split the files of a batch job, which come from the submit host, into those of its nodes.
+"""Split the archive of a batch job into one archive for each node.
 
-All nodes share the job folder, so the submit host packs it whole: the head's own files, and under
-nodes/<host>/<job>/ those of each node. Programs of the submitting user wrote all of them, so names
-and values are checked.
+All nodes share the job folder, so the submit host packs the files of all nodes: the files of the
+head, and the files of each node in nodes/<host>/<job>/. Programs of the submitting user have
+written these files, so this module checks all names and values.
 """
 
 import json
@@ -31,7 +31,7 @@ _DAMAGED = (
     shapes.Wrong,
     tarfile.TarError,
 )
-LARGEST = 64 << 20  # bytes of a JSON file of the head
+LARGEST = 64 << 20  # maximum size of a JSON file of the head in bytes
 _lost = shapes.fields({"since": shapes.number, "why": shapes.words})
 _part = shapes.fields(
     {
@@ -43,21 +43,21 @@ _parts = shapes.dict_of(shapes.words, _part, 5000)
 
 
 def is_batch(plan: Json) -> bool:
-    """Return True if `plan` is the submission of a batch job, without its real nodes."""
+    """Return True if `plan` is the submission of a batch job."""
     return bool(plan.get("batch"))
 
 
 def split(
     plan: Json, archives: Dict[str, str], answers: Dict[str, Json], folder: str
 ) -> Tuple[Json, Dict[str, str], Dict[str, Json], Optional[Json]]:
-    """Return (plan, archives, answers, failure) of a batch job, by node.
+    """Return (plan, archives, answers, failure) of a batch job, for all nodes.
 
-    If the job has ended before the head made its plan, the first three are those of the arguments:
-    the job then has the submit host as its only node.
+    "failure" is the first failure that the head or the submit host has recorded, such as a
+    cancelled job, or None. If the job ended before the head made the plan, the submit host is the
+    only node, and the function returns its arguments.
 
-    Args: `plan` the submission; `archives` {submit host: path of its tar file}; `answers` {submit
-    host: entry of `report.heard`}; `folder` for the archives of the nodes. "failure" is a first
-    failure that the head or the submit host has found, such as a cancelled job.
+    Args: `plan` the submission; `archives` {submit host: path of the tar file}; `answers` {submit
+    host: result of `report.heard`}; `folder` the folder for the archives of the nodes.
     """
     submit_host = next(iter(plan["nodes"]))
     said = answers.get(submit_host) or {}
@@ -83,7 +83,7 @@ def split(
                 for host in hosts
             }
     except _DAMAGED:
-        return plan, archives, answers, failure  # `report.archive` says what is wrong with the file
+        return plan, archives, answers, failure  # `report.archive` reports the damaged archive
     heard = {
         host: dict(
             {"status": None, "problem": None, "untrue": None, "uneven": None},
@@ -97,7 +97,7 @@ def split(
 
 
 def _failure(status: Any) -> Optional[Json]:
-    """Return the first failure of kind "batch" in the status of a batch job, None without one."""
+    """Return the first failure in a status if it has the kind "batch", else None."""
     try:
         found = replies.status(status)["first_failure"]
     except (shapes.Wrong, KeyError):
@@ -108,7 +108,7 @@ def _failure(status: Any) -> Optional[Json]:
 
 
 def _read(tar: tarfile.TarFile, member: Optional[tarfile.TarInfo]) -> Any:
-    """Return the content of a JSON file in `tar`, None without the member."""
+    """Return the content of the JSON file `member` of `tar`, None without this member."""
     if member is None or member.size > LARGEST:
         return None
     return json.loads(cast(IO[bytes], tar.extractfile(member)).read().decode("utf-8"))
@@ -122,9 +122,11 @@ def _of_node(
     folder: str,
     first: bool,
 ) -> str:
-    """Write the archive of one node and return its path.
+    """Write the archive of the node `host`, and return its path.
 
-    That of the `first` node also has what the nodes share: the checkpoints and the head's log.
+    Args: `tar` the archive of the job; `known` {name: member} of `tar`; `job` the id of the job;
+    `folder` the folder of the new archive; `first` True for the first node, whose archive also gets
+    the checkpoints and the log of the head.
     """
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, host + ".tar")

@@ -1,7 +1,8 @@
-"""The engines of batch systems, such as Slurm: submit a job, read its state, cancel it.
+"""Submit a job to a batch system, such as Slurm, read the state of the job, and cancel the job.
 
-Each module has the same functions. `problems` and `submit` run on the submit host, `hosts` and
-`on_node` on the first node of the job, `state` and `cancel` on both.
+Each module of this package serves one batch system, with the same functions. `problems` and
+`submit` run on the submit host, `hosts` and `on_node` on the first node of the job, `state` and
+`cancel` on both.
 """
 
 import importlib
@@ -14,24 +15,24 @@ from mxcluster.errors import MxclusterError
 
 Json = Dict[str, Any]
 
-# "phase" is "waits" (in the queue), "runs", "ends" (its processes are ending), "ended" or "unknown"
-# (the engine did not answer).
-# "why": the engine's reason as text, "" for none. Of an ended job "why" is "" if the job ended by
-# itself, and the engine only noticed.
+# "phase": "waits" (in the queue), "runs", "ends" (its processes are ending), "ended", or "unknown"
+# (without an answer of the batch system).
+# "why": the reason that the batch system gives, or "". An ended job has the reason "" if the job has
+# ended by itself.
 State = NamedTuple("State", [("phase", str), ("why", str)])
 NOT_FOUND = 127  # as in shells
-PATIENCE = 30.0  # seconds for one answer of an engine
+PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds
 
 
 def of(launcher: str) -> Any:
-    """Return the module of the engine for the knob `launcher`, "slurm" or "sge"."""
+    """Return the module of the batch system. `launcher`: the value of the knob, slurm or sge."""
     return importlib.import_module("mxcluster.node.batch_systems." + launcher)
 
 
 def call(argv: List[str], stdin: str = "") -> Tuple[int, str, str]:
-    """Run a program of the engine and return (exit status, stdout, stderr).
+    """Run a program of the batch system, and return (exit status, stdout, stderr).
 
-    The status is NOT_FOUND if the program is missing or does not answer within PATIENCE.
+    The exit status is NOT_FOUND if the program is missing or runs longer than PATIENCE.
     """
     try:
         done = subprocess.run(
@@ -52,7 +53,7 @@ def call(argv: List[str], stdin: str = "") -> Tuple[int, str, str]:
 
 
 def ask(argv: List[str]) -> str:
-    """Return the stdout of a program of the engine. MxclusterError with its stderr if it fails."""
+    """Run a program of the batch system, and return its stdout. MxclusterError if it fails."""
     code, out, err = call(argv)
     if code:
         raise MxclusterError("`%s` failed: %s" % (" ".join(argv[:4]), last(err or out)))
@@ -60,7 +61,7 @@ def ask(argv: List[str]) -> str:
 
 
 def last(text: str) -> str:
-    """Return the last line of `text` with a character, "no reason was given" without one."""
+    """Return the last line of `text` that is not blank, or "no reason was given"."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no reason was given"
 
@@ -74,5 +75,5 @@ def seconds(limit: str) -> int:
 
 
 def job_name(job: str) -> str:
-    """Return a name for the job `job` that every engine accepts: it begins with a letter."""
+    """Return the name of the job in the batch system. The name begins with a letter."""
     return "mxcluster-" + re.sub(r"[^A-Za-z0-9._-]", "_", job)

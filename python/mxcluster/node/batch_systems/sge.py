@@ -1,4 +1,4 @@
-"""Grid Engine (SGE, Son of Grid Engine, Univa): qconf, qselect, qsub, qstat, qdel and qrsh."""
+"""Call the programs of Grid Engine: qconf, qselect, qsub, qstat, qacct, qdel and qrsh."""
 
 import re
 import shutil
@@ -8,19 +8,19 @@ from mxcluster.errors import MxclusterError, did_you_mean
 from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
 
 NAME = "Grid Engine"
-RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before its start"
+RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before the start"
 
 
 def problems(wanted: Json) -> List[str]:
-    """Return a line for each reason why this host cannot submit the job, [] if it can.
+    """Return a message for each reason why this host cannot submit the job, or [].
 
     `wanted`: {"nodes", "queue", "environment", ...}, the entry "batch" of a plan.
     """
-    lacking = [name for name in ("qsub", "qstat", "qdel", "qconf") if not shutil.which(name)]
+    lacking = [name for name in ("qsub", "qstat", "qdel", "qconf", "qselect") if not shutil.which(name)]
     if lacking:
         return [
             "launcher=sge: this host has no %s: install the client of Grid Engine (Debian: "
-            "gridengine-client), or name a host that has it with -e submit_host="
+            "gridengine-client), or name a host with the client in -e submit_host="
             % " and ".join(lacking)
         ]
     try:
@@ -36,28 +36,27 @@ def _problem(wanted: Json) -> Optional[str]:
     known, name = ([] if code else out.split()), wanted["environment"]
     if not name:
         return (
-            "launcher=sge needs a parallel environment: give one with -e parallel_environment=; "
-            "Grid Engine has %s" % (", ".join(known) or "none")
+            "launcher=sge needs a parallel environment: use -e parallel_environment=NAME. Grid "
+            "Engine has %s" % (", ".join(known) or "none")
         )
     if name not in known:
         return (
-            "parallel_environment=%s: Grid Engine has no such parallel environment%s: name one of "
-            "%s (`qconf -ap` adds one)" % (name, did_you_mean(name, known), ", ".join(known))
+            "parallel_environment=%s: Grid Engine has no such parallel environment%s: use one of "
+            "%s, or add one with `qconf -ap`" % (name, did_you_mean(name, known), ", ".join(known))
         )
     rule = _rule(name)
     if not rule.isdigit():
         return (
-            "parallel_environment=%s: %s: name one with a number, such as 1 (one slot for each "
-            "node)" % (name, RULE % rule)
+            "parallel_environment=%s: %s: use a parallel environment with a number, such as 1 (one "
+            "slot on each node)" % (name, RULE % rule)
         )
     queue = ["-q", wanted["queue"]] if wanted["queue"] else []
     code, out, err = call(["qselect", "-pe", name] + queue)
     places = {line.partition("@")[2] for line in out.split() if "@" in line}
     if not places:
-        return "queue=%s: no queue of this name has the parallel environment %s: %s" % (
-            wanted["queue"],
-            name,
-            "correct queue, or add the environment to the pe_list of a queue",
+        return (
+            "queue=%s: no such queue has the parallel environment %s: correct the name, or add the "
+            "environment to the pe_list of a queue" % (wanted["queue"], name)
         )
     if wanted["nodes"] > len(places):
         return (
@@ -74,9 +73,13 @@ def _rule(environment: str) -> str:
 
 
 def submit(folder: str, job: str, wanted: Json, script: str) -> str:
-    """Submit the shell script `script` and return Grid Engine's id of the job.
+    """Submit the shell script `script`, and return the id of the job in Grid Engine.
 
-    Its output goes to batch.log in `folder`. MxclusterError if Grid Engine refuses the job.
+    The output of the script goes to batch.log in `folder`. MxclusterError if Grid Engine refuses
+    the job.
+
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
+    of the submission.
     """
     slots = wanted["nodes"] * int(_rule(wanted["environment"]))
     argv = ["qsub", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
@@ -94,8 +97,8 @@ def submit(folder: str, job: str, wanted: Json, script: str) -> str:
 def state(number: str) -> State:
     """Return the State of Grid Engine's job `number`.
 
-    Grid Engine forgets a job that has ended, and only its accounting file knows why. `qacct` reads
-    the file where it is visible.
+    Grid Engine forgets an ended job. The reason for the end is only in the accounting file, which
+    `qacct` can read on some hosts.
     """
     code, out, err = call(["qstat", "-u", "*"])
     if code:
@@ -131,17 +134,17 @@ def _why_it_ended(number: str) -> str:
 
 
 def cancel(number: str) -> None:
-    """Delete Grid Engine's job `number`. A job that has ended stays as it is."""
+    """Delete Grid Engine's job `number`. An ended job does not change."""
     call(["qdel", number])
 
 
 def identity(environ: Dict[str, str]) -> str:
-    """Return Grid Engine's id of the job that this process belongs to."""
+    """Return the id in Grid Engine of the job of this process. `environ`: its variables."""
     return environ["JOB_ID"]
 
 
 def hosts(environ: Dict[str, str]) -> List[str]:
-    """Return the nodes of the job that this process belongs to; it runs on the first one.
+    """Return the nodes of the job of this process. This process runs on the first node.
 
     Each line of the file $PE_HOSTFILE is "host slots queue processors".
     """
@@ -151,7 +154,7 @@ def hosts(environ: Dict[str, str]) -> List[str]:
 
 
 def on_node(host: str, argv: List[str]) -> List[str]:
-    """Return the command line that runs `argv` once on the node `host` of the job.
+    """Return the argument list that runs `argv` once on the node `host` of the job.
 
     The program gets stdin, and it ends with the job.
     """

@@ -1,4 +1,4 @@
-"""Slurm: sinfo, sbatch, squeue, scontrol, scancel and srun."""
+"""Call the programs of Slurm: sinfo, sbatch, scontrol, scancel and srun."""
 
 import shutil
 from typing import Dict, List
@@ -9,7 +9,7 @@ from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last,
 NAME = "Slurm"
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 RUNNING = ("RUNNING", "STAGE_OUT", "SIGNALING", "RESIZING")
-# The states of jobs that Slurm has ended, and what they mean. All other jobs ended by themselves.
+# {state of a job that Slurm has ended: reason}. In all other states the job has ended by itself.
 ENDINGS = {
     "CANCELLED": "a user or an administrator cancelled it with scancel",
     "TIMEOUT": "its time limit was over; raise time_limit",
@@ -17,21 +17,21 @@ ENDINGS = {
     "NODE_FAIL": "a node of the job failed",
     "BOOT_FAIL": "a node of the job did not boot",
     "PREEMPTED": "another job has taken its nodes",
-    "OUT_OF_MEMORY": "it used more memory than it had asked for; add --mem to engine_options",
+    "OUT_OF_MEMORY": "it used more memory than requested; add --mem to engine_options",
     "REVOKED": "another cluster runs it",
 }
 
 
 def problems(wanted: Json) -> List[str]:
-    """Return a line for each reason why this host cannot submit the job, [] if it can.
+    """Return a message for each reason why this host cannot submit the job, or [].
 
     `wanted`: {"nodes", "queue", ...}, the entry "batch" of a plan.
     """
-    lacking = [name for name in ("sbatch", "squeue", "scancel") if not shutil.which(name)]
+    lacking = [name for name in ("sinfo", "sbatch", "scontrol", "scancel") if not shutil.which(name)]
     if lacking:
         return [
             "launcher=slurm: this host has no %s: install the client of Slurm (Debian: "
-            "slurm-client), or name a host that has it with -e submit_host=" % " and ".join(lacking)
+            "slurm-client), or name a host with the client in -e submit_host=" % " and ".join(lacking)
         ]
     try:
         partitions = _partitions(ask(["sinfo", "--noheader", "--format=%R|%P|%D"]))
@@ -39,10 +39,10 @@ def problems(wanted: Json) -> List[str]:
         return ["launcher=slurm: Slurm does not answer: %s" % error]
     queue = wanted["queue"] or next((name for name, one in partitions.items() if one[1]), "")
     if not queue:
-        return ["launcher=slurm: Slurm has no default partition: give one with -e queue="]
+        return ["launcher=slurm: Slurm has no default partition: use -e queue=NAME"]
     if queue not in partitions:
         return [
-            "queue=%s: Slurm has no such partition%s: name one of %s"
+            "queue=%s: Slurm has no such partition%s: use one of %s"
             % (queue, did_you_mean(queue, partitions), ", ".join(sorted(partitions)))
         ]
     if wanted["nodes"] > partitions[queue][0]:
@@ -54,20 +54,27 @@ def problems(wanted: Json) -> List[str]:
 
 
 def _partitions(told: str) -> Dict[str, List[int]]:
-    """Return {partition: [its number of nodes, 1 for the default partition]} from sinfo."""
+    """Return {partition: [number of nodes, 1 for the default partition or 0]}.
+
+    `told`: the output of sinfo.
+    """
     found = {}  # type: Dict[str, List[int]]
     for line in told.splitlines():
         name, marked, nodes = line.split("|")[:3]
         count = found.setdefault(name.strip(), [0, 0])
-        count[0] += int(nodes)  # one line for each state of nodes
+        count[0] += int(nodes)  # sinfo prints a line for each state of nodes
         count[1] = int(marked.strip().endswith("*"))
     return found
 
 
 def submit(folder: str, job: str, wanted: Json, script: str) -> str:
-    """Submit the shell script `script` and return Slurm's id of the job.
+    """Submit the shell script `script`, and return the id of the job in Slurm.
 
-    Its output goes to batch.log in `folder`. MxclusterError if Slurm refuses the job.
+    The output of the script goes to batch.log in `folder`. MxclusterError if Slurm refuses
+    the job.
+
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
+    of the submission.
     """
     argv = ["sbatch", "--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
     argv += ["--output=%s/batch.log" % folder, "--no-requeue"]
@@ -100,24 +107,25 @@ def state(number: str) -> State:
 
 
 def cancel(number: str) -> None:
-    """Cancel Slurm's job `number`. A job that has ended stays as it is."""
+    """Cancel Slurm's job `number`. An ended job does not change."""
     call(["scancel", number])
 
 
 def identity(environ: Dict[str, str]) -> str:
-    """Return Slurm's id of the job that this process belongs to."""
+    """Return the id in Slurm of the job of this process. `environ`: its variables."""
     return environ["SLURM_JOB_ID"]
 
 
 def hosts(environ: Dict[str, str]) -> List[str]:
-    """Return the nodes of the job that this process belongs to; it runs on the first one."""
+    """Return the nodes of the job of this process. This process runs on the first node."""
     return ask(["scontrol", "show", "hostnames", environ["SLURM_JOB_NODELIST"]]).split()
 
 
 def on_node(host: str, argv: List[str]) -> List[str]:
-    """Return the command line that runs `argv` once on the node `host` of the job.
+    """Return the argument list that runs `argv` once on the node `host` of the job.
 
-    The program gets stdin, and all CPUs and GPUs of the job on that node. It ends with srun.
+    The program gets the stdin of srun, and all CPUs and GPUs of the job on this node. The program
+    ends with srun.
     """
     return [
         "srun",

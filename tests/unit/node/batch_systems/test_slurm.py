@@ -4,7 +4,7 @@ import pytest
 
 from mxcluster.errors import MxclusterError
 from mxcluster.node.batch_systems import slurm
-from tests import engines
+from tests import batch_systems
 
 WANTED = {"nodes": 3, "queue": "", "environment": "", "time": "", "gres": "", "options": []}
 
@@ -12,7 +12,7 @@ WANTED = {"nodes": 3, "queue": "", "environment": "", "time": "", "gres": "", "o
 @pytest.fixture
 def state(tmp_path, monkeypatch):
     """Put a stand-in of Slurm with the nodes a, b and c on the PATH; return its state folder."""
-    engines.install("slurm", tmp_path / "bin", tmp_path / "slurm")
+    batch_systems.install("slurm", tmp_path / "bin", tmp_path / "slurm")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     (tmp_path / "slurm" / "hosts").write_text("a b c")
     return tmp_path / "slurm"
