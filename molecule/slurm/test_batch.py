@@ -1,12 +1,16 @@
-"""Jobs under a real batch system: Slurm, or Grid Engine (molecule/sge links to this file)."""
+"""Training jobs under a real batch system: Slurm, or Grid Engine (molecule/sge/test_batch.py)."""
 
 import json
+import os
+import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
 from mxcluster import schemes
+from tests.often import seldom
 
 ENGINES = {
     "slurm": {
@@ -14,6 +18,8 @@ ENGINES = {
         "held": ["--begin=now+1hour"],
         "cancel": "scancel %s",
         "jobs": "squeue --noheader",
+        "client": "/usr/bin/sbatch",
+        "missing": "this host has no sbatch: install the client of Slurm",
         "ended": "Slurm has ended the job",
         "nowhere": ({"queue": "nowhere"}, "queue=nowhere: Slurm has no such partition"),
     },
@@ -22,6 +28,8 @@ ENGINES = {
         "held": ["-h"],
         "cancel": "qdel %s",
         "jobs": "qstat -u '*'",
+        "client": "/usr/bin/qsub",
+        "missing": "this host has no qsub: install the client of Grid Engine",
         "ended": "Grid Engine has ended the job",
         "nowhere": (
             {"parallel_environment": "nowhere"},
@@ -74,7 +82,14 @@ def nothing_is_left(cluster, engine, names=("node1", "node2", "node3")):
     assert cluster.shell("node1", engine["jobs"]) == ""
 
 
-@pytest.mark.parametrize("kv", [scheme.name for scheme in schemes.distributed()])
+@pytest.mark.parametrize(
+    "kv",
+    [
+        scheme.name if scheme.name == "dist_gsync" else seldom(scheme.name)
+        for scheme in schemes.SCHEMES
+        if scheme.is_distributed
+    ],
+)
 def test_the_schemes_train(cluster, engine, kv):
     job = train(cluster, engine, kv=kv, num_epochs=20)
     assert job.result.code == 0 and job.verdict["ok"], job.result.output
@@ -96,6 +111,48 @@ def test_bad_input_is_refused_before_the_submission(cluster, engine):
     for knobs, words in (({"num_nodes": 4}, "num_nodes=4: "), engine["nowhere"]):
         job = cluster.train("--check", **dict(engine["launcher"], **knobs))
         assert job.result.code == 2 and words in job.result.output, job.result.output
+
+
+def test_a_submit_host_without_the_client_is_refused(cluster, engine):
+    """The client is a program or a link to a program."""
+    client = engine["client"]
+    cluster.shell("node1", "mv %s %s.away" % (client, client))
+    try:
+        result = cluster.play("train.yml", **engine["launcher"])
+    finally:
+        cluster.shell("node1", "mv %s.away %s" % (client, client))
+    assert result.code == 2 and engine["missing"] in result.output, result.output
+
+
+def test_the_launch_line_requests_a_node_for_each_worker(cluster, engine, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os, sys\nimport mxnet as mx\n"
+        "kv = mx.kv.create(sys.argv[sys.argv.index('--kv-store') + 1])\n"
+        "print('HEARD', sys.argv[3:], os.environ['MODE'], kv.num_workers, flush=True)\n"
+        "kv.init(0, mx.nd.ones(2))\n"
+        "sys.exit(5 if 'fail' in sys.argv and kv.rank == 0 else 0)\n"
+    )
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    inventories = [
+        word
+        for folder in ("shared", cluster.scenario.name)
+        for word in ("--inventory", str(cluster.project / "molecule" / folder / "inventory"))
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "mxcluster.cli", "launch", "-n", "2", "-s", "1", *inventories]
+        + ["--launcher", cluster.scenario.name, "--env-worker", "MODE:a b"]
+        + ["python", "train.py", "--kv-store", "dist_sync", "it's", "fail"],
+        cwd=str(tmp_path),
+        env=dict(own, ANSIBLE_SSH_CONTROL_PATH_DIR=str(cluster.shared / "cp")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=300,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert done.returncode == 5, done.stdout.decode()
+    logs = [path.read_text() for path in sorted(cluster.runs.glob("*/nodes/*/worker-*.log"))]
+    heard = [log for log in logs if "HEARD [\"it's\", 'fail'] a b 2" in log]
+    assert len(heard) == 2, done.stdout.decode()
 
 
 def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):

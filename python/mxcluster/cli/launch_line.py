@@ -112,6 +112,8 @@ def parse(
         "kv": kv,
     }
     knobs["round_robin"] = _hosts(given.hostfile, cwd) if given.hostfile else [round_robin.ALL]
+    if launchers.LAUNCHERS[given.launcher].is_batch:
+        knobs["num_nodes"] = given.num_workers  # --knob num_nodes=N requests another number
     interface = given.dmlc_interface or environ.get("DMLC_INTERFACE", "")
     knobs.update({"dmlc_interface": interface} if interface else {})
     knobs.update({"ps_verbose": environ["PS_VERBOSE"]} if environ.get("PS_VERBOSE") else {})

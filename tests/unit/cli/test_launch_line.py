@@ -63,6 +63,14 @@ def test_the_command_keeps_its_words(parse):
     assert line.knobs["kv"] == "dist_async" and line.knobs["round_robin"] == ["all"]
 
 
+@pytest.mark.parametrize("launcher", ["slurm", "sge"])
+def test_a_batch_system_gives_a_node_for_each_worker_unless_told_otherwise(parse, launcher):
+    words = ["-n", "4", "-s", "2", "--launcher", launcher, "--knob", "parallel_environment=mpi"]
+    line = parse(*words, *BARE)
+    assert line.knobs["num_nodes"] == 4 and line.knobs["round_robin"] == ["all"]
+    assert parse(*words, "--knob", "num_nodes=2", *BARE).knobs["num_nodes"] == "2"
+
+
 def test_as_many_servers_as_workers_unless_given(parse):
     assert parse("-n", "3", *BARE).knobs["num_servers"] == 3
     assert parse("-n", "3", "-s", "1", *BARE).knobs["num_servers"] == 1
@@ -117,8 +125,9 @@ def test_further_knobs_and_an_inventory(parse, tmp_path):
         (["-n", "2"], ["the command is missing"]),
         (["-n", "0", *BARE], ["-n 0", "at least one worker"]),
         (["-n", "2", "-s", "0", *BARE], ["-s 0", "at least one server"]),
-        (["-n", "2", "--launcher", "yarn", *BARE], ["--launcher yarn", "YARN", "ssh, local, mpi"]),
+        (["-n", "2", "--launcher", "yarn", *BARE], ["--launcher yarn", "YARN", "ssh, local, mpi, slurm, sge"]),
         (["-n", "2", "--launcher", "local", "-H", "hosts", *BARE], ["local", "leave -H hosts out"]),
+        (["-n", "2", "--launcher", "slurm", "-H", "hosts", *BARE], ["slurm", "leave -H hosts out"]),
         (["-n", "2", "--p3", *BARE], ["--p3", "ps-lite"]),
         (["-n", "2", "-p", "0", *BARE], ["-p 0", "profile.yml"]),
         (["-n", "2", "--archives", "x.zip", *BARE], ["--archives"]),
