@@ -119,7 +119,7 @@ def test_further_knobs_and_an_inventory(parse, tmp_path):
         (["-n", "2", "-s", "0", *BARE], ["-s 0", "at least one server"]),
         (["-n", "2", "--launcher", "yarn", *BARE], ["--launcher yarn", "YARN", "ssh, local, mpi"]),
         (["-n", "2", "--launcher", "local", "-H", "hosts", *BARE], ["local", "leave -H hosts out"]),
-        (["-n", "2", "--p3", *BARE], ["--p3", "ps-lite"]),
+        (["-n", "2", "--p3", *BARE], ["--p3", "P3 transport"]),
         (["-n", "2", "-p", "0", *BARE], ["-p 0", "profile.yml"]),
         (["-n", "2", "--archives", "x.zip", *BARE], ["--archives"]),
         (["-n", "2", "--env", "NOT_SET", *BARE], ["--env NOT_SET", "not set here"]),
