@@ -148,9 +148,7 @@ def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
 def test_status_and_stop(cluster):
     """A detached job goes on without a controller; stop.yml ends it and mpirun."""
     job = "detached-%d" % time.time_ns()
-    started = cluster.play(
-        "train.yml", job_id=job, launcher="mpi", num_epochs=5000, detach=True
-    )
+    started = cluster.play("train.yml", job_id=job, launcher="mpi", num_epochs=5000, detach=True)
     assert started.code == 0 and "changed" in started.output, started.output
     shown = cluster.play("status.yml")
     assert job in shown.output and "running" in shown.output, shown.output
@@ -167,9 +165,7 @@ def test_a_failed_start_leaves_nothing(cluster):
             "mkdir -p /opt/broken; printf '#!/bin/sh\\necho \"mpirun (Open MPI) 4.1.4\"; exit 1' "
             "> /opt/broken/mpirun; chmod 755 /opt/broken/mpirun",
         )
-    dead = cluster.train(
-        launcher="mpi", mpi_pre_execution_command="export PATH=/opt/broken:$PATH"
-    )
+    dead = cluster.train(launcher="mpi", mpi_pre_execution_command="export PATH=/opt/broken:$PATH")
     assert dead.result.code != 0, dead.result.output
     assert "mpirun has not started the agent on node1, node2, node3" in dead.result.output
     for name in cluster.names:

@@ -155,9 +155,7 @@ def test_missing_and_different_engines_are_refused_by_node(cluster, playbook, kn
     node = cluster.node("node2")
     loads = LOADED["mpich"]
     node.run("mv /opt/mpich /opt/away")
-    result = cluster.play(
-        playbook, mpi_runtime="mpich", mpi_pre_execution_command=loads, **knobs
-    )
+    result = cluster.play(playbook, mpi_runtime="mpich", mpi_pre_execution_command=loads, **knobs)
     node.run("mv /opt/away /opt/mpich")
     assert result.code and "MPICH is not installed on this node" in result.output, result.output
     assert "node2" in result.output

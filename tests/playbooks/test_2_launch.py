@@ -1,8 +1,14 @@
 """`mxcluster launch` runs a script on the local inventory, as MXNet's launch.py does."""
 
+import json
 import os
 import subprocess
 import sys
+
+import pytest
+
+from mxcluster import schemes
+from tests.often import seldom
 
 SCRIPT = """
 import os, sys
@@ -69,6 +75,22 @@ def test_words_variables_and_exit_statuses_arrive(project, tmp_path):
     code, output = launch(project, tmp_path, *line, "fail", BOTH="x")
     assert code == 7 and "worker 1 on" in output and "exited with status 7" in output, output
     assert not list(project.tmp.iterdir())
+    project.wait_for_nothing_left(10)
+
+
+@pytest.mark.parametrize(
+    "kv",
+    [
+        scheme.name if scheme.name == "dist_gsync" else seldom(scheme.name)
+        for scheme in schemes.SCHEMES
+        if scheme.is_distributed
+    ],
+)
+def test_the_schemes_train_with_the_local_launcher(project, kv):
+    result, run = project.train(launcher="local", kv=kv, num_epochs=20, job_id="local-" + kv)
+    assert result.code == 0, result.output
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert verdict["ok"] and verdict["accuracy"] >= 0.95, verdict
     project.wait_for_nothing_left(10)
 
 

@@ -467,9 +467,9 @@ SECTIONS = {
             cast=option_types.to_words,
             message="the names or addresses of hosts, such as node3,node4, or all",
             description="The hosts that get `num_servers` servers and then `num_workers` workers "
-            "in turn, such as `node3,node4`. MXNet's `launch.py` uses the lines of its hosts file in "
-            "the same way. A host may occur several times. `all` takes all hosts of the inventory. "
-            "Without this knob the groups of the inventory place the processes.",
+            "in turn, such as `node3,node4`. MXNet's `launch.py` uses the lines of its hosts file "
+            "in the same way. A host may occur several times. `all` takes all hosts of the "
+            "inventory. Without this knob the groups of the inventory place the processes.",
         ),
         _knob(
             "gpus",

@@ -260,7 +260,7 @@ def test_a_node_stopped_because_of_a_lost_node_is_not_the_cause():
     [
         ("lease", "the lease ran out"),
         ("stopped", "stopped on request"),
-        ("engine", "the engine of the launcher ended the agent"),
+        ("engine", "the engine that started the agent has ended"),
     ],
 )
 def test_a_job_ended_by_its_agent_is_a_failure(reason, words):

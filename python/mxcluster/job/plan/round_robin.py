@@ -68,8 +68,7 @@ def _host(
     raise BadInput(
         "round_robin: %s is no host of the inventory, by name or address (the hosts are %s): "
         "correct it, choose another inventory, or add the host to the inventory and run "
-        "provision.yml"
-        % (entry, ", ".join(known))
+        "provision.yml" % (entry, ", ".join(known))
     )
 
 

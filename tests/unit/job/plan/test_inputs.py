@@ -73,7 +73,7 @@ def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
 def test_launcher_mpi_asks_each_node_for_its_engine(plan, tmp_path):
     with pytest.raises(BadInput) as refusal:
         plan(launcher="mpi", mpi_runtime="mpich")
-    assert "their paths differ" in str(refusal.value) and "/jobs/a" in str(refusal.value)
+    assert "the paths of the nodes differ" in str(refusal.value) and "/jobs/a" in str(refusal.value)
     for path in (tmp_path / "nodes").iterdir():
         path.write_text(json.dumps(dict(json.loads(path.read_text()), job_dir="/jobs")))
     made = plan(launcher="mpi", mpi_runtime="mpich", mpi_pre_execution_command="module load mpich")
