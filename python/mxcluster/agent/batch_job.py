@@ -126,7 +126,9 @@ def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> 
     return last
 
 
-def why_ended(folder: JobFolder, known: Json, state: batch_systems.State, silent: Optional[float]) -> str:
+def why_ended(
+    folder: JobFolder, known: Json, state: batch_systems.State, silent: Optional[float]
+) -> str:
     """Return the reason why the head has not written the last status. `silent`: see `silence`."""
     name = batch_systems.of(known["batch"]["launcher"]).NAME
     number = known["batch"]["id"]

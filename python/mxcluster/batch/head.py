@@ -45,7 +45,7 @@ class Ended(Exception):
 
 
 class Head:
-    """Runs the job in `folder`. `plan`: the submission. `environ`: the variables of this process."""
+    """Runs the job in `folder`. `plan`: the submission. `environ`: this process's variables."""
 
     def __init__(self, folder: JobFolder, plan: Json, environ: Dict[str, str]):
         self.folder = folder
@@ -130,7 +130,7 @@ class Head:
         self.status["batch"]["phase"] = "runs"
 
     def look(self, made: Json, facts: Json) -> Json:
-        """Return {host: answer of `probe.look`} for the plan `made`. MxclusterError for problems."""
+        """Return {host: answer of `probe.look`} for the plan `made`, or raise MxclusterError."""
         name = package.archive()[0]
         for host, node in self.nodes.items():
             if host in made["nodes"]:
@@ -165,8 +165,8 @@ class Head:
             if node.error or not node.is_open and not node.status:
                 self.await_signal()
                 text = node.error or (
-                    "the program of mxcluster on this node %s. Read the end of batch.log, and check "
-                    "that all nodes share %s and can run %s"
+                    "the program of mxcluster on this node %s. Read the end of batch.log, and check"
+                    " that all nodes share %s and can run %s"
                     % (what, self.folder.path, sys.executable)
                 )
                 raise Ended("failed", self.fault(text, node.host))

@@ -38,7 +38,7 @@ SHARED = (checkpoints.FOLDER, checkpoints.RESUMED, "model.params")
 
 
 class NodePart:
-    """The part of the job in the folder `job_dir` on this node. `answers`: the stream for answers."""
+    """This node's part of the job in the folder `job_dir`. `answers`: the stream for answers."""
 
     def __init__(self, job_dir: str, answers: Any):
         self.job_dir = job_dir

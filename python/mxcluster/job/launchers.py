@@ -118,9 +118,7 @@ def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
 
     Args: `launcher` the value of the knob; `anew` the names of the knobs given with -e.
     """
-    readers = {
-        name: [one.name for one in LAUNCHERS.values() if name in one.knobs] for name in anew
-    }
+    readers = {name: [one.name for one in LAUNCHERS.values() if name in one.knobs] for name in anew}
     refuse(
         "-e %s: launcher=%s does not read this knob. Leave the knob out, or use -e launcher=%s"
         % (name, launcher, " or -e launcher=".join(names))

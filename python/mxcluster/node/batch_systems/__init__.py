@@ -17,8 +17,8 @@ Json = Dict[str, Any]
 
 # "phase": "waits" (in the queue), "runs", "ends" (its processes are ending), "ended", or "unknown"
 # (without an answer of the batch system).
-# "why": the reason that the batch system gives, or "". An ended job has the reason "" if the job has
-# ended by itself.
+# "why": the reason that the batch system gives, or "". An ended job has the reason "" if the job
+# has ended by itself.
 State = NamedTuple("State", [("phase", str), ("why", str)])
 NOT_FOUND = 127  # as in shells
 PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds

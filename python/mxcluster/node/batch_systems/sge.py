@@ -16,7 +16,9 @@ def problems(wanted: Json) -> List[str]:
 
     `wanted`: {"nodes", "queue", "environment", ...}, the entry "batch" of a plan.
     """
-    lacking = [name for name in ("qsub", "qstat", "qdel", "qconf", "qselect") if not shutil.which(name)]
+    lacking = [
+        name for name in ("qsub", "qstat", "qdel", "qconf", "qselect") if not shutil.which(name)
+    ]
     if lacking:
         return [
             "launcher=sge: this host has no %s: install the client of Grid Engine (Debian: "

@@ -27,11 +27,14 @@ def problems(wanted: Json) -> List[str]:
 
     `wanted`: {"nodes", "queue", ...}, the entry "batch" of a plan.
     """
-    lacking = [name for name in ("sinfo", "sbatch", "scontrol", "scancel") if not shutil.which(name)]
+    lacking = [
+        name for name in ("sinfo", "sbatch", "scontrol", "scancel") if not shutil.which(name)
+    ]
     if lacking:
         return [
             "launcher=slurm: this host has no %s: install the client of Slurm (Debian: "
-            "slurm-client), or name a host with the client in -e submit_host=" % " and ".join(lacking)
+            "slurm-client), or name a host with the client in -e submit_host="
+            % " and ".join(lacking)
         ]
     try:
         partitions = _partitions(ask(["sinfo", "--noheader", "--format=%R|%P|%D"]))

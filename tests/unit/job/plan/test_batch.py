@@ -48,7 +48,7 @@ def test_a_submission_has_the_submit_host_and_no_process():
     plan = submitted(queue="long", time_limit="8:00:00")
     assert list(plan["nodes"]) == ["login"] and plan["processes"] == []
     assert plan["nodes"]["login"]["job_dir"] == "/shared/jobs/job-1"
-    assert "no unit, no root and no firewall rule" in batch.table(plan)
+    assert "no systemd unit, no root and no firewall rule" in batch.table(plan)
     assert "3 nodes, queue long, time limit 8:00:00" in batch.table(plan)
     assert for_node(plan, "login")["batch"]["nodes"] == 3
 
@@ -115,11 +115,11 @@ def test_a_submit_host_that_is_not_provisioned_is_refused():
 @pytest.mark.parametrize(
     "knobs,words",
     [
-        ({"launcher": "ssh", "queue": "long"}, "queue=long has no meaning with launcher=ssh"),
-        ({"parallel_environment": "mpi"}, "only Grid Engine has parallel environments"),
-        ({"hosts_file": "hosts"}, "hosts_file=hosts with launcher=slurm"),
+        ({"launcher": "sge"}, "launcher=sge needs a parallel environment"),
+        ({"round_robin": "n1", "num_workers": 1, "num_servers": 1}, "round_robin=.*slurm"),
+        ({"hosts_file": "hosts"}, "hosts_file=hosts is refused with launcher=slurm"),
         ({"without": "n1"}, "exclude nodes with engine_options"),
-        ({"data_src": "/d", "data_dir": "/d"}, "put the data on the file system"),
+        ({"data_src": "/d", "data_dir": "/d"}, "copy the data to the file system"),
         ({"grouping": "auto", "kv": "dist_gsync"}, "a profile belongs to fixed nodes"),
         ({"time_limit": "tomorrow"}, "a number of minutes, H:MM or H:MM:SS"),
         ({"num_nodes": 0}, "num_nodes"),

@@ -58,7 +58,7 @@ def test_a_job_that_fits_has_no_problem(told):
     [
         (
             {"environment": ""},
-            "launcher=sge needs a parallel environment: give one with -e parallel_",
+            "launcher=sge needs a parallel environment: use -e parallel_environment=",
         ),
         (
             {"environment": "mpl"},
@@ -66,7 +66,7 @@ def test_a_job_that_fits_has_no_problem(told):
         ),
         ({"environment": "fill"}, "parallel_environment=fill: its allocation_rule is $fill_up"),
         ({"nodes": 4}, "num_nodes=4: only 3 nodes have queues with the parallel environment mpi"),
-        ({"queue": "nowhere"}, "queue=nowhere: no queue of this name has the parallel environment"),
+        ({"queue": "nowhere"}, "queue=nowhere: no such queue has the parallel environment"),
     ],
 )
 def test_what_grid_engine_cannot_give_is_refused(told, wanted, words):
@@ -77,7 +77,7 @@ def test_what_grid_engine_cannot_give_is_refused(told, wanted, words):
 def test_a_host_without_grid_engine_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     [problem] = sge.problems(WANTED)
-    assert "no qsub and qstat and qdel and qconf: install" in problem
+    assert "no qsub and qstat and qdel and qconf and qselect: install" in problem
 
 
 def test_a_refusal_of_qsub_is_shown(told):

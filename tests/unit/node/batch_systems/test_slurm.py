@@ -42,7 +42,10 @@ def test_what_slurm_cannot_give_is_refused(state, wanted, words):
 def test_a_host_without_slurm_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     [problem] = slurm.problems(WANTED)
-    assert "no sbatch and squeue and scancel: install" in problem and "submit_host" in problem
+    assert (
+        "no sinfo and sbatch and scontrol and scancel: install" in problem
+        and "submit_host" in problem
+    )
 
 
 def test_slurm_that_does_not_answer_is_refused(state, tmp_path):
