@@ -107,7 +107,7 @@ def test_an_unknown_submit_host_is_refused(change, words):
 
 
 def test_a_submit_host_that_is_not_provisioned_is_refused():
-    with pytest.raises(BadInput, match="no record: run provision.yml"):
+    with pytest.raises(BadInput, match="no node record: run provision.yml"):
         groups = dict.fromkeys(("scheduler", "servers", "workers"), ["new"])
         submitted(groups=groups)
 
