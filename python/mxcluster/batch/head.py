@@ -59,7 +59,7 @@ class Head:
         self.lost = {}  # type: Dict[str, Json]
         self.signalled = False
         self.beaten = 0.0
-        self.saved = None  # type: Optional[Json]
+        self.saved = None  # type: Optional[str]
         me = processes.identity(os.getpid())
         assert me  # this process runs
         self.status = dict(batch_job.status_of(plan, self.number), agent=me._asdict())
@@ -218,7 +218,11 @@ class Head:
                     why = "its program has ended" if not node.is_open else "no sign of life"
                     self.lost[host] = {"since": time.time() - (now - node.heard), "why": why}
                     note("%s is lost: %s" % (host, why))
-            ends = [node.status["reason"] for node in self.nodes.values() if _is_ended(node)]
+            ends = [
+                node.status["reason"]
+                for node in self.nodes.values()
+                if node.status and _is_ended(node)
+            ]
             if self.lost or any(reason != "done" for reason in ends):
                 return "failed"
             if len(ends) == len(self.nodes):
