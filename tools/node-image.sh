@@ -126,7 +126,12 @@ make_other() {
         refuse "apt-get failed; the end of its log:" "$(tail -n 15 "$folder/log")"
     rm -rf "$root"/var/{cache,lib/apt/lists}/* "$root/.dockerenv" "$root/usr/sbin/policy-rc.d"
     : >"$root/etc/resolv.conf"
-    [[ $kind != el7 ]] || molecule/el7/stand_in/image.sh "$root" >&2
+    case $kind in
+        el7) molecule/el7/stand_in/image.sh "$root" >&2 ;;
+        # The scripts molecule/*/setup.sh configure and start the daemons.
+        slurm) chroot "$root" systemctl --quiet disable munge slurmctld slurmd 2>/dev/null ;;
+        sge) chroot "$root" systemctl --quiet disable gridengine-master gridengine-exec 2>/dev/null ;;
+    esac
 }
 
 if [[ $kind == plain ]]; then

@@ -1,4 +1,5 @@
 # Configure and start Grid Engine on a node; $1 is "address name,address name,...".
+export _SYSTEMCTL_SKIP_REDIRECT=true # the init scripts start the daemons without units of systemd
 grep -v "$(hostname)\$" /etc/hosts >/tmp/hosts
 cat /tmp/hosts >/etc/hosts # docker mounts this file, so it cannot be replaced
 echo "$1" | tr , '\n' >>/etc/hosts
