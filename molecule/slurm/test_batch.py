@@ -97,6 +97,32 @@ def test_the_schemes_train(cluster, engine, kv):
     nothing_is_left(cluster, engine)
 
 
+def test_a_job_saves_checkpoints_and_another_resumes_it(cluster, engine):
+    first = train(cluster, engine, num_epochs=2, savemodel=True, job_id="saved")
+    assert first.result.code == 0 and first.verdict["ok"], first.result.output
+    assert list((first.folder / "checkpoints").iterdir()), first.result.output
+    second = train(cluster, engine, num_epochs=4, resume="saved")
+    assert second.result.code == 0 and second.verdict["ok"], second.result.output
+    nothing_is_left(cluster, engine)
+
+
+def test_the_lease_ends_a_job_without_a_controller(cluster, engine):
+    job = "leased-%d" % time.time_ns()
+    knobs = dict(engine["launcher"], num_nodes=3, num_epochs=9999, job_id=job, lease=5)
+    controller = cluster.start("train.yml", **knobs)
+    try:
+        begun(cluster, job)
+    finally:
+        os.killpg(controller.pid, signal.SIGKILL)
+    deadline = time.time() + 60
+    while cluster.shell("node1", engine["jobs"]):
+        assert time.time() < deadline, cluster.shell("node1", engine["jobs"])
+        time.sleep(1)
+    status = json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
+    assert status["reason"] == "lease", status
+    nothing_is_left(cluster, engine)
+
+
 def test_a_waiting_job_tells_why_and_can_be_stopped(cluster, engine):
     held = dict(engine["launcher"], engine_options=engine["held"], detach=True, job_id="held")
     assert cluster.play("train.yml", **held).code == 0
