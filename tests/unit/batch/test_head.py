@@ -93,7 +93,7 @@ def test_a_node_that_does_not_share_the_folder_is_named(state, folder, tmp_path)
     replace_srun(tmp_path, 'case "$*" in *=b*) exec %s;; *) exec sleep 60;; esac' % argv)
     start(folder)
     reason = end(folder)["first_failure"]["reason"]
-    assert reason.startswith("b: ") and "all nodes must share the folder" in reason
+    assert reason.startswith("b: ") and "all nodes must share this folder" in reason
 
 
 def test_a_node_on_which_nothing_starts_is_named(state, folder, tmp_path):
