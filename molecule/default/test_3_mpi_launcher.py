@@ -78,6 +78,16 @@ def wait_for_sshd(cluster, name):
         time.sleep(0.5)
 
 
+def wait_until_it_trains(cluster, job, train):
+    deadline = time.time() + 90
+    while (
+        "batch"
+        not in cluster.node("node3").run("cat /opt/mxcluster/jobs/%s/events.jsonl", job).stdout
+    ):
+        assert time.time() < deadline and train.poll() is None, train.stdout.read().decode()
+        time.sleep(0.5)
+
+
 @pytest.mark.parametrize(
     "engine, kv",
     [
@@ -96,7 +106,7 @@ def test_the_schemes_train(cluster, engine, kv):
     assert job.verdict["accuracy"] >= 0.95, job.verdict
     assert "launcher mpi: one mpirun on node1" in job.result.output
     log = (job.folder / "nodes" / "node1" / "mpirun.log").read_text()
-    assert log.count('"reason": "done"') == 3, log
+    assert log.count('"started"') == 3, log
     # The engine starts the agents, and systemd has no unit of the job.
     agents = cluster.shell("node1", "systemctl list-units --all --no-legend 'mxcluster-agent@*'")
     assert agents == ""
@@ -121,13 +131,7 @@ def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
     train = cluster.start(
         "train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=20, **ENGINES[engine]
     )
-    deadline = time.time() + 90
-    while (
-        "batch"
-        not in cluster.node("node3").run("cat /opt/mxcluster/jobs/%s/events.jsonl", job).stdout
-    ):
-        assert time.time() < deadline and train.poll() is None, train.stdout.read().decode()
-        time.sleep(0.5)
+    wait_until_it_trains(cluster, job, train)
     if fault == "node":
         subprocess.run(["docker", "kill", cluster.container(where)], check=True)
     else:
@@ -155,6 +159,28 @@ def test_status_and_stop(cluster):
     stopped = cluster.play("stop.yml", job=job)
     assert stopped.code == 0, stopped.output
     wait_for_nothing(cluster, 10)
+
+
+@pytest.mark.soak
+def test_a_job_saves_checkpoints_and_another_resumes_it(cluster):
+    first = cluster.train(launcher="mpi", num_epochs=2, savemodel=True, job_id="mpi-saved")
+    assert first.result.code == 0 and first.verdict["ok"], first.result.output
+    assert list((first.folder / "checkpoints").iterdir()), first.result.output
+    second = cluster.train(launcher="mpi", num_epochs=4, resume="mpi-saved")
+    assert second.result.code == 0 and second.verdict["ok"], second.result.output
+
+
+@pytest.mark.soak
+def test_the_lease_ends_a_job_without_a_controller(cluster):
+    job = "leased-%d" % time.time_ns()
+    train = cluster.start("train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=5)
+    try:
+        wait_until_it_trains(cluster, job, train)
+    finally:
+        os.killpg(train.pid, signal.SIGKILL)
+    wait_for_nothing(cluster, 30)
+    status = json.loads(cluster.shell("node2", "cat /opt/mxcluster/jobs/%s/status.json" % job))
+    assert status["reason"] in ("lease", "engine"), status
 
 
 def test_a_failed_start_leaves_nothing(cluster):
