@@ -3,8 +3,8 @@
 # and names the failed parts at the end.
 #
 # The scenarios in docker wait a third of their time, so all but one of them run beside tests that
-# measure no time. Tests that measure times run after them: those with the mark `alone`, two at a time, and the
-# scenario default with its faults.
+# measure no time. Tests that measure times run after them: those with the mark `alone`, two at a
+# time, and the scenario default with its faults.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=()
