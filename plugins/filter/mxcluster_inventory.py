@@ -36,8 +36,8 @@ from typing import Any, Callable, Dict, Mapping, Sequence
 Json = Dict[str, Any]
 
 GROUPS = ("scheduler", "servers", "workers")
-# The group of hosts that Slurm or Grid Engine may choose. No playbook contacts these hosts, but their
-# host variables count.
+# The group of hosts that Slurm or Grid Engine may choose. No playbook contacts these hosts, but
+# their host variables count.
 BATCH_NODES = "batch_nodes"
 VARIABLES = (
     "ansible_connection",
