@@ -184,10 +184,14 @@ def test_the_launch_line_requests_a_node_for_each_worker(cluster, engine, tmp_pa
 
 
 def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):
-    cluster.shell("node1", "install -d -o mxcluster -m 700 /var/tmp/jobs")
-    job = train(cluster, engine, mxcluster_job_dir="/var/tmp/jobs")
+    cluster.shell("node3", "mount -t tmpfs -o mode=755 tmpfs " + JOBS)
+    try:
+        job = train(cluster, engine)
+    finally:
+        cluster.shell("node3", "umount " + JOBS)
     assert job.result.code == 2, job.result.output
-    assert "share" in job.verdict["first_failure"]["reason"], job.verdict
+    reason = job.verdict["first_failure"]["reason"]
+    assert reason.startswith("node3: ") and "all nodes must share this folder" in reason, reason
     nothing_is_left(cluster, engine)
 
 
