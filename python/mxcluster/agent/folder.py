@@ -27,6 +27,7 @@ LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
 SECRET_ENV = "secret_env.json"
 WHOLE_PLAN = "job.json"
 LEASE, RESERVE = "lease", "reserve"
+AGENT_LOCK = "agent.lock"  # the agent holds it for as long as it lives
 RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
 DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: the draft of process 1234
 KINDS = ("start", "batch", "epoch", "end")

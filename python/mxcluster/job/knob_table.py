@@ -24,6 +24,10 @@ PROGRAMS = ("image_classification",)
 # The networks of the program itself. The node record lists the networks of MXNet's model zoo.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
 
+# The values of the knob `runtime`, and the default image, which the role container_image brings.
+RUNTIMES = ("host", "docker", "podman")
+IMAGE = "localhost/mxcluster"
+
 # A smaller array is not worth a message to every server.
 LEAST_BOUND = 1000
 # The host variable that emulates a slower node. The program has an argument of the same name.
@@ -56,6 +60,18 @@ def _is_none_or_from_5_s(seconds: float) -> bool:
 
 def _is_bound(numbers: int) -> bool:
     return numbers == 0 or LEAST_BOUND <= numbers <= 2**31 - 1
+
+
+def _is_image(name: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", name))
+
+
+def _is_image_or_empty(name: str) -> bool:
+    return name == "" or _is_image(name)
+
+
+def _is_program(path: str) -> bool:
+    return bool(re.fullmatch(r"(/[\w.+-]+)+|\w[\w.+-]*", path))
 
 
 def _has_6_decimals(number: float) -> bool:
@@ -211,7 +227,7 @@ SECTIONS = {
             check=_is_absolute_or_empty,
             message="a path on the nodes that begins with '/'",
             description="The folder on the nodes with the files of mnist, cifar10 or imagenet. An "
-            "absolute path.",
+            "absolute path. Containers can read it.",
             inherited=True,
         ),
         _path(
@@ -475,6 +491,32 @@ SECTIONS = {
         ),
     ),
     "The run: scheme, network, environment, timeouts.": (
+        _choice(
+            "runtime",
+            "host",
+            RUNTIMES,
+            "Where the processes run: `host` starts them on the node itself, `docker` and `podman` "
+            "start each of them in a container of `image`, or of `mpi_image` for mpi.yml. The "
+            "agent stays on the node.",
+        ),
+        _knob(
+            "image",
+            "str",
+            IMAGE,
+            check=_is_image,
+            message="the name of a container image, such as localhost/mxcluster:1",
+            description="The image for `runtime=docker` or `podman`, with Python, numpy and an "
+            "MXNet that has the distributed kv-store. Each node must have it: the role "
+            "`container_image` brings the default one, and no registry is asked.",
+        ),
+        _knob(
+            "image_python",
+            "str",
+            "python3",
+            check=_is_program,
+            message="the name or the absolute path of a program, such as python3",
+            description="The Python in the image.",
+        ),
         _knob(
             "step_ms",
             "float",
@@ -704,10 +746,17 @@ SECTIONS = {
             "mpi_image",
             "str",
             "",
-            check=("",),
-            message="empty, because mpi.yml runs no containers. Install the MPI engine and the "
-            "program on the nodes",
-            description="A container image, which is refused because `mpi.yml` runs no containers.",
+            check=_is_image_or_empty,
+            message="the name of a container image, such as localhost/solve:1, or empty",
+            description="The container image with the MPI engine, the program, bash and Python 3.6 "
+            "or newer. `runtime=docker` and `runtime=podman` run all processes of a node in one "
+            "container of this image. Each node must have the image.",
+        ),
+        _count(
+            "mpi_shm_size",
+            1024,
+            16,
+            "The size of `/dev/shm` of a container of `mpi_image`, in MB. At least 16.",
         ),
         _knob(
             "mpi_gpus",

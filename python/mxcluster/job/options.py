@@ -13,7 +13,7 @@ from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import option_types
-from mxcluster.job.knob_table import OPTIONS
+from mxcluster.job.knob_table import IMAGE, OPTIONS, RUNTIMES
 from mxcluster.job.option_types import cast_value, shown
 
 DEFAULT_STALENESS = 3
@@ -76,6 +76,11 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["gsync_max_y"] and not _has_groups(given),
         "gsync_max_y=%(gsync_max_y)d has no meaning with kv=%(kv)s: leave gsync_max_y out, or use "
         "kv=dist_gsync",
+    ),
+    (
+        lambda given: given["image"] != IMAGE and given["runtime"] == RUNTIMES[0],
+        "image=%(image)s has no meaning with runtime=%(runtime)s: leave image out, or use "
+        "runtime=docker or podman",
     ),
     (
         lambda given: given["compression"] != "none" and given["script"],

@@ -274,6 +274,10 @@ def test_the_value_of_staleness(given, value):
             ["staleness=0", "kv=dist_sync", "leave staleness out", "kv=dist_ssync"],
         ),
         (
+            {"image": "training:1"},
+            ["image=training:1", "runtime=host", "runtime=docker or podman"],
+        ),
+        (
             {"gsync_compensation": "0.04"},
             [
                 "gsync_compensation=0.04 has no meaning with kv=dist_sync",

@@ -205,6 +205,8 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
         "package": packed,
         "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM},
         "open_files": LEAST_OPEN_FILES,
+        "container": plan["container"],
+        "cuda": (record.get("cuda") or {}).get("folder"),
     }
 
 
