@@ -111,7 +111,7 @@ def test_a_container_that_does_not_start_is_named(job):
     job.image = "localhost/nobody"
     job.start(SLEEP)
     failure = job.end(60)["first_failure"]
-    assert "could not be started in a container by " + ENGINE in failure["reason"], failure
+    assert "did not start in a container of " + ENGINE in failure["reason"], failure
 
 
 def test_a_container_has_the_rights_of_its_user_and_no_more(job):

@@ -1,11 +1,12 @@
-"""How a process of a job runs on its node: as a child of the agent, or in a container.
+"""Start the processes of a job on their node: as children of the agent, or in containers.
 
-`of_plan` chooses. The two classes have the same methods, so the supervisor knows no difference.
+`of_plan` chooses the class Host or Containers. Both classes have the same methods, so the
+supervisor treats both alike.
 
-The agent's child for a process in a container is the client of the engine, which lives as long as
-the container. The process itself is a child of the container's first process
-(`mxcluster.node.contained`). The node sees it under a pid of its own, and knows it by two variables
-of its environment.
+For a process in a container, the agent's child is the client of the engine. The client lives as
+long as the container. The process itself is a child of the container's first process, which is
+`mxcluster.node.contained`. On the node the process has another pid than in the container. Two
+environment variables identify the process: the job folder, and the name in the plan.
 """
 
 import json
@@ -21,32 +22,32 @@ from mxcluster.node.contained import OF_SIGNAL
 
 Json = Dict[str, Any]
 
-# Variables that processes on the host inherit from the agent, besides the plan's environment. In a
-# container they are those of the image.
+# Besides the variables of the plan, a process on the host has these variables of the agent. A process
+# in a container has the variables of the image instead.
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
 VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives this variable to every process
-NAME = "MXCLUSTER_PROCESS"  # a process in a container has its name in the plan
-SIGNALS = 64
-# Exit statuses of a client whose container has not run: the engine failed, or lacks the program.
+NAME = "MXCLUSTER_PROCESS"  # the name of a process in a container, as the plan has it
+SIGNALS = 64  # the highest signal number
+# The client ends with one of these statuses if the engine fails, or if the image lacks the program.
 OF_ENGINE = (125, 126, 127)
-LATE = 3.0  # seconds in which an engine may still make the container of a client that was killed
+LATE = 3.0  # seconds: an engine can still make the container after a kill of the client
 
 
 class Found(NamedTuple):
-    """A process of the job in a container: itself, and the first process of the container."""
+    """A process of the job in a container, and the first process of this container."""
 
     process: processes.Identity
     first: processes.Identity
 
 
 class Host:
-    """Runs processes as plain children of the agent."""
+    """Runs the processes of a job as children of the agent."""
 
     contained = False
 
     @staticmethod
     def kept() -> Dict[str, str]:
-        """Return the variables that a process inherits from the agent."""
+        """Return the variables of the agent that a process gets, as a dict."""
         return {name: os.environ[name] for name in KEPT if name in os.environ}
 
     @staticmethod
@@ -58,7 +59,7 @@ class Host:
 
     @staticmethod
     def identity(child: int, part: Json) -> Optional[processes.Identity]:
-        """Return the Identity of the process of the child, which is the child itself.
+        """Return the Identity of the process, which is the child of the agent itself.
 
         Args: `child` the pid of the child; `part` the process's entry in the status.
         """
@@ -66,7 +67,7 @@ class Host:
 
     @staticmethod
     def roots() -> List[processes.Identity]:
-        """Return the ancestors of the job's processes that are no children of the agent."""
+        """Return []: all processes of the job are descendants of the agent."""
         return []
 
     @staticmethod
@@ -76,20 +77,20 @@ class Host:
 
     @staticmethod
     def why_not_started(code: int, last: List[str]) -> Optional[str]:
-        """Return None: Popen has raised the error of a process that does not start."""
+        """Return None: after a failed start Popen has already raised the error."""
         return None
 
     @staticmethod
     def clean() -> List[str]:
-        """Remove what is left of the job besides processes, and return its names."""
+        """Return []: the job leaves nothing besides processes."""
         return []
 
 
 class Containers:
     """Runs the processes of the job in the folder `path` in containers.
 
-    `plan` is this node's part of the plan. `agent` is the Identity of the agent: all processes of
-    the job are younger.
+    `plan` is this node's part of the plan. `agent` is the Identity of the agent. All processes of
+    the job are younger than the agent.
     """
 
     contained = True
@@ -102,13 +103,13 @@ class Containers:
         self.mounts = [(path, True)] + [
             (one, False) for one in node["mounts"] if os.path.exists(one)
         ]
-        self.gpus = None  # type: Optional[List[str]]  # asked of the engine by the first process
-        self.firsts = set()  # type: set  # Identities
-        self.cut_off = False  # whether a client was killed before its process was known
+        self.gpus = None  # type: Optional[List[str]]  # the first start asks the engine
+        self.firsts = set()  # type: set  # Identities of the first processes of the containers
+        self.cut_off = False  # True if a client was killed before the agent knew its process
 
     @staticmethod
     def kept() -> Dict[str, str]:
-        """Return {}: a process in a container inherits the variables of the image."""
+        """Return {}: a process in a container has the variables of the image."""
         return {}
 
     def client(self, process: Json) -> List[str]:
@@ -124,8 +125,8 @@ class Containers:
     def popen(self, process: Json, environment: Dict[str, str], **options: Any) -> subprocess.Popen:
         """Start the client that runs `process`, an entry of the plan. `options`: those of Popen.
 
-        Command and environment of the process go to `contained` in a file without a name that lies
-        in memory, so that no secret gets to the disk.
+        `contained` reads the command and the environment of the process from stdin. Stdin is a
+        nameless file in memory, so that no secret gets to the disk.
         """
         asked = {
             "command": process["command"],
@@ -140,15 +141,15 @@ class Containers:
             )
 
     def identity(self, child: int, part: Json) -> Optional[processes.Identity]:
-        """Return the Identity of a process, None as long as the engine has not started it.
+        """Return the Identity of a process, or None if the engine has not started it yet.
 
-        Args: `child` the pid of its client; `part` the process's entry in the status.
+        Args: `child` the pid of the client; `part` the process's entry in the status.
         """
         there = self.find().get(part["name"])
         return there.process if there else None
 
     def find(self) -> Dict[str, Found]:
-        """Return the running processes of the job in containers, by their names in the plan."""
+        """Return {name in the plan: Found} of the job's running processes in containers."""
         lines = {line.pid: line for line in processes.table()}
         own = {}  # type: Dict[int, str]
         for pid, line in lines.items():
@@ -159,7 +160,7 @@ class Containers:
                 if name:
                     own[pid] = name
         found = {}  # type: Dict[str, Found]
-        # An orphan in the container has the same parent and environment, and is younger.
+        # An orphan of the process has the same parent and variables, but is younger.
         for pid in sorted(own, key=lambda one: lines[one].start_time):
             first = lines.get(lines[pid].parent)
             if first and first.pid not in own and first.pid != self.agent.pid:
@@ -174,25 +175,27 @@ class Containers:
 
     @staticmethod
     def exit_code(code: int) -> int:
-        """Return the exit code of a process: minus its signal for status 128 + signal.
+        """Return the exit code of a process. For status 128 + n this is -n, the negative signal.
 
-        Args: `code` that of the client, negative if a signal killed the client itself.
+        Args: `code` the exit code of the client. It is negative if a signal killed the client.
         """
         return OF_SIGNAL - code if OF_SIGNAL < code <= OF_SIGNAL + SIGNALS else code
 
     def why_not_started(self, code: int, last: List[str]) -> Optional[str]:
-        """Return why a process without a known pid was not started, None if it may have run.
+        """Return the reason of a failed start, or None if the process may have run.
 
-        Args: `code` the exit code of the client; `last` the last lines of its log.
+        The agent calls the method for a process without a known pid.
+
+        Args: `code` the exit code of the client; `last` the last lines of the process's log.
         """
         if code not in OF_ENGINE:
             self.cut_off = self.cut_off or code != 0
             return None
-        told = " ".join(last) or "status %d" % code
-        return "could not be started in a container by %s: %s" % (self.engine, told)
+        told = " ".join(last) or "exit status %d" % code
+        return "did not start in a container of %s: %s" % (self.engine, told)
 
     def clean(self) -> List[str]:
-        """Remove the containers of the job that the engine still has. Return their ids."""
+        """Remove the leftover containers of the job, and return their ids."""
         removed = containers.remove(self.engine, self.path)
         deadline = time.monotonic() + (LATE if self.cut_off else 0)
         while time.monotonic() < deadline:
@@ -205,5 +208,8 @@ Runtime = Union[Host, Containers]
 
 
 def of_plan(path: str, plan: Optional[Json], agent: processes.Identity) -> Runtime:
-    """Return the runtime of the job in the folder `path`. `plan`: this node's part of its plan."""
+    """Return the runtime of the job in the folder `path`.
+
+    Args: `plan` this node's part of the plan; `agent` the Identity of the agent.
+    """
     return Containers(path, plan, agent) if plan and plan.get("container") else Host()

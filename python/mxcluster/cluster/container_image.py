@@ -1,4 +1,7 @@
-"""The container image of the training processes: what is in it, and which nodes lack it. Pure."""
+"""Decide the contents of the container image of the jobs, and find the nodes without the image.
+
+All functions are pure.
+"""
 
 import hashlib
 import json
@@ -9,25 +12,30 @@ from mxcluster.lists import unique
 
 Json = Dict[str, Any]
 
-LABEL = "mxcluster.recipe"  # of the image: the digest of all that made it
+LABEL = "mxcluster.recipe"  # the label of the image with the digest of its recipe
 
 
 def recipe(environment: Json, python: str, base: str, dockerfile: str) -> Json:
-    """Return {"python", "requirements", "digest"}: the wheels of the image, for Python `python`.
+    """Return the recipe of the image, {"python", "requirements", "digest"}.
 
-    The result has the form of the needs of a node, for `mxcluster_downloads`. The digest changes
-    with everything that makes the image.
+    "requirements" are the lines of a requirements file. The action `mxcluster_downloads` accepts
+    the recipe as the needs of a node. "digest" changes with each argument.
 
-    Args: `environment` {"builds", "hashes", "name", "note"} of a node's versions; `python` such as
-    "3.11"; `base` the name of the base image; `dockerfile` the text of the Dockerfile. BadInput if
-    no wheels are known for this Python.
+    Args:
+        environment: {"builds", "hashes", "name", "note"} of the versions of a node.
+        python: the version of Python in the image, such as "3.11".
+        base: the name of the base image.
+        dockerfile: the text of the Dockerfile.
+
+    Raises:
+        BadInput: the table of versions has no wheels for this Python.
     """
     build = next((one for one in environment["builds"] if python in one["python"]), None)
     if build is None:
         known = sorted({version for one in environment["builds"] for version in one["python"]})
         raise BadInput(
-            "container_image_python=%s: there are no wheels of %s for it: set it to one of %s, the "
-            "version of Python in container_image_base"
+            "container_image_python=%s is refused, because %s has no wheels for this Python: choose "
+            "a container_image_base with one of Python %s, and set container_image_python to it"
             % (python, environment.get("name") or "MXNet", ", ".join(known))
         )
     requirements = [
@@ -49,23 +57,24 @@ def _list(digests: Any) -> List[str]:
 
 
 def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: Json) -> Json:
-    """Return which node gives the image to which others.
+    """Return the node that gives the image, and the nodes that get the image.
 
     Args:
-        seen: {host: the answer of `image inspect`, "" without the image}.
+        seen: {host: output of `image inspect`, "" without the image}.
         hosts: the nodes in the order of the inventory.
         name: the name of the image.
-        wanted: {"recipe": digest, "ids": [id, ...]}; "" and [] if any image of this name will do.
+        wanted: {"recipe": digest, "ids": [id, ...]}. "" and [] accept each image of this name.
 
     Returns:
-        {"source", "build", "lacking"}: "source" the node that has the wanted image, "" for none;
-        "build" whether it has to be built there first; "lacking" the nodes with another image or
-        none.
+        {"source", "build", "lacking"}. "source": the node with the wanted image, "" if an archive
+        gives the image. "build": True if this node has to build the image first. "lacking": the
+        nodes without the image, or with another image of this name.
 
-    BadInput if no node has an image that is not built here.
+    Raises:
+        BadInput: no node has the image, and nothing builds the image.
     """
     found = {host: _image(seen.get(host) or "") for host in hosts}
-    if wanted["ids"]:  # an archive of the controller
+    if wanted["ids"]:  # an archive of the controller has the image
         other = [host for host in hosts if _id(found[host]) not in wanted["ids"]]
         return {"source": "", "build": False, "lacking": other}
     right = [
@@ -75,8 +84,8 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
     ]
     if not right and not wanted["recipe"]:
         raise BadInput(
-            "no node has the image %s: load it on one of them, or give it with "
-            "container_image_archive, or let it be built from a base with container_image_base"
+            "no node has the image %s: load the image on one node, or name a file of the image in "
+            "container_image_archive, or name the base of a new image in container_image_base"
             % name
         )
     source = (right or list(hosts))[0]
@@ -103,19 +112,23 @@ def _id(image: Optional[Json]) -> str:
 
 
 def _bare(identity: str) -> str:
-    """Return the id of an image without the name of its digest, which docker shows."""
+    """Return the id of an image without the name of the digest, such as "sha256:"."""
     return identity.split(":")[-1]
 
 
 def ids_in(manifest: str, index: str, archive: str) -> List[str]:
-    """Return the ids that the image in an archive of `docker save` can have on a node.
+    """Return the possible ids of the image in an archive of `docker save`, on a node.
 
-    The id is the digest of the image's configuration. Where docker keeps its images in containerd,
-    it is that of the image's manifest, which index.json names.
+    The id is the digest of the image's configuration. If docker keeps its images in containerd, the
+    id is the digest of the image's manifest, which index.json names.
 
-    Args: `manifest` and `index` the texts of manifest.json and index.json in the archive, `index`
-    "" without such a file; `archive` its path, for the message. BadInput if the archive holds no
-    image, or several.
+    Args:
+        manifest: the text of manifest.json in the archive.
+        index: the text of index.json in the archive, "" without this file.
+        archive: the path of the archive, for the message.
+
+    Raises:
+        BadInput: the archive does not hold exactly one image.
     """
     try:
         found = json.loads(manifest)
@@ -124,12 +137,12 @@ def ids_in(manifest: str, index: str, archive: str) -> List[str]:
         configs = []
     if len(configs) != 1:
         raise BadInput(
-            "container_image_archive=%s is no file that holds one image (%d found): make it with "
+            "container_image_archive=%s holds %d images instead of one: make the file with "
             "`docker save --output FILE IMAGE`" % (archive, len(configs))
         )
     try:
         manifests = [str(one["digest"]) for one in json.loads(index)["manifests"]]
     except (ValueError, KeyError, TypeError):
         manifests = []
-    # "<id>.json" of the older form of the archive, "blobs/sha256/<id>" of the newer one
+    # Older archives have "<id>.json", newer archives have "blobs/sha256/<id>".
     return unique([configs[0].split("/")[-1].replace(".json", "")] + list(map(_bare, manifests)))

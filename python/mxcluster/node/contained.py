@@ -1,20 +1,19 @@
-"""The first process in a container: it starts one program, and ends the container in time.
+"""The first process in a container. It starts one program, and ends the container in time.
 
 ``python -m mxcluster.node.contained`` reads a JSON object from stdin:
 
-- "command": [word, ...] of the program;
-- "env": {variable: value}, added to the variables of the image. They may be secrets: so they are on
-  no command line and in no file of the engine;
-- "lock": the path of agent.lock in the job folder. The agent holds this lock for as long as it
-  lives. A thread waits for the lock, so it learns of the agent's death at once, by whatever cause
-  and under each engine;
-- "seconds": the time after which the container ends anyway.
+- "command": the argument list of the program;
+- "env": {variable: value}, in addition to the variables of the image. A value may be a secret. On
+  stdin, no command line and no file of the engine shows the value;
+- "lock": the path of agent.lock in the job folder. The agent holds this lock until the agent ends.
+  A thread waits for the lock, and so notices each end of the agent at once, under each engine;
+- "seconds": the maximum time of the container.
 
 "lock" and "seconds" may be missing. When the first process of a container ends, the kernel kills
-all others in it.
+all other processes in the container.
 
-The kernel gives the first process of a container no signal that it does not handle. So a stop
-reaches the job's process only once, from the agent.
+The engine forwards signals to the first process of a container. The kernel drops them, because this
+process handles none. So the job's process gets each signal only once, from the agent.
 """
 
 import fcntl
@@ -26,14 +25,14 @@ import threading
 import time
 
 AGENT_ENDED = 1
-TOO_LONG = 124  # as the program timeout
-NOT_STARTED = 127  # as in shells
-OF_SIGNAL = 128  # as in shells: status 128 + n for a process that died of signal n
-PATHS = ("LD_LIBRARY_PATH",)  # the folders of the image stay behind those of the job
+TOO_LONG = 124  # the exit status of the program timeout
+NOT_STARTED = 127  # the exit status of shells for a program that cannot be run
+OF_SIGNAL = 128  # the exit status of shells is 128 + n for a process that signal n has killed
+PATHS = ("LD_LIBRARY_PATH",)  # the folders of the job come before the folders of the image
 
 
 def end_with_agent(path):
-    """End this process, and so its container, when the agent has released the lock at `path`."""
+    """Wait for the lock at `path`, which the agent holds. Then end this process and its container."""
     try:
         lock = os.open(path, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -43,15 +42,15 @@ def end_with_agent(path):
 
 
 def end_after(seconds):
-    """End this process, and so its container, after this time."""
+    """End this process and its container after `seconds`."""
     time.sleep(seconds)
-    sys.stderr.write("mxcluster: the program has not ended within %d s\n" % seconds)
+    sys.stderr.write("mxcluster: the program did not end within %d s\n" % seconds)
     sys.stderr.flush()
     os._exit(TOO_LONG)
 
 
 def joined(image, job):
-    """Return the variables of a program, from those of the image and those of the job."""
+    """Merge the variables (dicts) of the image and of the job. The variables of the job win."""
     env = dict(image, **job)
     for name in PATHS:
         folders = [one[name] for one in (job, image) if one.get(name)]
@@ -61,9 +60,9 @@ def joined(image, job):
 
 
 def run(command, environment):
-    """Run `command` (list of str) with more variables `environment` and return the status to exit.
+    """Run `command` with the additional variables `environment`, and return the exit status.
 
-    Also reap the orphans in the container.
+    `command` is an argument list. The function also reaps the orphans in the container.
     """
     try:
         child = subprocess.Popen(
@@ -73,19 +72,19 @@ def run(command, environment):
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        sys.stderr.write("mxcluster: %s could not be started: %s\n" % (command[0], error))
+        sys.stderr.write("mxcluster: %s did not start: %s\n" % (command[0], error))
         return NOT_STARTED
     while True:
         pid, wait_status = os.wait()
         if pid == child.pid:
-            child.returncode = 0  # reaped here, not by Popen
+            child.returncode = 0  # reaped by this loop, not by Popen
             if os.WIFSIGNALED(wait_status):
                 return OF_SIGNAL + os.WTERMSIG(wait_status)
             return os.WEXITSTATUS(wait_status)
 
 
 def main():
-    """Run the program that stdin describes and return the status to exit."""
+    """Run the program that stdin describes, and return the exit status."""
     asked = json.load(sys.stdin)
     for watch, limit in ((end_with_agent, asked.get("lock")), (end_after, asked.get("seconds"))):
         if limit:

@@ -1,11 +1,11 @@
-"""Check what a job needs in a container image: ``python -m mxcluster.node.image_check`` inside it.
+"""Check a container image for a job. ``python -m mxcluster.node.image_check`` runs in the image.
 
-The argument is a JSON object: {"image": name, "mpi": request of `mpi_installation.look`, null for a
-training}. The last line of stdout is a JSON object: {"problems": [text, ...], "mpi": answer of
-`mpi_installation.look`, or null}.
+The argument is a JSON object: {"image": name, "mpi": request of `mpi_installation.look`}. For a
+training, "mpi" is null. The last line of stdout is a JSON object: {"problems": [message, ...],
+"mpi": answer of `mpi_installation.look`, or null}.
 
-An image may have a Python that is too old for mxcluster. So this file imports the other modules
-only after it has checked the version.
+The Python of an image may be too old for mxcluster. This file therefore checks the version before
+it imports other modules.
 """
 
 import ctypes
@@ -17,9 +17,12 @@ LEAST = (3, 6)
 
 
 def check(image, mpi):
-    """Return {"problems": [text, ...], "mpi": dict or None} of the image `image` and this Python.
+    """Check the image `image`, which runs this Python, and return {"problems", "mpi"}.
 
-    Args: `mpi` the request of `mpi_installation.look`, None for a training.
+    "problems": a list of messages. "mpi": the engine and the version of an MPI program, else None.
+
+    Args: `image` the name of the image; `mpi` the request of `mpi_installation.look`, None for a
+    training.
     """
     problem = python_problem(sys.version_info) or (None if mpi else mxnet_problem())
     if problem or not mpi:
@@ -31,27 +34,31 @@ def check(image, mpi):
 
 
 def python_problem(version):
-    """Return a problem with the Python of this version (tuple), None without one."""
+    """Return the message about a Python of this version (tuple) that is too old, else None.
+
+    The message follows the name of the image.
+    """
     if tuple(version[:2]) >= LEAST:
         return None
     return (
-        "has Python %d.%d as its %s, and a job needs 3.6 or newer: name another one with -e "
-        "image_python=..." % (version[0], version[1], os.path.basename(sys.executable))
+        "has Python %d.%d as its %s, and a job needs Python 3.6 or newer: name another Python of "
+        "the image with -e image_python=..."
+        % (version[0], version[1], os.path.basename(sys.executable))
     )
 
 
 def mxnet_problem():
-    """Return a problem with the MXNet of this Python as text, None without one.
+    """Return the message about a missing or unusable MXNet of this Python, else None.
 
-    The text follows the name of the image.
+    The message follows the name of the image.
     """
     from mxcluster.node import mxnet_compat
 
     try:
         mxnet_compat.import_mxnet()
     except ImportError as error:
-        return "has no MXNet (%s): give an image that has one" % error
-    except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
+        return "has no MXNet (%s): use an image with MXNet" % error
+    except Exception as error:  # a missing library raises OSError, a wrong library any exception
         return "cannot import its MXNet (%s: %s): install the library that the error names" % (
             type(error).__name__,
             error,
@@ -60,19 +67,21 @@ def mxnet_problem():
 
 
 def without_distributed_store():
-    """Return a problem if this MXNet was built without its distributed kv-store, else None.
+    """Return the message about an MXNet without the distributed kv-store, else None.
 
-    MXNet makes the store of a server without a connection, and raises an error if it has none.
+    MXNet makes the store of a server without a connection. The call fails if this MXNet was built
+    without the store.
     """
     from mxnet.base import _LIB, KVStoreHandle, c_str, py_str
 
     handle = KVStoreHandle()
-    os.environ["DMLC_ROLE"] = "server"  # only now: with it, the import would run a server
+    # The import of MXNet must come first: with this variable, the import would run a server.
+    os.environ["DMLC_ROLE"] = "server"
     if _LIB.MXKVStoreCreate(c_str("dist_sync"), ctypes.byref(handle)) == 0:
         return None
     return (
-        "has an MXNet without the distributed kv-store (%s): give an image with one that was built "
-        "with USE_DIST_KVSTORE=1, as the wheels of MXNet are"
+        "has an MXNet without the distributed kv-store (%s): use an image with a wheel of MXNet, "
+        "or build MXNet with USE_DIST_KVSTORE=1"
         % py_str(_LIB.MXGetLastError()).splitlines()[-1]
     )
 
@@ -80,4 +89,4 @@ def without_distributed_store():
 if __name__ == "__main__":
     print(json.dumps(check(**json.loads(sys.argv[1]))))
     sys.stdout.flush()
-    os._exit(0)  # the store is not freed: MXNet would look for its peers
+    os._exit(0)  # without this, MXNet would free the store and wait for the other processes

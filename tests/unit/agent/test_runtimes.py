@@ -87,10 +87,7 @@ def test_an_engine_that_starts_nothing_is_quoted(job):
     job.image = "localhost/nobody"
     job.start(SLEEP)
     failure = job.end(30)["first_failure"]
-    assert (
-        "could not be started in a container by docker: docker: No such image"
-        in (failure["reason"])
-    )
+    assert "did not start in a container of docker: docker: No such image" in failure["reason"]
 
 
 def asked(job):

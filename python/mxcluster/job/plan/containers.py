@@ -1,4 +1,4 @@
-"""The container image of a job's processes, and what they see of their node."""
+"""Plan the containers of a job: the image, and the folders of the node that a container reads."""
 
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -11,10 +11,10 @@ HOST = "host"  # the runtime without containers
 def of(
     options: Dict[str, Any], image: str, shm_size: Optional[int] = None
 ) -> Optional[Dict[str, Any]]:
-    """Return {"engine", "image", "python", "shm_size"}, None if a job's processes run on the host.
+    """Return {"engine", "image", "python", "shm_size"} of a job, or None for a job on the host.
 
-    Args: `shm_size` the MB of a container's own /dev/shm. None for that of the node, in which the
-    servers of the node share the weights.
+    Args: `shm_size` the size in MB of /dev/shm in each container. With None, all containers have
+    /dev/shm of the node, where the servers of the node share the weights.
     """
     if options["runtime"] == HOST:
         return None
@@ -27,7 +27,7 @@ def of(
 
 
 def python(options: Dict[str, Any], node: Dict[str, Any]) -> str:
-    """Return the Python that runs a job's processes on `node`, an entry of the plan's nodes."""
+    """Return the program of Python for the job's processes on `node`, an entry of plan["nodes"]."""
     path: str = node["python"] if options["runtime"] == HOST else options["image_python"]
     return path
 
@@ -35,21 +35,21 @@ def python(options: Dict[str, Any], node: Dict[str, Any]) -> str:
 def mounts(*folders: Optional[str]) -> List[str]:
     """Return the folders of a node that a container reads, besides the job folder and the package.
 
-    Args: `folders` the option data_dir, and those of mxcluster's own data sets and of CUDA; "" or
-    None for a folder that the node does not have.
+    Args: `folders` the knob data_dir, the folder of mxcluster's own data sets, and the folder of
+    CUDA. A value of "" or None means that the node has no such folder.
     """
     return unique(folder for folder in folders if folder)
 
 
 def check_units(runtime: str, hosts: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse podman on hosts where the agent is a systemd unit.
+    """Refuse podman on hosts with the agent in a systemd unit.
 
-    The unit forbids set-uid programs, and podman without root needs newuidmap, which is one.
+    Without root, podman needs the set-uid program newuidmap. The unit forbids set-uid programs.
     """
     units = [host for host in hosts if (variables.get(host) or {}).get("mxcluster_user") != ""]
     if runtime == "podman" and units:
         raise BadInput(
-            "runtime=podman on %s: the unit of the agent allows no set-uid program there, which "
+            "runtime=podman on %s is refused: the agent's unit forbids set-uid programs, which "
             "podman needs without root: set mxcluster_user: '' in the inventory, so that the login "
             "user trains, or use runtime=docker" % some(units)
         )

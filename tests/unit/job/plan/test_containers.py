@@ -1,4 +1,4 @@
-"""What the plan says about containers."""
+"""The plan of the containers of a job."""
 
 import pytest
 
@@ -37,5 +37,5 @@ def test_podman_is_refused_where_the_agent_is_a_unit():
     nobody = {"a": {"mxcluster_user": ""}, "b": {"mxcluster_user": ""}}
     containers.check_units("podman", ["a", "b"], nobody)
     containers.check_units("docker", ["a", "b"], {})
-    with pytest.raises(BadInput, match="runtime=podman on b: .*mxcluster_user"):
+    with pytest.raises(BadInput, match="runtime=podman on b is refused: .*mxcluster_user"):
         containers.check_units("podman", ["a", "b"], dict(nobody, b={}))

@@ -113,7 +113,7 @@ def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     )
     assert "mpi_image='a b' is refused" in refused(planned, mpi_image="a b")
     assert "runtime=docker needs mpi_image" in refused(planned, runtime="docker")
-    assert "runtime=podman on a, b, c: the unit" in refused(
+    assert "runtime=podman on a, b, c is refused" in refused(
         planned, runtime="podman", mpi_image="cntk"
     )
     assert "c: mpi_processes_per_node=gpus, but the job has no GPU on this node" in refused(
