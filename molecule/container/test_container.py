@@ -221,7 +221,7 @@ def test_a_killed_process_of_an_mpi_program_ends_all_containers(project, mpi_ima
     [
         ({"image": "localhost/nobody"}, "bring it with provision.yml"),
         ({"image": BASE}, "has no MXNet"),
-        ({"image_python": "python2.7"}, "name its Python with -e image_python"),
+        ({"image_python": "python2.7"}, "name another Python with -e image_python"),
         ({"runtime": "podmann"}, "did you mean 'podman'"),
     ],
 )
@@ -239,7 +239,7 @@ def test_bad_input_is_refused_with_its_cure(project, options, words):
     [
         ({"mpi_image": BASE}, "MPICH is not installed in the image " + BASE),
         ({"mpi_image": "localhost/nobody"}, "the image localhost/nobody is not on this node"),
-        ({"mpi_image": BASE, "runtime": "host"}, "add -e runtime=docker"),
+        ({"mpi_image": BASE, "runtime": "host"}, "needs a container engine: add -e runtime=docker"),
     ],
 )
 def test_bad_input_of_an_mpi_program_is_refused_with_its_cure(project, options, words):

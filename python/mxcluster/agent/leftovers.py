@@ -78,7 +78,7 @@ def _look(folder: JobFolder) -> List[str]:
 def remove_containers(folder: JobFolder) -> List[str]:
     """Remove the containers that a killed agent has left, and return their ids.
 
-    The containers end with the agent. An engine that was just making one keeps it.
+    The containers end with the agent. But an engine keeps a container that it was just making.
     """
     container = (claims.read_plan(folder) or {}).get("container")
     return containers.remove(container["engine"], folder.path) if container else []

@@ -227,7 +227,7 @@ SECTIONS = {
             check=_is_absolute_or_empty,
             message="a path on the nodes that begins with '/'",
             description="The folder on the nodes with the files of mnist, cifar10 or imagenet. An "
-            "absolute path. Containers can read it.",
+            "absolute path. Containers have the folder, too, and cannot write to it.",
             inherited=True,
         ),
         _path(
@@ -495,9 +495,9 @@ SECTIONS = {
             "runtime",
             "host",
             RUNTIMES,
-            "Where the processes run: `host` starts them on the node itself, `docker` and `podman` "
-            "start each of them in a container of `image`, or of `mpi_image` for mpi.yml. The "
-            "agent stays on the node.",
+            "The place of the processes. `host` starts the processes on the node itself. `docker` "
+            "and `podman` start the processes in containers of `image`, or of `mpi_image` under "
+            "`mpi.yml`. The agent always runs on the node itself.",
         ),
         _knob(
             "image",
@@ -505,9 +505,9 @@ SECTIONS = {
             IMAGE,
             check=_is_image,
             message="the name of a container image, such as localhost/mxcluster:1",
-            description="The image for `runtime=docker` or `podman`, with Python, numpy and an "
-            "MXNet that has the distributed kv-store. Each node must have it: the role "
-            "`container_image` brings the default one, and no registry is asked.",
+            description="The container image for `runtime=docker` or `podman`. It has Python, numpy "
+            "and an MXNet with the distributed kv-store. Each node must have the image, because a "
+            "start asks no registry. The role `container_image` brings an image to the nodes.",
         ),
         _knob(
             "image_python",
@@ -515,7 +515,7 @@ SECTIONS = {
             "python3",
             check=_is_program,
             message="the name or the absolute path of a program, such as python3",
-            description="The Python in the image.",
+            description="The Python in the image, a name or an absolute path.",
         ),
         _knob(
             "step_ms",

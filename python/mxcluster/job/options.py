@@ -80,7 +80,7 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     (
         lambda given: given["image"] != IMAGE and given["runtime"] == RUNTIMES[0],
         "image=%(image)s has no meaning with runtime=%(runtime)s: leave image out, or use "
-        "runtime=docker or podman",
+        "runtime=docker or runtime=podman",
     ),
     (
         lambda given: given["compression"] != "none" and given["script"],

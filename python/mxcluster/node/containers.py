@@ -1,7 +1,7 @@
-"""Containers on one node: what an engine offers, and the command line that runs a program in one.
+"""Check the container engine of this node, and write the command lines of containers.
 
-The engines are docker and podman. A job's process in a container has the network, the shared memory
-and the user of the node. It has no rights besides. All functions run as the training user.
+The engines are docker and podman. A container has the network of the node and the user of the job,
+and no additional rights. All functions run as the training user.
 """
 
 import csv
@@ -21,13 +21,13 @@ from mxcluster.node.mpi_installation import INFINIBAND
 
 Json = Dict[str, Any]
 
-LABEL = "mxcluster.job_dir"  # on each container of a job: the path of its job folder on the node
+LABEL = "mxcluster.job_dir"  # the label of each container with the path of the job folder
 SHARED_MEMORY = "/dev/shm"
-CHECK_SECONDS = 120.0  # a large image reads slowly for the first time
-CLIENT_SECONDS = 10.0  # more for the client, so that the container ends before it
-REMOVE_SECONDS = 20.0  # the end of a job waits no longer for an engine without an answer
+CHECK_SECONDS = 120.0  # the first start of a large image is slow
+CLIENT_SECONDS = 10.0  # the client has more time, so that the container ends before the client
+REMOVE_SECONDS = 20.0  # the end of a job waits no longer for an engine
 LAST_LINES = 3
-# The variables by which a client finds its engine and the user's files of the engine.
+# With these variables a client finds the engine, and the user's files of the engine.
 CLIENT = (
     "PATH",
     "HOME",
@@ -38,12 +38,12 @@ CLIENT = (
     "CONTAINERS_CONF",
     "CONTAINERS_STORAGE_CONF",
 )
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # of the kernel: of an image
-NO_PROGRAM = (126, 127)  # exit status of an engine: the image cannot run the program, or lacks it
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # {name of the kernel: name of an image}
+NO_PROGRAM = (126, 127)  # the exit statuses for a program that the image lacks or cannot run
 
 
 class Engine(NamedTuple):
-    """A container engine: its oldest version, how to install it, and how a user may use it."""
+    """A container engine: the oldest supported version, and advice for installation and access."""
 
     least: Tuple[int, ...]
     install: str
@@ -51,13 +51,13 @@ class Engine(NamedTuple):
 
 
 ENGINES = {
-    # --pull, which keeps a start from asking a registry, is new in 20.10.
+    # The option --pull is new in docker 20.10. Without the option, a start may ask a registry.
     "docker": Engine(
         (20, 10),
         "apt-get install docker.io, or docker-ce of Docker's repository for CentOS",
-        "start it with `systemctl start docker`. If it runs, this user may not use it: use "
-        "runtime=podman, or add the user to the group docker, which makes the user root by another "
-        "name (docs/security.md)",
+        "start docker with `systemctl start docker`. If docker runs, this user may not use docker: "
+        "add the user to the group docker, which gives the rights of root (docs/security.md), or "
+        "use runtime=podman",
     ),
     "podman": Engine(
         (3, 0),
@@ -69,12 +69,12 @@ ENGINES = {
 
 
 def package_folder() -> str:
-    """Return the folder from which this Python, and that of each container, imports mxcluster."""
+    """Return the folder from which this process and each container import mxcluster."""
     return os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
 
 
 def client_environment() -> Dict[str, str]:
-    """Return the environment of a client of the engine. It holds no variable of the job."""
+    """Return the environment of a client of the engine. It has no variable of the job."""
     return {name: os.environ[name] for name in CLIENT if name in os.environ}
 
 
@@ -85,16 +85,18 @@ def run_options(
     infiniband: Optional[bool] = None,
     user: Optional[Tuple[int, int, List[int]]] = None,
 ) -> List[str]:
-    """Return the words of `docker run` up to the image, without --interactive and labels.
+    """Return the words of `docker run` before the image, without --interactive and labels.
 
-    Args: `container` {"engine", "image", "python", "shm_size"} of the plan; `mounts` (path,
-    writable?) of files and folders that have the same path inside; `gpus` the result of
-    `gpu_options`; `infiniband` whether the node has it, by default as /dev shows; `user` (uid, gid,
-    further groups), by default those of this process.
+    A container without "shm_size" has /dev/shm of the node, where the servers of the node share the
+    weights. The log driver is none, because the agent writes the logs. `label=disable` is necessary
+    under SELinux: files with the labels of the node would be closed to the container.
 
-    Without "shm_size" (MB) the container shares the node's /dev/shm: the servers of a node keep the
-    weights there. The engine keeps no second copy of the log. SELinux would deny the node's files,
-    whose labels belong to the node.
+    Args:
+        container: {"engine", "image", "python", "shm_size"} of the plan.
+        mounts: (path, True if writable) of files and folders. They have the same path inside.
+        gpus: the result of `gpu_options`.
+        infiniband: True if the node has InfiniBand. With None, the function looks into /dev.
+        user: (uid, gid, [additional groups]), by default the user of this process.
     """
     engine = container["engine"]
     uid, gid, groups = user or (os.geteuid(), os.getegid(), os.getgroups())
@@ -103,10 +105,10 @@ def run_options(
     words = [engine, "run", "--rm", "--pull", "never", "--log-driver", "none", "--no-healthcheck"]
     words += ["--network", "host", "--user", "%d:%d" % (uid, gid)]
     words += ["--userns", "keep-id"] if rootless else ["--userns", "host"]
-    if not rootless:  # a rootless engine can map no group but the user's own
+    if not rootless:  # a rootless engine can map only the main group of the user
         for group in sorted(set(groups) - {gid}):
             words += ["--group-add", str(group)]
-        # The engine's own limit may be 1024; a server has a connection to each worker.
+        # The engine's own limit may be 1024, but a server has a connection to each worker.
         words += ["--ulimit", "nofile=%d:%d" % resource.getrlimit(resource.RLIMIT_NOFILE)]
     words += ["--security-opt", "no-new-privileges", "--security-opt", "label=disable"]
     words += ["--env", "HOME=/tmp", "--env", "PYTHONPATH=" + package_folder()]
@@ -114,7 +116,7 @@ def run_options(
     words += ["--shm-size", "%dm" % size] if size else ["--mount", _mount(SHARED_MEMORY, True)]
     for path, writable in [(package_folder(), False), *mounts]:
         words += ["--mount", _mount(path, writable)]
-    if has_infiniband:  # RDMA pins memory
+    if has_infiniband:  # RDMA locks memory
         words += ["--device", INFINIBAND, "--cap-add", "IPC_LOCK"]
         words += ["--ulimit", "host" if rootless else "memlock=-1:-1"]
     return words + list(gpus)
@@ -123,16 +125,16 @@ def run_options(
 def _mount(path: str, writable: bool) -> str:
     fields = ["type=bind", "src=" + path, "dst=" + path] + ["readonly"] * (not writable)
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(fields)  # the engines read it as CSV
+    csv.writer(line, lineterminator="").writerow(fields)  # the engines parse CSV
     return line.getvalue()
 
 
 def gpu_options(engine: str, info: Json, root: str = "/") -> Optional[List[str]]:
-    """Return the options with which a container sees the node's GPUs, None if there is no way.
+    """Return the options that give the node's GPUs to a container, or None if the engine cannot.
 
-    A container gets all GPUs, and CUDA_VISIBLE_DEVICES chooses among them, as on the node itself.
+    A container gets all GPUs. CUDA_VISIBLE_DEVICES chooses among the GPUs, as on the node itself.
 
-    Args: `info` the answer of the engine's `info`; `root` the folder of /etc, /var and /usr.
+    Args: `info` the answer of the engine's `info`; `root` the folder with etc, var and usr.
     """
     wishes = ["--env", "NVIDIA_VISIBLE_DEVICES=all"]
     wishes += ["--env", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
@@ -152,9 +154,9 @@ def gpu_options(engine: str, info: Json, root: str = "/") -> Optional[List[str]]
 
 
 def first_process(container: Json) -> List[str]:
-    """Return the last words of `docker run`; stdin has what `mxcluster.node.contained` asks for.
+    """Return the last words of `docker run`, which start `mxcluster.node.contained`.
 
-    A program that the image would run before (ENTRYPOINT) does not run.
+    They replace the program of the image (ENTRYPOINT).
     """
     words = ["--entrypoint", container["python"], container["image"]]
     return words + ["-u", "-m", "mxcluster.node.contained"]
@@ -165,7 +167,7 @@ def ask(
 ) -> Tuple[int, str, str]:
     """Run a client of the engine with `words` and return (exit status, stdout, stderr).
 
-    The status is 124 if the client takes longer than `patience` seconds.
+    The status is 124 after `patience` seconds without an end of the client.
     """
     try:
         done = subprocess.run(
@@ -189,7 +191,7 @@ def ask(
 
 
 def info_of(engine: str) -> Json:
-    """Return the answer of the engine's `info` (dict), {} without an answer in JSON."""
+    """Return the answer of the engine's `info` as a dict, {} without an answer in JSON."""
     return _json(ask(engine, "info", "--format", "{{json .}}")[1]) or {}
 
 
@@ -200,14 +202,18 @@ def look(
     cuda: Optional[str] = None,
     mpi: Optional[Json] = None,
 ) -> Json:
-    """Return whether this node can run `container`: {"problems": [text, ...], "image", "mpi"}.
+    """Check this node for `container`, and return {"problems": [message, ...], "image", "mpi"}.
 
-    "image" is the id of the image, or None. The image is run once, and imports its MXNet or finds
-    its MPI engine. "mpi" is the answer of `mpi_installation.look` in the image, None without `mpi`.
+    The function runs the image once. The container imports MXNet, or finds the MPI engine. "image":
+    the id of the image, or None. "mpi": the answer of `mpi_installation.look` in the container,
+    None without `mpi`.
 
-    Args: `container` as for `run_options`; `needs_gpus` whether a process of the job uses GPUs
-    here; `has_gpus` whether the node has any; `cuda` the folder of CUDA on the node, if any; `mpi`
-    the request of `mpi_installation.look`, for an MPI program.
+    Args:
+        container: as for `run_options`.
+        needs_gpus: True if a process of the job uses GPUs of this node.
+        has_gpus: True if this node has GPUs.
+        cuda: the folder of CUDA on this node, or None.
+        mpi: the request of `mpi_installation.look` for an MPI program, else None.
     """
     engine = container["engine"]
     info, problem = _engine(engine)
@@ -220,8 +226,8 @@ def look(
     if gpus is None and needs_gpus:
         return _seen(
             image,
-            "%s offers no GPU to containers on this node: install nvidia-container-toolkit and "
-            "configure %s for it, or use runtime=host, or let the job use no GPU"
+            "%s gives no GPU to containers on this node: install nvidia-container-toolkit and "
+            "configure %s for it, or use runtime=host, or start the job without GPUs"
             % (engine, engine),
         )
     found, problem = _contents(container, gpus or [], cuda, mpi)
@@ -233,7 +239,7 @@ def _seen(image: Optional[str], problem: str) -> Json:
 
 
 def _engine(engine: str) -> Tuple[Json, Optional[str]]:
-    """Return (the answer of the engine's info, a problem with the engine or None)."""
+    """Return (answer of the engine's `info`, message about an unusable engine or None)."""
     least, install, allow = ENGINES[engine]
     if not shutil.which(engine):
         return {}, "%s is not installed on this node: install it (%s), or use runtime=host" % (
@@ -245,7 +251,7 @@ def _engine(engine: str) -> Tuple[Json, Optional[str]]:
     version = str(info.get("ServerVersion") or (info.get("version") or {}).get("Version") or "")
     if code != 0 or not version or info.get("ServerErrors"):
         told = err.strip() or "; ".join(map(str, info.get("ServerErrors") or [])) or out.strip()
-        return {}, "%s does not answer to %s on this node (%s): %s" % (
+        return {}, "%s does not answer %s on this node (%s): %s" % (
             engine,
             _user(),
             last_lines(told),
@@ -254,38 +260,35 @@ def _engine(engine: str) -> Tuple[Json, Optional[str]]:
     if "ServerVersion" not in info and engine == "docker":
         return {}, "the program docker of this node is podman: use runtime=podman"
     if numbers(version) < least:
-        return {}, "%s %s of this node is too old: it must be %s or newer" % (
+        return {}, "%s %s of this node is too old: install version %s or newer" % (
             engine,
             version,
             ".".join(map(str, least)),
         )
     if any("rootless" in str(one) for one in info.get("SecurityOptions") or []):
         return {}, (
-            "docker runs without root on this node, so its containers cannot have the user of "
-            "the job's files: use runtime=podman"
+            "docker runs without root on this node, so containers cannot have the user of the "
+            "job's files: use runtime=podman"
         )
     return info, None
 
 
 def _image(container: Json) -> Tuple[Optional[str], Optional[str]]:
-    """Return (the id of the image on this node or None, a problem with it or None)."""
+    """Return (id of the image on this node or None, message about an unusable image or None)."""
     engine, name = container["engine"], container["image"]
     code, out, err = ask(engine, "image", "inspect", name)
     found = _json(out)
     if code != 0 or not isinstance(found, list) or not found:
         return None, (
-            "the image %s is not on this node (%s: %s): bring it with provision.yml -e "
+            "the image %s is not on this node (%s: %s): bring the image with provision.yml -e "
             "container_image_engine=%s -e container_image_name=%s"
             % (name, engine, last_lines(err) or "no such image", engine, name)
         )
     image, ours = found[0], ARCHITECTURES.get(platform.machine(), platform.machine())
     if image.get("Architecture") not in (None, "", ours):
-        return image.get(
-            "Id"
-        ), "the image %s is built for %s, and this node is %s: give another" % (
-            name,
-            image["Architecture"],
-            ours,
+        return image.get("Id"), (
+            "the image %s is built for %s, and this node is %s: build the image for %s"
+            % (name, image["Architecture"], ours, ours)
         )
     return image.get("Id"), None
 
@@ -293,7 +296,7 @@ def _image(container: Json) -> Tuple[Optional[str], Optional[str]]:
 def _contents(
     container: Json, gpus: List[str], cuda: Optional[str], mpi: Optional[Json]
 ) -> Tuple[Json, Optional[str]]:
-    """Run `image_check` in the image. Return (its answer, why there is none or None)."""
+    """Run `image_check` in the image, and return (its answer, message about a failure or None)."""
     engine, name, python = (container[key] for key in ("engine", "image", "python"))
     words = run_options(container, [(cuda, False)] if cuda else [], gpus)[1:]
     words += ["--interactive"] + first_process(container)
@@ -306,15 +309,15 @@ def _contents(
     code, out, err = ask(engine, *words, stdin=json.dumps(asked))
     told = _json(out.strip().splitlines()[-1]) if out.strip() else None
     if code in NO_PROGRAM and told is None:
-        return {}, "the image %s cannot run %s (%s): name its Python with -e image_python=..." % (
+        return {}, "the image %s cannot run %s (%s): name another Python with -e image_python=" % (
             name,
             python,
             last_lines(err),
         )
     if not isinstance(told, dict) or not {"problems", "mpi"} <= set(told):
-        return {}, "the image %s could not be run by %s on this node (status %d): %s" % (
-            name,
+        return {}, "%s cannot run the image %s on this node (status %d): %s" % (
             engine,
+            name,
             code,
             last_lines(err or out),
         )
@@ -322,7 +325,7 @@ def _contents(
 
 
 def remove(engine: str, folder: str) -> List[str]:
-    """Remove the containers of the job in `folder` that the engine still has. Return their ids."""
+    """Remove the leftover containers of the job in `folder`, and return their ids."""
     label = "label=%s=%s" % (LABEL, folder)
     code, out, _ = ask(engine, "ps", "--all", "--quiet", "--filter", label, patience=REMOVE_SECONDS)
     found = out.split() if code == 0 else []
@@ -332,7 +335,7 @@ def remove(engine: str, folder: str) -> List[str]:
 
 
 def numbers(version: str) -> Tuple[int, ...]:
-    """Return the leading numbers of a version: (20, 10, 24) for "20.10.24+dfsg1"."""
+    """Return the leading numbers of a version, such as (20, 10, 24) for "20.10.24+dfsg1"."""
     return tuple(int(one) for one in re.findall(r"\d+", version.split("+")[0].split("-")[0])[:3])
 
 

@@ -1,6 +1,6 @@
-"""The command line of a container, what an engine offers, and what a node refuses.
+"""The command line of a container, and the check of a node's engine and image.
 
-The engines here are small programs that answer as docker and podman do.
+Small programs stand in for docker and podman.
 """
 
 import json
@@ -142,7 +142,7 @@ def test_a_good_node_has_no_problem_and_names_its_image(engine):
     [
         ({"info": (1, "permission denied while trying to connect")}, "permission denied"),
         ({"info": (1, "permission denied")}, "add the user to the group docker"),
-        ({"info": (0, json.dumps({"ServerVersion": "19.03.1"}))}, "must be 20.10 or newer"),
+        ({"info": (0, json.dumps({"ServerVersion": "19.03.1"}))}, "install version 20.10 or newer"),
         (
             {"info": (0, json.dumps({"version": {"Version": "4.3.1"}}))},
             "is podman: use runtime=podman",
@@ -158,7 +158,7 @@ def test_a_good_node_has_no_problem_and_names_its_image(engine):
         ),
         ({"image": (1, "Error: No such image: training:1")}, "-e container_image_engine=docker"),
         ({"image": (0, json.dumps([{"Id": "1", "Architecture": "s390x"}]))}, "is built for s390x"),
-        ({"run": (127, "exec: python3: not found")}, "name its Python with -e image_python"),
+        ({"run": (127, "exec: python3: not found")}, "name another Python with -e image_python"),
         ({"run": (125, "no space left on device")}, "no space left on device"),
         ({"run": (0, '{"problems": ["it has no MXNet"], "mpi": null}')}, "it has no MXNet"),
         ({"run": (1, "  File x\nSyntaxError: invalid syntax")}, "(status 1): File x SyntaxError"),

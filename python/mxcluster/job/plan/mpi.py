@@ -75,11 +75,12 @@ def check_image(options: Json) -> None:
     if bool(options["mpi_image"]) == (options["runtime"] != containers.HOST):
         return
     raise BadInput(
-        "mpi_image=%s runs in containers: add -e runtime=docker or podman, or leave mpi_image out"
+        "mpi_image=%s needs a container engine: add -e runtime=docker or -e runtime=podman, or "
+        "leave mpi_image out"
         % options["mpi_image"]
         if options["mpi_image"]
-        else "runtime=%s needs mpi_image: give the name of an image with the MPI engine and the "
-        "program, or leave runtime out" % options["runtime"]
+        else "runtime=%s needs mpi_image, the name of an image with the MPI engine and the "
+        "program: add mpi_image, or leave runtime out" % options["runtime"]
     )
 
 

@@ -108,7 +108,7 @@ def test_the_recipe_of_the_source_gives_one_process_for_each_gpu(planned):
 
 def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "mpi_command='' is refused" in refused(planned, mpi_command="")
-    assert "mpi_image=cntk runs in containers: add -e runtime=docker" in refused(
+    assert "mpi_image=cntk needs a container engine: add -e runtime=docker" in refused(
         planned, mpi_image="cntk"
     )
     assert "mpi_image='a b' is refused" in refused(planned, mpi_image="a b")
