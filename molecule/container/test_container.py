@@ -141,7 +141,7 @@ def test_a_node_that_lacks_the_image_gets_that_of_another_node(project):
         stream.write("container_image_engine: docker\ncontainer_image_name: %s\n" % IMAGE)
     dry = project.run("provision.yml", "-i", other, "--check")
     assert dry.code == 0 and not identity(BROUGHT), dry.output
-    assert "to be brought to node4" in " ".join(dry.output.split()), dry.output
+    assert "to be copied to node4" in " ".join(dry.output.split()), dry.output
     result = project.run("provision.yml", "-i", other)
     assert result.code == 0 and identity(BROUGHT) == identity(IMAGE), result.output
     left = list((project.path / ".state").rglob("image.tar"))

@@ -1,21 +1,21 @@
-"""Filter: what the role container_image has to do, with mxcluster.cluster.container_image."""
+"""Filter: plan the container image for the role container_image, by cluster.container_image."""
 
 DOCUMENTATION = r"""
 name: mxcluster_image
-short_description: The wheels of a container image, and the nodes that lack the image
+short_description: Plan the contents of a container image, and its way to the nodes
 description:
-  - V(recipe) returns the wheels of an image, in the form of the needs for M(mxcluster_downloads).
-  - V(distribution) returns which node gives the image to which others.
-  - V(ids) returns the ids that the image in an archive can have.
+  - V(recipe) returns the wheels of an image, as the needs for M(mxcluster_downloads).
+  - V(distribution) returns the node that gives the image, and the nodes that get the image.
+  - V(ids) returns the possible ids of the image in an archive.
 positional: what
 options:
   _input:
-    description: The environment of a node (V(recipe)), the answers of C(image inspect) by host
+    description: The environment of a node (V(recipe)), the output of C(image inspect) by host
       (V(distribution)), or the text of manifest.json in an archive (V(ids)).
     type: raw
     required: true
   what:
-    description: The wanted result. Further arguments are those of the function of this name in
+    description: The name of the wanted result. More arguments go to the function for this result in
       C(mxcluster.cluster.container_image).
     type: str
     required: true
@@ -23,7 +23,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Find the wheels of the image
+- name: Plan the wheels of the image
   ansible.builtin.set_fact:
     recipe: "{{ environment | mxcluster_image('recipe', '3.11', 'debian:12', dockerfile) }}"
 """
@@ -34,23 +34,24 @@ _value:
   type: raw
 """
 
+from typing import Any, Callable, Dict
+
 from ansible.errors import AnsibleFilterError
 
 from mxcluster.cluster import container_image
 from mxcluster.errors import MxclusterError
 
-FUNCTIONS = {
+FUNCTIONS: Dict[str, Callable[..., Any]] = {
     "recipe": container_image.recipe,
     "distribution": container_image.distribution,
     "ids": container_image.ids_in,
 }
 
 
-def mxcluster_image(value, what, *arguments):
-    """Return the result of the function `what` of `container_image` for `value`.
+def mxcluster_image(value: Any, what: str, *arguments: Any) -> Any:
+    """Return the result of FUNCTIONS[what] for `value` and the additional `arguments`.
 
-    Args: `arguments` the further arguments of the function. AnsibleFilterError with the reason if
-    it refuses them.
+    Raises AnsibleFilterError with the reason if the function refuses the arguments.
     """
     try:
         return FUNCTIONS[what](value, *arguments)
@@ -59,8 +60,8 @@ def mxcluster_image(value, what, *arguments):
 
 
 class FilterModule(object):
-    """The filter plugin that Ansible loads."""
+    """Gives Ansible the filters of this file."""
 
-    def filters(self):
-        """Return the filters of this file by name."""
+    def filters(self) -> Dict[str, Callable[..., Any]]:
+        """Return {name of a filter: its function}."""
         return {"mxcluster_image": mxcluster_image}
