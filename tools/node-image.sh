@@ -5,7 +5,8 @@
 # the distribution's packages, not from an image registry. It has the MPI engines of mpi.yml.
 # MXCLUSTER_NODE_IMAGE names another image: it needs systemd, sshd, sudo for a user admin, python3,
 # iproute2 and the MPI engines. `node-image.sh el7` turns the image into a stand-in for CentOS 7
-# (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7.
+# (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7. `node-image.sh docker` adds a
+# docker engine to the image; MXCLUSTER_DOCKER_IMAGE names another image with one.
 set -euo pipefail
 
 packages=(
@@ -17,6 +18,7 @@ packages=(
     openmpi-bin                               # an engine of MPI programs
 )
 el7_packages=(rpm dnf python3-dnf gnupg)
+docker_packages=(docker.io iptables)
 
 cd "$(dirname "$0")/.."
 kind=${1:-plain}
@@ -25,6 +27,8 @@ given=${MXCLUSTER_NODE_IMAGE:-}
 if [[ $kind == el7 ]]; then
     sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
     given=${MXCLUSTER_EL7_IMAGE:-}
+elif [[ $kind == docker ]]; then
+    given=${MXCLUSTER_DOCKER_IMAGE:-}
 fi
 if [[ -n $given ]]; then
     echo "$given"
@@ -101,8 +105,8 @@ UNIT
     molecule/shared/mpi.sh "$root" >&2
 }
 
-# make_el7: turn a copy of the plain node's root folder into the stand-in
-make_el7() {
+# add PACKAGE...: copy the plain node's root folder, and install packages there
+add() {
     local container
     container=$(docker create "$plain")
     mkdir "$root"
@@ -112,12 +116,22 @@ make_el7() {
     {
         chroot "$root" apt-get update -qq &&
             DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get install -y -qq \
-                --no-install-recommends "${options[@]/#/-oDpkg::Options::=--}" "${el7_packages[@]}"
+                --no-install-recommends "${options[@]/#/-oDpkg::Options::=--}" "$@"
     } >"$folder/log" 2>&1 ||
         refuse "apt-get failed; the end of its log:" "$(tail -n 15 "$folder/log")"
     rm -rf "$root"/var/{cache,lib/apt/lists}/* "$root/.dockerenv"
     : >"$root/etc/resolv.conf"
+}
+
+# make_el7: make the root folder of the stand-in
+make_el7() {
+    add "${el7_packages[@]}"
     molecule/el7/stand_in/image.sh "$root" >&2
+}
+
+# make_docker: make the root folder of a node with a docker engine
+make_docker() {
+    add "${docker_packages[@]}"
 }
 
 make_"$kind"

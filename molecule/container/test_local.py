@@ -14,11 +14,11 @@ import time
 import pytest
 
 from mxcluster import schemes
-from tests.playbooks.conftest import NET, SOURCE, On, Project
+from tests.playbooks.conftest import NET, SOURCE, On
 from tests.playbooks.faults import FAULTS, suffer
 
-BASE = os.environ["MXCLUSTER_NODE_IMAGE"]  # it has Python, libraries of MXNet's wheels, MPI engines
-IMAGE = "localhost/mxcluster-test"
+BASE = os.environ["MXCLUSTER_NODE_IMAGE"]
+IMAGE = "localhost/mxcluster-test"  # of the fixture `project`
 ENGINE = {"container_image_engine": "docker", "container_image_name": IMAGE}
 KVS = [scheme.name for scheme in schemes.SCHEMES]
 QUICK = ("dist_gsync",)  # the soak runs all schemes
@@ -61,18 +61,6 @@ def changed(result):
 def words_of(result):
     """Return the output of a playbook without its line breaks."""
     return " ".join(result.output.split())
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    """Yield a provisioned copy. Its engine has the image, and `built` is the result of the build."""
-    made = Project(tmp_path_factory.mktemp("project"))
-    subprocess.call(["docker", "rmi", "--force", IMAGE], stderr=subprocess.DEVNULL)
-    given = json.dumps(dict(ENGINE, container_image_base=BASE))
-    made.built = made.run("provision.yml", "-e", given, timeout=900)
-    assert made.built.code == 0, made.built.output
-    yield made
-    subprocess.call(["docker", "rmi", "--force", IMAGE])
 
 
 @pytest.fixture(scope="module")
