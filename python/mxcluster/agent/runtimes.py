@@ -30,6 +30,7 @@ NAME = "MXCLUSTER_PROCESS"  # the name of a process in a container, as the plan 
 SIGNALS = 64  # the highest signal number
 # The client ends with one of these statuses if the engine fails, or if the image lacks the program.
 OF_ENGINE = (125, 126, 127)
+LOOK = 0.2  # seconds between two searches for new processes in containers
 LATE = 3.0  # seconds: an engine can still make the container after a kill of the client
 
 
@@ -105,6 +106,8 @@ class Containers:
         ]
         self.gpus = None  # type: Optional[List[str]]  # the first start asks the engine
         self.firsts = set()  # type: set  # Identities of the first processes of the containers
+        self.seen = {}  # type: Dict[str, Found]  # the result of the latest search
+        self.looked = 0.0  # the monotonic time of the latest search
         self.cut_off = False  # True if a client was killed before the agent knew its process
 
     @staticmethod
@@ -145,7 +148,9 @@ class Containers:
 
         Args: `child` the pid of the client; `part` the process's entry in the status.
         """
-        there = self.find().get(part["name"])
+        if time.monotonic() - self.looked >= LOOK:
+            self.seen, self.looked = self.find(), time.monotonic()
+        there = self.seen.get(part["name"])
         return there.process if there else None
 
     def find(self) -> Dict[str, Found]:

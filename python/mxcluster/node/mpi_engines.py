@@ -101,8 +101,8 @@ _OPENMPI = Engine(
     },
     no_infiniband={"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib"},
     infiniband={"OMPI_MCA_pml": "ucx", "OMPI_MCA_btl": "^tcp"},
-    # An engine of containers may forbid process_vm_readv, as docker 20.10 does. Open MPI 4 finds
-    # that out after the start only, and fails (github.com/open-mpi/ompi/issues/4948).
+    # A container engine may forbid process_vm_readv, as docker 20.10 does. Open MPI 4 notices this
+    # only after the start, and fails (github.com/open-mpi/ompi/issues/4948).
     contained={"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_smsc": "^cma"},
 )
 _MPICH = Engine(
@@ -124,7 +124,7 @@ _MPICH = Engine(
     },
     no_infiniband={"FI_PROVIDER": "tcp", "UCX_TLS": "tcp,self,sm"},
     infiniband={"FI_PROVIDER": "verbs", "UCX_TLS": "rc,self,sm"},
-    contained={},
+    contained={"MPIR_CVAR_CH4_CMA_ENABLE": "0"},  # without process_vm_readv
 )
 _INTELMPI = Engine(
     name="intelmpi",
