@@ -26,6 +26,12 @@ def of(
     }
 
 
+def lines(plan: Dict[str, Any]) -> List[str]:
+    """Return the line about containers for the table of a plan, [] without containers."""
+    container = plan.get("container")
+    return ["in containers of %(engine)s, image %(image)s" % container] if container else []
+
+
 def python(options: Dict[str, Any], node: Dict[str, Any]) -> str:
     """Return the program of Python for the job's processes on `node`, an entry of plan["nodes"]."""
     path: str = node["python"] if options["runtime"] == HOST else options["image_python"]

@@ -318,8 +318,7 @@ def table(plan: Json) -> str:
         ),
         "engine %s" % (spec["runtime"] or "of mpirun in the PATH of the nodes"),
     ]
-    if plan["container"]:
-        lines.append("in containers of %(engine)s, image %(image)s" % plan["container"])
+    lines += containers.lines(plan)
     for title, text in (
         ("before mpirun and its daemons", spec["pre_execution"]),
         ("once on each node", spec["coordination"]),

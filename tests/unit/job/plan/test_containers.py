@@ -21,6 +21,13 @@ def test_the_container_of_a_job():
     }
 
 
+def test_the_table_of_a_plan_names_engine_and_image():
+    given = options.cast({"runtime": "podman", "image": "training:1"})
+    plan = {"container": containers.of(given, "training:1")}
+    assert containers.lines(plan) == ["in containers of podman, image training:1"]
+    assert containers.lines({"container": None}) == []
+
+
 def test_a_container_runs_its_own_python():
     node = {"python": "/env/bin/python", "job_dir": "/jobs/j"}
     given = options.cast({"runtime": "docker", "image_python": "/opt/python"})
