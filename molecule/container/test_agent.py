@@ -1,11 +1,13 @@
-"""The agent with containers of this machine. The processes are small shell commands.
+"""Agents with containers of this machine, under docker and podman.
 
-MXCLUSTER_ENGINE=podman runs the tests with podman, which must have the image.
+The processes of the jobs are small shell commands. Without podman on this machine, pytest skips its
+tests.
 """
 
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -16,27 +18,46 @@ from mxcluster.node import processes
 from tests.unit.agent import jobs
 
 IMAGE = os.environ["MXCLUSTER_NODE_IMAGE"]
-ENGINE = os.environ.get("MXCLUSTER_ENGINE", "docker")
 SLEEP = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.1; done"
 
 
 class Contained(jobs.Contained):
-    """A job in containers of the engine and the image of this scenario."""
+    """A job in containers of the image of this scenario."""
 
-    engine, image = ENGINE, IMAGE
+    image = IMAGE
 
     def containers(self):
         """Return the ids of the containers of this job, also of those that have ended."""
         label = "label=mxcluster.job_dir=%s" % self.path
-        return subprocess.check_output([ENGINE, "ps", "-aq", "--filter", label]).decode().split()
+        listed = subprocess.check_output([self.engine, "ps", "-aq", "--filter", label])
+        return listed.decode().split()
+
+    def inspect(self, container):
+        """Return the engine's description of a container, as text."""
+        return subprocess.check_output([self.engine, "inspect", container]).decode()
 
     def nothing_left(self):
         self.until(lambda: not self.containers(), 20)
 
 
+@pytest.fixture(scope="module", params=["docker", "podman"])
+def engine(request):
+    """Return the name of the engine, which has the image."""
+    if not shutil.which(request.param):
+        pytest.skip("%s is not installed on this machine" % request.param)
+    has = [request.param, "image", "inspect", IMAGE]
+    if subprocess.call(has, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
+        saved = subprocess.Popen(["docker", "save", IMAGE], stdout=subprocess.PIPE)
+        subprocess.check_call([request.param, "load"], stdin=saved.stdout)
+        subprocess.check_call([request.param, "tag", "localhost/" + IMAGE, IMAGE])
+        assert saved.wait() == 0
+    return request.param
+
+
 @pytest.fixture
-def job(tmp_path):
+def job(tmp_path, engine):
     made = Contained(tmp_path)
+    made.engine = engine
     yield made
     made.ask("stop")
     assert not made.containers()
@@ -94,7 +115,7 @@ def test_a_killed_client_leaves_no_container(job):
     (client,) = [
         who.pid
         for who in processes.family([job.agent(status)])
-        if processes.command_name(who.pid) == ENGINE
+        if processes.command_name(who.pid) == job.engine
     ]
     os.kill(client, signal.SIGKILL)
     assert job.end(60)["reason"] == "failed"
@@ -111,14 +132,14 @@ def test_a_container_that_does_not_start_is_named(job):
     job.image = "localhost/nobody"
     job.start(SLEEP)
     failure = job.end(60)["first_failure"]
-    assert "did not start in a container of " + ENGINE in failure["reason"], failure
+    assert "did not start in a container of " + job.engine in failure["reason"], failure
 
 
 def test_a_container_has_the_rights_of_its_user_and_no_more(job):
     job.start(SLEEP)
     (pid,) = job.running(1)
     (container,) = job.containers()
-    host = json.loads(subprocess.check_output([ENGINE, "inspect", container]))[0]["HostConfig"]
+    host = json.loads(job.inspect(container))[0]["HostConfig"]
     assert not host["Privileged"] and not host.get("CapAdd") and host["NetworkMode"] == "host"
     with open("/proc/%d/status" % pid) as stream:
         lines = dict(line.rstrip("\n").split(":\t", 1) for line in stream if ":\t" in line)
@@ -133,4 +154,4 @@ def test_secrets_are_in_no_file_of_the_engine(job):
     (pid,) = job.running(1)
     assert processes.variable(pid, "PASSWORD") == "hush-7"
     (container,) = job.containers()
-    assert "hush-7" not in subprocess.check_output([ENGINE, "inspect", container]).decode()
+    assert "hush-7" not in job.inspect(container)

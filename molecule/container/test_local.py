@@ -3,7 +3,6 @@
 A second docker engine stands in for the engine of another machine: its images are its own.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -224,20 +223,26 @@ def test_nodes_with_different_images_of_one_name_are_refused(two_engines, second
 
 
 @pytest.mark.soak
-def test_an_archive_brings_the_image_to_the_nodes(project, tmp_path):
-    archive, other = tmp_path / "image.tar", IMAGE + ":archive"
+@pytest.mark.skipif(not shutil.which("podman"), reason="podman is not installed on this machine")
+def test_podman_gets_the_image_from_an_archive_and_trains(pair, tmp_path):
+    archive = tmp_path / "image.tar"
     docker("save", "--output", str(archive), IMAGE)
-    brought = dict(ENGINE, container_image_name=other, container_image_archive=str(archive))
+    given = dict(ENGINE, container_image_engine="podman", container_image_archive=str(archive))
+    wanted = ["provision.yml", "--tags", "container_image", "-e", json.dumps(given)]
     try:
-        dry = project.run("provision.yml", "--check", "-e", json.dumps(brought))
-        assert dry.code == 0 and not identity(other), dry.output
-        result = project.run("provision.yml", "-e", json.dumps(brought))
-        assert result.code == 0 and identity(other) == identity(IMAGE), result.output
-        again = project.run("provision.yml", "-e", json.dumps(brought))
+        dry = pair.run(*wanted, "--check")
+        assert dry.code == 0 and "is to be copied to node1, node2" in words_of(dry), dry.output
+        result = pair.run(*wanted)
+        assert result.code == 0, result.output
+        again = pair.run(*wanted)
         assert again.code == 0 and not changed(again), again.output
+        trained, run = train(pair, runtime="podman", kv="dist_gsync", job_id="podman")
+        assert trained.code == 0, trained.output
+        assert json.loads((run / "verdict.json").read_text())["accuracy"] >= 0.95
+        left = ["podman", "ps", "--all", "--quiet", "--filter", "label=mxcluster.job_dir"]
+        assert not subprocess.check_output(left)
     finally:
-        with contextlib.suppress(subprocess.CalledProcessError):
-            docker("rmi", other)
+        subprocess.call(["podman", "rmi", "--force", IMAGE])
 
 
 def test_an_image_that_no_node_has_is_refused(project):
