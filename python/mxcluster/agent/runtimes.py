@@ -22,8 +22,8 @@ from mxcluster.node.contained import OF_SIGNAL
 
 Json = Dict[str, Any]
 
-# Besides the variables of the plan, a process on the host has these variables of the agent. A process
-# in a container has the variables of the image instead.
+# Besides the variables of the plan, a process on the host has these variables of the agent. In a
+# container, a process has the variables of the image instead.
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
 VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives this variable to every process
 NAME = "MXCLUSTER_PROCESS"  # the name of a process in a container, as the plan has it

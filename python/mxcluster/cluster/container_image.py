@@ -34,8 +34,8 @@ def recipe(environment: Json, python: str, base: str, dockerfile: str) -> Json:
     if build is None:
         known = sorted({version for one in environment["builds"] for version in one["python"]})
         raise BadInput(
-            "container_image_python=%s is refused, because %s has no wheels for this Python: choose "
-            "a container_image_base with one of Python %s, and set container_image_python to it"
+            "container_image_python=%s is refused, because %s has no wheels for it: choose a "
+            "container_image_base with one of Python %s, and set container_image_python to it"
             % (python, environment.get("name") or "MXNet", ", ".join(known))
         )
     requirements = [

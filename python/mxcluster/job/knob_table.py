@@ -505,9 +505,10 @@ SECTIONS = {
             IMAGE,
             check=_is_image,
             message="the name of a container image, such as localhost/mxcluster:1",
-            description="The container image for `runtime=docker` or `podman`. It has Python, numpy "
-            "and an MXNet with the distributed kv-store. Each node must have the image, because a "
-            "start asks no registry. The role `container_image` brings an image to the nodes.",
+            description="The container image for `runtime=docker` or `podman`. The image has "
+            "Python, numpy and an MXNet with the distributed kv-store. Each node must have the "
+            "image, because a start asks no registry. The role `container_image` brings an image "
+            "to the nodes.",
         ),
         _knob(
             "image_python",

@@ -32,7 +32,7 @@ PATHS = ("LD_LIBRARY_PATH",)  # the folders of the job come before the folders o
 
 
 def end_with_agent(path):
-    """Wait for the lock at `path`, which the agent holds. Then end this process and its container."""
+    """Wait for the agent's lock at `path`. Then end this process and the container."""
     try:
         lock = os.open(path, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_SH)

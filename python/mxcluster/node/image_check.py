@@ -81,8 +81,7 @@ def without_distributed_store():
         return None
     return (
         "has an MXNet without the distributed kv-store (%s): use an image with a wheel of MXNet, "
-        "or build MXNet with USE_DIST_KVSTORE=1"
-        % py_str(_LIB.MXGetLastError()).splitlines()[-1]
+        "or build MXNet with USE_DIST_KVSTORE=1" % py_str(_LIB.MXGetLastError()).splitlines()[-1]
     )
 
 

@@ -275,7 +275,7 @@ def test_the_value_of_staleness(given, value):
         ),
         (
             {"image": "training:1"},
-            ["image=training:1", "runtime=host", "runtime=docker or podman"],
+            ["image=training:1", "runtime=host", "runtime=docker or runtime=podman"],
         ),
         (
             {"gsync_compensation": "0.04"},

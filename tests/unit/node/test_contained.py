@@ -67,7 +67,7 @@ def test_it_ends_after_the_given_time(tmp_path, lock):
     assert started.stdout.readline() == b"ready\n"
     child = processes.family([processes.identity(started.pid)])[1:]
     assert started.wait(20) == contained.TOO_LONG
-    assert started.stdout.readline() == b"mxcluster: the program has not ended within 1 s\n"
+    assert started.stdout.readline() == b"mxcluster: the program did not end within 1 s\n"
     for who in child:  # in a container the kernel does this
         processes.send(who, signal.SIGKILL)
 
@@ -122,5 +122,5 @@ def test_only_an_engine_that_failed_has_not_started_a_process(tmp_path):
     made = runtimes.of_plan(str(tmp_path), plan, processes.Identity(1, 1))
     assert made.why_not_started(0, []) is None and not made.cut_off
     assert made.why_not_started(-15, []) is None and made.cut_off
-    assert "by docker: no such image" in made.why_not_started(125, ["no such image"])
+    assert "container of docker: no such image" in made.why_not_started(125, ["no such image"])
     assert isinstance(runtimes.of_plan(str(tmp_path), {"container": None}, None), runtimes.Host)

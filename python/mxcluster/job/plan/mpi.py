@@ -76,8 +76,7 @@ def check_image(options: Json) -> None:
         return
     raise BadInput(
         "mpi_image=%s needs a container engine: add -e runtime=docker or -e runtime=podman, or "
-        "leave mpi_image out"
-        % options["mpi_image"]
+        "leave mpi_image out" % options["mpi_image"]
         if options["mpi_image"]
         else "runtime=%s needs mpi_image, the name of an image with the MPI engine and the "
         "program: add mpi_image, or leave runtime out" % options["runtime"]
