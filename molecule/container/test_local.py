@@ -200,12 +200,25 @@ def test_a_node_without_the_image_is_refused_and_gets_it_from_another_node(two_e
 
 
 def test_a_job_runs_on_the_engines_of_two_nodes(two_engines, second):
+    began = time.time()
     result, run = train(two_engines, kv="dist_gsync", job_id="two-engines")
     assert result.code == 0, result.output
     verdict = json.loads((run / "verdict.json").read_text())
     assert verdict["ok"] and verdict["accuracy"] >= 0.95, verdict
-    with (second.folder / "log").open() as log:
-        assert "mxcluster" in log.read() or not containers(second.host)
+    times = ["--since", "%.3f" % began, "--until", "%.3f" % time.time()]
+    shown = [
+        "--filter",
+        "event=start",
+        "--format",
+        '{{index .Actor.Attributes "mxcluster.process"}}',
+    ]
+    for host, names in (
+        (None, ["scheduler-0", "server-0", "worker-0"]),
+        (second.host, ["worker-1"]),
+    ):
+        started = docker("events", *times, *shown, host=host).split()
+        assert set(names) <= set(started), (host, started)
+    assert not containers(second.host)
 
 
 def test_nodes_with_different_images_of_one_name_are_refused(two_engines, second):
