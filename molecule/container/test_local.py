@@ -71,10 +71,16 @@ def pair(project):
 class Second:
     """A second docker engine of this machine, with images and containers of its own.
 
-    `shell` is a shell for Ansible. Its commands find this engine instead of the first one.
+    `shell` is a shell for Ansible. Its commands find this engine instead of the first one. The
+    engine has a bridge of its own: with `--bridge none` it would remove that of the first engine.
     """
 
+    BRIDGE = "mxc-second"
+
     def __init__(self, folder):
+        subprocess.call(["ip", "link", "delete", self.BRIDGE], stderr=subprocess.DEVNULL)
+        subprocess.check_call(["ip", "link", "add", self.BRIDGE, "type", "bridge"])
+        subprocess.check_call(["ip", "address", "add", "172.29.60.1/24", "dev", self.BRIDGE])
         self.folder, self.host = folder, "unix://%s/sock" % folder
         self.log = (folder / "log").open("wb")
         self.process = subprocess.Popen(
@@ -82,7 +88,7 @@ class Second:
                 "dockerd",
                 *("--host", self.host, "--data-root", str(folder / "data")),
                 *("--exec-root", str(folder / "run"), "--pidfile", str(folder / "pid")),
-                *("--bridge", "none", "--iptables=false"),
+                *("--bridge", self.BRIDGE, "--iptables=false", "--ip-forward=false"),
             ],
             stdout=self.log,
             stderr=subprocess.STDOUT,
@@ -101,6 +107,7 @@ class Second:
         self.process.terminate()
         self.process.wait(60)
         self.log.close()
+        subprocess.call(["ip", "link", "delete", self.BRIDGE])
 
 
 @pytest.fixture(scope="module")
