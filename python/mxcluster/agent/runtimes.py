@@ -14,7 +14,7 @@ import os
 import subprocess
 import tempfile
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
 
 from mxcluster.agent.folder import AGENT_LOCK
 from mxcluster.node import containers, gpus, processes
@@ -105,7 +105,7 @@ class Containers:
             (one, False) for one in node["mounts"] if os.path.exists(one)
         ]
         self.gpus = None  # type: Optional[List[str]]  # the first start asks the engine
-        self.firsts = set()  # type: set  # Identities of the first processes of the containers
+        self.firsts = set()  # type: Set[processes.Identity]  # first processes of the containers
         self.seen = {}  # type: Dict[str, Found]  # the result of the latest search
         self.looked = 0.0  # the monotonic time of the latest search
         self.cut_off = False  # True if a client was killed before the agent knew its process
