@@ -16,7 +16,6 @@ MXCLUSTER_NODE_IMAGE=$(tools/node-image.sh)
 export MXCLUSTER_NODE_IMAGE COLUMNS=${COLUMNS:-160}
 if [[ ${1:-} == --images ]]; then
     tools/node-image.sh el7
-    tools/node-image.sh docker
     exec python3 molecule/el7/stand_in/build.py "$PWD/.state/el7"
 fi
 
