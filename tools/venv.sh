@@ -151,7 +151,7 @@ if [[ -n ${BUNDLE:-} ]]; then
             "or give another CORE: $(lines)."
 fi
 
-# --no-compile: programs compile the modules that they import, a fifth of all, when they first run.
+# --no-compile saves time: Python compiles a module when a program first imports it.
 pip_install() {
     # bash before 4.4 (CentOS 7 has 4.2) treats an empty array as an unset variable, hence `+`.
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \

@@ -12,7 +12,8 @@ import sys
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 # MXNet versions and the Python versions of the tests; None is the Python that runs the tests.
 VERSIONS = {"1.9.1": None, "1.5.1": "3.11", "1.2.1": "3.6"}
-NEWEST, OLDEST = ENDS = ("1.9.1", "1.2.1")
+ENDS = ("1.9.1", "1.2.1")  # the newest and the oldest
+NEWEST = ENDS[0]
 
 Environment = collections.namedtuple("Environment", "version python")
 
