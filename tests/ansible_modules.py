@@ -107,14 +107,6 @@ def carry_out(plugin, check=False, **params):
     return action.run(task_vars={})
 
 
-def let_everybody_through(folder):
-    """Make pytest's folders above `folder` accessible to other users."""
-    for above in folder.parents:
-        if above == pathlib.Path(tempfile.gettempdir()):
-            return
-        above.chmod(0o755)
-
-
 @functools.lru_cache(maxsize=None)
 def ansible_for(python):
     """Return a folder in which `python` finds Ansible's modules, which a node's Python lacks."""

@@ -1,9 +1,27 @@
-"""Settings of all tests."""
+"""Settings and the folder for temporary files of all tests."""
+
+import pathlib
+import shutil
+import tempfile
 
 import hypothesis
+import pytest
 
 # A run tries the same examples as the one before, and the speed of the machine decides nothing.
 # `pytest --hypothesis-profile=random` tries others.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
 hypothesis.settings.register_profile("random", deadline=None, database=None, max_examples=1000)
 hypothesis.settings.load_profile("same")
+
+
+@pytest.fixture
+def tmp_path():
+    """Yield a folder for temporary files that other users can enter.
+
+    It replaces pytest's own: each pytest that starts, also one of molecule, closes the folder that
+    all runs share (`_pytest/tmpdir.py`), and a test that acts for another user fails then.
+    """
+    made = pathlib.Path(tempfile.mkdtemp(prefix="mxcluster-test-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(str(made), ignore_errors=True)

@@ -14,7 +14,6 @@ import time
 import pytest
 import yaml
 
-from tests.ansible_modules import let_everybody_through
 from tests.training.environments import NEWEST, copy_environment
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -283,7 +282,6 @@ def play(tmp_path):
     (tmp_path / "playbooks").mkdir()
     (tmp_path / ".state").mkdir()
     (tmp_path / "tmp").mkdir()
-    let_everybody_through(tmp_path / "tmp")
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(HOSTS))
 
     def run(tasks, *arguments, **variables):

@@ -9,7 +9,6 @@ import subprocess
 import pytest
 import yaml
 
-from tests.ansible_modules import let_everybody_through
 from tests.playbooks.conftest import SOURCE, role
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
@@ -51,7 +50,6 @@ def room(tmp_path):
     (tmp_path / "source" / "train.rec").write_bytes(b"x" * 3000000)
     (tmp_path / "source" / "deep" / "labels").write_text("seven\n")
     give(tmp_path / "theirs")
-    let_everybody_through(tmp_path / "theirs")
     return tmp_path
 
 

@@ -66,7 +66,6 @@ def test_a_file_of_another_user_needs_root(write, tmp_path):
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o777)
-    ansible_modules.let_everybody_through(folder)
     answer = write("x", path=folder / "file", user="nobody")
     if os.geteuid() == 0:
         assert pwd.getpwuid((folder / "file").stat().st_uid).pw_name == "nobody"
@@ -122,7 +121,6 @@ def test_root_does_not_write_through_a_users_link(copy, tmp_path):
     theirs.mkdir()
     roots.mkdir(mode=0o755)
     os.chown(str(theirs), pwd.getpwnam("nobody").pw_uid, -1)
-    ansible_modules.let_everybody_through(theirs)
     (roots / "file").write_text("root's")
     (theirs / "link").symlink_to(roots / "file")
     (theirs / "resume").symlink_to(roots)
@@ -152,7 +150,6 @@ def test_a_folder_is_created_inspected_and_removed(act, tmp_path):
         tmp_path / "above" / "data",
         {"bytes": 1, "sha256": hashlib.sha256(b"x").hexdigest()},
     )
-    ansible_modules.let_everybody_through(folder.parent)
     asked = dict(state="directory", user="nobody", files={"a": theirs, "b/c": theirs})
     told = act(folder, check=True, **asked)
     assert told["changed"] and told["lacking"] == ["a", "b/c"] and not folder.parent.exists()
