@@ -290,7 +290,9 @@ def names_read(playbook, names):
     Args: `names` the list of short names from `knobs.PLAYBOOKS`.
     """
     if playbook == "train.yml":
-        return "`attach`, and the knobs of the next table except those of MPI programs, `mpi_...`"
+        return "`attach`, and the knobs of the next table except %s" % ", ".join(
+            "`%s`" % name for name in knobs.OF_MPI
+        )
     if playbook not in (sweeps.BENCHMARK, sweeps.COMPARE):
         return ", ".join("`%s`" % name for name in names)
     own = [knob.name for knob in sweeps.knobs_of(playbook)]

@@ -5,7 +5,8 @@
 # the distribution's packages, not from an image registry. It has the MPI engines of mpi.yml.
 # MXCLUSTER_NODE_IMAGE names another image: it needs systemd, sshd, sudo for a user admin, python3,
 # iproute2 and the MPI engines. `node-image.sh el7` turns the image into a stand-in for CentOS 7
-# (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7.
+# (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7. `node-image.sh slurm` and
+# `node-image.sh sge` add a batch system to the image.
 set -euo pipefail
 
 packages=(
@@ -16,7 +17,11 @@ packages=(
     libgomp1 libquadmath0                     # system libraries of MXNet's wheel
     openmpi-bin                               # an engine of MPI programs
 )
-el7_packages=(rpm dnf python3-dnf gnupg)
+declare -A added=( # packages of the other images
+    [el7]='rpm dnf python3-dnf gnupg'
+    [slurm]='slurmctld slurmd slurm-client munge'
+    [sge]='gridengine-master gridengine-exec gridengine-client dma'
+)
 
 cd "$(dirname "$0")/.."
 kind=${1:-plain}
@@ -25,6 +30,8 @@ given=${MXCLUSTER_NODE_IMAGE:-}
 if [[ $kind == el7 ]]; then
     sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
     given=${MXCLUSTER_EL7_IMAGE:-}
+elif [[ $kind != plain ]]; then
+    given= # MXCLUSTER_NODE_IMAGE has no batch system
 fi
 if [[ -n $given ]]; then
     echo "$given"
@@ -101,25 +108,36 @@ UNIT
     molecule/shared/mpi.sh "$root" >&2
 }
 
-# make_el7: turn a copy of the plain node's root folder into the stand-in
-make_el7() {
+# make_other: add the packages of the kind to a copy of the plain node's root folder
+make_other() {
     local container
     container=$(docker create "$plain")
     mkdir "$root"
     docker export "$container" | tar -x -C "$root"
     docker rm "$container" >/dev/null
     cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # no package starts its daemon here
+    chmod 755 "$root/usr/sbin/policy-rc.d"
     {
         chroot "$root" apt-get update -qq &&
             DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get install -y -qq \
-                --no-install-recommends "${options[@]/#/-oDpkg::Options::=--}" "${el7_packages[@]}"
+                --no-install-recommends "${options[@]/#/-oDpkg::Options::=--}" ${added[$kind]}
     } >"$folder/log" 2>&1 ||
         refuse "apt-get failed; the end of its log:" "$(tail -n 15 "$folder/log")"
-    rm -rf "$root"/var/{cache,lib/apt/lists}/* "$root/.dockerenv"
+    rm -rf "$root"/var/{cache,lib/apt/lists}/* "$root/.dockerenv" "$root/usr/sbin/policy-rc.d"
     : >"$root/etc/resolv.conf"
-    molecule/el7/stand_in/image.sh "$root" >&2
+    case $kind in
+        el7) molecule/el7/stand_in/image.sh "$root" >&2 ;;
+        # The scripts molecule/*/setup.sh configure and start the daemons.
+        slurm) chroot "$root" systemctl --quiet disable munge slurmctld slurmd 2>/dev/null ;;
+        sge) chroot "$root" systemctl --quiet disable gridengine-master gridengine-exec 2>/dev/null ;;
+    esac
 }
 
-make_"$kind"
+if [[ $kind == plain ]]; then
+    make_plain
+else
+    make_other
+fi
 tar -C "$root" -c . | docker import --change 'CMD ["/sbin/init"]' - "$name" >/dev/null
 echo "$name"

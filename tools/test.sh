@@ -2,9 +2,9 @@
 # Run everything that CI runs: `make test`. After a failure the script goes on with the next part,
 # and names the failed parts at the end.
 #
-# The scenarios in docker wait a third of their time, so two of them run beside tests that measure no
-# time. Tests that measure times run after them: those with the mark `alone`, two at a time, and the
-# scenario default with its faults.
+# The scenarios in docker wait a third of their time, so all but one of them run beside tests that
+# measure no time. Tests that measure times run after them: those with the mark `alone`, two at a
+# time, and the scenario default with its faults.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=()
@@ -22,7 +22,7 @@ tools/molecule.sh --images >.state/images.log 2>&1 & # the scenarios make what i
 images=$!
 make venv-dev
 # A session of its own, so that the exit of this script can end all its processes.
-setsid bash -c "while kill -0 $images 2>/dev/null; do sleep 1; done; tools/molecule.sh el7 cluster" \
+setsid bash -c "while kill -0 $images 2>/dev/null; do sleep 1; done; tools/molecule.sh el7 cluster slurm sge" \
     >.state/molecule.log 2>&1 &
 scenarios=$!
 trap 'kill -- -$scenarios 2>/dev/null || true' EXIT

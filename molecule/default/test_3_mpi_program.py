@@ -19,7 +19,7 @@ JOBS = "/opt/mxcluster/jobs"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_keys(cluster):
+def no_keys(cluster, provisioned):
     """Take the nodes' SSH keys for each other away: mpi.yml needs none."""
     for name in cluster.names:
         cluster.shell(name, "mv /home/mxcluster/.ssh /root/ssh-of-mxcluster")
@@ -146,16 +146,22 @@ def test_stop_ends_a_detached_job(cluster, files):
     assert stopped.code == 0 and "nothing: no process" in stopped.output, stopped.output
 
 
-def test_missing_and_different_engines_are_refused_by_node(cluster):
+@pytest.mark.parametrize(
+    "playbook, knobs",
+    [("mpi.yml", {"mpi_command": "true"}), ("train.yml", {"launcher": "mpi"})],
+    ids=["program", "launcher"],
+)
+def test_missing_and_different_engines_are_refused_by_node(cluster, playbook, knobs):
     node = cluster.node("node2")
+    loads = LOADED["mpich"]
     node.run("mv /opt/mpich /opt/away")
-    result, _, _ = run(cluster, "mpich", mpi_command="true")
+    result = cluster.play(playbook, mpi_runtime="mpich", mpi_pre_execution_command=loads, **knobs)
     node.run("mv /opt/away /opt/mpich")
     assert result.code and "MPICH is not installed on this node" in result.output, result.output
     assert "node2" in result.output
     fake = "#!/bin/sh\necho 'mpirun (Open MPI) 9.9.9'\n"
     node.run("printf %s > /usr/local/bin/mpirun; chmod 755 /usr/local/bin/mpirun", fake)
-    result, _, _ = run(cluster, "openmpi", mpi_command="true")
+    result = cluster.play(playbook, mpi_runtime="openmpi", **knobs)
     node.run("rm /usr/local/bin/mpirun")
     assert result.code, result.output
     assert "the nodes have different MPI engines" in result.output

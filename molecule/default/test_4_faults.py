@@ -253,14 +253,6 @@ def told(capsys):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def provisioned(cluster):
-    """Provision the nodes, unless earlier tests have done so."""
-    if not (cluster.state / "nodes" / "node1.json").exists():
-        result = cluster.play("provision.yml")
-        assert result.code == 0, result.output
-
-
-@pytest.fixture(scope="module", autouse=True)
 def walls(cluster, provisioned):
     """Block every port but ssh with a firewall on every node, also after a boot.
 

@@ -68,8 +68,9 @@ class ActionModule(NodeTask):
     - With the option `board`, `wait` ends the node's part when another node's part has failed.
     - With the option `checkpoints`, `wait` fetches the checkpoints of the running job.
     - With the option `into`, `wait` fetches the files of the node's part after the part's end.
-    - The command `start` sends the token of the job and the identity of the controller process,
-      which renews the lease. A node on the controller's host can check whether this process runs.
+    - The commands `start` and `prepare` send the token of the job and the identity of the
+      controller process, which renews the lease. A node on the controller's host can check whether
+      this process runs.
     - The command `look` with `problems` fails if the node or the controller reports a problem.
     """
 
@@ -90,7 +91,7 @@ class ActionModule(NodeTask):
         # verify.yml omits `problems` and judges the result itself.
         if arguments.get("command") == "look" and "problems" in arguments:
             return dict(result, **self._look(arguments, task_vars))
-        if arguments.get("command") == "start" and arguments.get("plan"):
+        if arguments.get("command") in ("start", "prepare") and arguments.get("plan"):
             arguments["plan"] = dict(arguments["plan"], controller=processes.witness(os.getppid()))
             arguments["token"] = token_of(os.path.basename(arguments["job_dir"]))
         if arguments.get("command") != "wait":

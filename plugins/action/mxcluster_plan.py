@@ -99,6 +99,10 @@ nodes:
   returned: success
   type: list
   elements: str
+start:
+  description: The file in the tasks of the role train_job that starts the agents.
+  returned: success
+  type: str
 trainers:
   description: The hosts that run workers.
   returned: success

@@ -168,6 +168,7 @@ report:
   type: str
 """
 
+import json
 import os
 import shutil
 import sys
@@ -176,16 +177,21 @@ from typing import Any, Dict
 
 from ansible import context
 
+from mxcluster import file_io
 from mxcluster.ansible import attempts
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.errors import BadInput
 from mxcluster.job import report, restarts, verdict
 from mxcluster.job.plan import packed
+from mxcluster.job.report import batch
 
 Json = Dict[str, Any]
 
 REGISTERED = ("waits", "contacts")
 OLD = 3600.0  # seconds without a change after which a folder counts as abandoned
+# The environment variable with the path of a further file for the verdict. `mxcluster launch` sets
+# this variable, and reads the verdict from the file.
+VERDICT_FILE = "MXCLUSTER_VERDICT"
 
 
 def forget(collected: str, job: str) -> None:
@@ -229,8 +235,13 @@ def carry_out(given: Json, check: bool) -> Json:
     answers = {
         host: report.heard(*(of_all.get(host) for of_all in results)) for host in plan["nodes"]
     }
+    failure = None
+    if batch.is_batch(plan):
+        # Not the folder of the archives: a node may have the name of the submit host.
+        folder = os.path.join(given["collected"], job, "nodes")
+        plan, archives, answers, failure = batch.split(plan, archives, answers, folder)
     try:
-        found = report.assemble(run_dir, archives, plan, given["cache_dir"], answers)
+        found = report.assemble(run_dir, archives, plan, given["cache_dir"], answers, failure)
     except ImportError as error:
         raise BadInput(
             "the report needs jinja2 and matplotlib (%s). Run `make venv` on the controller" % error
@@ -242,6 +253,8 @@ def carry_out(given: Json, check: bool) -> Json:
             % (run_dir, error.filename or run_dir, error.strerror or error, job)
         )
     forget(given["collected"], job)
+    if os.environ.get(VERDICT_FILE):
+        file_io.replace(os.environ[VERDICT_FILE], json.dumps(found), 0o600)
     lines = verdict.text(found, given["run_dir"])
     wanted = given["restart"] and not attempts.is_child()
     restart = restarts.after(plan, found, run_dir) if wanted else None

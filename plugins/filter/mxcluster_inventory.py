@@ -4,9 +4,9 @@ DOCUMENTATION = r"""
 name: mxcluster_inventory
 short_description: Extract the part of an inventory that mxcluster reads
 description:
-  - Returns the groups V(scheduler), V(servers) and V(workers) and, for their hosts, only the
-    variables that mxcluster reads. The result has no facts of hosts, so C(--limit) does not affect
-    it.
+  - Returns the groups V(scheduler), V(servers) and V(workers) and, for their hosts and for the
+    hosts of the group V(batch_nodes), only the variables that mxcluster reads. The result has no
+    facts of hosts, so C(--limit) does not affect it.
 positional: _input, groups
 options:
   _input:
@@ -36,7 +36,12 @@ from typing import Any, Callable, Dict, Mapping, Sequence
 Json = Dict[str, Any]
 
 GROUPS = ("scheduler", "servers", "workers")
+# The group of hosts that Slurm or Grid Engine may choose. No playbook contacts these hosts, but
+# their host variables count.
+BATCH_NODES = "batch_nodes"
 VARIABLES = (
+    "ansible_connection",
+    "ansible_host",
     "node_address",
     "cluster_network",
     "dmlc_interface",
@@ -61,7 +66,7 @@ def mxcluster_inventory(
     """
     members = {group: list(groups.get(group, [])) for group in GROUPS}
     hosts = {}
-    for host in set(sum(members.values(), [])):
+    for host in set(sum(members.values(), [])).union(groups.get(BATCH_NODES, [])):
         known = hostvars[host]
         hosts[host] = {name: known[name] for name in VARIABLES if name in known}
     return {"groups": members, "hosts": hosts}

@@ -37,6 +37,10 @@ options:
       - V(start) starts the agent of O(job_dir). V(wait) waits for the end of the job, at most
         O(seconds). V(status) returns the state of the job. V(stop) ends the job on this node.
         V(collect) packs the files of the job into the tar file O(output).
+      - For a job whose agents an engine of the site starts, such as mpirun, V(prepare) writes the
+        files of V(start) and starts nothing. V(launch) on the first node starts the engine, and
+        returns when the agents of all nodes have started. V(join) then returns the answer of
+        V(start).
       - V(logs) returns the last O(lines) of all logs. V(plan) returns the plan of the whole job.
         V(piece) returns at most O(most) bytes of the checkpoint's O(file), from O(offset) on, and
         renews the lease.
@@ -45,7 +49,9 @@ options:
         jobs. A killed run of Ansible leaves archives and temporary folders.
     type: str
     required: true
-    choices: [look, record, check, start, wait, status, stop, collect, logs, plan, jobs, piece]
+    choices:
+      [look, record, check, start, prepare, launch, join, wait, status, stop, collect, logs, plan,
+       jobs, piece]
   job_dir:
     description:
       - The job's folder on the node, with plan.json. All commands except V(look), V(record),
@@ -210,8 +216,8 @@ options:
     default: ""
 notes:
   - Paths on the node may begin with C(~/), the home of the become user.
-  - In check mode V(start), V(wait), V(stop), V(collect) and V(piece) do nothing; the other commands
-    only read.
+  - In check mode V(start), V(prepare), V(launch), V(join), V(wait), V(stop), V(collect) and
+    V(piece) do nothing; the other commands only read.
 """
 
 EXAMPLES = r"""

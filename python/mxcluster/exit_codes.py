@@ -11,8 +11,9 @@ MEETING_FAILED = 95  # rendezvous: a node could not reach another node before th
 PORT_TAKEN = 96  # another program has the port that the plan gave to a process
 NOT_A_NUMBER = 97  # the loss of a training program became NaN
 # Reasons for which an agent ends its node's part of a job. "peer": the part of another node has
-# failed, and the controller ends all other parts.
-REASONS = ("done", "failed", "peer", "stopped", "lease")
+# failed, and the controller ends all other parts. "engine": the engine that started the agent, such
+# as mpirun, has ended the agent.
+REASONS = ("done", "failed", "peer", "stopped", "lease", "engine")
 AGENT_HELD = (
     "the agent itself has been stopped by a signal (SIGSTOP), so mxcluster killed the agent: find "
     "the program that sent this signal"

@@ -155,7 +155,10 @@ def _not_run_by(paths, content, project):
         for one in commands
         if not one.endswith(".yml") or (project / "playbooks" / one).is_file()
     }
-    if not commands:
+    launches = "mxcluster launch" in content
+    if launches and not any("mxcluster.cli" in text and '"launch"' in text for text in texts):
+        yield "%s does not run mxcluster launch" % ", ".join(paths)
+    if not commands and not launches:
         yield "the block names no playbook and no make target: use <!-- not run: REASON -->"
     for command in sorted(commands):
         word = (

@@ -158,6 +158,7 @@ def test_a_broken_link_is_found(project, old, new, words):
         ("tests/some.py", "tests/gone.py", "tests/gone.py does not exist"),
         ("ansible-playbook train.yml", "make bench", "does not run bench"),
         ("ansible-playbook train.yml", "ls", "names no playbook"),
+        ("ansible-playbook train.yml", "mxcluster launch", "does not run mxcluster launch"),
     ],
 )
 def test_a_block_that_nothing_runs_is_found(project, old, new, words):

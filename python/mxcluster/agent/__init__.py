@@ -5,6 +5,7 @@
 - `supervisor`: starts and watches the processes, and ends all of them after a failure;
 - `stuck_processes`, `out_of_memory`, `kept_files`: detect or repair faults for the supervisor;
 - `daemon`: detaches the supervisor from the terminal;
+- `engine`, `engine_file`: start the agents of all nodes through an engine, such as mpirun;
 - `claims`: finds the ports and GPUs that the node's jobs hold, and refuses conflicting jobs;
 - `jobs`: lists the jobs of the node;
 - `leftovers`: lists leftover processes and ports of an ended job;

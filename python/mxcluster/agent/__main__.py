@@ -1,8 +1,8 @@
 """The command line of the agent, which prints one JSON object on stdout.
 
-`python -m mxcluster.agent COMMAND --job-dir DIR` runs the commands prepare, start, run, wait,
-status, stop, collect, logs, plan and piece. `python -m mxcluster.agent jobs --jobs-dir DIR` lists
-jobs.
+`python -m mxcluster.agent COMMAND --job-dir DIR` runs the commands prepare, start, run, launch,
+watch, hold, join, wait, status, stop, collect, logs, plan and piece. `python -m mxcluster.agent
+jobs --jobs-dir DIR` lists jobs.
 
 The exit status is 0 on success. On an error the exit status is 1, and the object is {"error": "what
 is wrong, where, and what to do"}.
@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any, Callable, Dict, List
 
-from mxcluster.agent import checkpoint_transfer, commands, jobs
+from mxcluster.agent import checkpoint_transfer, commands, engine, jobs
 from mxcluster.agent.folder import LOG_LINES, JobFolder
 from mxcluster.node import json_cli
 
@@ -21,6 +21,10 @@ COMMANDS: Dict[str, Callable[[JobFolder, Any], dict]] = {
     "prepare": lambda folder, given: commands.prepare(folder, *_told(given)),
     "start": lambda folder, given: commands.start(folder, *(_told(given) if given.plan else ())),
     "run": lambda folder, given: commands.run(folder),
+    "launch": lambda folder, given: engine.launch(folder),
+    "watch": lambda folder, given: engine.watch(folder),
+    "hold": lambda folder, given: engine.hold(folder),
+    "join": lambda folder, given: engine.join(folder),
     "wait": lambda folder, given: commands.wait(folder, given.seconds, given.renew, given.took),
     "status": lambda folder, given: commands.status(folder),
     "stop": lambda folder, given: commands.stop(folder, given.peer),

@@ -35,9 +35,9 @@ def offered(folder: JobFolder) -> Json:
                 parts[name] = _read(folder, name, 0, LARGEST_MANIFEST).decode("utf-8", "replace")
             except BadInput:  # the job has deleted this manifest since
                 continue
-    return (
-        {"held": checkpoints.told(folder.path, checkpoints.HELD), "parts": parts} if parts else {}
-    )
+    # The nodes of a batch job share the folder of checkpoints; worker 0's node has the note.
+    held = [checkpoints.told(place.path, checkpoints.HELD) for place in folder.parts() or [folder]]
+    return {"held": next(filter(None, held), ""), "parts": parts} if parts else {}
 
 
 def take(folder: JobFolder, name: str) -> None:
@@ -45,11 +45,10 @@ def take(folder: JobFolder, name: str) -> None:
 
     The job may then delete the checkpoint on this node.
     """
-    if (
-        checkpoints.FILE.fullmatch(name + ".json")
-        and checkpoints.told(folder.path, checkpoints.TAKEN) != name
-    ):
-        checkpoints.tell(folder.path, checkpoints.TAKEN, name)
+    if checkpoints.FILE.fullmatch(name + ".json"):
+        for place in folder.parts() or [folder]:
+            if checkpoints.told(place.path, checkpoints.TAKEN) != name:
+                checkpoints.tell(place.path, checkpoints.TAKEN, name)
 
 
 def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:

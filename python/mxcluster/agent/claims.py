@@ -170,8 +170,13 @@ def clear(root: str, but: Optional[str] = None) -> List[str]:
 def _owned(folder: JobFolder) -> bool:
     """Return True if the agent of the job in `folder` lives, or may be about to start.
 
-    An agent holds the lock of its folder for as long as it lives.
+    An agent holds the lock of its folder for as long as it lives. The agents of a batch job are on
+    other machines, and its own commands find their end.
     """
+    with contextlib.suppress(MxclusterError, AttributeError):
+        known = folder.status() or {}
+        if known.get("batch") and known.get("state") == "running":
+            return True
     if (
         not os.path.exists(folder.file("status.json"))
         and time.time() - os.stat(folder.path).st_mtime < PREPARED

@@ -10,11 +10,19 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Set, Union
 
 from mxcluster import exit_codes
-from mxcluster.agent import checkpoint_transfer, daemon, leftovers, script_files
+from mxcluster.agent import (
+    batch_job,
+    checkpoint_transfer,
+    daemon,
+    engine_file,
+    leftovers,
+    script_files,
+)
 from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private, remove
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
+from mxcluster.job.plan.batch import NODES
 from mxcluster.node import processes
 from mxcluster.package import OWN_FOLDERS, SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.training import progress_file
@@ -28,7 +36,14 @@ NO_FILE = (
     "%s is not a regular file, so mxcluster cannot fetch the job's files: remove that path on this "
     "node, and fetch the files with train.yml -e attach=<job>"
 )
-PACKED = ("plan.json", "status.json", "events.jsonl", "meeting.json")
+PACKED = (
+    "plan.json",
+    "status.json",
+    "events.jsonl",
+    "meeting.json",
+    batch_job.PARTS,
+    batch_job.PLANNED,
+)
 
 
 def prepare(
@@ -71,13 +86,17 @@ def start(
     arguments. Raises BadInput if the folder holds another job.
     """
     try:
-        daemon.start(folder, plan, secret_env, token, script)
+        if plan is not None and plan.get("batch"):
+            batch_job.start(folder, plan, secret_env, token, script)
+        else:
+            daemon.start(folder, plan, secret_env, token, script)
     except BaseException:
         if plan is None and folder.status() is None:  # no other command removes the token
             folder.forget_token()
         raise
     finally:
-        folder.forget_secret_env()  # an agent that failed early has not read the file
+        if not (plan or {}).get("batch"):  # the head reads the file when the job starts
+            folder.forget_secret_env()  # an agent that failed early has not read the file
     status = look(folder)
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
 
@@ -133,7 +152,15 @@ def stop(folder: JobFolder, peer: bool = False) -> Json:
     owns the agent.
     """
     answer = _stop(folder, "peer" if peer else "stopped")
-    return dict(answer, left=leftovers.look(folder))
+    return dict(answer, left=_left(folder))
+
+
+def _left(folder: JobFolder) -> List[str]:
+    """Return a line for each leftover of a job on this node, or on all nodes of a batch job."""
+    known = folder.status()
+    if known and batch_job.is_batch(known):
+        return batch_job.left(folder, known)
+    return leftovers.look(folder)
 
 
 def _stop(folder: JobFolder, reason: str) -> Json:
@@ -142,6 +169,8 @@ def _stop(folder: JobFolder, reason: str) -> Json:
     known = folder.status()
     if known is None or known["state"] == "ended":
         return {"ran": False, "status": known}
+    if batch_job.is_batch(known):
+        return batch_job.stop(folder, known, reason)
     agent = processes.Identity(**known["agent"])
     try:
         processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGTERM)
@@ -159,12 +188,18 @@ def _stop(folder: JobFolder, reason: str) -> Json:
 def logs(folder: JobFolder, lines: int = LOG_LINES) -> Json:
     """Return {"logs": {"worker-0": [line, ...], "agent": [line, ...]}}, the end of each log.
 
+    The names of a batch job's logs begin with the host, because the job folder holds the logs of
+    all nodes.
+
     `lines`: the maximum number of lines of a log.
     """
-    names = sorted(
-        name[: -len(".log")] for name in os.listdir(folder.path) if name.endswith(".log")
-    )
-    return {"logs": {name: folder.log_lines(name, lines) for name in names}}
+    found = {}  # type: Dict[str, List[str]]
+    for part in [folder] + folder.parts():
+        host = os.path.basename(os.path.dirname(part.path)) + "-" if part is not folder else ""
+        for name in sorted(os.listdir(part.path)):
+            if name.endswith(".log"):
+                found[host + name[: -len(".log")]] = part.log_lines(name[: -len(".log")], lines)
+    return {"logs": found}
 
 
 def plan(folder: JobFolder) -> Json:
@@ -190,7 +225,14 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     and the files that scripts wrote. Names are relative to the folder and in alphabetical order.
     """
     found = script_files.find(folder, output)
-    names = sorted(_to_pack(folder) + found.names)
+    names = _to_pack(folder)
+    for part in folder.parts():
+        place = os.path.relpath(part.path, folder.path)
+        names += [os.path.join(place, name) for name in _to_pack(part)]
+        of_script = script_files.find(part, output)
+        found.names.extend(os.path.join(place, name) for name in of_script.names)
+        found.behind.extend(of_script.behind)
+    names = sorted(names + found.names)
     own = {name.split(os.sep)[0] for name in names} | {
         LEASE,
         RESERVE,
@@ -200,13 +242,19 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
         checkpoints.TAKEN,
         SCRIPT_ZIP,
         SCRIPT_FOLDER,
+        NODES,
+        "script.b64",
+        "batch.lock",
+        "nonce",
         OWN_FOLDERS,
+        engine_file.FILE,
+        engine_file.HOSTS,
     }
     own |= {name for name in os.listdir(folder.path) if name.endswith(PULSE)}
     answer = {
         "files": len(names),
         "bytes": 0,
-        "left": leftovers.look(folder),
+        "left": _left(folder),
         "problem": None,
         "behind": found.behind,
     }  # type: Json
@@ -252,7 +300,11 @@ def look(
             "%s has no status.json, so no job has started there: use a job id that status.yml shows"
             % folder.path
         )
-    if known["state"] == "ended" or processes.alive(processes.Identity(**known["agent"])):
+    if known["state"] == "ended":
+        return known
+    if batch_job.is_batch(known):
+        return batch_job.look(folder, known, tidy, reason)
+    if processes.alive(processes.Identity(**known["agent"])):
         return known
     # The agent may have written its last status since the first read.
     known = folder.status() or known
@@ -334,16 +386,18 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
       since the last progress by this node's clock};
     - "checkpoints": see `checkpoint_transfer.offered`; missing without a manifest.
     """
-    pulses = {
-        part["name"]: progress_file.read(progress_file.file_of(folder.path, part["name"]))
-        for part in answer["processes"]
-    }
     names = {(part["role"], part["index"]): part["name"] for part in answer["processes"]}
+    progress, pulses = {}, {}  # type: Dict[str, Json], Dict[str, Any]
+    for place in folder.parts() or [folder]:
+        progress.update(place.progress(names))
+        for name in names.values():
+            read = progress_file.read(progress_file.file_of(place.path, name))
+            pulses[name] = read or pulses.get(name)
     offered = checkpoint_transfer.offered(folder)
     return dict(
         {"checkpoints": offered} if offered else {},
         status=answer,
-        progress=folder.progress(names),
+        progress=progress,
         pulses={
             name: dict(found, idle=max(0.0, time.time() - found["time"]))
             for name, found in pulses.items()
@@ -378,7 +432,9 @@ def _to_pack(folder: JobFolder) -> List[str]:
         for name in os.listdir(folder.path)
         if name in PACKED or name.endswith((".env", ".log"))
     ]
-    for root, folders, files in os.walk(folder.file("checkpoints")):
+    # Those of a node of a batch job are a link to those of the job.
+    top = folder.file("checkpoints")
+    for root, folders, files in os.walk(top) if not os.path.islink(top) else ():
         linked = [
             name for name in folders if os.path.islink(os.path.join(root, name))
         ]  # os.walk lists a link to a folder as a folder, and does not follow the link

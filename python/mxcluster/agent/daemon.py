@@ -32,6 +32,7 @@ def start(
     secret_env: Optional[Dict[str, str]] = None,
     token: Optional[str] = None,
     script: Optional[str] = None,
+    holder: Optional[processes.Identity] = None,
 ) -> None:
     """Start the agent of a job folder. Return after the agent has written its first status.json.
 
@@ -39,6 +40,8 @@ def start(
     Without `plan` the folder must already hold these files. If the same job (plan and token)
     already runs in the folder, the function returns at once. In this case the controller has
     repeated a call whose reply was lost.
+
+    `holder`: the process that an engine has started on this node. The agent ends with the holder.
 
     Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
     plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After
@@ -49,7 +52,7 @@ def start(
     folder.make()
     with claims.starting(folder):
         if plan is None or not (folder.has(plan, token) and claims.runs(folder)):
-            _start(folder, plan, secret_env, token, script)
+            _start(folder, plan, secret_env, token, script, holder)
 
 
 def _start(
@@ -58,6 +61,7 @@ def _start(
     secret_env: Optional[Dict[str, str]],
     token: Optional[str],
     script: Optional[str],
+    holder: Optional[processes.Identity],
 ) -> None:
     brought = False
     try:
@@ -67,7 +71,7 @@ def _start(
             if plan is not None:
                 _write(folder, plan, secret_env, token, script)
                 brought = True
-            heard = _fork(folder, folder.plan(), lock)
+            heard = _fork(folder, folder.plan(), lock, holder)
         finally:
             os.close(
                 lock
@@ -88,7 +92,7 @@ def _start(
         raise
 
 
-def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
+def _fork(folder: JobFolder, plan: Json, lock: int, holder: Optional[processes.Identity]) -> bytes:
     """Fork the agent. Return READY when the agent has started the job's processes.
 
     Returns b"" if the agent fails, or does not start the processes within TIMEOUT. Raises Taken if
@@ -98,7 +102,7 @@ def _fork(folder: JobFolder, plan: Json, lock: int) -> bytes:
     hear, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        _become_agent(folder, plan, tell, lock)
+        _become_agent(folder, plan, tell, lock, holder)
     os.close(tell)
     os.waitpid(child, 0)
     try:
@@ -261,11 +265,14 @@ def _lock(folder: JobFolder) -> int:
     return lock
 
 
-def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
+def _become_agent(
+    folder: JobFolder, plan: Json, tell: int, lock: int, holder: Optional[processes.Identity]
+) -> None:
     """Run the agent in the forked child. The child forks the agent, and init adopts the agent.
 
-    `tell`: the descriptor for READY. `lock`: the descriptor that holds the folder's lock. The
-    function never returns, because the code after its call is for the parent process.
+    `tell`: the descriptor for READY. `lock`: the descriptor that holds the folder's lock. `holder`:
+    the process with which the agent ends, None without an engine. The function never returns,
+    because the code after its call is for the parent process.
     """
     try:
         os.setsid()
@@ -276,7 +283,7 @@ def _become_agent(folder: JobFolder, plan: Json, tell: int, lock: int) -> None:
                 signal.signal(
                     signum, signal.SIG_DFL
                 )  # a process inherits ignored signals from its parent
-            Supervisor(folder, plan).run(ready=_teller(tell))
+            Supervisor(folder, plan, holder).run(ready=_teller(tell))
     except BaseException:
         traceback.print_exc()
     finally:

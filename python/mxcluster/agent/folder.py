@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterable, List, Optional
 from mxcluster import seal
 from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.job.plan.batch import NODES
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.seal import TOKEN
 from mxcluster.training.kvstore import shared_memory
@@ -28,6 +29,9 @@ SECRET_ENV = "secret_env.json"
 WHOLE_PLAN = "job.json"
 LEASE, RESERVE = "lease", "reserve"
 RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
+# Files of a job of a batch system: the head's sign of life, the clock of the file system, and the
+# order to end, which a stop writes.
+BEAT, CLOCK, ORDER = "beat", ".clock", "order"
 DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: the draft of process 1234
 KINDS = ("start", "batch", "epoch", "end")
 
@@ -44,6 +48,18 @@ class JobFolder:
     def file(self, name: str) -> str:
         """Return the path of the file `name` in the folder."""
         return os.path.join(self.path, name)
+
+    def parts(self) -> List["JobFolder"]:
+        """Return the folders of the nodes of a job of a batch system; [] for any other job.
+
+        The nodes share the folder of the job. That of a node is nodes/<host>/<job>.
+        """
+        try:
+            hosts = sorted(os.listdir(self.file(NODES)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        names = [os.path.join(NODES, host, os.path.basename(self.path)) for host in hosts]
+        return [JobFolder(self.file(name)) for name in names if os.path.isdir(self.file(name))]
 
     def make(self) -> None:
         """Make the job folder with mode 0700.
@@ -93,8 +109,12 @@ class JobFolder:
         }
         for name, content in texts.items():
             if content:
-                with open(private(self.file(name)), "w", encoding="utf-8") as stream:
-                    stream.write(content)
+                self.write_private(name, content)
+
+    def write_private(self, name: str, text: str) -> None:
+        """Write `text` into the file `name`, mode 0600. An existing file keeps its inode."""
+        with open(private(self.file(name)), "w", encoding="utf-8") as stream:
+            stream.write(text)
 
     def has(self, plan: Json, token: Optional[str] = None) -> bool:
         """Return True if the job with this plan and token is prepared here and has not ended.
@@ -185,7 +205,7 @@ class JobFolder:
         return [
             name
             for name in os.listdir(self.path)
-            if name in (TOKEN, LEASE, RESERVE, SECRET_ENV)
+            if name in (TOKEN, LEASE, RESERVE, SECRET_ENV, BEAT, CLOCK, ORDER)
             or name.endswith(PULSE)
             or DRAFT.match(name)
         ]
@@ -195,6 +215,8 @@ class JobFolder:
         self._forget_memory()
         for name in self.spent():
             remove(self.file(name))
+        for part in self.parts():
+            part.tidy()
 
     def _forget_memory(self) -> None:
         """Remove the shared memory of the job's server processes.
@@ -254,7 +276,8 @@ class JobFolder:
         missing = [
             key
             for key in ("job", "host", "processes")
-            if not plan.get(key) and not (key == "processes" and plan.get("meeting"))
+            if not plan.get(key)
+            and not (key == "processes" and (plan.get("meeting") or plan.get("batch")))
         ]
         missing += [
             "processes[%d].%s" % (number, key)

@@ -10,7 +10,7 @@ import traceback
 from typing import Any, Callable, Dict, List, Optional, cast
 
 from mxcluster import events, exit_codes
-from mxcluster.agent import stuck_processes
+from mxcluster.agent import engine_file, stuck_processes
 from mxcluster.agent.folder import LEASE, JobFolder
 from mxcluster.agent.kept_files import Keeper, mark
 from mxcluster.agent.lease import Lease
@@ -23,12 +23,14 @@ Json = Dict[str, Any]
 STOPS = {
     signal.SIGTERM: "stopped",
     signal.SIGINT: "stopped",
+    signal.SIGUSR1: "engine",
     signal.SIGUSR2: "peer",
 }  # type: Dict[int, str]  # signal: reason of the stop
 SIGNALS = {signal.SIGCHLD, signal.SIGHUP} | set(STOPS)
 PERIOD = 0.5  # seconds between checks of the lease; an ended process wakes the loop at once
 LOOK = 1.0  # seconds between checks of the processes
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
+ENGINE_ENDS = 2.0  # timeout for the exit code of the engine's program, in seconds
 WAITED = 10.0  # seconds without progress after which the supervisor asks for stack traces
 TRACES = 0.5  # seconds for writing the stack traces
 KEPT = (
@@ -51,11 +53,17 @@ class Supervisor:
     *thread* that forked the process. The supervisor therefore has one thread, and no process
     outlives the supervisor. The supervisor adopts orphaned descendants of the processes and reaps
     them.
+
+    `holder` is the process that an engine of the site has started on this node, None without an
+    engine. The supervisor ends the node's part of the job when the holder has ended.
     """
 
-    def __init__(self, folder: JobFolder, plan: Json) -> None:
+    def __init__(
+        self, folder: JobFolder, plan: Json, holder: Optional[processes.Identity] = None
+    ) -> None:
         self.folder = folder
         self.plan = plan
+        self.holder = holder
         self.me = cast(processes.Identity, processes.identity(os.getpid()))  # not None
         self.secret_env = folder.take_secret_env()
         self.lease = Lease(float(plan.get("lease") or 0))
@@ -221,6 +229,8 @@ class Supervisor:
             self.save()
             got = signal.sigtimedwait(SIGNALS, PERIOD)
             stopped = STOPS.get(got.si_signo) if got else None
+            if self.holder and not processes.alive(self.holder):
+                stopped = "engine"
 
     def restore(self) -> None:
         """Restore files of the job folder that another program has deleted or changed.
@@ -374,6 +384,9 @@ class Supervisor:
         )
         if reason != "done":
             self.last_sights(reason)
+        told = engine_file.why_killed(self.folder, ENGINE_ENDS) if reason == "engine" else None
+        if told:
+            self.blame(AGENT, told, None, "engine")
         self.save()  # the controller sees the cause now, before all processes have ended
         self.ending = True
         left = processes.end_groups([self.me], GRACE, spare=[self.me], each_pass=self.reap)
@@ -528,7 +541,7 @@ def failure(
     exit code, None if the process has not ended. `when`: unix seconds. `log`: the last lines of the
     process's log. `echo`: True if the process ended because another process had ended. A later
     failure with `echo` False replaces such a failure. `kind`: "stopped", "start", "stall", "disk",
-    "folder", "network", "memory" or "nan", or None for any other failure.
+    "folder", "network", "memory", "nan" or "engine", or None for any other failure.
     """
     return {
         "host": host,

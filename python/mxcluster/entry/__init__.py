@@ -16,7 +16,7 @@ from mxcluster.errors import MxclusterError
 Json = Dict[str, Any]
 
 PATHS = ("job_dir", "jobs_dir", "output", "spool")
-SWEEPING = ("start", "stop", "collect", "jobs")
+SWEEPING = ("start", "prepare", "stop", "collect", "jobs")
 
 
 def run(asked: Json) -> Json:
@@ -28,7 +28,7 @@ def run(asked: Json) -> Json:
     command = asked["command"]
     swept = leftovers.sweep(asked["spool"]) if command in SWEEPING and not asked["check"] else []
     unit = units.unit_of(asked) if command in ("start", "stop", "collect") else None
-    if unit and command == "start":
+    if unit and command == "start" and not (asked["plan"] or {}).get("batch"):
         return units.start(asked, unit)
     if unit and command == "stop":
         return _stop(asked, unit, swept)

@@ -28,8 +28,20 @@ ANSIBLES_OWN = (
     "unreachable",
     "warnings",
 )
+OF_A_JOB = (
+    "start",
+    "prepare",
+    "launch",
+    "join",
+    "wait",
+    "status",
+    "stop",
+    "logs",
+    "plan",
+)
+CHANGING = ("start", "prepare", "launch", "collect")
 NEEDS = dict(
-    {command: ["job_dir"] for command in ("start", "wait", "status", "stop", "logs", "plan")},
+    {command: ["job_dir"] for command in OF_A_JOB},
     collect=["job_dir", "output"],
     jobs=["jobs_dir"],
     piece=["job_dir", "file"],
@@ -157,7 +169,7 @@ def _of(asked: Json, answer: Json) -> Json:
         return {"changed": False, command: answer}
     found = dict(
         answer,
-        changed=command in ("start", "collect") or bool(answer.get("ran") or answer.get("cleared")),
+        changed=command in CHANGING or bool(answer.get("ran") or answer.get("cleared")),
     )
     if command in ("wait", "status"):
         status = answer.get("status")
@@ -179,7 +191,7 @@ def of_check_mode(command: str) -> Json:
     Check mode starts no job. So `wait` and `stop` give the result for a node without a job.
     """
     found = {
-        "changed": command in ("start", "collect"),
+        "changed": command in CHANGING,
         "msg": "check mode: mxcluster did not run the command %s" % command,
     }  # type: Json
     if command in ("wait", "stop"):

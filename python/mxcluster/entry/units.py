@@ -40,6 +40,8 @@ def has_units(asked: Json) -> bool:
 def hidden(asked: Json) -> List[str]:
     """Return [message] if `data_dir` of the request is hidden from jobs in units, else []."""
     path = asked["request"].get("data_dir") or ""
+    if asked["request"].get("engine"):  # it starts the agent outside of a unit
+        return []
     if not any(
         (os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE
     ) or not has_units(asked):

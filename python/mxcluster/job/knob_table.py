@@ -16,7 +16,7 @@ from typing import Any, List, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS
-from mxcluster.job import option_types
+from mxcluster.job import launchers, option_types
 from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_int, to_text
 from mxcluster.numbers import to_float
 
@@ -35,6 +35,9 @@ SLOWDOWN = Option(
     "a factor from 1 (the node's own speed) to 1000, such as 2",
 )
 
+_ENVIRONMENT = (
+    'a dict of environment variables with strings of one line, such as \'{"OMP_NUM_THREADS": "1"}\''
+)
 _CASTS = {"str": to_text, "int": to_int, "float": to_float, "bool": option_types.to_bool}
 
 
@@ -44,6 +47,16 @@ def _to_staleness(value: Any) -> Any:
 
 def _is_absolute_or_empty(path: str) -> bool:
     return path == "" or path.startswith("/")
+
+
+def _is_limit(text: str) -> bool:
+    return text == "" or bool(
+        re.fullmatch(r"[1-9][0-9]{0,6}|[0-9]{1,4}:[0-5][0-9](:[0-5][0-9])?", text)
+    )
+
+
+def _is_word_or_empty(text: str) -> bool:
+    return text == "" or bool(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:,=@*+-]*", text))
 
 
 def _is_job_id_or_empty(text: str) -> bool:
@@ -125,6 +138,17 @@ def _choice(name: str, default: str, names: Tuple[str, ...], description: str, *
         message="one of " + ", ".join(names),
         description=description,
         **more,
+    )
+
+
+def _word(name: str, description: str) -> Knob:
+    return _knob(
+        name,
+        "str",
+        "",
+        check=_is_word_or_empty,
+        message="one word of letters, digits and '_.:,=@*+-'",
+        description=description,
     )
 
 
@@ -437,6 +461,17 @@ SECTIONS = {
             "Ansible does not contact these hosts, so they may be down.",
         ),
         _knob(
+            "round_robin",
+            "raw",
+            [],
+            cast=option_types.to_words,
+            message="the names or addresses of hosts, such as node3,node4, or all",
+            description="The hosts that get `num_servers` servers and then `num_workers` workers "
+            "in turn, such as `node3,node4`. MXNet's `launch.py` uses the lines of its hosts file "
+            "in the same way. A host may occur several times. `all` takes all hosts of the "
+            "inventory. Without this knob the groups of the inventory place the processes.",
+        ),
+        _knob(
             "gpus",
             "raw",
             "auto",
@@ -542,11 +577,28 @@ SECTIONS = {
             "raw",
             {},
             cast=option_types.to_environment,
-            message="a dict of environment variables with strings of one line, such as "
-            '\'{"OMP_NUM_THREADS": "1"}\'',
+            message=_ENVIRONMENT,
             description="Environment variables for every process, a dict. Their values are visible "
             "in the output, in `runs/` and on the nodes. Variables that control loading (`PATH`, "
             "`PYTHONPATH`, `LD_PRELOAD`) are refused.",
+        ),
+        _knob(
+            "env_server",
+            "raw",
+            {},
+            cast=option_types.to_environment,
+            message=_ENVIRONMENT,
+            description="Environment variables for the servers, a dict like `env`. These values "
+            "have priority over `env`.",
+        ),
+        _knob(
+            "env_worker",
+            "raw",
+            {},
+            cast=option_types.to_environment,
+            message=_ENVIRONMENT,
+            description="Environment variables for the workers, a dict like `env`. These values "
+            "have priority over `env`.",
         ),
         _knob(
             "secret_env",
@@ -643,6 +695,78 @@ SECTIONS = {
         ),
         _switch("plan_only", "Show the plan and start nothing."),
     ),
+    "The launcher: how the agents of the nodes start.": (
+        _choice(
+            "launcher",
+            launchers.SSH,
+            tuple(launchers.LAUNCHERS),
+            "The way in which the agents start. "
+            + " ".join(
+                "`%s`: %s." % (one.name, one.description) for one in launchers.LAUNCHERS.values()
+            ),
+        ),
+        _choice(
+            "mpi_runtime",
+            "auto",
+            MPI_ENGINES,
+            "The MPI engine of the nodes, for `launcher=mpi` and `mpi.yml`. `auto` takes the "
+            "engine of the `mpirun` in the `PATH`.",
+        ),
+        _knob(
+            "mpi_pre_execution_command",
+            "str",
+            "",
+            message="commands for bash, such as 'source /opt/intel/oneapi/setvars.sh'",
+            description="Commands for bash that load the MPI engine and the program of `mpi.yml`, "
+            "such as `source /opt/intel/oneapi/setvars.sh`. The commands run on each node during "
+            "the checks, and again before mpirun starts. With `mpi.yml` they also run before the "
+            "daemons of mpirun start. So the commands may only set variables.",
+        ),
+        _word(
+            "submit_host",
+            "The host of the inventory that submits the job to Slurm or Grid Engine. The default "
+            "is the host of the group `scheduler`.",
+        ),
+        _count(
+            "num_nodes",
+            1,
+            1,
+            "The number of nodes that the job requests from Slurm or Grid Engine. The first node "
+            "runs the scheduler. Each node runs `servers_per_host` servers and `workers_per_host` "
+            "workers; the submit host has these variables.",
+        ),
+        _word(
+            "queue",
+            "The partition of Slurm or the queue of Grid Engine. The default is the default of the "
+            "batch system.",
+        ),
+        _word(
+            "parallel_environment",
+            "The parallel environment of Grid Engine. Its allocation rule must be a number.",
+        ),
+        _knob(
+            "time_limit",
+            "str",
+            "",
+            check=_is_limit,
+            message="a number of minutes, H:MM or H:MM:SS, in quotes in YAML",
+            description="The time limit of the job in Slurm or Grid Engine: a number of minutes, "
+            "H:MM or H:MM:SS. The default is the default of the batch system.",
+        ),
+        _word(
+            "gres",
+            "The resources of each node, such as `gpu:2` for `sbatch --gres` and `gpu=2` for "
+            "`qsub -l`.",
+        ),
+        _knob(
+            "engine_options",
+            "raw",
+            [],
+            cast=option_types.to_list,
+            message='a list of strings, such as \'{"engine_options": ["--mem=8G"]}\'',
+            description="Further arguments of `sbatch` or `qsub`, a list of strings.",
+        ),
+    ),
     OF_MPI: (
         _knob(
             "mpi_command",
@@ -653,12 +777,6 @@ SECTIONS = {
             description="The MPI program and its arguments, a command for bash. Every process of "
             "MPI runs this command in the folder `$MXCLUSTER_WORK_DIR` of its node. The folder "
             "holds the resource files.",
-        ),
-        _choice(
-            "mpi_runtime",
-            "auto",
-            MPI_ENGINES,
-            "The MPI engine of the nodes. `auto` takes the engine of the `mpirun` in the `PATH`.",
         ),
         _knob(
             "mpi_num_instances",
@@ -680,16 +798,6 @@ SECTIONS = {
             description="The number of MPI processes on each node, from 1 to 1024. `gpus`, or "
             "Batch Shipyard's `nvidia-smi -L | wc -l`, starts one process for each GPU of the job "
             "on the node.",
-        ),
-        _knob(
-            "mpi_pre_execution_command",
-            "str",
-            "",
-            message="commands for bash, such as 'source /opt/intel/oneapi/setvars.sh'",
-            description="Commands for bash that load the MPI engine and the program, such as "
-            "`source /opt/intel/oneapi/setvars.sh`. The commands run on each node during the "
-            "checks, and again before mpirun and its daemons start. So the commands may only set "
-            "variables.",
         ),
         _knob(
             "mpi_coordination_command",

@@ -130,7 +130,16 @@ def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
 def _whole(nodes: Dict[str, str]) -> str:
     """Return the state of a job, as `merge` describes, from the states `nodes`, {host: state}."""
     states = set(nodes.values())
-    for state in ("running", "failed", "peer", "lease", "stopped", "broken", "prepared"):
+    for state in (
+        "running",
+        "failed",
+        "peer",
+        "lease",
+        "stopped",
+        "engine",
+        "broken",
+        "prepared",
+    ):
         if state in states:
             return "failed" if state == "peer" else state
     return "done" if "done" in states and not states - {"done", "not asked"} else "incomplete"

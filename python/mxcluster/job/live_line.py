@@ -51,7 +51,10 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
         return fit(
             [(0, "starting: %d of %d nodes have answered" % (len(statuses), len(answers)))], width
         )
+    queued = [status for status in statuses.values() if _waits(status)]
     failure = first_failure(statuses.values())
+    if queued and not failure:
+        return fit([(0, _queue(queued[0], time.time() if now is None else now))], width)
     if failure:
         text = "%s on %s %s; ending the job" % (failure["name"], failure["host"], failure["reason"])
         return fit([(0, text)], width)
@@ -91,6 +94,26 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
     if scheme:
         parts.insert(0, (5, str(scheme).replace("dist_", "")))
     return fit(parts, width)
+
+
+def _waits(status: Dict[str, Any]) -> bool:
+    """Return True if the job waits in the queue of a batch system, or starts on its nodes."""
+    told = status.get("batch")
+    return isinstance(told, dict) and told.get("phase") in ("waits", "starts")
+
+
+def _queue(status: Dict[str, Any], now: float) -> str:
+    """Return the line of a job that has no processes yet, with the reason of the batch system."""
+    told, since = status["batch"], clock(max(0.0, now - status["started"]))
+    if told["phase"] == "starts":
+        return "job %s of %s starts on its nodes" % (told.get("id"), told.get("launcher"))
+    why = str(told.get("why") or "").strip()
+    return "waiting in the queue of %s for %s (job %s%s)" % (
+        told.get("launcher"),
+        since,
+        told.get("id"),
+        ": " + why if why else "",
+    )
 
 
 def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:

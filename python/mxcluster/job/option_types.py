@@ -139,9 +139,17 @@ def to_names(value: Any) -> List[str]:
 
     Raises ValueError for other values.
     """
+    return list(dict.fromkeys(to_words(value)))
+
+
+def to_words(value: Any) -> List[str]:
+    """Return a list of words from a list, its JSON text, or a string such as 'a,b'.
+
+    Raises ValueError for other values.
+    """
     if isinstance(value, str) and not value.strip().startswith("["):
-        value = [name for name in re.split(r"[,\s]+", value) if name]
-    return list(dict.fromkeys(name.strip() for name in to_list(value)))
+        value = [word for word in re.split(r"[,\s]+", value) if word]
+    return [word.strip() for word in to_list(value)]
 
 
 def to_environment(value: Any) -> Dict[str, str]:

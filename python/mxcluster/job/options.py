@@ -12,7 +12,7 @@ from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
-from mxcluster.job import option_types
+from mxcluster.job import launchers, option_types
 from mxcluster.job.knob_table import OPTIONS
 from mxcluster.job.option_types import cast_value, shown
 
@@ -51,12 +51,27 @@ LOADER_VARIABLES = {
     "the script, with ctypes.CDLL",
     "LD_AUDIT": "the servers and the scheduler would load this library too. Remove LD_AUDIT",
 }
+# The knobs with variables of processes: of all processes, of the servers, of the workers.
+ENVIRONMENTS = ("env", "env_server", "env_worker")
 # The schemes whose update keeps its size under unequal batches.
 BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
 
 
 def _has_groups(options: Dict[str, Any]) -> bool:
     return schemes.of(options["kv"]).servers_of_a_group
+
+
+def _is_batch(options: Dict[str, Any]) -> bool:
+    return launchers.LAUNCHERS[options["launcher"]].is_batch
+
+
+def _not_for_batch(name: str, cure: str) -> Tuple[Callable[[Dict[str, Any]], Any], str]:
+    """Return the contradiction between the knob `name`, which names nodes, and a batch system."""
+    return (
+        lambda given: given[name] and _is_batch(given),
+        "%s=%%(%s)s is refused with launcher=%%(launcher)s, because the nodes are unknown before "
+        "the job starts: %s" % (name, name, cure),
+    )
 
 
 # Contradictions between options: a function that returns a true value for contradictory options,
@@ -96,6 +111,16 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["bigarray_bound"] and BOUND in given["env"],
         "bigarray_bound=%(bigarray_bound)d and {bound}=%(given_bound)s in env set the same value: "
         "leave bigarray_bound or the variable out".format(bound=BOUND),
+    ),
+    (
+        lambda given: given["round_robin"] and not (given["num_workers"] and given["num_servers"]),
+        "round_robin=%(round_robin)s needs num_workers and num_servers: add the numbers of workers "
+        "and servers",
+    ),
+    (
+        lambda given: given["round_robin"] and (given["hosts_file"] or given["without"]),
+        "round_robin=%(round_robin)s, hosts_file and without all choose the hosts of the job: "
+        "leave all but one of these knobs out",
     ),
     (
         lambda given: given["script_args"] and not given["script"],
@@ -196,6 +221,30 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["measured"] and given["savemodel"],
         "measured=%(measured)d is refused with savemodel=true, because a measurement ends with an "
         "incomplete model: leave measured or savemodel out",
+    ),
+    _not_for_batch("hosts_file", "leave hosts_file out, and set num_nodes"),
+    _not_for_batch("groups_file", "set worker_group for hosts with the names of the nodes"),
+    _not_for_batch("data_sharding_file", "use -e data_allocator=1 and worker_share"),
+    _not_for_batch("without", "exclude nodes with engine_options"),
+    (
+        lambda given: _is_batch(given) and given["round_robin"] not in ([], ["all"]),
+        "round_robin=%(round_robin)s is refused with launcher=%(launcher)s, because the nodes are "
+        "unknown before the job starts: use -e round_robin=all",
+    ),
+    (
+        lambda given: given["data_src"] and _is_batch(given),
+        "data_src=%(data_src)s is refused with launcher=%(launcher)s: copy the data to the file "
+        "system that the nodes share, and leave data_src out",
+    ),
+    (
+        lambda given: given["grouping"] == "auto" and _is_batch(given),
+        "grouping=auto is refused with launcher=%(launcher)s, because a profile belongs to fixed "
+        "nodes: use -e grouping=given",
+    ),
+    (
+        lambda given: given["launcher"] == launchers.SGE and not given["parallel_environment"],
+        "launcher=sge needs a parallel environment: add -e parallel_environment=NAME; `qconf -spl` "
+        "lists the names",
     ),
     (
         lambda given: given["measured"] and given["resume"],
@@ -354,7 +403,7 @@ def is_own(variable: str) -> bool:
 
 
 def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
-    cut = ("script_args", "server_classes", "data_src")
+    cut = ("script_args", "server_classes", "data_src", "round_robin")
     texts = dict(
         options,
         no_compression=schemes.of(options["kv"]).no_compression,
@@ -369,15 +418,15 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
             training_samples(options["data"], options["num_examples"])
         except BadInput as refusal:
             yield str(refusal)
-    for name in sorted(options["env"]):
-        if is_own(name):
-            yield (
-                "env: %s=%s is refused, because mxcluster sets %s itself: remove the variable"
-                % (name, shown(options["env"][name]), name)
-            )
-        elif name in LOADER_VARIABLES:
-            yield "env: %s=%s is refused: %s" % (
-                name,
-                shown(options["env"][name]),
-                LOADER_VARIABLES[name],
-            )
+    for knob in ENVIRONMENTS:
+        for name in sorted(options[knob]):
+            given = "%s: %s=%s is refused" % (knob, name, shown(options[knob][name]))
+            if is_own(name):
+                yield "%s, because mxcluster sets %s itself: remove the variable" % (given, name)
+            elif name in LOADER_VARIABLES:
+                yield "%s: %s" % (given, LOADER_VARIABLES[name])
+            elif name == BOUND and knob != "env":
+                yield (
+                    "%s, because all processes need the same value: set bigarray_bound instead"
+                    % given
+                )

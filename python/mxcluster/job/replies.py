@@ -287,6 +287,9 @@ REPLIES = {
     "record": {"record": node_records.of_node},
     "check": {"check": _found},
     "start": {"job": _job, "pid": whole(1), "status": either(None, status)},
+    "prepare": {"job": _job},
+    "launch": {"job": _job, "pid": whole(1)},
+    "join": {"job": _job, "pid": whole(1), "status": status},
     "wait": {"status": status, "progress": progress},
     "status": {"status": status, "progress": progress},
     "stop": {"ran": flag, "status": either(None, status)},
@@ -353,12 +356,18 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
 
 
 def of_host(host: str, known: Json) -> Json:
-    """Return the status `known` with `host` as its host and as the host of its first failure."""
+    """Return the status `known` with `host` as its host and as the host of its first failure.
+
+    The status of a batch job comes from the submit host, for all nodes: its failure keeps its host.
+    """
     cause = known.get("first_failure")
+    where = (cause or {}).get("host") if known.get("batch") else host
     return dict(
         known,
         host=host,
-        first_failure=dict({"log": [], "echo": False, "kind": None}, **dict(cause, host=host))
+        first_failure=dict(
+            {"log": [], "echo": False, "kind": None}, **dict(cause, host=where or host)
+        )
         if cause
         else None,
     )

@@ -10,6 +10,7 @@ import signal
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxcluster import exit_codes
+from mxcluster.job import launchers
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import inputs
 
@@ -61,7 +62,11 @@ def decide(
     lost = [
         host for host, state in verdict["nodes"].items() if state == MISSING or host not in looked
     ]
-    reason = why_not(verdict["first_failure"], lost) or _cannot(plan, lost, epoch)
+    is_batch = launchers.of(plan).is_batch
+    reason = why_not(verdict["first_failure"], lost)
+    # A batch system chooses the nodes of the next attempt.
+    lost = [] if is_batch else lost
+    reason = reason or _cannot(plan, lost, epoch)
     if reason:
         return refused(reason)
     job, number = next_id(plan["job"], used)
@@ -98,7 +103,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
         "the cause would most likely recur; remove the cause, then continue with -e resume=<job>"
     )
     if kind:
-        return None if kind in ("stopped", "network") else again
+        return None if kind in ("stopped", "network", "engine") else again
     if failure["host"] in lost or failure["reason"] in (
         exit_codes.AGENT_KILLED,
         exit_codes.AGENT_HELD,

@@ -2,17 +2,22 @@
 
 import os
 import re
+import signal
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, cast
 
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
-from mxcluster.job import learning, stall_cause
+from mxcluster.job import launchers, learning, stall_cause
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
 
-_ENDINGS = {"lease": "ended: the lease ran out", "stopped": "ended: the job was stopped on request"}
+_ENDINGS = {
+    "lease": "ended: the lease ran out",
+    "stopped": "ended: the job was stopped on request",
+    "engine": "ended: the engine that started the agent has ended the agent; read mpirun.log",
+}
 _PEER = "ended, because another node's part of the job had failed"
 
 NOT_DONE = "exited with status 0 before its training was complete: read its log"
@@ -87,6 +92,7 @@ def compute(
     warnings: Iterable[str] = (),
     files: int = 0,
     untrue: Optional[Dict[str, str]] = None,
+    engine: Optional[Json] = None,
 ) -> Json:
     """Return the verdict on the job of `plan`, the content of verdict.json.
 
@@ -110,6 +116,7 @@ def compute(
         warnings: further lines for the user.
         files: the number of fetched files that a script wrote.
         untrue: {host: why the host's report of the job's end was false}.
+        engine: the failure that a batch system has caused, such as a cancelled job, or None.
     """
     found = {
         process["name"]: process
@@ -140,6 +147,8 @@ def compute(
         failure = _agent_failure(*min(untrue.items()))
     if lost and _gives_way(failure):
         failure = _gone(plan, statuses, lost)
+    if engine and (_gives_way(failure) or _is_killed(failure)):
+        failure = engine
     # A lost node is more likely the cause than an echo, which follows from another failure.
     if failure is None or failure.get("echo"):
         failure = (
@@ -208,13 +217,14 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
         return first
     for status in sorted(statuses, key=lambda status: status.get("ended") or 0):
         if status.get("reason") in _ENDINGS:
-            # A stop is no cause, because the controller stops all other nodes after a lost node.
+            # A stop is no cause, because the controller stops all other nodes after a lost node. An
+            # engine ends all its agents after the end of one of them, so this is no cause either.
             told = _ENDINGS[status["reason"]] + (
                 _of_lease(status.get("lease")) if status["reason"] == "lease" else ""
             )
             return dict(
                 _agent_failure(status["host"], told, status.get("ended")),
-                echo=status["reason"] == "stopped",
+                echo=status["reason"] in ("stopped", "engine"),
             )
     peers = [
         _agent_failure(status["host"], _PEER, status.get("ended"))
@@ -341,6 +351,14 @@ def _gives_way(failure: Optional[Json]) -> bool:
     )
 
 
+def _is_killed(failure: Optional[Json]) -> bool:
+    """Return True if a signal that ends whole jobs has ended the process of `failure`."""
+    return bool(failure) and cast(Json, failure).get("exit_code") in (
+        -signal.SIGTERM,
+        -signal.SIGKILL,
+    )
+
+
 def _agent_failure(host: str, reason: str, when: Optional[float] = None) -> Json:
     return {
         "host": host,
@@ -389,8 +407,10 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
     """
     host = min(lost, key=lambda name: lost[name]["since"])
     since = lost[host]["since"]
-    reason = "%s is gone: it has not answered over ssh since %s (%s)" % (
+    # The head of a batch job reaches the nodes without ssh.
+    reason = "%s is gone: it has not answered %ssince %s (%s)" % (
         host,
+        "" if launchers.of(plan).is_batch else "over ssh ",
         time.strftime("%H:%M:%S", time.localtime(since)),
         printable(str(lost[host]["why"])),
     )

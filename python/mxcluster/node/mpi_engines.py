@@ -25,6 +25,8 @@ class Engine(NamedTuple):
       with commas. mpirun gets an argument with {name} once for each name;
     - `agent`: the variables that make mpirun start daemons through the program {agent}. mpirun
       calls the program as AGENT [OPTION...] HOST COMMAND...;
+    - `grace`: the variables that set {seconds} between SIGTERM and SIGKILL of a process. Open MPI
+      waits for 1 s without these variables;
     - `root`: the variables that allow mpirun to run as root;
     - `address`: the arguments that name the {address} or {interface} of mpirun's node. The daemons
       connect to this address;
@@ -43,6 +45,7 @@ class Engine(NamedTuple):
     arguments: Tuple[str, ...]
     passed: Tuple[str, ...]
     agent: Dict[str, str]
+    grace: Dict[str, str]
     root: Dict[str, str]
     address: Tuple[str, ...]
     network: Dict[str, str]
@@ -83,6 +86,10 @@ _OPENMPI = Engine(
         "PRTE_MCA_prte_leave_session_attached": "1",
         "PRTE_MCA_prte_keep_fqdn_hostnames": "1",
     },
+    grace={
+        "OMPI_MCA_odls_base_sigkill_timeout": "{seconds}",
+        "PRTE_MCA_odls_base_sigkill_timeout": "{seconds}",
+    },
     root={
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -110,6 +117,7 @@ _MPICH = Engine(
     arguments=("-f", "{hosts_file}", "-n", "{processes}"),
     passed=("-genvlist", "{names}"),
     agent={"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": "{agent}"},
+    grace={},
     root={},
     address=("-localhost", "{address}"),
     network={
@@ -130,6 +138,7 @@ _INTELMPI = Engine(
     arguments=("-machinefile", "{hosts_file}", "-n", "{processes}"),
     passed=("-genvlist", "{names}"),
     agent={"I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "{agent}"},
+    grace={},
     root={},
     address=("-iface", "{interface}"),  # Intel MPI has no argument for an address
     network={"I_MPI_TCP_NETMASK": "{network}", "FI_TCP_IFACE": "{interface}"},
@@ -202,6 +211,7 @@ def environment(
     network: str = "",
     interface: str = "",
     infiniband: Optional[bool] = None,
+    grace: int = 0,
 ) -> Dict[str, str]:
     """Return the environment variables of mpirun and of mpirun's daemons.
 
@@ -212,10 +222,13 @@ def environment(
         network: address/prefix of the network of the nodes, "" if the engine may choose.
         interface: the node's interface in this network, "" if the engine may choose.
         infiniband: True for InfiniBand alone, False without InfiniBand, None for either.
+        grace: seconds from SIGTERM to SIGKILL of a process, 0 if the engine may choose.
     """
     env: Dict[str, str] = {}
     if agent:
         env.update({name: value.format(agent=agent) for name, value in engine.agent.items()})
+    if grace:
+        env.update({name: value.format(seconds=grace) for name, value in engine.grace.items()})
     if as_root:
         env.update(engine.root)
     place = {"network": network, "interface": interface}

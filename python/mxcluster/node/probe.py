@@ -26,6 +26,7 @@ from mxcluster import errors
 from mxcluster.errors import BadInput
 from mxcluster.node import (
     addresses,
+    batch_systems,
     gpus,
     health_checks,
     json_cli,
@@ -65,7 +66,8 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     - "versions": see `software.problems`;
     - "free": {folder: needed bytes};
     - "open_files": the number of files that a process opens;
-    - "mpi": see `mpi_installation.look`.
+    - "mpi": see `mpi_installation.look`;
+    - "batch": the resources that this submit host requests from a batch system.
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -87,6 +89,8 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     problems += package_problems(
         request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
+    if request.get("batch"):
+        problems += batch_systems.of(request["batch"]["launcher"]).problems(request["batch"])
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
     engine = mpi_installation.look(request["mpi"]) if request.get("mpi") else None
     problems += engine.pop("problems") if engine else []

@@ -159,3 +159,10 @@ def test_root_lists_the_running_jobs(monkeypatch):
     monkeypatch.setattr(units.programs, "call", system({"systemctl list-units": listed}))
     assert units.jobs_with_units(ASKED) == ["a", "c-1"]
     assert units.jobs_with_units(dict(ASKED, user="")) is None
+
+
+def test_a_job_outside_of_a_unit_sees_every_folder(monkeypatch):
+    """A unit has its own /tmp. An engine of the site starts the agent outside of a unit."""
+    monkeypatch.setattr(units, "has_units", lambda asked: True)
+    assert "/tmp/data" in units.hidden({"request": {"data_dir": "/tmp/data", "engine": ""}})[0]
+    assert units.hidden({"request": {"data_dir": "/tmp/data", "engine": "mpirun"}}) == []

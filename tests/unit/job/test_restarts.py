@@ -63,6 +63,7 @@ AGAIN = [
     ),
     failed(None, "stopped", kind="stopped"),
     failed(None, "no answer", kind="network"),
+    failed(None, "mpirun was killed", kind="engine"),
 ]
 NEVER = [
     failed(1),

@@ -256,7 +256,12 @@ def test_a_node_stopped_because_of_a_lost_node_is_not_the_cause():
 
 
 @pytest.mark.parametrize(
-    "reason, words", [("lease", "the lease ran out"), ("stopped", "stopped on request")]
+    "reason, words",
+    [
+        ("lease", "the lease ran out"),
+        ("stopped", "stopped on request"),
+        ("engine", "the engine that started the agent has ended"),
+    ],
 )
 def test_a_job_ended_by_its_agent_is_a_failure(reason, words):
     found = statuses(worker_1=-15)
@@ -432,7 +437,7 @@ def test_missed_heartbeats_are_named_although_the_network_failed():
     )
 
 
-@pytest.mark.parametrize("reason", ["stopped", "lease"])
+@pytest.mark.parametrize("reason", ["stopped", "lease", "engine"])
 def test_a_node_ended_after_the_loss_of_another_is_not_the_cause(reason):
     """The controller stops the other nodes when it has lost one."""
     found = {"node1": dict(statuses(worker_0=-15)["node1"], reason=reason), "node2": None}

@@ -77,3 +77,9 @@ def test_network_and_infiniband_become_variables():
     assert env["OMPI_MCA_pml"] == "ob1"
     only = mpi_engines.environment(ENGINES["intelmpi"], infiniband=True)
     assert only == {"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "verbs"}
+
+
+def test_open_mpi_leaves_a_process_the_time_that_an_agent_needs():
+    env = mpi_engines.environment(ENGINES["openmpi"], grace=10)
+    assert set(env.values()) == {"10"} and "OMPI_MCA_odls_base_sigkill_timeout" in env
+    assert mpi_engines.environment(ENGINES["mpich"], grace=10) == {}

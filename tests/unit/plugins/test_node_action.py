@@ -647,7 +647,9 @@ def test_a_refused_start_undoes_nothing_on_that_node(started, done):
     from tests.ansible_modules import PROJECT
 
     tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "undo.yml").read_text())
-    templar = Templar(DataLoader(), variables={"__train_job_started": started})
+    variables = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())
+    known = {"__train_job_begun": variables["__train_job_begun"]}
+    templar = Templar(DataLoader(), variables=dict(known, __train_job_started=started))
     runs = [
         task
         for task in tasks
@@ -731,9 +733,10 @@ def test_a_full_disk_of_the_controller_does_not_end_the_job(monkeypatch, tmp_pat
     assert run(made, monkeypatch) == RUNNING and "node1: cannot fetch the checkpoint" in warned[0]
 
 
-def test_a_start_sends_the_controllers_process_and_the_token(monkeypatch, tmp_path):
+@pytest.mark.parametrize("command", ["start", "prepare"])
+def test_a_start_sends_the_controllers_process_and_the_token(monkeypatch, tmp_path, command):
     monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    made, _ = plugin([{"job": "j"}], command="start", plan={"job": "j"}, job_dir="/jobs/j")
+    made, _ = plugin([{"job": "j"}], command=command, plan={"job": "j"}, job_dir="/jobs/j")
     made._connection, told = types.SimpleNamespace(become=None), []
     made.ask = lambda arguments, task_vars: told.append(arguments) or {"job": "j"}
     assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == {"job": "j"}

@@ -11,6 +11,7 @@ from mxcluster import schemes
 from mxcluster.cluster import files as cluster_files
 from mxcluster.cluster.profile import Fit
 from mxcluster.errors import BadInput, for_each
+from mxcluster.job import launchers
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import (
@@ -24,6 +25,7 @@ from mxcluster.job.plan import (
     ports,
     processes,
     profiled,
+    round_robin,
     shares,
 )
 from mxcluster.job.plan.table import batches, table
@@ -51,6 +53,7 @@ def make_plan(
     held: Optional[ports.Held] = None,
     profile: Optional[Dict[str, Any]] = None,
     checkpoint: Optional[Dict[str, Any]] = None,
+    first_port: int = ports.FIRST,
 ) -> Plan:
     """Return the plan of one job as a dict. BadInput lists all faults of the input.
 
@@ -73,6 +76,7 @@ def make_plan(
             fits the job supplies the groups, shares, first batch sizes, GPU speeds and servers of
             parameters that the user has left out.
         checkpoint: the manifest of the checkpoint from which the job resumes.
+        first_port: the port at which the search of root_port=auto begins.
     """
     if not is_job_id(job):
         raise BadInput(
@@ -91,8 +95,12 @@ def make_plan(
     # The index of a worker is the number of the worker's line in the file hosts, from 0. The user's
     # files describe the workers of all lines, and the job uses the first `count` workers.
     scheduler = members.scheduler(by_group) if distributed else None
-    servers = members.servers(by_group, variables, options["num_servers"]) if distributed else []
+    wanted_servers = 0 if options["round_robin"] else options["num_servers"]
+    servers = members.servers(by_group, variables, wanted_servers) if distributed else []
     everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
+    if options["round_robin"]:
+        dealt = round_robin.place(options, by_group, variables, records, find)
+        servers, everyone = dealt[0] if distributed else [], dealt[1]
     count = members.number_of_workers(distributed, options["num_workers"], len(everyone))
     workers = everyone[:count]
     hosts = unique(([scheduler] if scheduler else []) + servers + workers)
@@ -116,6 +124,7 @@ def make_plan(
     for host in nodes:
         if records[host].get("cuda"):
             nodes[host]["cuda"] = records[host]["cuda"]
+    launchers.check(options["launcher"], nodes, variables)
     lines = [nodes[host]["address"] for host in workers]
 
     fitted = profiled.fit(profile, workers) if distributed else None
@@ -152,12 +161,15 @@ def make_plan(
         options["root_port"],
         processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST),
         held,
+        first_port,
     )
     plan = {
         "schema": 1,
         "job": job,
         "kv": options["kv"],
         "lease": 0 if options["detach"] else options["lease"],
+        "launcher": options["launcher"],
+        "subnet": addresses.network(found, records),
         "workers": count,
         "servers": len(servers),
         "heartbeat": {
@@ -186,7 +198,11 @@ def make_plan(
         "ports_open": [
             host
             for host in nodes
-            if scheduler and (variables.get(host) or {}).get("mxcluster_user") == ""
+            if scheduler
+            and (
+                launchers.LAUNCHERS[options["launcher"]].engine
+                or (variables.get(host) or {}).get("mxcluster_user") == ""
+            )
         ],
         "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
     }

@@ -134,6 +134,21 @@ def check_distinct(nodes: Sequence[Node]) -> None:
     )
 
 
+def network(nodes: Sequence[Node], records: Dict[str, Dict[str, Any]]) -> str:
+    """Return address/prefix of the one network that holds the addresses of all `nodes`, else "".
+
+    "" for loopback addresses, too: Open MPI's daemons refuse them.
+    """
+    networks = {
+        str(own.network)
+        for node in nodes
+        for text in (records[node.host].get("interfaces") or {}).get(node.interface, [])
+        for own in [ipaddress.ip_interface(text)]
+        if str(own.ip) == node.address and not own.is_loopback
+    }
+    return networks.pop() if len(networks) == 1 else ""
+
+
 def _addresses(record: Dict[str, Any]) -> Interfaces:
     return [
         (name, [ipaddress.IPv4Interface(text) for text in texts if ":" not in text])

@@ -14,10 +14,18 @@ from mxcluster import package, schemes
 from mxcluster.cluster import node_records, profile
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse
-from mxcluster.job import checkpoints, user_script
+from mxcluster.job import checkpoints, launchers, user_script
 from mxcluster.job import options as knobs
 from mxcluster.job.option_types import is_job_id, shown
-from mxcluster.job.plan import make_cluster_files, make_plan, measuring, members, table, talks
+from mxcluster.job.plan import (
+    batch,
+    make_cluster_files,
+    make_plan,
+    measuring,
+    members,
+    table,
+    talks,
+)
 from mxcluster.job.plan.gpus import takes_all
 from mxcluster.lists import unique
 
@@ -68,11 +76,13 @@ def plan_job(
     if str(given.get("resume") or "").strip():
         given, checkpoint, notes = resumed(given, runs_dir, anew)
     options = _options(given, cwd)
+    launchers.refuse_unread(options["launcher"], list(anew))
     if measures:
         options["program"] = measuring.PROGRAM
     if secrets:
+        public = {name: text for knob in knobs.ENVIRONMENTS for name, text in options[knob].items()}
         knobs.refuse_secret_env(
-            secrets["names"], secrets["problems"], options["env"], options["bigarray_bound"]
+            secrets["names"], secrets["problems"], public, options["bigarray_bound"]
         )
     job = new_job(options["job_id"], measuring.PROGRAM if measures else options["kv"], runs_dir)
     records = read_records(records_dir)
@@ -81,6 +91,8 @@ def plan_job(
     if options["without"]:
         inventory, fewer = without(options, inventory)
         notes = notes + fewer
+    if launchers.LAUNCHERS[options["launcher"]].is_batch:
+        return _batch_job(options, inventory, records, job, model, checkpoint, notes, measures)
     try:
         measured = read_profile(records_dir)
     except BadInput as refusal:
@@ -133,6 +145,50 @@ def plan_job(
             host: look(plan, host, records[host], inventory["hosts"], packed)
             for host in plan["nodes"]
         },
+    }
+
+
+def _batch_job(
+    options: Json,
+    inventory: Json,
+    records: Dict[str, Json],
+    job: str,
+    model: str,
+    checkpoint: Any,
+    notes: List[str],
+    measures: bool,
+) -> Json:
+    """Return the result of `plan_job` for a job of a batch system. Its plan is the submission.
+
+    Args: as for `plan_job` and `make_plan`; `notes` the lines for the user.
+    """
+    if measures:
+        raise BadInput(
+            "launcher=%s is refused for profile.yml, because a batch system chooses the nodes: use "
+            "launcher=ssh" % options["launcher"]
+        )
+    plan = batch.submission(
+        options,
+        inventory,
+        records,
+        job,
+        "model.params" if model else None,
+        checkpoint.content if checkpoint else None,
+    )
+    host = next(iter(plan["nodes"]))
+    script = ""
+    if options["script"]:
+        script, more = user_script.pack(options["script"], [records[host].get("python_version")])
+        notes = notes + more
+    request = look(plan, host, records[host], {}, package.archive()[0])
+    return {
+        "plan": plan,
+        "table": "\n".join(notes + [batch.table(plan)]),
+        "model": model,
+        "resume": checkpoint.files if checkpoint else [],
+        "script": script,
+        "needs_profile": False,
+        "looks": {host: dict(request, batch=plan["batch"])},
     }
 
 
@@ -205,6 +261,8 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
         "package": packed,
         "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM},
         "open_files": LEAST_OPEN_FILES,
+        "engine": launchers.of(plan).engine,
+        "mpi": launchers.mpi_request(options),
     }
 
 

@@ -5,7 +5,6 @@ shares are empty. On the first node, a process with the role mpirun runs mpirun.
 a process with the role node runs the daemon of mpirun. See `mxcluster.node.mpi_job`.
 """
 
-import ipaddress
 import os
 import posixpath
 from typing import Any, Dict, List, Optional
@@ -24,6 +23,8 @@ Json = Dict[str, Any]
 KIND = "mpi"  # the value of the plan's entry "kv"
 # The knobs of train.yml that mpi.yml reads, too.
 OF_TRAIN = (
+    "mpi_runtime",
+    "mpi_pre_execution_command",
     "without",
     "dmlc_interface",
     "root_port",
@@ -155,7 +156,7 @@ def make_plan(
             "infiniband": None
             if options["mpi_infiniband"] == "auto"
             else options["mpi_infiniband"],
-            "network": network(found, records),
+            "network": addresses.network(found, records),
             "hosts": [
                 {
                     "host": process["host"],
@@ -246,23 +247,6 @@ def environment(process: Json, plan: Json) -> Dict[str, str]:
     own = plan["options"]["mpi_env"]
     libraries += [own["LD_LIBRARY_PATH"]] if "LD_LIBRARY_PATH" in own else []
     return dict(env, **dict(own, **({"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {})))
-
-
-def network(found: List[addresses.Node], records: Dict[str, Json]) -> str:
-    """Return the common network of all nodes as "address/prefix", or "" without a common network.
-
-    Loopback addresses give "", because Open MPI's daemons refuse loopback addresses.
-
-    Args: `found` the Node of each host; `records` {host: node record}.
-    """
-    networks = {
-        str(own.network)
-        for node in found
-        for text in (records[node.host].get("interfaces") or {}).get(node.interface, [])
-        for own in [ipaddress.ip_interface(text)]
-        if str(own.ip) == node.address and not own.is_loopback
-    }
-    return networks.pop() if len(networks) == 1 else ""
 
 
 def _processes(host: str, numbers: List[int], options: Json) -> int:

@@ -130,12 +130,13 @@ def different_engines(told: Dict[str, Any]) -> str:
 
     Daemons of different versions cannot work together.
 
-    Args: `told` {host: {"engine", "version"} from the look at this host, or None}.
+    Args: `told` {host: {"engine", "version"} from the look at this host, or None}. Hosts without an
+    engine do not count.
     """
     versions = grouped(
         ("%s %s" % (known.get("engine"), known.get("version")), host)
         for host, known in sorted(told.items())
-        if isinstance(known, dict)
+        if isinstance(known, dict) and known.get("engine")
     )
     if len(versions) < 2:
         return ""

@@ -12,6 +12,7 @@ import posixpath
 import zlib
 from typing import Any, Dict, List
 
+from mxcluster.job import launchers
 from mxcluster.job.plan import for_node
 
 Json = Dict[str, Any]
@@ -20,8 +21,9 @@ Json = Dict[str, Any]
 def told(plan: Json, looks: Json) -> Json:
     """Return {"job", "options", "nodes", "trainers", "packed_plan"} of a plan, for Ansible's tasks.
 
-    "nodes" lists all hosts of the job, and "trainers" lists the hosts with workers. "packed_plan"
-    is a string with `plan` and `looks`, for `unpack`.
+    "nodes" lists all hosts of the job, and "trainers" lists the hosts with workers. "start" is the
+    name of the task file that starts the agents. "packed_plan" is a string with `plan` and `looks`,
+    for `unpack`.
 
     Args: `looks` {host: request for `mxcluster.node.probe look`}.
     """
@@ -30,6 +32,7 @@ def told(plan: Json, looks: Json) -> Json:
         "job": plan["job"],
         "options": plan["options"],
         "nodes": list(plan["nodes"]),
+        "start": launchers.of(plan).tasks,
         "trainers": sorted(
             {process["host"] for process in plan["processes"] if process["role"] == "worker"}
         ),
@@ -65,7 +68,7 @@ def completed(asked: Json, host: str) -> Json:
             found["problems"] = asked["problems"] + moved(plan["nodes"][host], asked)
     elif asked["command"] == "check":
         found["request"] = dict(asked["request"], cuda=plan["nodes"][host].get("cuda") or {})
-    elif asked["command"] == "start":
+    elif asked["command"] in ("start", "prepare"):
         part = for_node(plan, host)
         found["plan"] = dict(part, processes=[]) if asked["only_meet"] else dict(part, whole=plan)
     elif asked["command"] == "wait":

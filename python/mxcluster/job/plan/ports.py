@@ -10,14 +10,16 @@ FIRST, LAST = 9091, 65000
 Held = Dict[str, Dict[str, Dict[str, str]]]
 
 
-def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: Held) -> int:
+def root_port(
+    asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: Held, first: int = FIRST
+) -> int:
     """Return the first port of the job. The processes use this port and the next numbers.
 
     BadInput names the holder of each requested port that is in use. With "auto", BadInput if the
     nodes have no range of free ports.
 
     Args: `asked` a port or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
-    from FIRST on; `held` the ports in use.
+    from FIRST on; `held` the ports in use; `first` the port at which the search of "auto" begins.
     """
     offsets = [
         (process["host"], process["address"], process["port"] - FIRST)
@@ -30,7 +32,7 @@ def root_port(asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: 
     taken = {
         host: {int(port) for port in of_host.get("ports") or {}} for host, of_host in held.items()
     }
-    for base in range(FIRST, LAST + 1):
+    for base in range(first, LAST + 1):
         if not any(base + offset in taken.get(host, ()) for host, _, offset in offsets):
             return base
     raise BadInput(

@@ -287,11 +287,12 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
                 "MXCLUSTER_START_TIMEOUT": "%g" % plan["timeouts"]["start"],
             }
         )
-    env.update(options["env"])
+    own_env = dict(options["env"], **options.get("env_" + process["role"], {}))
+    env.update(own_env)
     # The user's libraries come after CUDA's libraries.
-    if node.get("cuda") and "LD_LIBRARY_PATH" in options["env"]:
+    if node.get("cuda") and "LD_LIBRARY_PATH" in own_env:
         env["LD_LIBRARY_PATH"] = "%s/lib64:%s" % (
             node["cuda"]["folder"],
-            options["env"]["LD_LIBRARY_PATH"],
+            own_env["LD_LIBRARY_PATH"],
         )
     return env

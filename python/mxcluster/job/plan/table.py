@@ -7,8 +7,8 @@ from mxcluster import schemes, work_load
 from mxcluster.cluster.files import batches_per_epoch, cut
 from mxcluster.cluster.files import length as length_of
 from mxcluster.datasets import training_samples
-from mxcluster.errors import BadInput, some
-from mxcluster.job import batch_sizes
+from mxcluster.errors import BadInput
+from mxcluster.job import batch_sizes, launchers
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import paces
 from mxcluster.lists import spans
@@ -72,11 +72,7 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             _number(plan["servers"], "server"),
         ),
     ]
-    if plan.get("ports_open"):
-        lines.append(
-            "ports: open to every host that can reach %s, because jobs run without root on these "
-            "hosts (mxcluster_user is empty)" % some(plan["ports_open"])
-        )
+    lines += launchers.told(plan)
     alone = schemes.of(plan["kv"]).with_one_group
     profile = plan.get("profile") or {"uses": [], "notes": []}
     if alone and len(plan["groups"]) == 1:

@@ -29,6 +29,7 @@ def assemble(
     plan: Optional[Dict[str, Any]] = None,
     cache_dir: Optional[str] = None,
     answers: Optional[Dict[str, Dict[str, Any]]] = None,
+    engine: Optional[Dict[str, Any]] = None,
 ) -> Dict[str, Any]:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
@@ -42,6 +43,7 @@ def assemble(
         cache_dir: as in `write`.
         answers: {host: result of `heard`}. If a host's archive is unusable, the status in this
             result counts.
+        engine: as in `verdict.compute`.
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
@@ -100,6 +102,7 @@ def assemble(
         + profile.drifted(plan, events)
         + [line for host in plan["nodes"] for line in _behind(host, said[host])],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
+        engine=engine,
     )
     if verdict["ok"] and measuring.is_profile(plan["options"]):
         found_profile = profiles.complete(profile.measured(plan, events))

@@ -1,7 +1,7 @@
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.job.plan.addresses import Node, check_distinct, interface_of, locate
+from mxcluster.job.plan.addresses import Node, check_distinct, interface_of, locate, network
 
 RECORD = {
     "address_of_default_route": "10.0.0.5",
@@ -116,3 +116,14 @@ def test_two_nodes_with_one_address_are_refused():
                 Node("c", "10.0.0.1", "ib0"),
             ]
         )
+
+
+def test_the_network_of_all_nodes_is_that_of_their_addresses():
+    def found(*texts):
+        nodes = [Node(text, text.split("/")[0], "eth0") for text in texts]
+        return network(
+            nodes, {text: {"interfaces": {"eth0": [text, "fe80::1/64"]}} for text in texts}
+        )
+
+    assert found("10.0.0.1/24", "10.0.0.2/24") == "10.0.0.0/24"
+    assert found("10.0.0.1/24", "10.0.1.2/24") == found("127.0.0.1/8", "127.0.0.2/8") == ""

@@ -63,9 +63,24 @@ def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
         "python": "/env/bin/python",
         "package": package.archive()[0],
         "open_files": inputs.LEAST_OPEN_FILES,
+        "engine": "",
+        "mpi": None,
         "free": {"/jobs/a": inputs.LEAST_DISK, "/dev/shm": inputs.LEAST_SHM},
     }
     assert plan(kv="local")["looks"]["a"]["ports"] == []
+
+
+def test_launcher_mpi_asks_each_node_for_its_engine(plan, tmp_path):
+    with pytest.raises(BadInput) as refusal:
+        plan(launcher="mpi", mpi_runtime="mpich")
+    assert "the paths of the nodes differ" in str(refusal.value) and "/jobs/a" in str(refusal.value)
+    for path in (tmp_path / "nodes").iterdir():
+        path.write_text(json.dumps(dict(json.loads(path.read_text()), job_dir="/jobs")))
+    made = plan(launcher="mpi", mpi_runtime="mpich", mpi_pre_execution_command="module load mpich")
+    assert made["plan"]["ports_open"] == list(made["plan"]["nodes"]) == ["a", "b"]
+    for look in made["looks"].values():
+        assert look["engine"] == "mpirun" and look["mpi"]["runtime"] == "mpich"
+        assert look["mpi"]["pre_execution"] == "module load mpich"
 
 
 def test_planning_time_is_linear_in_the_number_of_nodes(tmp_path):

@@ -30,6 +30,8 @@ def test_the_keys_of_a_plan():
         "job",
         "kv",
         "lease",
+        "launcher",
+        "subnet",
         "workers",
         "servers",
         "heartbeat",

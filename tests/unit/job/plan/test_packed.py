@@ -27,6 +27,7 @@ def test_tasks_get_small_values_and_the_plan_as_one_text():
         "job": PLAN["job"],
         "options": PLAN["options"],
         "nodes": list(PLAN["nodes"]),
+        "start": "start.yml",
         "trainers": sorted(
             {process["host"] for process in PLAN["processes"] if process["role"] == "worker"}
         ),

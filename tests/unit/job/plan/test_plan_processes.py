@@ -278,6 +278,22 @@ def test_environment_of_a_server():
     )
 
 
+def test_variables_of_servers_and_workers_alone_win_over_those_of_all():
+    chosen = dict(
+        PLAN["options"],
+        env={"A": "all", "B": "all"},
+        env_server={"A": "server"},
+        env_worker={"A": "worker", "C": "worker"},
+    )
+    for role, expected in (
+        ("scheduler", ("all", "all", None)),
+        ("server", ("server", "all", None)),
+        ("worker", ("worker", "all", "worker")),
+    ):
+        env = processes.environment(dict(PROCESS, role=role), dict(PLAN, options=chosen))
+        assert tuple(env.get(name) for name in "ABC") == expected
+
+
 def test_environment_of_kv_local():
     env = processes.environment(
         dict(PROCESS, port=None), dict(PLAN, kv="local", root=None, staleness=None)

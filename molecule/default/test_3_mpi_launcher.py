@@ -1,0 +1,240 @@
+"""launcher=mpi: one mpirun starts the agents of a training job, under each MPI engine.
+
+The agents use no MPI library, so Intel MPI's launcher is enough.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mxcluster import schemes
+from tests.often import seldom
+
+pytestmark = pytest.mark.usefixtures("provisioned")
+
+# {engine: the knobs that choose it}. See molecule/shared/mpi.sh for the folders of the engines.
+ENGINES = {
+    "openmpi": {"mpi_runtime": "openmpi"},
+    "mpich": {
+        "mpi_runtime": "mpich",
+        "mpi_pre_execution_command": "export PATH=/opt/mpich/bin:$PATH",
+    },
+    "intelmpi": {
+        "mpi_runtime": "intelmpi",
+        "mpi_pre_execution_command": "export PATH=/opt/intel/mpi/bin:$PATH",
+    },
+}
+# The cases of every run; only `make soak` runs all pairs.
+TRAINED = (("openmpi", "dist_sync"), ("mpich", "dist_async"), ("intelmpi", "dist_gsync"))
+STRUCK = (("openmpi", "mpirun"), ("mpich", "worker"), ("openmpi", "node"))
+BOUND = 20  # seconds from a fault to the end of all processes on the nodes
+FAULTS = {
+    # name: (where, what ends there, words of the verdict)
+    "worker": (
+        "node3",
+        "pkill -9 -u mxcluster -f 'mxcluster.training program'",
+        ["worker 2 on node3", "SIGKILL"],
+    ),
+    "agent": (
+        "node2",
+        "pkill -9 -u mxcluster -P 1 -f 'mxcluster.agent hold'",
+        ["agent on node2", "was killed"],
+    ),
+    "mpirun": (
+        "node1",
+        "pkill -9 -P $(pgrep -u mxcluster -o -f 'mxcluster.agent watch')",
+        ["was killed by signal 9 (SIGKILL)", "all agents ended with this program"],
+    ),
+    "node": ("node3", "", ["node3 is gone"]),
+}
+
+
+def processes(cluster):
+    """Return the processes of the training user on the nodes that are up."""
+    found = {}
+    for name in cluster.names:
+        listed = cluster.node(name).run("pgrep -u mxcluster -a")
+        if listed.rc == 0:
+            found[name] = listed.stdout
+    return found
+
+
+def wait_for_nothing(cluster, seconds):
+    deadline = time.time() + seconds
+    while processes(cluster):
+        assert time.time() < deadline, processes(cluster)
+        time.sleep(0.5)
+
+
+def wait_for_sshd(cluster, name):
+    deadline = time.time() + 60
+    while cluster.node(name).run("ss -ltn | grep -q ':22 '").rc != 0:
+        assert time.time() < deadline, "%s has no sshd after its start" % name
+        time.sleep(0.5)
+
+
+def wait_until_it_trains(cluster, job, train):
+    deadline = time.time() + 90
+    while (
+        "batch"
+        not in cluster.node("node3").run("cat /opt/mxcluster/jobs/%s/events.jsonl", job).stdout
+    ):
+        assert time.time() < deadline and train.poll() is None, train.stdout.read().decode()
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    "engine, kv",
+    [
+        *TRAINED,
+        *(
+            seldom(engine, scheme.name)
+            for engine in ENGINES
+            for scheme in schemes.SCHEMES
+            if scheme.is_distributed and (engine, scheme.name) not in TRAINED
+        ),
+    ],
+)
+def test_the_schemes_train(cluster, engine, kv):
+    job = cluster.train(launcher="mpi", kv=kv, num_epochs=20, **ENGINES[engine])
+    assert job.result.code == 0 and job.verdict["ok"], job.result.output
+    assert job.verdict["accuracy"] >= 0.95, job.verdict
+    assert "launcher mpi: one mpirun on node1" in job.result.output
+    log = (job.folder / "nodes" / "node1" / "mpirun.log").read_text()
+    assert log.count('"started"') == 3, log
+    # The engine starts the agents, and systemd has no unit of the job.
+    agents = cluster.shell("node1", "systemctl list-units --all --no-legend 'mxcluster-agent@*'")
+    assert agents == ""
+    wait_for_nothing(cluster, 10)
+
+
+@pytest.mark.parametrize(
+    "engine, fault",
+    [
+        *STRUCK,
+        *(
+            seldom(engine, fault)
+            for engine in ENGINES
+            for fault in FAULTS
+            if (engine, fault) not in STRUCK
+        ),
+    ],
+)
+def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
+    where, strike, words = FAULTS[fault]
+    job = "fault-%d" % time.time_ns()
+    train = cluster.start(
+        "train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=20, **ENGINES[engine]
+    )
+    wait_until_it_trains(cluster, job, train)
+    if fault == "node":
+        subprocess.run(["docker", "kill", cluster.container(where)], check=True)
+    else:
+        cluster.shell(where, strike)
+    try:
+        output = train.communicate(timeout=180)[0].decode()
+        wait_for_nothing(cluster, BOUND)
+    finally:
+        if fault == "node":
+            subprocess.run(["docker", "start", cluster.container(where)], check=True)
+            wait_for_sshd(cluster, where)
+    assert train.returncode != 0
+    first = json.loads((cluster.runs / job / "verdict.json").read_text())["first_failure"]
+    told = "%(role)s %(index)s on %(host)s: %(reason)s" % first
+    assert all(word in told.replace(" None", "") for word in words), output
+
+
+def test_status_and_stop(cluster):
+    """A detached job goes on without a controller; stop.yml ends it and mpirun."""
+    job = "detached-%d" % time.time_ns()
+    started = cluster.play("train.yml", job_id=job, launcher="mpi", num_epochs=5000, detach=True)
+    assert started.code == 0 and "changed" in started.output, started.output
+    shown = cluster.play("status.yml")
+    assert job in shown.output and "running" in shown.output, shown.output
+    stopped = cluster.play("stop.yml", job=job)
+    assert stopped.code == 0, stopped.output
+    wait_for_nothing(cluster, 10)
+
+
+@pytest.mark.soak
+def test_a_job_saves_checkpoints_and_another_resumes_it(cluster):
+    first = cluster.train(launcher="mpi", num_epochs=2, savemodel=True, job_id="mpi-saved")
+    assert first.result.code == 0 and first.verdict["ok"], first.result.output
+    assert list((first.folder / "checkpoints").iterdir()), first.result.output
+    second = cluster.train(launcher="mpi", num_epochs=4, resume="mpi-saved")
+    assert second.result.code == 0 and second.verdict["ok"], second.result.output
+
+
+@pytest.mark.soak
+def test_the_lease_ends_a_job_without_a_controller(cluster):
+    job = "leased-%d" % time.time_ns()
+    train = cluster.start("train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=5)
+    try:
+        wait_until_it_trains(cluster, job, train)
+    finally:
+        os.killpg(train.pid, signal.SIGKILL)
+    wait_for_nothing(cluster, 30)
+    status = json.loads(cluster.shell("node2", "cat /opt/mxcluster/jobs/%s/status.json" % job))
+    assert status["reason"] in ("lease", "engine"), status
+
+
+def test_a_failed_start_leaves_nothing(cluster):
+    """mpirun ends before it has started an agent."""
+    for name in cluster.names:
+        cluster.shell(
+            name,
+            "mkdir -p /opt/broken; printf '#!/bin/sh\\necho \"mpirun (Open MPI) 4.1.4\"; exit 1' "
+            "> /opt/broken/mpirun; chmod 755 /opt/broken/mpirun",
+        )
+    dead = cluster.train(launcher="mpi", mpi_pre_execution_command="export PATH=/opt/broken:$PATH")
+    assert dead.result.code != 0, dead.result.output
+    assert "mpirun has not started the agent on node1, node2, node3" in dead.result.output
+    for name in cluster.names:
+        assert dead.folder.name not in cluster.shell(name, "ls /opt/mxcluster/jobs")
+        cluster.shell(name, "rm -r /opt/broken")
+    wait_for_nothing(cluster, 10)
+
+
+def test_the_launch_line_over_mpi(cluster, tmp_path):
+    """The nodes come from a file of hosts; words and variables arrive, and the true exit status."""
+    (tmp_path / "train.py").write_text(
+        "import os, sys\nimport mxnet as mx\n"
+        "kv = mx.kv.create(sys.argv[sys.argv.index('--kv-store') + 1])\n"
+        "print('HEARD', sys.argv[3:], os.environ['MODE'], kv.num_workers, flush=True)\n"
+        "kv.init(0, mx.nd.ones(2))\n"
+        "sys.exit(5 if 'fail' in sys.argv and kv.rank == 0 else 0)\n"
+    )
+    (tmp_path / "hosts").write_text("172.29.10.12 slots=1\nnode3\n")
+    inventories = [
+        word
+        for folder in ("shared", "default")
+        for word in ("--inventory", str(cluster.project / "molecule" / folder / "inventory"))
+    ]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    environment = dict(own, ANSIBLE_SSH_CONTROL_PATH_DIR=str(cluster.shared / "cp"))
+
+    def launch(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "mxcluster.cli", "launch", "-n", "2", "-s", "1", "-H", "hosts"]
+            + ["--launcher", "mpi", "--env-worker", "MODE:a b", *inventories]
+            + ["python", "train.py", "--kv-store", "dist_sync", *words],
+            cwd=str(tmp_path),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=300,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    done = launch("it's", "a b")
+    assert done.returncode == 0, done.stdout.decode()
+    logs = [path.read_text() for path in sorted(cluster.runs.glob("*/nodes/*/worker-*.log"))]
+    heard = [log for log in logs if "HEARD [\"it's\", 'a b'] a b 2" in log]
+    assert len(heard) == 2, done.stdout.decode()
+    failed = launch("fail")
+    assert failed.returncode == 5, failed.stdout.decode()

@@ -1,0 +1,1 @@
+../slurm/test_batch.py

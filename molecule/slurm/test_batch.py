@@ -1,0 +1,233 @@
+"""Training jobs under a real batch system: Slurm, or Grid Engine (molecule/sge/test_batch.py)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mxcluster import schemes
+from tests.often import seldom
+
+ENGINES = {
+    "slurm": {
+        "launcher": {"launcher": "slurm"},
+        "held": ["--begin=now+1hour"],
+        "cancel": "scancel %s",
+        "jobs": "squeue --noheader",
+        "client": "/usr/bin/sbatch",
+        "missing": "this host has no sbatch: install the client of Slurm",
+        "ended": "Slurm has ended the job",
+        "nowhere": ({"queue": "nowhere"}, "queue=nowhere: Slurm has no such partition"),
+    },
+    "sge": {
+        "launcher": {"launcher": "sge", "parallel_environment": "mpi"},
+        "held": ["-h"],
+        "cancel": "qdel %s",
+        "jobs": "qstat -u '*'",
+        "client": "/usr/bin/qsub",
+        "missing": "this host has no qsub: install the client of Grid Engine",
+        "ended": "Grid Engine has ended the job",
+        "nowhere": (
+            {"parallel_environment": "nowhere"},
+            "parallel_environment=nowhere: Grid Engine has no such parallel environment",
+        ),
+    },
+}
+JOBS = "/shared/mxcluster/jobs"
+
+
+@pytest.fixture
+def engine(cluster):
+    return ENGINES[cluster.scenario.name]
+
+
+def train(cluster, engine, *arguments, **knobs):
+    return cluster.train(*arguments, **dict(engine["launcher"], num_nodes=3, **knobs))
+
+
+def begun(cluster, job, seconds=120):
+    """Wait until a worker of the job on another node than the first trains."""
+    deadline = time.time() + seconds
+    while time.time() < deadline:
+        found = cluster.node("node1").run(
+            "grep -ls '\"batch\"' %s/%s/nodes/*/*/events.jsonl", JOBS, job
+        )
+        hosts = [line.split("/")[6] for line in found.stdout.split()]
+        if [host for host in hosts if host != "node1"]:
+            return json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
+        time.sleep(0.3)
+    raise AssertionError(cluster.shell("node1", "cat %s/%s/batch.log" % (JOBS, job)))
+
+
+def struck(cluster, engine, action, **knobs):
+    """Start a long job, call action(status) once it trains, and return (output, verdict)."""
+    job = "struck-%d" % time.time_ns()
+    knobs = dict(engine["launcher"], num_nodes=3, num_epochs=9999, job_id=job, **knobs)
+    started = cluster.start("train.yml", **knobs)
+    try:
+        action(begun(cluster, job))
+        output = started.communicate(timeout=120)[0].decode(errors="replace")
+    finally:
+        started.kill()
+    return output, json.loads((cluster.runs / job / "verdict.json").read_text())
+
+
+def nothing_is_left(cluster, engine, names=("node1", "node2", "node3")):
+    for name in names:
+        assert cluster.node(name).run("pgrep -u mxcluster -a").stdout == ""
+    assert cluster.shell("node1", engine["jobs"]) == ""
+
+
+@pytest.mark.parametrize(
+    "kv",
+    [
+        scheme.name if scheme.name == "dist_gsync" else seldom(scheme.name)
+        for scheme in schemes.SCHEMES
+        if scheme.is_distributed
+    ],
+)
+def test_the_schemes_train(cluster, engine, kv):
+    job = train(cluster, engine, kv=kv, num_epochs=20)
+    assert job.result.code == 0 and job.verdict["ok"], job.result.output
+    assert job.verdict["accuracy"] >= 0.95 and len(job.verdict["nodes"]) == 3, job.verdict
+    plan = json.loads((job.folder / "plan.json").read_text())
+    assert kv != "dist_gsync" or plan["group_labels"] == ["one", "other"], plan["groups"]
+    nothing_is_left(cluster, engine)
+
+
+def test_a_job_saves_checkpoints_and_another_resumes_it(cluster, engine):
+    first = train(cluster, engine, num_epochs=2, savemodel=True, job_id="saved")
+    assert first.result.code == 0 and first.verdict["ok"], first.result.output
+    assert list((first.folder / "checkpoints").iterdir()), first.result.output
+    second = train(cluster, engine, num_epochs=4, resume="saved")
+    assert second.result.code == 0 and second.verdict["ok"], second.result.output
+    nothing_is_left(cluster, engine)
+
+
+def test_the_lease_ends_a_job_without_a_controller(cluster, engine):
+    job = "leased-%d" % time.time_ns()
+    knobs = dict(engine["launcher"], num_nodes=3, num_epochs=9999, job_id=job, lease=5)
+    controller = cluster.start("train.yml", **knobs)
+    try:
+        begun(cluster, job)
+    finally:
+        os.killpg(controller.pid, signal.SIGKILL)
+    deadline = time.time() + 60
+    while cluster.shell("node1", engine["jobs"]):
+        assert time.time() < deadline, cluster.shell("node1", engine["jobs"])
+        time.sleep(1)
+    status = json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
+    assert status["reason"] == "lease", status
+    nothing_is_left(cluster, engine)
+
+
+def test_a_waiting_job_tells_why_and_can_be_stopped(cluster, engine):
+    held = dict(engine["launcher"], engine_options=engine["held"], detach=True, job_id="held")
+    assert cluster.play("train.yml", **held).code == 0
+    shown = cluster.play("status.yml")
+    assert "waiting in the queue" in shown.output, shown.output
+    stopped = cluster.play("stop.yml", job="held")
+    assert stopped.code == 0 and "has been ended" in stopped.output, stopped.output
+    assert cluster.shell("node1", engine["jobs"]) == ""
+
+
+def test_bad_input_is_refused_before_the_submission(cluster, engine):
+    for knobs, words in (({"num_nodes": 4}, "num_nodes=4: "), engine["nowhere"]):
+        job = cluster.train("--check", **dict(engine["launcher"], **knobs))
+        assert job.result.code == 2 and words in job.result.output, job.result.output
+
+
+def test_a_submit_host_without_the_client_is_refused(cluster, engine):
+    """The client is a program or a link to a program."""
+    client = engine["client"]
+    cluster.shell("node1", "mv %s %s.away" % (client, client))
+    try:
+        result = cluster.play("train.yml", **engine["launcher"])
+    finally:
+        cluster.shell("node1", "mv %s.away %s" % (client, client))
+    assert result.code == 2 and engine["missing"] in result.output, result.output
+
+
+def test_the_launch_line_requests_a_node_for_each_worker(cluster, engine, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os, sys\nimport mxnet as mx\n"
+        "kv = mx.kv.create(sys.argv[sys.argv.index('--kv-store') + 1])\n"
+        "print('HEARD', sys.argv[3:], os.environ['MODE'], kv.num_workers, flush=True)\n"
+        "kv.init(0, mx.nd.ones(2))\n"
+        "sys.exit(5 if 'fail' in sys.argv and kv.rank == 0 else 0)\n"
+    )
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    inventories = [
+        word
+        for folder in ("shared", cluster.scenario.name)
+        for word in ("--inventory", str(cluster.project / "molecule" / folder / "inventory"))
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "mxcluster.cli", "launch", "-n", "2", "-s", "1", *inventories]
+        + ["--launcher", cluster.scenario.name, "--env-worker", "MODE:a b"]
+        + ["python", "train.py", "--kv-store", "dist_sync", "it's", "fail"],
+        cwd=str(tmp_path),
+        env=dict(own, ANSIBLE_SSH_CONTROL_PATH_DIR=str(cluster.shared / "cp")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=300,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert done.returncode == 5, done.stdout.decode()
+    logs = [path.read_text() for path in sorted(cluster.runs.glob("*/nodes/*/worker-*.log"))]
+    heard = [log for log in logs if "HEARD [\"it's\", 'fail'] a b 2" in log]
+    assert len(heard) == 2, done.stdout.decode()
+
+
+def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):
+    cluster.shell("node3", "mount -t tmpfs -o mode=755 tmpfs " + JOBS)
+    try:
+        job = train(cluster, engine)
+    finally:
+        cluster.shell("node3", "umount " + JOBS)
+    assert job.result.code == 2, job.result.output
+    reason = job.verdict["first_failure"]["reason"]
+    assert reason.startswith("node3: ") and "all nodes must share this folder" in reason, reason
+    nothing_is_left(cluster, engine)
+
+
+def test_a_killed_worker_ends_the_job(cluster, engine):
+    def kill(status):
+        logs = "%s/%s/nodes/*/*/worker-1.log" % (JOBS, status["job"])
+        host = cluster.shell("node1", "ls " + logs).split("/")[6]
+        worker = next(part for part in status["processes"] if part["name"] == "worker-1")
+        cluster.shell(host, "kill -9 %d" % worker["pid"])
+
+    output, verdict = struck(cluster, engine, kill)
+    assert "killed by signal 9" in verdict["first_failure"]["reason"], output
+    nothing_is_left(cluster, engine)
+
+
+def test_the_engine_cancels_the_job(cluster, engine):
+    output, verdict = struck(
+        cluster,
+        engine,
+        lambda status: cluster.shell(
+            "node1", engine["cancel"] % status["batch"]["id"], "mxcluster"
+        ),
+    )
+    assert verdict["first_failure"]["reason"].startswith(engine["ended"]), output
+    nothing_is_left(cluster, engine)
+
+
+def test_z_a_node_is_gone(cluster, engine):
+    """The last test, because the node does not return."""
+
+    def stop(_):
+        subprocess.run(["docker", "kill", cluster.container("node3")], check=True)
+
+    output, verdict = struck(cluster, engine, stop)
+    reason = verdict["first_failure"]["reason"]
+    assert reason.startswith("node3 is gone: it has not answered since"), output
+    for name in ("node1", "node2"):
+        assert cluster.node(name).run("pgrep -u mxcluster -a").stdout == ""
+    subprocess.run(["docker", "start", cluster.container("node3")], check=True)

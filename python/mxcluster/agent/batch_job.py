@@ -1,0 +1,262 @@
+"""Submit a job to a batch system, read its status, and stop it, on the submit host.
+
+All nodes of the job share the job folder of the submit host. The folder holds the submission
+(`job.plan.batch`) as plan.json, the status that the head writes (`mxcluster.batch.head`), and a job
+folder for each node (see `JobFolder.parts`). The agents run on other machines, so a pid does not
+show that they run. The head writes the file BEAT every second. If BEAT is old, this module asks the
+batch system for the state of the job.
+"""
+
+import json
+import os
+import shlex
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from mxcluster.agent import claims
+from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
+from mxcluster.agent.supervisor import failure
+from mxcluster.errors import BadInput
+from mxcluster.node import batch_systems, processes
+
+Json = Dict[str, Any]
+
+AGENT = {"name": "agent", "role": "agent", "index": None}
+PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers and lost nodes; plan
+LOG = "batch"  # batch.log has the output of the head
+SILENT = 4.0  # seconds without a beat before the first question to the batch system
+LOST = 40.0  # seconds without a beat after which the head of a running job counts as lost
+ENDS = 40.0  # timeout for the head's end of the job, in seconds; then the batch system cancels it
+ASKED = 2.0  # seconds for which an answer of the batch system is valid
+POLL = 0.5  # seconds between two checks
+_answers: Dict[str, Tuple[float, batch_systems.State]] = {}  # job folder -> time, answer
+
+
+def start(
+    folder: JobFolder,
+    plan: Json,
+    secret_env: Optional[Dict[str, str]] = None,
+    token: Optional[str] = None,
+    script: Optional[str] = None,
+) -> None:
+    """Submit the job of `plan`, a submission, to the batch system.
+
+    A repeated call for the same job (plan and token) does nothing. Raises BadInput if the folder
+    holds another job. Raises MxclusterError if the batch system refuses the job; the function then
+    removes the folder. See `JobFolder.prepare` for the other arguments.
+    """
+    folder.make()
+    with claims.starting(folder):
+        if folder.has(plan, token) and folder.status():
+            return
+        if os.path.exists(folder.file("plan.json")):
+            raise BadInput("%s holds another job: choose another job_id" % folder.path)
+        wanted = plan["batch"]
+        engine = batch_systems.of(wanted["launcher"])
+        try:
+            folder.prepare(plan, secret_env, token)
+            if script:
+                folder.write_private("script.b64", script)
+            folder.write_private(ORDER, "")
+            folder.begin_lease()
+            number = engine.submit(folder.path, plan["job"], wanted, shell_script(folder))
+        except BaseException:
+            folder.remove()
+            raise
+        folder.write_status(status_of(plan, number))
+
+
+def shell_script(folder: JobFolder) -> str:
+    """Return the text of the shell script that runs the head on the first node of the job."""
+    argv = [sys.executable, "-I", "-m", "mxcluster.batch.head", folder.path]
+    return "#!/bin/sh\nexec %s\n" % " ".join(map(shlex.quote, argv))
+
+
+def status_of(plan: Json, number: str) -> Json:
+    """Return the first status of a submitted job. `number`: the id in the batch system."""
+    me = processes.identity(os.getpid())
+    assert me  # this process runs
+    return {
+        "job": plan["job"],
+        "host": plan["host"],
+        "kv": plan.get("kv"),
+        "agent": me._asdict(),
+        "state": "running",
+        "reason": None,
+        "started": time.time(),
+        "ended": None,
+        "processes": [],
+        "meeting": None,
+        "first_failure": None,
+        "lease": None,
+        "unanswered": [],
+        "left": [],
+        "batch": {"launcher": plan["batch"]["launcher"], "id": number, "phase": "waits", "why": ""},
+    }
+
+
+def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> Json:
+    """Return the status of a job without an end: `known`, or the end that the head did not write.
+
+    `known`: the status in the folder. `tidy`: True to write the status of such an end, and to
+    cancel the job in the batch system. `reason`: the reason of such an end.
+    """
+    silent = silence(folder)
+    if silent is not None and silent < SILENT:
+        return known
+    state = answer(folder, known)
+    if state.phase == "waits" and silent is None:
+        return dict(known, batch=dict(known["batch"], phase="waits", why=state.why))
+    ended = state.phase == "ended"
+    if not ended and (silent is None or silent < LOST):
+        return known if silent else dict(known, batch=dict(known["batch"], phase="starts"))
+    known = folder.status() or known  # the head may have written the last status since
+    if known["state"] == "ended":
+        return known
+    cause = None if reason == "stopped" else why_ended(folder, known, state, silent)
+    # The batch system has killed the processes, so the failure of a process is no cause.
+    known = dict(known, first_failure=None) if state.why else known
+    last = end(known, reason, failed(folder, known, cause) if cause else None)
+    if tidy:
+        if not ended:
+            batch_systems.of(known["batch"]["launcher"]).cancel(known["batch"]["id"])
+        folder.tidy()
+        folder.write_status(last)
+    return last
+
+
+def why_ended(
+    folder: JobFolder, known: Json, state: batch_systems.State, silent: Optional[float]
+) -> str:
+    """Return the reason why the head has not written the last status. `silent`: see `silence`."""
+    name = batch_systems.of(known["batch"]["launcher"]).NAME
+    number = known["batch"]["id"]
+    if state.phase == "ended" and state.why:
+        return "%s has ended the job %s: %s" % (name, number, state.why)
+    if silent is None:
+        return (
+            "the job %s of %s ended before it wrote to %s: check that all nodes share this folder, "
+            "and that %s runs on them" % (number, name, folder.path, sys.executable)
+        )
+    if state.phase == "ended":
+        return (
+            "%s has ended the job %s: a user deleted it, or a limit was over. Read the accounting "
+            "of %s" % (name, number, name)
+        )
+    return (
+        "the first node of the job %s has not written to %s for %.0f s: the node or its file "
+        "system is gone" % (number, folder.path, silent)
+    )
+
+
+def failed(folder: JobFolder, known: Json, cause: str) -> Json:
+    """Return the value of "first_failure" for a job that ended because of `cause` (text)."""
+    lines = folder.log_lines(LOG)
+    return failure(known["host"], AGENT, cause, None, time.time(), lines, kind="batch")
+
+
+def end(known: Json, reason: str, cause: Optional[Json]) -> Json:
+    """Return the last status of a job. `cause`: the first failure if `known` has none."""
+    now = time.time()
+    return dict(
+        known,
+        state="ended",
+        reason=reason,
+        ended=now,
+        meeting=None,
+        processes=[
+            part if part["state"] == "ended" else dict(part, state="ended", ended_at=now)
+            for part in known["processes"]
+        ],
+        first_failure=known["first_failure"] or cause,
+    )
+
+
+def silence(folder: JobFolder) -> Optional[float]:
+    """Return the seconds since the last beat of the head, None before the first beat.
+
+    Both times come from the clock of the file system. The function opens each file before it reads
+    the time, because a network file system then asks its server for the time.
+    """
+    try:
+        with open(folder.file(BEAT), "rb") as stream:
+            beat = os.fstat(stream.fileno()).st_mtime
+    except OSError:
+        return None
+    with open(folder.file(CLOCK), "wb") as stream:
+        stream.write(b"\n")
+        stream.flush()
+        return max(0.0, os.fstat(stream.fileno()).st_mtime - beat)
+
+
+def answer(folder: JobFolder, known: Json, anew: bool = False) -> batch_systems.State:
+    """Return the State of the job in the batch system. An answer is valid for ASKED seconds.
+
+    `anew`: True to ask again in any case.
+    """
+    when, state = _answers.get(folder.path, (0.0, batch_systems.State("unknown", "")))
+    if anew or not when or time.monotonic() - when > ASKED:
+        state = batch_systems.of(known["batch"]["launcher"]).state(known["batch"]["id"])
+        _answers[folder.path] = time.monotonic(), state
+    return state
+
+
+def stop(folder: JobFolder, known: Json, reason: str) -> Json:
+    """End a job, and return {"ran", "status"}. `reason`: "stopped" or "peer".
+
+    The head ends the agents. If the head needs more than ENDS seconds, or if the job waits in the
+    queue, the batch system cancels the job.
+    """
+    engine, number = batch_systems.of(known["batch"]["launcher"]), known["batch"]["id"]
+    folder.write_private(ORDER, reason)
+    if silence(folder) is not None:
+        _until(lambda: look(folder, folder.status() or known, False)["state"] == "ended", ENDS)
+    engine.cancel(number)
+    _until(lambda: answer(folder, known, anew=True).phase == "ended", ENDS)
+    last = folder.status() or known
+    if last["state"] != "ended":
+        last = end(last, reason, None)
+        folder.tidy()
+        folder.write_status(last)
+    return {"ran": True, "status": last}
+
+
+def left(folder: JobFolder, known: Json) -> List[str]:
+    """Return a line for each leftover of an ended job, on the nodes and in the batch system."""
+    lines = []
+    try:
+        with open(folder.file(PARTS), encoding="utf-8") as stream:
+            found = json.load(stream)
+        for host, part in sorted(found.items()):
+            lines += ["%s: %s" % (host, line) for line in part["left"] or []]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass  # the head has not written the file
+    engine = batch_systems.of(known["batch"]["launcher"])
+    if not _until(lambda: answer(folder, known, anew=True).phase in ("ended", "unknown"), 10.0):
+        lines.append("%s still has the job %s" % (engine.NAME, known["batch"]["id"]))
+    return lines
+
+
+def script_of(folder: JobFolder) -> Optional[str]:
+    """Return the script's folder as a zip file in base64, None without a script."""
+    try:
+        with open(folder.file("script.b64"), encoding="ascii") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
+def is_batch(known: Optional[Json]) -> bool:
+    """Return True if `known` is the status of a submitted job."""
+    return bool(known and known.get("batch"))
+
+
+def _until(test: Callable[[], bool], seconds: float) -> bool:
+    """Wait for at most `seconds` until `test` returns True. Return the last result of `test`."""
+    deadline = time.monotonic() + seconds
+    while not test():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL)
+    return True

@@ -1,0 +1,281 @@
+"""Start the agents of a job through an engine of the site: one `mpirun` on the first node.
+
+On the first node `launch` starts a watcher (`watch`), the parent of the engine's program. The
+program starts a holder (`hold`) on each node, and the holder starts the agent:
+
+    watcher - mpirun - (ssh, the engine's daemon on the node) - holder - agent
+
+The agent has a session of its own, as without an engine. So the agent can end its processes in
+order even if the engine kills the holder. The agent ends with the holder, and the holder ends with
+its parent.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Set, Tuple, cast
+
+from mxcluster.agent import commands, daemon, engine_file
+from mxcluster.agent.folder import JobFolder
+from mxcluster.errors import MxclusterError
+from mxcluster.file_io import replace
+from mxcluster.job import launchers
+from mxcluster.node import mpi_engines, mpi_installation, processes
+
+Json = Dict[str, Any]
+
+ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+PERIOD = 0.5  # seconds between two checks
+STARTS = 60.0  # timeout for the start of all agents, in seconds
+STOPS = 10.0  # timeout for the end of an agent's processes, in seconds
+# Seconds from the failure of a node's part of the job to the kill of the engine's program or daemon
+# on this node. mpirun itself waits much longer for a lost node.
+LINGERS = 10.0
+MOST_LOG = 1 << 20  # the part of the engine's log, in bytes, in which holders report their starts
+LINES = 8  # lines of the engine's log in a message
+# The variables of this process that mpirun gets. A login or another engine may have set more, which
+# mpirun must not see.
+INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "SSH_AUTH_SOCK")
+
+
+def launch(folder: JobFolder) -> Json:
+    """Start the engine's program for the prepared job, and wait for the start of all agents.
+
+    Returns {"job", "pid"}; "pid" is the pid of the watcher. A repeated call only waits. Raises
+    MxclusterError with the program's messages if the program ends, or if an agent has not started
+    after STARTS seconds.
+    """
+    hosts = set(folder.whole_plan()["nodes"])
+    state = engine_file.read(folder)
+    if state is None:
+        log = folder.open_log(engine_file.LOG)
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "mxcluster.agent", "watch", "--job-dir", folder.path],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+        watcher = cast(processes.Identity, processes.identity(child.pid))
+    else:
+        child, watcher = None, processes.Identity(**state["watcher"])
+    deadline = time.monotonic() + STARTS
+    while True:
+        missing = hosts - started(folder)
+        if not missing:
+            return {"job": folder.plan()["job"], "pid": watcher.pid}
+        ended = not processes.alive(watcher)
+        if ended or time.monotonic() >= deadline:
+            processes.end_groups([watcher], grace=STOPS)
+            raise MxclusterError(_why(folder, sorted(missing), ended))
+        if child:
+            child.poll()  # a zombie counts as ended
+        time.sleep(0.1)
+
+
+def _answers(folder: JobFolder) -> List[Json]:
+    """Return the JSON objects that holders have printed into the engine's log."""
+    found = []
+    with open(folder.file(engine_file.LOG + ".log"), "rb") as stream:
+        lines = stream.read(MOST_LOG).decode(errors="replace").splitlines()
+    for line in lines:
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(answer, dict):
+            found.append(answer)
+    return found
+
+
+def started(folder: JobFolder) -> Set[str]:
+    """Return the hosts on which a holder has reported the start of an agent."""
+    return {answer["started"] for answer in _answers(folder) if "started" in answer}
+
+
+def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
+    """Return the error message for a failed start of the agents on the nodes `missing`.
+
+    `ended`: True if the engine's program has ended.
+    """
+    errors = [str(answer["error"]) for answer in _answers(folder) if "error" in answer]
+    text = "%s has not started the agent on %s%s" % (
+        launchers.of(folder.whole_plan()).engine,
+        ", ".join(missing),
+        "" if ended else " within %d s, and was ended" % STARTS,
+    )
+    if errors:
+        return "%s: %s" % (text, errors[0])
+    said = folder.log_lines(engine_file.LOG)
+    last = [line for line in said if not line.startswith("{")][-LINES:]
+    return "\n".join(["%s; its last output:" % text] + (last or ["(nothing)"]))
+
+
+def watch(folder: JobFolder) -> Json:
+    """Run the engine's program to its end. Return {"job", "exit_code"}.
+
+    The program ends with this process. After a failure of the job on this node the program has
+    LINGERS seconds to end. Then the watcher ends the program.
+    """
+    plan = folder.plan()
+    env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    program, argv, variables = PROGRAMS[launchers.of(folder.whole_plan()).name](folder, env)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS | {signal.SIGCHLD})
+    me = cast(processes.Identity, processes.identity(os.getpid()))
+    child = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        cwd="/",
+        env=dict(env, **variables),
+        start_new_session=True,
+        preexec_fn=lambda: _in_child(me.pid),
+    )
+    who = cast(processes.Identity, processes.identity(child.pid))
+    state = dict(who._asdict(), program=program, watcher=me._asdict(), exit_code=None)
+    engine_file.write(folder, state)
+    failed_at = 0.0  # monotonic seconds; 0.0 before a failure on this node
+    while child.poll() is None:
+        got = signal.sigtimedwait(ENDS | {signal.SIGCHLD}, PERIOD)
+        if got and got.si_signo in ENDS:
+            child.send_signal(signal.SIGTERM)
+        if _has_failed(folder):
+            failed_at = failed_at or time.monotonic()
+        if failed_at and time.monotonic() - failed_at > LINGERS:
+            processes.end_groups([who], each_pass=lambda: cast(None, child.poll()))
+    # This node's agent waits for the exit code.
+    engine_file.write(folder, dict(state, exit_code=child.returncode))
+    processes.end_groups([who])
+    return {"job": plan["job"], "exit_code": child.returncode}
+
+
+def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dict[str, str]]:
+    """Return (path of mpirun, its command line, the engine's variables) for the job.
+
+    The function writes the hosts file of mpirun. mpirun starts one holder on each node. This node
+    is the first. Raises MxclusterError if this node lacks the engine. `env`: the environment of
+    mpirun.
+    """
+    whole = folder.whole_plan()
+    wanted = launchers.mpi_request(whole["options"]) or {}
+    seen = mpi_installation.find(wanted["pre_execution"], wanted["runtime"], env)
+    here = seen["installed"]
+    if here is None:
+        raise MxclusterError(
+            mpi_installation.missing(wanted["runtime"], wanted["pre_execution"], seen)
+        )
+    engine, nodes = mpi_engines.ENGINES[here.engine], list(whole["nodes"].values())
+    text = mpi_engines.hosts_file(engine, [(node["address"], 1) for node in nodes])
+    replace(folder.file(engine_file.HOSTS), text)
+    line = mpi_engines.command_line(
+        engine,
+        here.mpirun,
+        folder.file(engine_file.HOSTS),
+        len(nodes),
+        (),
+        [sys.executable, "-u", "-m", "mxcluster.agent", "hold", "--job-dir", folder.path],
+        nodes[0]["address"],
+        nodes[0]["interface"],
+    )
+    variables = mpi_engines.environment(
+        engine,
+        agent=shutil.which("ssh", path=env.get("PATH")) or "ssh",
+        as_root=os.geteuid() == 0,
+        network=whole["subnet"],
+        interface=nodes[0]["interface"],
+        grace=int(STOPS),
+    )
+    words = "exec " + " ".join(map(shlex.quote, line))
+    return here.mpirun, mpi_installation.shell(wanted["pre_execution"], words), variables
+
+
+# {launcher: function that prepares the program of the engine}.
+PROGRAMS = {launchers.MPI: _mpirun}
+
+
+def _in_child(parent: int) -> None:
+    processes.set_pdeathsig(parent, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _has_failed(folder: JobFolder) -> bool:
+    """Return True if this node's part of the job has failed."""
+    try:
+        status = folder.status()
+    except MxclusterError:
+        return False
+    return bool(status and status["state"] == "ended" and status["reason"] != "done")
+
+
+def hold(folder: JobFolder) -> Json:
+    """Start the agent, and wait for the end of the agent. Return {"job", "reason"}.
+
+    A signal, or the end of the parent, ends the agent. Raises MxclusterError after a failure of
+    this node's part of the job. The engine then ends all other holders.
+    """
+    # This value is for the engine's own libraries. The plan sets the value of the job's processes.
+    os.environ.pop("LD_LIBRARY_PATH", None)
+    me, parent = cast(processes.Identity, processes.identity(os.getpid())), os.getppid()
+    engines = processes.identity(parent)
+    try:
+        daemon.start(folder, holder=me)
+    except BaseException:
+        if folder.status() is None:  # without a status no other command removes the token
+            folder.forget_token()
+        raise
+    finally:
+        folder.forget_secret_env()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    plan, agent = folder.plan(), processes.Identity(**commands.look(folder)["agent"])
+    print(json.dumps({"started": plan["host"]}), flush=True)
+    while processes.alive(agent):
+        if signal.sigtimedwait(ENDS, PERIOD) or os.getppid() != parent:
+            processes.send(agent, signal.SIGUSR1)
+            break
+    deadline = time.monotonic() + STOPS
+    while processes.alive(agent) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    reason = commands.look(folder)["reason"]
+    if reason != "done":
+        if engines and os.getppid() == parent:
+            _end_lingering(engines)
+        raise MxclusterError("the part of the job on %s has ended: %s" % (plan["host"], reason))
+    return {"job": plan["job"], "reason": reason}
+
+
+def _end_lingering(who: processes.Identity) -> None:
+    """Fork a process that kills the engine's daemon `who` after LINGERS seconds.
+
+    After the loss of a node, Open MPI's daemon does not always end with mpirun.
+    """
+    if os.fork():
+        return
+    try:
+        os.setsid()  # the engine kills the process group of the holder
+        os.closerange(3, 256)
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):  # the engine waits until no process has the holder's output open
+            os.dup2(null, stream)
+        deadline = time.monotonic() + LINGERS
+        while processes.alive(who) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        processes.send(who, signal.SIGKILL)
+    finally:
+        os._exit(0)
+
+
+def join(folder: JobFolder) -> Json:
+    """Return {"job", "pid", "status"} of the agent that a holder has started.
+
+    The command `start` returns the same for an agent without a holder.
+    """
+    status = commands.look(folder)
+    return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}

@@ -1,0 +1,338 @@
+"""Run the head of a batch job: `python -I -m mxcluster.batch.head JOB_FOLDER`.
+
+The batch system starts the head on the first node of the job. The head starts a program on each
+node (`node_part`), and makes the plan from the facts of the nodes. It gives each node its part of
+the plan, and watches the nodes until all parts have ended. The submit host and all nodes share the
+job folder. The head writes the status of the job into this folder, and reads orders and the lease.
+"""
+
+import json
+import os
+import secrets
+import select
+import signal
+import sys
+import time
+import traceback
+from typing import Any, Callable, Dict, List, Optional
+
+from mxcluster import package, seal
+from mxcluster.agent import batch_job, claims
+from mxcluster.agent.folder import BEAT, ORDER, JobFolder
+from mxcluster.agent.lease import Lease
+from mxcluster.agent.supervisor import note
+from mxcluster.batch.node_channel import NodeChannel
+from mxcluster.batch.node_part import NONCE
+from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.job import verdict
+from mxcluster.job.plan import batch, for_node
+from mxcluster.job.plan.inputs import look
+from mxcluster.node import batch_systems, processes
+
+Json = Dict[str, Any]
+
+PERIOD = 0.5  # seconds between two looks at the nodes, the lease and the order
+BEATS = 1.0  # seconds between two beats
+ANSWER = 180.0  # timeout for the facts of a node, in seconds; the node imports MXNet
+SILENT = 15.0  # seconds without a line of a node after which the node counts as lost
+SIGNAL = 1.0  # seconds between the signals of a batch system on two nodes
+LAST = 20.0  # timeout for the last lines of the nodes after the end of the job, in seconds
+TRIES = 3  # maximum number of plans around busy ports and GPUs
+
+
+class Ended(Exception):
+    """Error that ends the job. The arguments are the reason and the first failure or None."""
+
+
+class Head:
+    """Runs the job in `folder`. `plan`: the submission. `environ`: this process's variables."""
+
+    def __init__(self, folder: JobFolder, plan: Json, environ: Dict[str, str]):
+        self.folder = folder
+        self.plan = plan  # the submission; later the plan of the job
+        self.submission = plan
+        self.engine = batch_systems.of(plan["batch"]["launcher"])
+        self.number = self.engine.identity(environ)
+        self.environ = environ
+        self.lease = Lease(float(plan.get("lease") or 0))
+        self.nodes = {}  # type: Dict[str, NodeChannel]
+        self.lost = {}  # type: Dict[str, Json]
+        self.signalled = False
+        self.beaten = 0.0
+        self.saved = None  # type: Optional[str]
+        me = processes.identity(os.getpid())
+        assert me  # this process runs
+        self.status = dict(batch_job.status_of(plan, self.number), agent=me._asdict())
+        self.status["batch"]["phase"] = "starts"
+        known = folder.status()
+        if known:
+            self.status["started"] = known["started"]
+
+    def run(self) -> bool:
+        """Run the job to its end. Return True if all parts of the job are done."""
+        self.beat()
+        self.save()
+        try:
+            self.start()
+            reason, cause = self.watch(), None
+        except Ended as end:
+            reason, cause = end.args
+        except MxclusterError as error:
+            reason, cause = "failed", self.fault(str(error))
+        except Exception as error:  # no error here may leave a process behind
+            note(traceback.format_exc())
+            reason, cause = "failed", self.fault("the head failed: %s (see batch.log)" % error)
+        self.finish(reason, cause)
+        return bool(self.status["reason"] == "done")
+
+    def start(self) -> None:
+        """Start the programs on the nodes, make the plan, and start the agents."""
+        hosts = self.engine.hosts(self.environ)
+        nonce = secrets.token_hex(16)
+        self.folder.write_private(NONCE, nonce)
+        argv = [sys.executable, "-I", "-m", "mxcluster.batch.node_part", self.folder.path]
+        self.nodes = {
+            host: NodeChannel(host, self.engine.on_node(host, argv), self.plan["job"], sys.stderr)
+            for host in hosts
+        }
+        note("%s gives the nodes %s" % (self.engine.NAME, ", ".join(hosts)))
+        for node in self.nodes.values():
+            node.ask(ask="record", nonce=nonce)
+        facts = self.gather("record")
+        held = None  # type: Optional[Json]
+        for _ in range(TRIES):
+            made = batch.complete(self.submission, hosts, facts, held, self.number)
+            looks = self.look(made, facts)
+            held = {host: found["held"] for host, found in looks.items()}
+            if all(found["fits"] for found in looks.values()):
+                break
+        else:
+            raise MxclusterError("the free ports and GPUs of the nodes changed during each plan")
+        self.plan = made
+        self.folder.write_private(batch_job.PLANNED, json.dumps(made))
+        token = seal.read_token(self.folder.path).decode()
+        secret_env, script = self.folder.take_secret_env(), batch_job.script_of(self.folder)
+        for host in list(self.nodes):
+            if host not in made["nodes"]:  # kv=local uses only one node
+                self.nodes.pop(host).close()
+        for host, node in self.nodes.items():
+            # The agents need no lease: their nodes' programs end them if the head is gone.
+            part = dict(for_node(made, host), lease=0, whole=made)
+            node.ask(ask="start", plan=part, token=token, secret_env=secret_env, script=script)
+        nodes = self.nodes.values()
+        self.until(
+            lambda: (
+                any(node.error or not (node.is_open or node.status) for node in nodes)
+                or all(node.status for node in nodes)
+            )
+        )
+        self.refuse_errors("has not started")
+        self.status["batch"]["phase"] = "runs"
+
+    def look(self, made: Json, facts: Json) -> Json:
+        """Return {host: answer of `probe.look`} for the plan `made`, or raise MxclusterError."""
+        name = package.archive()[0]
+        for host, node in self.nodes.items():
+            if host in made["nodes"]:
+                record = dict(facts[host], **self.submission["batch"]["record"])
+                request = dict(look(made, host, record, {}, name), job=None)
+                node.ask(ask="look", request=request)
+        found = self.gather("look", made["nodes"])
+        problems = [
+            "%s: %s" % (host, text) for host, one in found.items() for text in one["problems"]
+        ]
+        if problems:
+            raise MxclusterError("\n".join(problems))
+        return found
+
+    def gather(self, kind: str, hosts: Any = None) -> Json:
+        """Return {host: answer to the request `kind`}. Raises Ended if a node fails."""
+        wanted = [self.nodes[host] for host in (hosts or self.nodes)]
+        for node in wanted:
+            node.answers.pop(kind, None)
+        self.until(
+            lambda: (
+                any(node.error or not node.is_open for node in wanted)
+                or all(kind in node.answers for node in wanted)
+            )
+        )
+        self.refuse_errors("has not answered")
+        return {node.host: node.answers[kind] for node in wanted if kind in node.answers}
+
+    def refuse_errors(self, what: str) -> None:
+        """Raise Ended if a node has an error, or if the program of a node has ended."""
+        for node in self.nodes.values():
+            if node.error or not node.is_open and not node.status:
+                self.await_signal()
+                text = node.error or (
+                    "the program of mxcluster on this node %s. Read the end of batch.log, and check"
+                    " that all nodes share %s and can run %s"
+                    % (what, self.folder.path, sys.executable)
+                )
+                raise Ended("failed", self.fault(text, node.host))
+
+    def await_signal(self) -> None:
+        """Wait for the signal of the batch system, which may be ending the whole job."""
+        deadline = time.monotonic() + SIGNAL
+        while not self.signalled and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def until(self, test: Callable[[], bool]) -> None:
+        """Wait until `test` returns True. Raises Ended after ANSWER seconds, or as `turn` does."""
+        deadline = time.monotonic() + ANSWER
+        while not test():
+            self.turn()
+            if time.monotonic() > deadline:
+                text = "has not answered for %d s" % ANSWER
+                silent = min(self.nodes.values(), key=lambda node: node.heard)
+                raise Ended("failed", self.fault(text, silent.host))
+
+    def turn(self) -> None:
+        """Read the lines of the nodes, and write the beat. Raises Ended if the job must end."""
+        readable = [node for node in self.nodes.values() if node.is_open]
+        for node in select.select(readable, [], [], PERIOD)[0]:
+            node.read()
+        self.beat()
+        if self.signalled:
+            raise Ended("failed", None)
+        order = self.order()
+        if order:
+            raise Ended(order, None)
+        os.close(os.open(self.folder.file("lease"), os.O_RDONLY))  # NFS then reads fresh times
+        expired = self.lease.expired(self.folder.lease_mtime(), time.time(), time.monotonic())
+        if expired:
+            self.status["lease"] = expired
+            raise Ended("lease", None)
+
+    def watch(self) -> str:
+        """Watch the nodes until the job has to end. Return the reason."""
+        while True:
+            self.turn()
+            self.merge()
+            self.save()
+            now = time.monotonic()
+            for host, node in self.nodes.items():
+                if node.has_ended() and node.status and node.status["state"] == "ended":
+                    continue
+                if now - node.heard > SILENT or not node.is_open:
+                    why = "its program has ended" if not node.is_open else "no sign of life"
+                    self.lost[host] = {"since": time.time() - (now - node.heard), "why": why}
+                    note("%s is lost: %s" % (host, why))
+            ends = [
+                node.status["reason"]
+                for node in self.nodes.values()
+                if node.status and _is_ended(node)
+            ]
+            if self.lost or any(reason != "done" for reason in ends):
+                return "failed"
+            if len(ends) == len(self.nodes):
+                return "done"
+
+    def finish(self, reason: str, cause: Optional[Json]) -> None:
+        """End the agents, read the last lines of the nodes, and write the last status."""
+        note("ending: %s" % reason)
+        self.status["batch"]["phase"] = "ends"
+        for node in self.nodes.values():
+            if not _is_ended(node):
+                node.ask(ask="stop", peer=reason not in ("stopped", "lease"))
+        if not self.plan["processes"]:  # the agents have not started, so the nodes send no line
+            for node in self.nodes.values():
+                node.close()
+        deadline = time.monotonic() + LAST
+        while time.monotonic() < deadline:
+            readable = [node for node in self.nodes.values() if node.is_open]
+            waiting = [node for node in readable if node.host not in self.lost]
+            if not waiting:
+                break
+            for node in select.select(readable, [], [], PERIOD)[0]:
+                node.read()
+            self.beat()
+        for host, node in self.nodes.items():
+            if self.plan["processes"] and not self.signalled and not _is_ended(node):
+                silent = time.monotonic() - node.heard
+                why = "no answer to the end of the job"
+                self.lost.setdefault(host, {"since": time.time() - silent, "why": why})
+            node.close()
+        self.merge()
+        for host, node in self.nodes.items():
+            if not node.status and node.error and not cause:
+                cause = self.fault(node.error, host)
+        parts = {
+            host: {"left": node.left, "lost": self.lost.get(host)}
+            for host, node in self.nodes.items()
+        }
+        self.folder.write_private(batch_job.PARTS, json.dumps(parts))
+        if self.signalled:
+            # The batch system gives the reason for its signal only after the end of the whole job.
+            # So the submit host asks for the reason, and writes the last status (`batch_job.look`).
+            self.save()
+            return
+        self.status["first_failure"] = cause or self.status["first_failure"]
+        self.status = batch_job.end(self.status, reason, None)
+        self.folder.tidy()
+        self.save()
+        note("ended: %s" % reason)
+
+    def merge(self) -> None:
+        """Merge the statuses of the nodes into the status of the job."""
+        statuses = [node.status for node in self.nodes.values() if node.status]
+        self.status["processes"] = [part for one in statuses for part in one["processes"]]
+        meeting = [one["meeting"] for one in statuses if one.get("meeting")]
+        running = [part for part in meeting if part["state"] == "running"]
+        self.status["meeting"] = (running + meeting + [None])[0]
+        self.status["first_failure"] = verdict.first_failure(statuses)
+
+    def fault(self, text: str, host: str = "") -> Json:
+        """Return the value of "first_failure" for the error `text` of the head, on `host`."""
+        return batch_job.failed(self.folder, self.status, host + ": " + text if host else text)
+
+    def order(self) -> str:
+        """Return the reason of an order to end the job, "" without an order."""
+        try:
+            with open(self.folder.file(ORDER), encoding="ascii") as stream:
+                found = stream.read().strip()
+        except OSError:
+            return ""
+        return found if found in ("stopped", "peer") else ""
+
+    def beat(self) -> None:
+        """Write the file BEAT every BEATS seconds, as a sign that the head runs."""
+        if time.monotonic() - self.beaten >= BEATS:
+            self.beaten = time.monotonic()
+            with open(self.folder.file(BEAT), "wb") as stream:
+                stream.write(b"%d\n" % time.time())
+
+    def save(self) -> None:
+        """Write the status if it has changed."""
+        text = json.dumps(self.status, sort_keys=True)
+        if text != self.saved:
+            self.folder.write_status(self.status)
+            self.saved = text
+
+
+def _is_ended(node: NodeChannel) -> bool:
+    return bool(node.status and node.status["state"] == "ended")
+
+
+def main(argv: List[str]) -> int:
+    """Run the job in the folder argv[0]. Return 0 if the job is done, else 1."""
+    folder = JobFolder(argv[0])
+    plan = folder.plan()
+    if not plan.get("batch"):
+        raise BadInput("%s holds no job for a batch system" % folder.path)
+    lock = claims.open_lock(folder.file("batch.lock"))
+    head = Head(folder, plan, dict(os.environ))
+
+    def end(*_: Any) -> None:
+        head.signalled = True
+
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signum, end)
+    try:
+        return 0 if head.run() else 1
+    finally:
+        os.close(lock)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""Start `mxcluster.batch.node_part` on a node of the job, and exchange lines with this program."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from mxcluster import shapes
+from mxcluster.job import replies
+
+Json = Dict[str, Any]
+
+MOST = 8 << 20  # maximum size of an answer in bytes
+
+
+class NodeChannel:
+    """The connection of the head to the node `host`.
+
+    The channel checks all answers of the node, as the controller does. `status` is the last status
+    of the node, `left` the list of leftovers after the end, `error` the first error, and `heard`
+    the monotonic time of the last line.
+
+    `argv`: the command line that starts the program. `job`: the id of the job. `log`: the file for
+    stderr of the program.
+    """
+
+    def __init__(self, host: str, argv: List[str], job: str, log: Any):
+        self.host = host
+        self.job = job
+        self.status: Optional[Json] = None
+        self.left: Optional[List[str]] = None
+        self.error: Optional[str] = None
+        self.answers: Json = {}
+        self.heard = time.monotonic()
+        self.is_open = True
+        self._part = b""
+        # In a session of its own the program does not get the signals for the head.
+        self.process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+        os.set_blocking(self.fileno(), False)
+
+    def fileno(self) -> int:
+        """Return the descriptor of the answers, for select."""
+        assert self.process.stdout
+        return self.process.stdout.fileno()
+
+    def ask(self, **asked: Any) -> None:
+        """Send a request. The function ignores a lost node, because its silence shows the loss."""
+        stdin = self.process.stdin
+        assert stdin
+        try:
+            stdin.write(json.dumps(asked).encode() + b"\n")
+            stdin.flush()
+        except (OSError, ValueError):
+            pass
+
+    def read(self) -> None:
+        """Read the lines that have arrived."""
+        try:
+            piece = os.read(self.fileno(), 1 << 20)
+        except BlockingIOError:
+            return
+        if not piece:
+            self.is_open = False
+            return
+        self.heard = time.monotonic()
+        self._part += piece
+        *lines, self._part = self._part.split(b"\n")
+        if len(self._part) > MOST:
+            self.fail("the answer has more than %d bytes" % MOST)
+            self._part = b""
+        for line in filter(None, lines):
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            told = json.loads(line.decode())
+            kind, value = next(iter(told.items()))
+        except (ValueError, AttributeError, StopIteration):
+            # The shell of the node may print lines, too.
+            print("%s printed %r" % (self.host, line[:200]), file=sys.stderr)
+            return
+        try:
+            if kind == "wait" and value is not None:
+                self.status = replies.of_host(self.host, replies.status(value))
+                if self.status["job"] != self.job:
+                    self.fail("the answer is about the job %r" % self.status["job"])
+            elif kind == "left":
+                self.left = replies.ALSO["left"](value)
+            elif kind == "error":
+                self.fail(shapes.words(value))
+            elif kind in ("record", "look"):
+                shape = shapes.fields(replies.REPLIES[kind], replies.ALSO)
+                found = shape({"record": value} if kind == "record" else value)
+                self.answers[kind] = found["record"] if kind == "record" else found
+        except shapes.Wrong as wrong:
+            self.fail("the answer is invalid: %s" % wrong)
+
+    def fail(self, text: str) -> None:
+        """Record the error `text`, unless the node already has an error."""
+        self.error = self.error or text
+
+    def has_ended(self) -> bool:
+        """Return True if the part of the job on the node has ended."""
+        return not self.is_open or bool(self.status and self.status["state"] == "ended")
+
+    def close(self) -> None:
+        """End the local program of the channel."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.is_open = False  # a child of the program may still have stdout open

@@ -1,0 +1,196 @@
+"""Run one node's part of a batch job: `python -I -m mxcluster.batch.node_part JOB_FOLDER`.
+
+The batch system starts this program on each node. Its stdin and stdout are connected to the head.
+Each line is a JSON object:
+
+    {"ask": "record", "nonce": text}   -> {"record": facts}
+    {"ask": "look", "request": {...}}  -> {"look": answer of the probe}
+    {"ask": "start", "plan": ..., "token": ..., "secret_env": ..., "script": ...}
+                                       -> {"wait": status of the agent}, every second
+    {"ask": "stop", "peer": bool}      ends the agent
+
+After an error the answer is {"error": text}. The last line is {"left": leftovers on this node}. The
+agent is a child of this program. Without the head, stdin ends, and the program ends the agent.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from mxcluster.agent import claims, commands, daemon, leftovers
+from mxcluster.agent.folder import JobFolder
+from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.job import checkpoints
+from mxcluster.node import processes
+from mxcluster.node.probe import look
+
+Json = Dict[str, Any]
+
+NONCE = "nonce"  # a file in the job folder, which every node must be able to read
+PERIOD = 1.0  # seconds between two answers about a running job
+# Files of the shared job folder to which each node's folder gets a link.
+SHARED = (checkpoints.FOLDER, checkpoints.RESUMED, "model.params")
+
+
+class NodePart:
+    """This node's part of the job in the folder `job_dir`. `answers`: the stream for answers."""
+
+    def __init__(self, job_dir: str, answers: Any):
+        self.job_dir = job_dir
+        self.answers = answers
+        self.folder = None  # type: Optional[JobFolder]
+        self.agent = None  # type: Optional[subprocess.Popen]
+        self.asked = b""
+
+    def run(self) -> None:
+        """Answer the head until the head or the agent has ended."""
+        open_ = True
+        while True:
+            ready = select.select([0] if open_ else [], [], [], PERIOD)[0]
+            if ready:
+                open_ = self.read()
+                if not open_:
+                    self.end(peer=True)
+            if self.agent is not None:
+                ended, status = self.agent.poll() is not None, self.status()
+                self.tell({"wait": status})
+                if ended:
+                    if status is None and self.folder:
+                        lines = self.folder.log_lines("agent") or ["(no output)"]
+                        self.tell({"error": "the agent did not start: %s" % lines[-1]})
+                    self.tell({"left": leftovers.look(self.folder) if self.folder else []})
+                    return
+            elif not open_:
+                return
+
+    def read(self) -> bool:
+        """Carry out the requests that have arrived. Return False after the end of the head."""
+        piece = os.read(0, 1 << 16)
+        self.asked += piece
+        *lines, self.asked = self.asked.split(b"\n")
+        for line in lines:
+            asked = json.loads(line.decode())
+            try:
+                found = {
+                    "record": self.record,
+                    "look": self.look,
+                    "start": self.start,
+                    "stop": self.stop,
+                }[asked["ask"]](asked)
+            except MxclusterError as error:
+                found = {"error": str(error)}
+            except OSError as error:
+                found = {"error": "%s: %s" % (error.filename or "", error.strerror or error)}
+            if found:
+                self.tell(found)
+        return bool(piece)
+
+    def tell(self, answer: Json) -> None:
+        """Send `answer` to the head. Without the head, end the agent."""
+        try:
+            self.answers.write(json.dumps(answer) + "\n")
+            self.answers.flush()
+        except (OSError, ValueError):
+            self.end(peer=True)
+
+    def record(self, asked: Json) -> Json:
+        """Return the facts of this node. BadInput if the node does not share the job folder."""
+        path = os.path.join(self.job_dir, NONCE)
+        try:
+            with open(path, encoding="ascii") as stream:
+                same = stream.read() == asked["nonce"]
+        except OSError:
+            same = False
+        if not same:
+            raise BadInput(
+                "%s is not the file that the first node has written, but all nodes must share this "
+                "folder: set mxcluster_home to a folder of a shared file system" % path
+            )
+        # A process of its own, because MXNet would stay in the memory of this process.
+        done = subprocess.run(
+            [sys.executable, "-I", "-m", "mxcluster.node.probe", "record"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            found = json.loads(done.stdout.decode().splitlines()[-1])
+        except (IndexError, ValueError):
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            raise MxclusterError(
+                "`%s -m mxcluster.node.probe record` ended with status %d: %s"
+                % (sys.executable, done.returncode, lines[-1] if lines else "(no output)")
+            ) from None
+        if "error" in found:
+            raise MxclusterError(str(found["error"]))
+        return {"record": found}
+
+    def look(self, asked: Json) -> Json:
+        """Return the answer of `probe.look` to asked["request"]."""
+        return {"look": look(asked["request"], claims.held)}
+
+    def start(self, asked: Json) -> None:
+        """Write this node's part of the plan and start the agent."""
+        plan = asked["plan"]
+        self.folder = JobFolder(plan["nodes"][plan["host"]]["job_dir"])
+        self.folder.make()
+        os.makedirs(os.path.join(self.job_dir, checkpoints.FOLDER), exist_ok=True)
+        for name in SHARED:
+            if os.path.exists(os.path.join(self.job_dir, name)):
+                os.symlink(os.path.join(self.job_dir, name), self.folder.file(name))
+        daemon.prepare(
+            self.folder, plan, asked.get("secret_env"), asked.get("token"), asked.get("script")
+        )
+        me = os.getpid()
+        log = self.folder.open_log("agent")
+        self.agent = subprocess.Popen(
+            [sys.executable, "-I", "-m", "mxcluster.agent", "run", "--job-dir", self.folder.path],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=lambda: processes.set_pdeathsig(me, signal.SIGTERM),
+        )
+        os.close(log)
+
+    def stop(self, asked: Json) -> None:
+        """End the agent."""
+        self.end(asked["peer"])
+
+    def end(self, peer: bool) -> None:
+        """End the agent if it runs. `peer`: True after the failure of another node's part."""
+        if self.agent is not None and self.agent.poll() is None:
+            self.agent.send_signal(signal.SIGUSR2 if peer else signal.SIGTERM)
+
+    def status(self) -> Optional[Json]:
+        """Return the status of this node's part, None before the agent has written one."""
+        if self.folder is None or self.folder.status() is None:
+            return None
+        return commands.look(self.folder, tidy=True)
+
+
+def main(argv: List[str]) -> None:
+    """Run the part of the job in the folder argv[0]."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # output of libraries goes to the log of the head
+    part = NodePart(argv[0], answers)
+    # If the batch system ends the job, its signal reaches this program.
+    signal.signal(signal.SIGTERM, lambda *_: part.end(peer=False))
+    for warning in (signal.SIGUSR1, signal.SIGUSR2):  # Grid Engine warns before it ends a job
+        signal.signal(warning, lambda *_: None)
+    try:
+        part.run()
+    finally:
+        part.end(peer=True)
+        if part.agent is not None:
+            deadline = time.monotonic() + daemon.TIMEOUT
+            while part.agent.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

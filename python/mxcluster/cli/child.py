@@ -1,0 +1,92 @@
+"""Run train.yml as a child process, and return the exit status of the job."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Any, Dict, List, Optional
+
+import mxcluster
+from mxcluster.errors import BadInput
+from mxcluster.node import processes
+
+Json = Dict[str, Any]
+
+PROJECT = pathlib.Path(mxcluster.__file__).resolve().parents[2]
+INTERRUPTED = 130  # as in shells: 128 + SIGINT
+
+
+def run(inventories: List[str], knobs: Json) -> int:
+    """Run train.yml with `knobs`, and return the exit status of the job (see `status_of`).
+
+    The child reads the knobs from a file that only this user can read. `inventories`: absolute
+    paths, [] for the inventory of ansible.cfg. Raises BadInput if the project is missing.
+    """
+    program = os.path.join(os.path.dirname(sys.executable), "ansible-playbook")
+    if not (PROJECT / "train.yml").is_file() or not os.path.isfile(program):
+        raise BadInput(
+            "there is no train.yml in %s, or no ansible-playbook beside %s: run `make venv` in the "
+            "project, and use its .venv/bin/mxcluster" % (PROJECT, sys.executable)
+        )
+    with tempfile.TemporaryDirectory(prefix="mxcluster-launch-") as folder:
+        given, verdict = os.path.join(folder, "knobs.json"), os.path.join(folder, "verdict.json")
+        with open(os.open(given, os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
+            json.dump(knobs, stream)
+        chosen = [word for path in inventories for word in ("-i", path)]
+        argv = [program, *chosen, "train.yml", "-e", "@" + given]
+        code = _wait(argv, dict(os.environ, PWD=str(PROJECT), MXCLUSTER_VERDICT=verdict))
+        return status_of(code, _read(verdict))
+
+
+def _wait(argv: List[str], environment: Dict[str, str]) -> int:
+    """Run `argv` in the project's folder, and return the exit status.
+
+    The child gets SIGINT when this process gets SIGTERM, so that the child ends the job.
+    """
+    me = os.getpid()
+    child = subprocess.Popen(
+        argv,
+        cwd=str(PROJECT),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=lambda: processes.set_pdeathsig(me, signal.SIGTERM),
+    )
+    signal.signal(signal.SIGTERM, lambda signum, frame: child.send_signal(signal.SIGINT))
+    while True:
+        try:
+            code = child.wait()
+            return code if code >= 0 else 128 - code
+        except KeyboardInterrupt:  # the terminal has sent SIGINT to the child, too
+            continue
+
+
+def _read(path: str) -> Optional[Json]:
+    """Return the verdict in the file `path`, None without a verdict."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = json.load(stream)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def status_of(code: int, verdict: Optional[Json]) -> int:
+    """Return the exit status of a job.
+
+    A successful job gives 0. If a process of the job failed first, the status of this process
+    counts, or 128 + n after signal n. Without such a process the function returns `code` or 1.
+
+    Args: `code` the exit status of ansible-playbook; `verdict` the result of `job.verdict.compute`,
+    None without a verdict.
+    """
+    if verdict is None or verdict.get("ok"):
+        return code
+    found = (verdict.get("first_failure") or {}).get("exit_code")
+    if isinstance(found, int) and found > 0:
+        return found
+    if isinstance(found, int) and found < 0:
+        return 128 - found
+    return INTERRUPTED if code == INTERRUPTED else 1

@@ -1,0 +1,198 @@
+"""Plan a job of a batch system, such as Slurm. The nodes are known only when the job starts.
+
+The controller makes a submission with `submission`. A submission has the shape of a plan without
+processes, and its only node is the submit host. The head is the main program on the first node of
+the job (`mxcluster.batch.head`). The head makes the plan with `complete`, which calls the same
+`make_plan` as the controller does for other launchers.
+"""
+
+import posixpath
+from typing import Any, Dict, List, Optional, Sequence
+
+from mxcluster.errors import BadInput
+from mxcluster.job import launchers
+from mxcluster.job.plan import make_plan
+from mxcluster.job.plan.ports import FIRST
+
+Json = Dict[str, Any]
+
+# Each job begins its search for ports in one of RANGES ranges, SPREAD ports apart.
+SPREAD, RANGES = 64, 300
+NODES = "nodes"  # the folder in the job folder that holds a folder for each node
+# The host variables of the submit host that all nodes of the job get.
+COMMON = ("workers_per_host", "servers_per_host", "gpus", "gpu_speeds", "cluster_network")
+
+
+def submit_host(options: Json, groups: Dict[str, List[str]]) -> str:
+    """Return the host that submits the job: submit_host, or the host of the group scheduler.
+
+    BadInput if the inventory lacks the host.
+
+    Args: `options` the typed knobs; `groups` {name: hosts} of the inventory.
+    """
+    known = [host for group in ("scheduler", "servers", "workers") for host in groups[group]]
+    wanted = options["submit_host"] or next(iter(groups["scheduler"]), "")
+    if wanted in known:
+        return str(wanted)
+    if not wanted:
+        raise BadInput(
+            "launcher=%s needs a submit host: put a host with the client of %s into the group "
+            "scheduler, or name a host of the inventory with -e submit_host="
+            % (options["launcher"], launchers.LAUNCHERS[options["launcher"]].title)
+        )
+    raise BadInput(
+        "submit_host=%s is not in the inventory: name one of %s"
+        % (wanted, ", ".join(dict.fromkeys(known)) or "its hosts (it has none)")
+    )
+
+
+def submission(
+    options: Json,
+    inventory: Json,
+    records: Dict[str, Json],
+    job: str,
+    model_file: Optional[str] = None,
+    checkpoint: Optional[Json] = None,
+) -> Json:
+    """Return the submission of a job, from which the head makes the plan.
+
+    BadInput if the submit host is unknown or has no node record. Args: as for `make_plan`.
+    """
+    host = submit_host(options, inventory["groups"])
+    record = records.get(host)
+    if not record or not record.get("python"):
+        raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
+    variables = inventory["hosts"]
+    common = {name: value for name, value in (variables.get(host) or {}).items() if name in COMMON}
+    return {
+        "schema": 1,
+        "job": job,
+        "kv": options["kv"],
+        "lease": 0 if options["detach"] else options["lease"],
+        "launcher": options["launcher"],
+        "subnet": "",
+        "root": None,
+        "options": options,
+        "nodes": {
+            host: {
+                "address": None,
+                "interface": None,
+                "job_dir": posixpath.join(record["job_dir"], job),
+                "python": record["python"],
+                "build": str(record.get("target") or ""),
+            }
+        },
+        "processes": [],
+        "files": {},
+        "workers": 0,
+        "servers": 0,
+        "groups": [],
+        "group_labels": [],
+        "shares": [],
+        "together": [],
+        "balance": None,
+        "slowdowns": [],
+        "ports_open": [],
+        "profile": None,
+        "needs_profile": False,
+        "batch": {
+            "launcher": options["launcher"],
+            "nodes": options["num_nodes"],
+            "queue": options["queue"],
+            "environment": options["parallel_environment"],
+            "time": options["time_limit"],
+            "gres": options["gres"],
+            "options": options["engine_options"],
+            "common": common,
+            # A node that has the name of a host in the inventory gets the variables of this host.
+            "own": variables,
+            # The nodes share the folder of the submit host, so all paths are the same.
+            "record": {
+                name: record.get(name)
+                for name in ("python", "job_dir", "data_dir", "target", "cuda", "bus")
+            },
+            "model_file": model_file,
+            "checkpoint": checkpoint,
+        },
+    }
+
+
+def table(plan: Json) -> str:
+    """Return the submission `plan` as text, for -e plan_only=true."""
+    wanted, host = plan["batch"], next(iter(plan["nodes"]))
+    name = launchers.of(plan).title
+    asked = ["%d node%s" % (wanted["nodes"], "" if wanted["nodes"] == 1 else "s")] + [
+        "%s %s" % (word, wanted[key])
+        for word, key in (
+            ("queue", "queue"),
+            ("parallel environment", "environment"),
+            ("time limit", "time"),
+            ("resources", "gres"),
+        )
+        if wanted[key]
+    ]
+    return "\n".join(
+        [
+            "job %s (%s)" % (plan["job"], plan["kv"]),
+            "submitted to %s on %s: %s" % (name, host, ", ".join(asked + wanted["options"])),
+            "the first node that %s allocates makes the plan of ranks, hosts and ports" % name,
+            "the submitting user owns the job: no systemd unit, no root and no firewall rule. The "
+            "ports of the job are open to all hosts that reach the nodes, and the token of the job "
+            "seals the rendezvous",
+            "shared by all nodes: %s" % plan["nodes"][host]["job_dir"],
+        ]
+    )
+
+
+def first_port(number: str) -> int:
+    """Return the port at which a job begins its search for free ports.
+
+    Two jobs that start at the same time on one node see the same free ports. Their numbers differ,
+    so the jobs search in different ranges.
+
+    Args: `number` the id of the job in the batch system.
+    """
+    return FIRST + SPREAD * (int("".join(filter(str.isdigit, number)) or 0) % RANGES)
+
+
+def complete(
+    plan: Json,
+    hosts: Sequence[str],
+    facts: Dict[str, Json],
+    held: Optional[Json] = None,
+    number: str = "0",
+) -> Json:
+    """Return the plan of a submitted job on its nodes. BadInput lists all faults.
+
+    Args:
+        plan: the result of `submission`.
+        hosts: the nodes of the job. The first node runs the scheduler.
+        facts: {host: result of `mxcluster.node.probe.record`}.
+        held: as for `make_plan`.
+        number: the id of the job in the batch system.
+    """
+    wanted = plan["batch"]
+    record = wanted["record"]
+    variables = {
+        # An empty user means that jobs run without root, so that no firewall protects the ports.
+        host: dict(wanted["common"], **dict(wanted["own"].get(host) or {}, mxcluster_user=""))
+        for host in hosts
+    }
+    job_dir = posixpath.join(record["job_dir"], plan["job"], NODES)
+    return make_plan(
+        plan["options"],
+        {
+            "groups": {"scheduler": [hosts[0]], "servers": list(hosts), "workers": list(hosts)},
+            "hosts": variables,
+            "forks": len(hosts),
+        },
+        {host: dict(facts[host], **record) for host in hosts},
+        {},
+        plan["job"],
+        job_dirs={host: posixpath.join(job_dir, host) for host in hosts},
+        data_dirs=dict.fromkeys(hosts, record["data_dir"]),
+        model_file=wanted["model_file"],
+        held=held,
+        checkpoint=wanted["checkpoint"],
+        first_port=first_port(number),
+    )

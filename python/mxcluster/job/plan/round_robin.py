@@ -1,0 +1,85 @@
+"""Place the processes of a job on a list of hosts in turn, as MXNet's launch.py does."""
+
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from mxcluster.errors import BadInput, for_each
+from mxcluster.job.plan.addresses import Node
+from mxcluster.lists import unique
+
+ALL = "all"
+Variables = Dict[str, Dict[str, Any]]
+Find = Callable[[str], Node]
+
+
+def place(
+    options: Dict[str, Any],
+    groups: Dict[str, Sequence[str]],
+    variables: Variables,
+    records: Dict[str, Dict[str, Any]],
+    find: Find,
+) -> Tuple[List[str], List[str]]:
+    """Return (the host of each server, the host of each worker).
+
+    Process i runs on host i modulo the number of hosts. The servers come first, then the workers.
+    BadInput for a name or address of no host in the inventory.
+
+    Args: `options` with round_robin, num_servers and num_workers; `groups` and `variables` of the
+    inventory; `records` {host: node record}; `find` returns the Node of a host.
+    """
+    known = unique(host for name in ("scheduler", "servers", "workers") for host in groups[name])
+    if options["round_robin"] == [ALL]:
+        hosts = known
+    else:
+        hosts = for_each(
+            lambda entry: _host(entry, known, variables, records, find), options["round_robin"]
+        )
+    count = options["num_servers"]
+    dealt = [hosts[index % len(hosts)] for index in range(count + options["num_workers"])]
+    return dealt[:count], dealt[count:]
+
+
+def _host(
+    entry: str,
+    known: List[str],
+    variables: Variables,
+    records: Dict[str, Dict[str, Any]],
+    find: Find,
+) -> str:
+    """Return the host with the name or the address `entry`.
+
+    The function compares with the names of the inventory first. Then it compares with the address
+    of the training traffic, with the address for Ansible, and with all other addresses of the node.
+    """
+    ways: Tuple[Callable[[str], bool], ...] = (
+        lambda host: host == entry,
+        lambda host: _address(host, find) == entry,
+        lambda host: str((variables.get(host) or {}).get("ansible_host") or "") == entry,
+        lambda host: entry in _addresses(records.get(host) or {}),
+    )
+    for way in ways:
+        found = [host for host in known if way(host)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise BadInput(
+                "round_robin: %s is an address of %s: use the names of the inventory"
+                % (entry, " and ".join(found))
+            )
+    raise BadInput(
+        "round_robin: %s is no host of the inventory, by name or address (the hosts are %s): "
+        "correct it, choose another inventory, or add the host to the inventory and run "
+        "provision.yml" % (entry, ", ".join(known))
+    )
+
+
+def _address(host: str, find: Find) -> Optional[str]:
+    try:
+        return str(find(host).address)
+    except BadInput:  # make_plan refuses this host if the job uses the host
+        return None
+
+
+def _addresses(record: Dict[str, Any]) -> List[str]:
+    """Return all addresses of a node, except those of loopback interfaces."""
+    listed = [one for those in (record.get("interfaces") or {}).values() for one in those]
+    return [one.split("/")[0] for one in listed if not one.startswith("127.")]

@@ -1,0 +1,148 @@
+"""Split the archive of a batch job into one archive for each node.
+
+All nodes share the job folder, so the submit host packs the files of all nodes: the files of the
+head, and the files of each node in nodes/<host>/<job>/. Programs of the submitting user have
+written these files, so this module checks all names and values.
+"""
+
+import json
+import os
+import tarfile
+from typing import IO, Any, Dict, Optional, Tuple, cast
+
+from mxcluster import shapes
+from mxcluster.cluster import node_records
+from mxcluster.errors import BadInput
+from mxcluster.job import listing, replies
+from mxcluster.job.plan.batch import NODES
+
+Json = Dict[str, Any]
+
+# Errors of a damaged or forged archive.
+_DAMAGED = (
+    BadInput,
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    shapes.Wrong,
+    tarfile.TarError,
+)
+LARGEST = 64 << 20  # maximum size of a JSON file of the head in bytes
+_lost = shapes.fields({"since": shapes.number, "why": shapes.words})
+_part = shapes.fields(
+    {
+        "left": shapes.either(None, shapes.list_of(shapes.words)),
+        "lost": shapes.either(None, _lost),
+    }
+)
+_parts = shapes.dict_of(shapes.words, _part, 5000)
+
+
+def is_batch(plan: Json) -> bool:
+    """Return True if `plan` is the submission of a batch job."""
+    return bool(plan.get("batch"))
+
+
+def split(
+    plan: Json, archives: Dict[str, str], answers: Dict[str, Json], folder: str
+) -> Tuple[Json, Dict[str, str], Dict[str, Json], Optional[Json]]:
+    """Return (plan, archives, answers, failure) of a batch job, for all nodes.
+
+    "failure" is the first failure that the head or the submit host has recorded, such as a
+    cancelled job, or None. If the job ended before the head made the plan, the submit host is the
+    only node, and the function returns its arguments.
+
+    Args: `plan` the submission; `archives` {submit host: path of the tar file}; `answers` {submit
+    host: result of `report.heard`}; `folder` the folder for the archives of the nodes.
+    """
+    submit_host = next(iter(plan["nodes"]))
+    said = answers.get(submit_host) or {}
+    failure = _failure(said.get("status"))
+    path = archives.get(submit_host)
+    if not path or not os.path.exists(path):
+        return plan, archives, answers, failure
+    try:
+        with tarfile.open(path, "r:") as tar:
+            known = {member.name: member for member in tar.getmembers() if member.isreg()}
+            made = _read(tar, known.get("planned.json"))
+            parts = _parts(_read(tar, known.get("parts.json")) or {})
+            failure = failure or _failure(_read(tar, known.get("status.json")))
+            if made is None:
+                return plan, archives, answers, failure
+            place = plan["nodes"][submit_host]
+            paths = {"python": place["python"], "jobs_dir": os.path.dirname(place["job_dir"])}
+            hosts = shapes.list_of(node_records.hostname, 5000)(sorted(made["nodes"]))
+            real = listing.adopt(made, plan["job"], dict.fromkeys(hosts, paths))
+            first = real["processes"][0]["host"]
+            found = {
+                host: _of_node(tar, known, host, plan["job"], folder, host == first)
+                for host in hosts
+            }
+    except _DAMAGED:
+        return plan, archives, answers, failure  # `report.archive` reports the damaged archive
+    heard = {
+        host: dict(
+            {"status": None, "problem": None, "untrue": None, "uneven": None},
+            behind=said.get("behind") if host == first else None,
+            left=(parts.get(host) or {}).get("left"),
+            lost=(parts.get(host) or {}).get("lost"),
+        )
+        for host in hosts
+    }
+    return real, found, heard, failure
+
+
+def _failure(status: Any) -> Optional[Json]:
+    """Return the first failure in a status if it has the kind "batch", else None."""
+    try:
+        found = replies.status(status)["first_failure"]
+    except (shapes.Wrong, KeyError):
+        return None
+    if not found or found.get("kind") != "batch":
+        return None
+    return dict(found, host=str(found.get("host") or ""), log=list(found.get("log") or []))
+
+
+def _read(tar: tarfile.TarFile, member: Optional[tarfile.TarInfo]) -> Any:
+    """Return the content of the JSON file `member` of `tar`, None without this member."""
+    if member is None or member.size > LARGEST:
+        return None
+    return json.loads(cast(IO[bytes], tar.extractfile(member)).read().decode("utf-8"))
+
+
+def _of_node(
+    tar: tarfile.TarFile,
+    known: Dict[str, tarfile.TarInfo],
+    host: str,
+    job: str,
+    folder: str,
+    first: bool,
+) -> str:
+    """Write the archive of the node `host`, and return its path.
+
+    Args: `tar` the archive of the job; `known` {name: member} of `tar`; `job` the id of the job;
+    `folder` the folder of the new archive; `first` True for the first node, whose archive also gets
+    the checkpoints and the log of the head.
+    """
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, host + ".tar")
+    prefix = "/".join((NODES, host, job, ""))
+    with tarfile.open(path, "w") as target:
+        for name in sorted(known):
+            if name.startswith(prefix):
+                _copy(tar, known[name], target, name[len(prefix) :])
+            elif first and (name == "batch.log" or name.startswith("checkpoints/")):
+                _copy(tar, known[name], target, name)
+    return path
+
+
+def _copy(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, target: tarfile.TarFile, name: str
+) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime, info.mode = member.size, member.mtime, member.mode
+    target.addfile(info, cast(IO[bytes], tar.extractfile(member)))

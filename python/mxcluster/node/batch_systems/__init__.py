@@ -1,0 +1,79 @@
+"""Submit a job to a batch system, such as Slurm, read the state of the job, and cancel the job.
+
+Each module of this package serves one batch system, with the same functions. `problems` and
+`submit` run on the submit host, `hosts` and `on_node` on the first node of the job, `state` and
+`cancel` on both.
+"""
+
+import importlib
+import os
+import re
+import subprocess
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from mxcluster.errors import MxclusterError
+
+Json = Dict[str, Any]
+
+# "phase": "waits" (in the queue), "runs", "ends" (its processes are ending), "ended", or "unknown"
+# (without an answer of the batch system).
+# "why": the reason that the batch system gives, or "". An ended job has the reason "" if the job
+# has ended by itself.
+State = NamedTuple("State", [("phase", str), ("why", str)])
+NOT_FOUND = 127  # as in shells
+PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds
+
+
+def of(launcher: str) -> Any:
+    """Return the module of the batch system. `launcher`: the value of the knob, slurm or sge."""
+    return importlib.import_module("mxcluster.node.batch_systems." + launcher)
+
+
+def call(argv: List[str], stdin: str = "") -> Tuple[int, str, str]:
+    """Run a program of the batch system, and return (exit status, stdout, stderr).
+
+    The exit status is NOT_FOUND if the program is missing or runs longer than PATIENCE.
+    """
+    try:
+        done = subprocess.run(
+            argv,
+            input=stdin.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+            env=dict(os.environ, LC_ALL="C"),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return NOT_FOUND, "", str(getattr(error, "strerror", None) or error)
+    return (
+        done.returncode,
+        done.stdout.decode(errors="replace"),
+        done.stderr.decode(errors="replace"),
+    )
+
+
+def ask(argv: List[str]) -> str:
+    """Run a program of the batch system, and return its stdout. MxclusterError if it fails."""
+    code, out, err = call(argv)
+    if code:
+        raise MxclusterError("`%s` failed: %s" % (" ".join(argv[:4]), last(err or out)))
+    return out
+
+
+def last(text: str) -> str:
+    """Return the last line of `text` that is not blank, or "no reason was given"."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason was given"
+
+
+def seconds(limit: str) -> int:
+    """Return the seconds of a time limit H:MM:SS, H:MM or a number of minutes."""
+    parts = [int(part) for part in limit.split(":")]
+    if len(parts) == 1:
+        return 60 * parts[0]
+    return 3600 * parts[0] + 60 * parts[1] + (parts[2] if len(parts) > 2 else 0)
+
+
+def job_name(job: str) -> str:
+    """Return the name of the job in the batch system. The name begins with a letter."""
+    return "mxcluster-" + re.sub(r"[^A-Za-z0-9._-]", "_", job)

@@ -1,0 +1,163 @@
+"""Call the programs of Grid Engine: qconf, qselect, qsub, qstat, qacct, qdel and qrsh."""
+
+import re
+import shutil
+from typing import Dict, List, Optional
+
+from mxcluster.errors import MxclusterError, did_you_mean
+from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
+
+NAME = "Grid Engine"
+RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before the start"
+
+
+def problems(wanted: Json) -> List[str]:
+    """Return a message for each reason why this host cannot submit the job, or [].
+
+    `wanted`: {"nodes", "queue", "environment", ...}, the entry "batch" of a plan.
+    """
+    lacking = [
+        name for name in ("qsub", "qstat", "qdel", "qconf", "qselect") if not shutil.which(name)
+    ]
+    if lacking:
+        return [
+            "launcher=sge: this host has no %s: install the client of Grid Engine (Debian: "
+            "gridengine-client), or name a host with the client in -e submit_host="
+            % " and ".join(lacking)
+        ]
+    try:
+        return [found for found in [_problem(wanted)] if found]
+    except MxclusterError as error:
+        return ["launcher=sge: Grid Engine does not answer: %s" % error]
+
+
+def _problem(wanted: Json) -> Optional[str]:
+    code, out, err = call(["qconf", "-spl"])
+    if code and "no parallel environment" not in (out + err):
+        raise MxclusterError("`qconf -spl`: %s" % last(err or out))
+    known, name = ([] if code else out.split()), wanted["environment"]
+    if not name:
+        return (
+            "launcher=sge needs a parallel environment: use -e parallel_environment=NAME. Grid "
+            "Engine has %s" % (", ".join(known) or "none")
+        )
+    if name not in known:
+        return (
+            "parallel_environment=%s: Grid Engine has no such parallel environment%s: use one of "
+            "%s, or add one with `qconf -ap`" % (name, did_you_mean(name, known), ", ".join(known))
+        )
+    rule = _rule(name)
+    if not rule.isdigit():
+        return (
+            "parallel_environment=%s: %s: use a parallel environment with a number, such as 1 (one "
+            "slot on each node)" % (name, RULE % rule)
+        )
+    queue = ["-q", wanted["queue"]] if wanted["queue"] else []
+    code, out, err = call(["qselect", "-pe", name] + queue)
+    places = {line.partition("@")[2] for line in out.split() if "@" in line}
+    if not places:
+        return (
+            "queue=%s: no such queue has the parallel environment %s: correct the name, or add the "
+            "environment to the pe_list of a queue" % (wanted["queue"], name)
+        )
+    if wanted["nodes"] > len(places):
+        return (
+            "num_nodes=%d: only %d nodes have queues with the parallel environment %s: lower "
+            "num_nodes" % (wanted["nodes"], len(places), name)
+        )
+    return None
+
+
+def _rule(environment: str) -> str:
+    """Return the allocation_rule of a parallel environment, such as 1 or $fill_up."""
+    match = re.search(r"^allocation_rule\s+(\S+)", ask(["qconf", "-sp", environment]), re.M)
+    return match.group(1) if match else "unknown"
+
+
+def submit(folder: str, job: str, wanted: Json, script: str) -> str:
+    """Submit the shell script `script`, and return the id of the job in Grid Engine.
+
+    The output of the script goes to batch.log in `folder`. MxclusterError if Grid Engine refuses
+    the job.
+
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
+    of the submission.
+    """
+    slots = wanted["nodes"] * int(_rule(wanted["environment"]))
+    argv = ["qsub", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
+    argv += ["-o", folder + "/batch.log", "-S", "/bin/sh", "-pe", wanted["environment"], str(slots)]
+    argv += ["-q", wanted["queue"]] if wanted["queue"] else []
+    argv += ["-l", "h_rt=%d" % seconds(wanted["time"])] if wanted["time"] else []
+    argv += ["-l", wanted["gres"]] if wanted["gres"] else []
+    code, out, err = call(argv + wanted["options"], stdin=script)
+    number = last(out).split(".")[0]
+    if code or not number.isdigit():
+        raise MxclusterError("Grid Engine refuses the job: %s" % last(err or out))
+    return number
+
+
+def state(number: str) -> State:
+    """Return the State of Grid Engine's job `number`.
+
+    Grid Engine forgets an ended job. The reason for the end is only in the accounting file, which
+    `qacct` can read on some hosts.
+    """
+    code, out, err = call(["qstat", "-u", "*"])
+    if code:
+        return State("unknown", "")
+    for words in (line.split() for line in out.splitlines()):
+        if len(words) > 4 and words[0] == number:
+            letters = words[4]
+            if "E" in letters:
+                return State("waits", "the job is in an error state: see `qstat -j %s`" % number)
+            if "q" in letters or "w" in letters or "h" in letters:
+                return State("waits", _why_it_waits(number))
+            return State("runs", "")
+    return State("ended", _why_it_ended(number))
+
+
+def _why_it_waits(number: str) -> str:
+    out = call(["qstat", "-j", number])[1]
+    match = re.search(r"^scheduling info:\s+(.+(?:\n\s+.+)*)", out, re.M)
+    return last(match.group(1)) if match else "no free slots, or the scheduler has not run yet"
+
+
+def _why_it_ended(number: str) -> str:
+    code, out, _ = call(["qacct", "-j", number])
+    failed = re.search(r"^failed\s+(\d+)\s*:?\s*(.*)", out, re.M)
+    if code or not failed or failed.group(1) == "0":
+        return ""
+    deleted = re.search(r"^deleted_by\s+(\S+)", out, re.M)
+    if deleted and deleted.group(1) != "NONE":
+        return "%s deleted it with qdel" % deleted.group(1)
+    return "%s: a user deleted it with qdel, or a limit such as time_limit was over" % (
+        failed.group(2) or "failed " + failed.group(1)
+    )
+
+
+def cancel(number: str) -> None:
+    """Delete Grid Engine's job `number`. An ended job does not change."""
+    call(["qdel", number])
+
+
+def identity(environ: Dict[str, str]) -> str:
+    """Return the id in Grid Engine of the job of this process. `environ`: its variables."""
+    return environ["JOB_ID"]
+
+
+def hosts(environ: Dict[str, str]) -> List[str]:
+    """Return the nodes of the job of this process. This process runs on the first node.
+
+    Each line of the file $PE_HOSTFILE is "host slots queue processors".
+    """
+    with open(environ["PE_HOSTFILE"], encoding="utf-8") as stream:
+        found = [line.split()[0] for line in stream if line.strip()]
+    return list(dict.fromkeys(found))
+
+
+def on_node(host: str, argv: List[str]) -> List[str]:
+    """Return the argument list that runs `argv` once on the node `host` of the job.
+
+    The program gets stdin, and it ends with the job.
+    """
+    return ["qrsh", "-inherit", host] + argv

@@ -1,0 +1,141 @@
+"""Call the programs of Slurm: sinfo, sbatch, scontrol, scancel and srun."""
+
+import shutil
+from typing import Dict, List
+
+from mxcluster.errors import MxclusterError, did_you_mean
+from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
+
+NAME = "Slurm"
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
+RUNNING = ("RUNNING", "STAGE_OUT", "SIGNALING", "RESIZING")
+# {state of a job that Slurm has ended: reason}. In all other states the job has ended by itself.
+ENDINGS = {
+    "CANCELLED": "a user or an administrator cancelled it with scancel",
+    "TIMEOUT": "its time limit was over; raise time_limit",
+    "DEADLINE": "its deadline was over",
+    "NODE_FAIL": "a node of the job failed",
+    "BOOT_FAIL": "a node of the job did not boot",
+    "PREEMPTED": "another job has taken its nodes",
+    "OUT_OF_MEMORY": "it used more memory than requested; add --mem to engine_options",
+    "REVOKED": "another cluster runs it",
+}
+
+
+def problems(wanted: Json) -> List[str]:
+    """Return a message for each reason why this host cannot submit the job, or [].
+
+    `wanted`: {"nodes", "queue", ...}, the entry "batch" of a plan.
+    """
+    lacking = [
+        name for name in ("sinfo", "sbatch", "scontrol", "scancel") if not shutil.which(name)
+    ]
+    if lacking:
+        return [
+            "launcher=slurm: this host has no %s: install the client of Slurm (Debian: "
+            "slurm-client), or name a host with the client in -e submit_host="
+            % " and ".join(lacking)
+        ]
+    try:
+        partitions = _partitions(ask(["sinfo", "--noheader", "--format=%R|%P|%D"]))
+    except MxclusterError as error:
+        return ["launcher=slurm: Slurm does not answer: %s" % error]
+    queue = wanted["queue"] or next((name for name, one in partitions.items() if one[1]), "")
+    if not queue:
+        return ["launcher=slurm: Slurm has no default partition: use -e queue=NAME"]
+    if queue not in partitions:
+        return [
+            "queue=%s: Slurm has no such partition%s: use one of %s"
+            % (queue, did_you_mean(queue, partitions), ", ".join(sorted(partitions)))
+        ]
+    if wanted["nodes"] > partitions[queue][0]:
+        return [
+            "num_nodes=%d: the partition %s has only %d nodes: lower num_nodes, or name "
+            "another partition with -e queue=" % (wanted["nodes"], queue, partitions[queue][0])
+        ]
+    return []
+
+
+def _partitions(told: str) -> Dict[str, List[int]]:
+    """Return {partition: [number of nodes, 1 for the default partition or 0]}.
+
+    `told`: the output of sinfo.
+    """
+    found = {}  # type: Dict[str, List[int]]
+    for line in told.splitlines():
+        name, marked, nodes = line.split("|")[:3]
+        count = found.setdefault(name.strip(), [0, 0])
+        count[0] += int(nodes)  # sinfo prints a line for each state of nodes
+        count[1] = int(marked.strip().endswith("*"))
+    return found
+
+
+def submit(folder: str, job: str, wanted: Json, script: str) -> str:
+    """Submit the shell script `script`, and return the id of the job in Slurm.
+
+    The output of the script goes to batch.log in `folder`. MxclusterError if Slurm refuses
+    the job.
+
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
+    of the submission.
+    """
+    argv = ["sbatch", "--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
+    argv += ["--output=%s/batch.log" % folder, "--no-requeue"]
+    argv += ["--nodes=%d" % wanted["nodes"], "--ntasks-per-node=1"]
+    argv += ["--partition=" + wanted["queue"]] * bool(wanted["queue"])
+    if wanted["time"]:
+        argv.append("--time=%d" % -(-seconds(wanted["time"]) // 60))
+    argv += ["--gres=" + wanted["gres"]] * bool(wanted["gres"])
+    code, out, err = call(argv + wanted["options"], stdin=script)
+    if code:
+        raise MxclusterError("Slurm refuses the job: %s" % last(err or out))
+    return last(out).split(";")[0]
+
+
+def state(number: str) -> State:
+    """Return the State of Slurm's job `number`."""
+    code, out, err = call(["scontrol", "--oneliner", "show", "job", number])
+    if code:
+        known = "Invalid job id" in err + out
+        return State("ended" if known else "unknown", "")
+    fields = dict(word.partition("=")[::2] for word in out.split())
+    name, reason = fields.get("JobState", ""), fields.get("Reason", "")
+    if name in WAITING:
+        return State("waits", "" if reason == "None" else reason)
+    if name in RUNNING:
+        return State("runs", "")
+    if name == "COMPLETING":  # the real state shows when all processes of the job have ended
+        return State("ends", "")
+    return State("ended", "%s: %s" % (name, ENDINGS[name]) if name in ENDINGS else "")
+
+
+def cancel(number: str) -> None:
+    """Cancel Slurm's job `number`. An ended job does not change."""
+    call(["scancel", number])
+
+
+def identity(environ: Dict[str, str]) -> str:
+    """Return the id in Slurm of the job of this process. `environ`: its variables."""
+    return environ["SLURM_JOB_ID"]
+
+
+def hosts(environ: Dict[str, str]) -> List[str]:
+    """Return the nodes of the job of this process. This process runs on the first node."""
+    return ask(["scontrol", "show", "hostnames", environ["SLURM_JOB_NODELIST"]]).split()
+
+
+def on_node(host: str, argv: List[str]) -> List[str]:
+    """Return the argument list that runs `argv` once on the node `host` of the job.
+
+    The program gets the stdin of srun, and all CPUs and GPUs of the job on this node. The program
+    ends with srun.
+    """
+    return [
+        "srun",
+        "--nodes=1",
+        "--ntasks=1",
+        "--nodelist=" + host,
+        "--cpu-bind=none",
+        "--unbuffered",
+        "--quiet",
+    ] + argv

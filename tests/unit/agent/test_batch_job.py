@@ -1,0 +1,183 @@
+"""A submitted job, as the submit host sees it: queue, silence, the engine's end, stop."""
+
+import json
+import os
+import time
+
+import pytest
+
+from mxcluster.agent import batch_job, claims, commands, jobs
+from mxcluster.agent.folder import BEAT, ORDER, JobFolder
+from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.job import listing, live_line, replies
+from tests import batch_systems
+
+TOKEN = "t" * 64
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """Put a stand-in of Slurm on the PATH; return its state folder."""
+    batch_systems.install("slurm", tmp_path / "bin", tmp_path / "slurm")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    monkeypatch.setattr(batch_job, "ASKED", 0.0)
+    (tmp_path / "slurm" / "hosts").write_text("a b")
+    return tmp_path / "slurm"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return JobFolder(str(tmp_path / "jobs" / "job-1"))
+
+
+def plan(**more):
+    return dict(
+        {
+            "schema": 1,
+            "job": "job-1",
+            "host": "login",
+            "kv": "dist_sync",
+            "lease": 60,
+            "processes": [],
+            "files": {},
+            "batch": {
+                "launcher": "slurm",
+                "nodes": 2,
+                "queue": "",
+                "environment": "",
+                "time": "",
+                "gres": "",
+                "options": [],
+            },
+        },
+        **more,
+    )
+
+
+def started(folder, monkeypatch, script="#!/bin/sh\nsleep 30\n"):
+    """Submit a job whose head is the shell script `script`."""
+    monkeypatch.setattr(batch_job, "shell_script", lambda _: script)
+    commands.start(folder, plan(), {"PASSWORD": "x"}, TOKEN, "c2NyaXB0")
+
+
+def beat(folder, seconds_ago=0.0):
+    """Change the head's file as if the head had done so some time ago."""
+    with open(folder.file(BEAT), "w"):
+        pass
+    when = time.time() - seconds_ago
+    os.utime(folder.file(BEAT), (when, when))
+
+
+def test_a_waiting_job_tells_the_reason_of_the_queue(state, folder):
+    (state / "queue").write_text("Resources")
+    answer = commands.start(folder, plan(), {"PASSWORD": "x"}, TOKEN)
+    replies.check("start", "login", answer)
+    found = replies.check("wait", "login", commands.wait(folder, 0, True))
+    assert found["status"]["state"] == "running"
+    line = live_line.line({"login": found})
+    assert line.startswith("waiting in the queue of slurm for ") and "Resources" in line
+    for name in ("token", "secret_env.json"):
+        assert os.stat(folder.file(name)).st_mode & 0o777 == 0o600
+    assert "PASSWORD" not in open(folder.file("plan.json")).read()
+    [job] = listing.merge({"login": jobs.listing(os.path.dirname(folder.path))})
+    assert job["state"] == "running" and job["nodes"] == {"login": "running"}
+
+
+def test_a_second_start_of_the_same_job_does_nothing(state, folder, monkeypatch):
+    started(folder, monkeypatch)
+    started(folder, monkeypatch)
+    assert (state / "last").read_text() == "7"
+    with pytest.raises(BadInput, match="another job"):
+        commands.start(folder, plan(), None, "u" * 64)
+
+
+def test_a_refused_job_leaves_nothing(state, folder):
+    (state / "refuse").write_text("Invalid account")
+    with pytest.raises(MxclusterError, match="Invalid account"):
+        commands.start(folder, plan(), {"PASSWORD": "x"}, TOKEN)
+    assert not os.path.exists(folder.path)
+
+
+def test_a_living_head_is_believed_without_asking_slurm(state, folder, monkeypatch):
+    started(folder, monkeypatch)
+    beat(folder)
+    (state.parent / "bin" / "scontrol").unlink()
+    assert commands.wait(folder, 0, True)["status"]["batch"]["phase"] == "waits"  # as written
+
+
+def test_a_job_that_slurm_has_cancelled_says_so(state, folder, monkeypatch):
+    started(folder, monkeypatch)
+    beat(folder, 10)
+    (state / "7.state").write_text("CANCELLED")
+    status = replies.check("wait", "login", commands.wait(folder, 5, True))["status"]
+    assert (status["state"], status["reason"]) == ("ended", "failed")
+    assert "Slurm has ended the job 7: CANCELLED" in status["first_failure"]["reason"]
+    assert not os.path.exists(folder.file("token"))
+
+
+def test_a_job_without_a_shared_folder_says_so(state, folder, monkeypatch):
+    """The script ends at once, and nothing has been written to the job folder."""
+    started(folder, monkeypatch, "#!/bin/sh\nexit 1\n")
+    status = commands.wait(folder, 10, True)["status"]
+    assert "check that all nodes share this folder" in status["first_failure"]["reason"]
+
+
+def test_a_lost_first_node_ends_the_job_and_cancels_it(state, folder, monkeypatch):
+    started(folder, monkeypatch)
+    beat(folder, batch_job.LOST - 10)
+    assert commands.wait(folder, 0, True)["status"]["state"] == "running"
+    beat(folder, batch_job.LOST + 10)
+    status = commands.wait(folder, 0, True)["status"]
+    assert "the node or its file system is gone" in status["first_failure"]["reason"]
+    assert (state / "7.state").read_text() == "CANCELLED"
+
+
+def test_stop_cancels_a_waiting_job(state, folder):
+    (state / "queue").write_text("Resources")
+    commands.start(folder, plan(), None, TOKEN)
+    answer = replies.check("stop", "login", commands.stop(folder))
+    assert answer["ran"] and answer["left"] == [] and answer["status"]["reason"] == "stopped"
+    assert (state / "7.state").read_text() == "CANCELLED"
+    assert not commands.stop(folder)["ran"]
+
+
+def test_stop_gives_the_head_time_to_end_the_agents(state, folder, monkeypatch):
+    started(folder, monkeypatch)
+    beat(folder)
+    sleep = time.sleep
+
+    def obey(_):
+        order = open(folder.file(ORDER)).read()
+        if order:
+            status = dict(folder.status(), state="ended", reason=order, ended=time.time())
+            folder.write_status(status)
+        sleep(0.05)
+
+    monkeypatch.setattr(batch_job.time, "sleep", obey)
+    assert commands.stop(folder)["status"]["reason"] == "stopped"
+    assert (state / "7.state").read_text() == "CANCELLED"
+
+
+def test_another_job_leaves_the_files_of_a_submitted_one(state, folder, monkeypatch):
+    started(folder, monkeypatch)
+    assert claims.clear(os.path.dirname(folder.path)) == []
+    assert os.path.exists(folder.file("token"))
+
+
+def test_files_and_checkpoints_of_all_nodes_are_found(state, folder, monkeypatch):
+    started(folder, monkeypatch)
+    for host, name in (("a", "worker-0"), ("b", "worker-1")):
+        part = JobFolder(folder.file("nodes/%s/job-1" % host))
+        part.make()
+        for log in (name, "agent"):
+            with open(part.file(log + ".log"), "w") as stream:
+                stream.write("%s on %s\n" % (log, host))
+        with open(part.file("plan.json"), "w") as stream:
+            json.dump(plan(processes=[]), stream)
+    assert [os.path.basename(os.path.dirname(part.path)) for part in folder.parts()] == ["a", "b"]
+    assert commands.logs(folder)["logs"]["b-worker-1"] == ["worker-1 on b"]
+    output = folder.file("out.tar")
+    beat(folder, 10)
+    (state / "7.state").write_text("COMPLETED")
+    answer = replies.check("collect", "login", commands.collect(folder, output))
+    assert answer["problem"] is None and answer["files"] >= 6

@@ -1,0 +1,185 @@
+"""Agents under an engine. A program that behaves as mpirun starts a holder on this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mxcluster.agent import engine_file
+from mxcluster.job import replies
+from mxcluster.node import processes
+from tests.unit.agent.jobs import PACKAGE, command_line
+
+# Open MPI's version, arguments and variables; it ends with its process, and the process with it.
+MPIRUN = """#!/bin/sh
+if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi
+[ "$1 $3 $4 $5 $6 $7 $8" = "--hostfile -n 1 --map-by slot --bind-to none" ] || exit 66
+[ "$(cat "$2")" = "127.0.0.1 slots=1" ] || exit 67
+[ "$OMPI_MCA_odls_base_sigkill_timeout" = 10 ] || exit 68
+[ "$OMPI_MCA_plm_rsh_agent" = "$(command -v ssh || echo ssh)" ] || exit 69
+[ "$LOADED-$OF_THE_LOGIN" = yes- ] || exit 70
+export PYTHONPATH=PACKAGE
+shift 8
+trap 'kill $child' TERM
+"$@" & child=$!
+wait $child; wait $child
+""".replace("PACKAGE", PACKAGE)
+
+
+@pytest.fixture
+def launch(job, tmp_path, monkeypatch):
+    """Prepare a job under mpirun and start it; return (exit status, answer)."""
+    monkeypatch.setenv("PATH", "%s:%s" % (tmp_path / "bin", os.environ["PATH"]))
+    monkeypatch.setenv("OF_THE_LOGIN", "SLURM_JOB_ID and the like")
+    (tmp_path / "bin").mkdir()
+
+    def run(*commands, program=MPIRUN):
+        path = tmp_path / "bin" / "mpirun"
+        path.write_text(program)
+        path.chmod(0o755)
+        job.plan(*commands)
+        whole = {
+            "launcher": "mpi",
+            "subnet": "",
+            "nodes": {"node1": {"address": "127.0.0.1", "interface": "lo"}},
+            "options": {
+                "launcher": "mpi",
+                "mpi_runtime": "openmpi",
+                "mpi_pre_execution_command": "export LOADED=yes",
+            },
+        }
+        with open(job.folder.file("job.json"), "w") as stream:
+            json.dump(whole, stream)
+        code, answer = command_line("launch", "--job-dir", job.path)
+        if code == 0:
+            replies.check("launch", "node1", dict(answer), "job-1")
+            job.remember(job.folder.status())
+            state = engine_file.read(job.folder)
+            job.seen |= {
+                processes.Identity(**state["watcher"]),
+                processes.Identity(state["pid"], state["start_time"]),
+            }
+        return code, answer
+
+    return run
+
+
+def test_the_agent_runs_and_everything_ends_with_the_job(job, launch):
+    code, answer = launch("sleep 1")
+    assert code == 0 and answer["job"] == "job-1", answer
+    joined = job.ask("join")
+    assert joined["job"] == "job-1" and joined["pid"] == joined["status"]["agent"]["pid"]
+    assert job.end()["reason"] == "done"
+    job.nothing_left()
+    assert engine_file.read(job.folder)["exit_code"] == 0
+
+
+def test_a_failed_part_ends_mpirun_with_an_error(job, launch):
+    launch("sleep 1; exit 3")
+    status = job.end()
+    assert status["reason"] == "failed" and status["first_failure"]["exit_code"] == 3
+    job.nothing_left()
+    assert engine_file.read(job.folder)["exit_code"] > 0
+    assert '"error": "the part of the job on node1 has ended: failed"' in job.log("mpirun")
+
+
+@pytest.mark.parametrize("who", ["program", "watcher"])
+def test_the_agent_ends_with_mpirun(job, launch, who):
+    launch("sleep 60")
+    state = engine_file.read(job.folder)
+    pid = state["pid"] if who == "program" else state["watcher"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    status = job.end()
+    assert status["reason"] == "engine"
+    if who == "program":
+        failure = status["first_failure"]
+        assert (failure["kind"], failure["name"]) == ("engine", "agent")
+        assert failure["reason"].startswith("mpirun was killed by signal 9 (SIGKILL)")
+    job.nothing_left()
+
+
+def test_the_agent_ends_in_order_if_its_holder_is_killed(job, launch):
+    launch("trap 'echo orderly; exit' TERM; while :; do sleep 0.1; done")
+    holders = [
+        who
+        for who in processes.family([processes.Identity(**engine_file.read(job.folder)["watcher"])])
+        if processes.command_name(who.pid).startswith("python")
+    ]
+    os.kill(max(holders).pid, signal.SIGKILL)
+    status = job.end()
+    assert status["reason"] == "engine" and status["first_failure"] is None
+    assert "orderly" in job.log("worker-0")
+    job.nothing_left()
+
+
+def test_a_stop_ends_the_engine(job, launch):
+    launch("sleep 60")
+    assert job.ask("stop")["status"]["reason"] == "stopped"
+    job.nothing_left()
+
+
+def test_an_engine_that_starts_no_agent_is_reported(job, launch):
+    broken = MPIRUN.replace('"$@" & child=$!', "echo ssh: no route to host >&2; exit 1")
+    code, answer = launch("sleep 60", program=broken)
+    assert code == 1
+    assert answer["error"].startswith("mpirun has not started the agent on node1; its last output:")
+    assert "no route to host" in answer["error"]
+    assert job.folder.status() is None
+
+
+def test_an_agent_that_cannot_start_says_why(job, launch):
+    with open(job.folder.file("secret_env.json"), "w") as stream:
+        stream.write("not JSON")
+    code, answer = launch("sleep 60")
+    assert code == 1 and "mpirun has not started the agent on node1: the agent did not" in str(
+        answer
+    )
+
+
+def test_a_lingering_engine_is_ended(job, launch):
+    """Open MPI waits long for a lost node. The job has failed on this node."""
+    waits = MPIRUN.replace("wait $child; wait $child", "sleep 300")
+    script = "import sys; from mxcluster.agent import engine; engine.LINGERS = 0.5; "
+    script += "from mxcluster.agent.folder import JobFolder; engine.watch(JobFolder(sys.argv[1]))"
+    launch("sleep 60")  # writes the files of the job
+    job.ask("stop")
+    job.nothing_left()
+    (program,) = [engine_file.read(job.folder)["program"]]
+    with open(program, "w") as stream:
+        stream.write(waits)
+    began = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-c", script, job.path],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env=dict(os.environ, PYTHONPATH=PACKAGE),
+        timeout=60,
+        check=True,
+    )
+    assert time.monotonic() - began < 30
+    assert engine_file.read(job.folder)["exit_code"] != 0
+
+
+def test_a_lingering_daemon_of_the_engine_is_killed(job):
+    """Open MPI's daemon may stay on a node after mpirun has lost another node."""
+    job.plan("exit 3")
+    hold = "import sys; from mxcluster.agent import engine; engine.LINGERS = 0.5; "
+    hold += "from mxcluster.agent.folder import JobFolder; engine.hold(JobFolder(sys.argv[1]))"
+    stays = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]]); "
+    stays += "sys.stdin.read()"
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", stays, hold, job.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=dict(os.environ, PYTHONPATH=PACKAGE),
+    )
+    said = daemon.stdout.read().decode()
+    assert "the part of the job on node1 has ended: failed" in said, said
+    assert daemon.wait(timeout=30) == -signal.SIGKILL, said
+    job.remember(job.folder.status())
+    job.nothing_left()

@@ -1,0 +1,132 @@
+"""The head of a batch job, with the programs of a stand-in for Slurm and real programs of nodes.
+
+Training needs MXNet: tests/playbooks/test_3_batch.py has whole jobs.
+"""
+
+import os
+import sys
+import time
+
+import pytest
+
+from mxcluster.agent import commands
+from mxcluster.agent.folder import JobFolder
+from mxcluster.job import options, replies
+from mxcluster.job.plan import batch, for_node
+from tests import batch_systems
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """Put a stand-in of Slurm on the PATH; return its state folder."""
+    batch_systems.install("slurm", tmp_path / "bin", tmp_path / "slurm")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    (tmp_path / "slurm" / "hosts").write_text("a b")
+    return tmp_path / "slurm"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Yield the job folder, and stop the job after the test."""
+    made = JobFolder(str(tmp_path / "jobs" / "job-1"))
+    yield made
+    if os.path.isdir(made.path) and made.status():
+        commands.stop(made)
+
+
+def start(folder, **knobs):
+    """Submit a job for two nodes; return the submission."""
+    record = {
+        "python": sys.executable,
+        "job_dir": os.path.dirname(folder.path),
+        "data_dir": "/data",
+        "target": "cpu",
+    }
+    inventory = {
+        "groups": {"scheduler": ["login"], "servers": ["login"], "workers": ["login"]},
+        "hosts": {"login": {}},
+    }
+    given = options.cast(dict(knobs, launcher="slurm", num_nodes=2))
+    plan = batch.submission(given, inventory, {"login": record}, "job-1")
+    commands.start(folder, for_node(plan, "login"), None, "t" * 64)
+    return plan
+
+
+def end(folder, seconds=180):
+    """Wait for the end of the job, and return its checked status."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        answer = replies.check("wait", "login", commands.wait(folder, 1, True))
+        if answer["status"]["state"] == "ended":
+            return answer["status"]
+    raise AssertionError("\n".join(folder.log_lines("batch")))
+
+
+def ready(folder, seconds=90):
+    """Wait until the head has written its first status."""
+    deadline = time.monotonic() + seconds
+    while (folder.status() or {}).get("batch", {}).get("phase") != "starts":
+        assert time.monotonic() < deadline, folder.log_lines("batch")
+        time.sleep(0.1)
+
+
+def replace_srun(tmp_path, text):
+    (tmp_path / "bin" / "srun").write_text("#!/bin/sh\n" + text)
+
+
+def test_a_node_that_cannot_import_mxnet_is_named(state, folder):
+    start(folder)
+    status = end(folder)
+    reason = status["first_failure"]["reason"]
+    assert (status["reason"], status["first_failure"]["kind"]) == ("failed", "batch")
+    assert reason.startswith(("a: ", "b: ")) and "cannot import MXNet" in reason
+    assert not os.path.exists(folder.file("token"))
+    assert commands.stop(folder)["left"] == []
+
+
+def test_a_node_that_does_not_share_the_folder_is_named(state, folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    argv = "%s -I -m mxcluster.batch.node_part %s" % (sys.executable, elsewhere)
+    replace_srun(tmp_path, 'case "$*" in *=b*) exec %s;; *) exec sleep 60;; esac' % argv)
+    start(folder)
+    reason = end(folder)["first_failure"]["reason"]
+    assert reason.startswith("b: ") and "all nodes must share this folder" in reason
+
+
+def test_a_node_on_which_nothing_starts_is_named(state, folder, tmp_path):
+    replace_srun(tmp_path, 'case "$*" in *nodelist=b*) exit 1;; *) exec sleep 60;; esac')
+    start(folder)
+    reason = end(folder)["first_failure"]["reason"]
+    assert reason.startswith("b: the program of mxcluster on this node has not answered")
+
+
+def test_a_cancelled_job_names_the_batch_system(state, folder, tmp_path):
+    replace_srun(tmp_path, "exec sleep 60")
+    start(folder)
+    ready(folder)
+    os.system("scancel 7")
+    failure = end(folder)["first_failure"]
+    assert failure["reason"].startswith("Slurm has ended the job 7: CANCELLED"), failure
+
+
+def test_stop_ends_the_head(state, folder, tmp_path):
+    replace_srun(tmp_path, "exec sleep 60")
+    start(folder)
+    ready(folder)
+    answer = commands.stop(folder)
+    assert answer["status"]["reason"] == "stopped" and answer["left"] == []
+    assert not (state / "7.state").exists(), "the head has not obeyed, so Slurm cancelled the job"
+
+
+def test_without_a_controller_the_lease_ends_the_job(state, folder, tmp_path):
+    replace_srun(tmp_path, "exec sleep 60")
+    start(folder, lease=1)
+    ready(folder)
+    deadline = time.monotonic() + 90
+    while folder.status()["state"] != "ended":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert folder.status()["reason"] == "lease"

@@ -1,0 +1,130 @@
+"""The submission of a batch job, and its plan on the nodes that the batch system gives."""
+
+import pytest
+
+from mxcluster.errors import BadInput
+from mxcluster.job import options
+from mxcluster.job.plan import batch, for_node
+
+RECORD = {
+    "python": "/shared/env/bin/python",
+    "job_dir": "/shared/jobs",
+    "data_dir": "/shared/data",
+    "target": "cpu",
+    "hostname": "login",
+}
+
+
+def facts(number):
+    """Return the facts of a node as the probe tells them."""
+    return {
+        "address_of_default_route": "10.0.0.%d" % number,
+        "interfaces": {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.%d/24" % number]},
+        "hostname": "node%d" % number,
+        "gpus": 0,
+        "python_version": "3.6.8",
+        "mxnet": "1.9.1",
+        "numpy": "1.19.5",
+        "model_zoo": [],
+        "fingerprints": {"libmxnet.so": "a" * 64},
+    }
+
+
+def submitted(variables=None, groups=None, **knobs):
+    inventory = {
+        "groups": groups or dict.fromkeys(("scheduler", "servers", "workers"), ["login"]),
+        "hosts": dict({"login": {}}, **(variables or {})),
+    }
+    given = options.cast(dict({"launcher": "slurm", "num_nodes": 3}, **knobs))
+    return batch.submission(given, inventory, {"login": RECORD}, "job-1")
+
+
+def completed(plan, count=3, **more):
+    hosts = ["n%d" % number for number in range(1, count + 1)]
+    return batch.complete(plan, hosts, {host: facts(int(host[1:])) for host in hosts}, **more)
+
+
+def test_a_submission_has_the_submit_host_and_no_process():
+    plan = submitted(queue="long", time_limit="8:00:00")
+    assert list(plan["nodes"]) == ["login"] and plan["processes"] == []
+    assert plan["nodes"]["login"]["job_dir"] == "/shared/jobs/job-1"
+    assert "no systemd unit, no root and no firewall rule" in batch.table(plan)
+    assert "3 nodes, queue long, time limit 8:00:00" in batch.table(plan)
+    assert for_node(plan, "login")["batch"]["nodes"] == 3
+
+
+def test_the_plan_uses_all_nodes_and_the_paths_of_the_submit_host():
+    plan = completed(submitted())
+    assert [process["host"] for process in plan["processes"]] == (
+        ["n1"] + ["n1", "n2", "n3"] + ["n1", "n2", "n3"]
+    )
+    assert plan["root"] == {"address": "10.0.0.1", "port": 9091}
+    assert plan["nodes"]["n2"]["python"] == RECORD["python"]
+    assert plan["nodes"]["n2"]["job_dir"] == "/shared/jobs/job-1/nodes/n2/job-1"
+    assert plan["ports_open"] == ["n1", "n2", "n3"], "no root closes the ports"
+
+
+def test_variables_of_the_submit_host_and_of_nodes_of_the_inventory_count():
+    variables = {"login": {"workers_per_host": 2}, "n3": {"worker_group": "far"}}
+    variables["n1"] = variables["n2"] = {"worker_group": "near"}
+    plan = completed(submitted(variables, kv="dist_gsync", num_servers=1))
+    assert plan["workers"] == 6 and plan["group_labels"] == ["near", "far"]
+
+
+def test_busy_ports_are_avoided():
+    held = {"n2": {"ports": {"9091": "another program"}, "gpus": {}}}
+    assert completed(submitted(), held=held)["root"]["port"] == 9092
+
+
+def test_jobs_that_start_together_search_different_ports():
+    ports = {completed(submitted(), number=number)["root"]["port"] for number in ("7", "8", "9")}
+    assert len(ports) == 3 and max(ports) - min(ports) == 2 * batch.SPREAD
+
+
+def test_a_job_of_one_worker_uses_one_node():
+    assert list(completed(submitted(kv="local"))["nodes"]) == ["n1"]
+
+
+def test_nodes_with_different_mxnet_are_refused():
+    told = {"n1": facts(1), "n2": dict(facts(2), mxnet="1.5.1")}
+    with pytest.raises(BadInput, match="different versions of MXNet"):
+        batch.complete(submitted(), ["n1", "n2"], told)
+
+
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        ({"submit_host": "lgoin"}, "submit_host=lgoin is not in the inventory: name one of login"),
+        (
+            {"groups": {"scheduler": [], "servers": [], "workers": ["login"]}},
+            "launcher=slurm needs a submit host",
+        ),
+    ],
+)
+def test_an_unknown_submit_host_is_refused(change, words):
+    with pytest.raises(BadInput, match=words):
+        submitted(**change)
+
+
+def test_a_submit_host_that_is_not_provisioned_is_refused():
+    with pytest.raises(BadInput, match="no node record: run provision.yml"):
+        groups = dict.fromkeys(("scheduler", "servers", "workers"), ["new"])
+        submitted(groups=groups)
+
+
+@pytest.mark.parametrize(
+    "knobs,words",
+    [
+        ({"launcher": "sge"}, "launcher=sge needs a parallel environment"),
+        ({"round_robin": "n1", "num_workers": 1, "num_servers": 1}, "round_robin=.*slurm"),
+        ({"hosts_file": "hosts"}, "hosts_file=hosts is refused with launcher=slurm"),
+        ({"without": "n1"}, "exclude nodes with engine_options"),
+        ({"data_src": "/d", "data_dir": "/d"}, "copy the data to the file system"),
+        ({"grouping": "auto", "kv": "dist_gsync"}, "a profile belongs to fixed nodes"),
+        ({"time_limit": "tomorrow"}, "a number of minutes, H:MM or H:MM:SS"),
+        ({"num_nodes": 0}, "num_nodes"),
+    ],
+)
+def test_knobs_that_a_batch_system_cannot_serve_are_refused(knobs, words):
+    with pytest.raises(BadInput, match=words):
+        submitted(**knobs)

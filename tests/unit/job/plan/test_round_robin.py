@@ -1,0 +1,44 @@
+"""Processes on a list of hosts in turn, as launch.py places them."""
+
+import pytest
+
+from mxcluster.errors import BadInput
+from mxcluster.job.plan import round_robin
+from mxcluster.job.plan.addresses import Node
+
+GROUPS = {"scheduler": ["a"], "servers": ["a"], "workers": ["b", "c"]}
+VARIABLES = {"b": {"ansible_host": "b.example.org"}, "c": {"ansible_host": "192.0.2.3"}}
+RECORDS = {
+    host: {"interfaces": {"lo": ["127.0.0.1/8"], "eth1": ["192.168.0.%d/24" % number]}}
+    for number, host in enumerate("abc", 1)
+}
+
+
+def place(entries, servers, workers):
+    return round_robin.place(
+        {"round_robin": entries, "num_servers": servers, "num_workers": workers},
+        GROUPS,
+        VARIABLES,
+        RECORDS,
+        lambda host: Node(host, "10.0.0.%d" % (1 + "abc".index(host)), "eth0"),
+    )
+
+
+def test_servers_come_first_and_then_workers():
+    assert place(["a", "b", "c"], 2, 4) == (["a", "b"], ["c", "a", "b", "c"])
+    assert place(["c"], 1, 2) == (["c"], ["c", "c"])
+    assert place(["all"], 1, 3) == (["a"], ["b", "c", "a"])
+
+
+def test_hosts_by_name_and_by_each_address():
+    assert place(["10.0.0.2", "b.example.org", "192.0.2.3", "192.168.0.1"], 1, 3) == (
+        ["b"],
+        ["b", "c", "a"],
+    )
+
+
+@pytest.mark.parametrize("entry", ["d", "10.0.0.9", "127.0.0.1"])
+def test_an_unknown_host_is_named(entry):
+    with pytest.raises(BadInput) as refusal:
+        place(["a", entry], 1, 1)
+    assert entry in str(refusal.value) and "run provision.yml" in str(refusal.value)

@@ -1,0 +1,88 @@
+"""The inventories that fit a launcher, and the lines of the plan about it."""
+
+import pathlib
+
+import pytest
+
+from mxcluster.errors import BadInput
+from mxcluster.job import launchers
+
+PROJECT = pathlib.Path(__file__).resolve().parents[3]
+NODES = {
+    host: {"address": host, "python": "/env/bin/python", "job_dir": "/jobs/j"} for host in "abc"
+}
+LOCAL = {host: {"ansible_connection": "local"} for host in "abc"}
+
+
+def test_local_takes_this_machine_and_mpi_takes_others():
+    launchers.check("local", NODES, LOCAL)
+    launchers.check("mpi", NODES, {})
+    for variables in (LOCAL, {}):
+        launchers.check("ssh", NODES, variables)
+
+
+@pytest.mark.parametrize(
+    "launcher, nodes, variables, words",
+    [
+        ("local", {}, dict(LOCAL, b={}), ["launcher=local", "Ansible reaches b over", "leave -i"]),
+        ("mpi", {}, {"b": LOCAL["b"]}, ["launcher=mpi", "local): b.", "launcher=local"]),
+        (
+            "mpi",
+            {"b": dict(NODES["b"], python="/other/python", job_dir="/home/j")},
+            {},
+            ["/other/python: b", "mxcluster_env_dir", "/home/j: b", "mxcluster_job_dir"],
+        ),
+    ],
+)
+def test_refusals(launcher, nodes, variables, words):
+    with pytest.raises(BadInput) as refusal:
+        launchers.check(launcher, dict(NODES, **nodes), variables)
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+def test_a_knob_of_another_launcher_is_refused_on_the_command_line():
+    launchers.refuse_unread("mpi", ["kv", "mpi_runtime"])
+    launchers.refuse_unread("ssh", ["kv"])
+    with pytest.raises(BadInput) as refusal:
+        launchers.refuse_unread("ssh", ["kv", "mpi_runtime", "mpi_pre_execution_command"])
+    told = str(refusal.value)
+    assert "-e launcher=mpi" in told
+    assert "-e mpi_runtime: launcher=ssh does not read this knob" in told
+    assert "-e mpi_pre_execution_command" in told
+
+
+@pytest.mark.parametrize(
+    "launcher, name, cure",
+    [
+        ("ssh", "queue", "-e launcher=slurm or -e launcher=sge"),
+        ("slurm", "parallel_environment", "-e launcher=sge"),
+    ],
+)
+def test_a_knob_of_a_batch_system_is_refused_elsewhere(launcher, name, cure):
+    launchers.refuse_unread("sge", [name])
+    with pytest.raises(BadInput) as refusal:
+        launchers.refuse_unread(launcher, [name])
+    assert str(refusal.value).endswith("use " + cure), str(refusal.value)
+
+
+def test_the_plan_says_how_the_agents_start():
+    nodes = ["head", "b"]
+    plan = {"launcher": "mpi", "nodes": dict.fromkeys(nodes), "ports_open": nodes}
+    told = launchers.told(plan)
+    assert "one mpirun on head" in told[0] and "launcher=mpi" in told[1]
+    ssh = launchers.told({"launcher": "ssh", "nodes": {"a": {}}, "ports_open": ["a"]})
+    assert len(ssh) == 1 and "mxcluster_user is empty" in ssh[0]
+
+
+def test_only_launcher_mpi_asks_the_nodes_for_an_engine():
+    options = {"mpi_runtime": "auto", "mpi_pre_execution_command": "module load mpi"}
+    assert launchers.mpi_request(dict(options, launcher="ssh")) is None
+    asked = launchers.mpi_request(dict(options, launcher="mpi"))
+    assert (asked["runtime"], asked["pre_execution"]) == ("", "module load mpi")
+    asked = launchers.mpi_request(dict(options, launcher="mpi", mpi_runtime="mpich"))
+    assert asked["runtime"] == "mpich"
+
+
+@pytest.mark.parametrize("launcher", launchers.LAUNCHERS.values(), ids=lambda one: one.name)
+def test_the_tasks_of_a_launcher_exist(launcher):
+    assert (PROJECT / "roles" / "train_job" / "tasks" / launcher.tasks).is_file()

@@ -1,0 +1,100 @@
+"""Slurm: what is refused before anything is submitted, and the states of jobs."""
+
+import pytest
+
+from mxcluster.errors import MxclusterError
+from mxcluster.node.batch_systems import slurm
+from tests import batch_systems
+
+WANTED = {"nodes": 3, "queue": "", "environment": "", "time": "", "gres": "", "options": []}
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """Put a stand-in of Slurm with the nodes a, b and c on the PATH; return its state folder."""
+    batch_systems.install("slurm", tmp_path / "bin", tmp_path / "slurm")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    (tmp_path / "slurm" / "hosts").write_text("a b c")
+    return tmp_path / "slurm"
+
+
+def submit(tmp_path, **wanted):
+    return slurm.submit(str(tmp_path), "job-1", dict(WANTED, **wanted), "#!/bin/sh\nsleep 30\n")
+
+
+def test_a_job_that_fits_has_no_problem(state):
+    assert slurm.problems(WANTED) == []
+
+
+@pytest.mark.parametrize(
+    "wanted,words",
+    [
+        ({"queue": "mainn"}, "queue=mainn: Slurm has no such partition (did you mean 'main'?)"),
+        ({"nodes": 4}, "num_nodes=4: the partition main has only 3 nodes"),
+        ({"nodes": 2, "queue": "small"}, "num_nodes=2: the partition small has only 1 node"),
+    ],
+)
+def test_what_slurm_cannot_give_is_refused(state, wanted, words):
+    [problem] = slurm.problems(dict(WANTED, **wanted))
+    assert problem.startswith(words), problem
+
+
+def test_a_host_without_slurm_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    [problem] = slurm.problems(WANTED)
+    assert (
+        "no sinfo and sbatch and scontrol and scancel: install" in problem
+        and "submit_host" in problem
+    )
+
+
+def test_slurm_that_does_not_answer_is_refused(state, tmp_path):
+    (tmp_path / "bin" / "sinfo").write_text("#!/bin/sh\necho down >&2; exit 1\n")
+    [problem] = slurm.problems(WANTED)
+    assert "Slurm does not answer" in problem and problem.endswith("down")
+
+
+def test_resources_become_arguments_of_sbatch(state, tmp_path):
+    (state / "queue").write_text("Resources")
+    number = submit(tmp_path, queue="main", time="1:00:30", gres="gpu:2", options=["--mem=8G"])
+    argv = (state / (number + ".argv")).read_text().split("\n")
+    assert {"--nodes=3", "--ntasks-per-node=1", "--partition=main", "--gres=gpu:2"} < set(argv)
+    assert "--time=61" in argv and argv[-1] == "--mem=8G"
+
+
+def test_a_refusal_of_sbatch_is_shown(state, tmp_path):
+    (state / "refuse").write_text("Invalid account")
+    with pytest.raises(MxclusterError, match="Slurm refuses the job: .*Invalid account"):
+        submit(tmp_path)
+
+
+def test_states_of_a_job(state, tmp_path):
+    (state / "queue").write_text("Resources")
+    waiting = submit(tmp_path)
+    assert slurm.state(waiting) == ("waits", "Resources")
+    (state / "queue").unlink()
+    running = submit(tmp_path)
+    assert slurm.state(running) == ("runs", "")
+    slurm.cancel(running)
+    assert slurm.state(running).phase == "ended" and "scancel" in slurm.state(running).why
+    slurm.cancel(waiting)
+    (state / (running + ".state")).write_text("COMPLETED")
+    assert slurm.state(running) == ("ended", "")
+    assert slurm.state("99") == ("ended", "")
+    (tmp_path / "bin" / "scontrol").write_text("#!/bin/sh\necho no answer >&2; exit 1\n")
+    assert slurm.state(running) == ("unknown", "")
+
+
+def test_a_completing_job_has_not_ended(state, tmp_path):
+    """Slurm tells whether it was cancelled only when all of its processes have ended."""
+    (tmp_path / "bin" / "scontrol").write_text(
+        "#!/bin/sh\necho JobId=7 JobState=COMPLETING Reason=None\n"
+    )
+    assert slurm.state("7") == ("ends", "")
+
+
+def test_the_nodes_of_a_job(state):
+    assert slurm.hosts({"SLURM_JOB_NODELIST": "a,b"}) == ["a", "b"]
+    assert slurm.identity({"SLURM_JOB_ID": "7"}) == "7"
+    assert slurm.on_node("b", ["prog"])[-1] == "prog"
+    assert "--nodelist=b" in slurm.on_node("b", ["prog"])
