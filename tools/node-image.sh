@@ -116,6 +116,7 @@ make_other() {
     docker export "$container" | tar -x -C "$root"
     docker rm "$container" >/dev/null
     cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    echo "127.0.0.1 localhost $(hostname)" >"$root/etc/hosts" # Grid Engine's package looks itself up
     printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # no package starts its daemon here
     chmod 755 "$root/usr/sbin/policy-rc.d"
     {
@@ -125,7 +126,7 @@ make_other() {
     } >"$folder/log" 2>&1 ||
         refuse "apt-get failed; the end of its log:" "$(tail -n 15 "$folder/log")"
     rm -rf "$root"/var/{cache,lib/apt/lists}/* "$root/.dockerenv" "$root/usr/sbin/policy-rc.d"
-    : >"$root/etc/resolv.conf"
+    : >"$root/etc/resolv.conf" >"$root/etc/hosts"
     case $kind in
         el7) molecule/el7/stand_in/image.sh "$root" >&2 ;;
         # The scripts molecule/*/setup.sh configure and start the daemons.
