@@ -21,6 +21,7 @@ ENGINES = {
         "client": "/usr/bin/sbatch",
         "missing": "this host has no sbatch: install the client of Slurm",
         "ended": "Slurm has ended the job",
+        "not shared": "all nodes must share this folder",
         "nowhere": ({"queue": "nowhere"}, "queue=nowhere: Slurm has no such partition"),
     },
     "sge": {
@@ -31,6 +32,8 @@ ENGINES = {
         "client": "/usr/bin/qsub",
         "missing": "this host has no qsub: install the client of Grid Engine",
         "ended": "Grid Engine has ended the job",
+        # qrsh starts no program on a node that lacks the job's folder.
+        "not shared": "check that all nodes share",
         "nowhere": (
             {"parallel_environment": "nowhere"},
             "parallel_environment=nowhere: Grid Engine has no such parallel environment",
@@ -191,7 +194,7 @@ def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):
         cluster.shell("node3", "umount " + JOBS)
     assert job.result.code == 2, job.result.output
     reason = job.verdict["first_failure"]["reason"]
-    assert reason.startswith("node3: ") and "all nodes must share this folder" in reason, reason
+    assert reason.startswith("node3: ") and engine["not shared"] in reason, reason
     nothing_is_left(cluster, engine)
 
 
