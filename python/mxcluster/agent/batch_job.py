@@ -109,7 +109,7 @@ def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> 
     if state.phase == "waits" and silent is None:
         return dict(known, batch=dict(known["batch"], phase="waits", why=state.why))
     ended = state.phase == "ended"
-    if not ended and (silent is None or silent < LOST):
+    if not ended and state.phase != "stuck" and (silent is None or silent < LOST):
         return known if silent else dict(known, batch=dict(known["batch"], phase="starts"))
     known = folder.status() or known  # the head may have written the last status since
     if known["state"] == "ended":
@@ -134,6 +134,11 @@ def why_ended(
     number = known["batch"]["id"]
     if state.phase == "ended" and state.why:
         return "%s has ended the job %s: %s" % (name, number, state.why)
+    if state.phase == "stuck":
+        return (
+            "%s could not start the job %s: %s. Check that all nodes share %s, and that the "
+            "training user can write to it" % (name, number, state.why, folder.path)
+        )
     if silent is None:
         return (
             "the job %s of %s ended before it wrote to %s: check that all nodes share this folder, "

@@ -10,6 +10,7 @@ from mxcluster.agent import batch_job, claims, commands, jobs
 from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import listing, live_line, replies
+from mxcluster.node import batch_systems as batch_systems_of_nodes
 from tests import batch_systems
 
 TOKEN = "t" * 64
@@ -120,6 +121,19 @@ def test_a_job_without_a_shared_folder_says_so(state, folder, monkeypatch):
     started(folder, monkeypatch, "#!/bin/sh\nexit 1\n")
     status = commands.wait(folder, 10, True)["status"]
     assert "check that all nodes share this folder" in status["first_failure"]["reason"]
+
+
+def test_a_job_that_cannot_start_ends(state, folder, monkeypatch):
+    """Grid Engine keeps such a job in its queue for ever."""
+    (state / "queue").write_text("Resources")
+    commands.start(folder, plan(), None, TOKEN)
+    stuck = batch_systems_of_nodes.State("stuck", "no such folder")
+    monkeypatch.setattr(batch_job, "answer", lambda *_, **__: stuck)
+    status = replies.check("wait", "login", commands.wait(folder, 0, True))["status"]
+    reason = status["first_failure"]["reason"]
+    assert (status["state"], status["reason"]) == ("ended", "failed")
+    assert reason.startswith("Slurm could not start the job 7: no such folder. Check that"), reason
+    assert (state / "7.state").read_text() == "CANCELLED"
 
 
 def test_a_lost_first_node_ends_the_job_and_cancels_it(state, folder, monkeypatch):

@@ -15,8 +15,8 @@ from mxcluster.errors import MxclusterError
 
 Json = Dict[str, Any]
 
-# "phase": "waits" (in the queue), "runs", "ends" (its processes are ending), "ended", or "unknown"
-# (without an answer of the batch system).
+# "phase": "waits" (in the queue), "stuck" (in the queue, but unable to start), "runs", "ends" (its
+# processes are ending), "ended", or "unknown" (without an answer of the batch system).
 # "why": the reason that the batch system gives, or "". An ended job has the reason "" if the job
 # has ended by itself.
 State = NamedTuple("State", [("phase", str), ("why", str)])

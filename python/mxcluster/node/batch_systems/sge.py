@@ -109,7 +109,7 @@ def state(number: str) -> State:
         if len(words) > 4 and words[0] == number:
             letters = words[4]
             if "E" in letters:
-                return State("waits", "the job is in an error state: see `qstat -j %s`" % number)
+                return State("stuck", _why_it_is_stuck(number))
             if "q" in letters or "w" in letters or "h" in letters:
                 return State("waits", _why_it_waits(number))
             return State("runs", "")
@@ -120,6 +120,13 @@ def _why_it_waits(number: str) -> str:
     out = call(["qstat", "-j", number])[1]
     match = re.search(r"^scheduling info:\s+(.+(?:\n\s+.+)*)", out, re.M)
     return last(match.group(1)) if match else "no free slots, or the scheduler has not run yet"
+
+
+def _why_it_is_stuck(number: str) -> str:
+    """Return the reason why Grid Engine has put the job into an error state."""
+    out = call(["qstat", "-j", number])[1]
+    match = re.search(r"^error reason\s.*\]:\s+(?:error: )?(.+)", out, re.M)
+    return match.group(1).strip() if match else "see `qstat -j %s`" % number
 
 
 def _why_it_ended(number: str) -> str:

@@ -25,6 +25,8 @@ ANSWERS = {
     "qselect -pe fill": "main.q@node1",
     "qstat -u *": QSTAT,
     "qstat -j 8": 'job_number: 8\nscheduling info:            cannot run in PE "mpi"\n',
+    "qstat -j 9": "job_number: 9\nerror reason    1:          11/23/2026 18:00:02 [3000:17]: "
+    'error: can\'t open output file "/shared/jobs/job-1/batch.log": No such file or directory\n',
     "qacct -j 5": "failed       100 : assumedly after job\ndeleted_by   mxcluster@node1\n",
     "qacct -j 4": "failed       0    \nexit_status  1\n",
 }
@@ -97,7 +99,8 @@ def test_resources_become_arguments_of_qsub(told):
 def test_states_of_jobs(told):
     assert sge.state("7") == ("runs", "")
     assert sge.state("8") == ("waits", 'cannot run in PE "mpi"')
-    assert sge.state("9").phase == "waits" and "error state" in sge.state("9").why
+    reason = 'can\'t open output file "/shared/jobs/job-1/batch.log": No such file or directory'
+    assert sge.state("9") == ("stuck", reason), "it waits until its user or a manager clears it"
     assert sge.state("10").phase == "waits"
     assert sge.state("5") == ("ended", "mxcluster@node1 deleted it with qdel")
     assert sge.state("4") == ("ended", ""), "it ended by itself"
