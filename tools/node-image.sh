@@ -6,7 +6,7 @@
 # MXCLUSTER_NODE_IMAGE names another image: it needs systemd, sshd, sudo for a user admin, python3,
 # iproute2 and the MPI engines. `node-image.sh el7` turns the image into a stand-in for CentOS 7
 # (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7. `node-image.sh slurm` and
-# `node-image.sh sge` add a batch system to the image.
+# `node-image.sh sge` add a batch system to the image, `node-image.sh container` a docker engine.
 set -euo pipefail
 
 packages=(
@@ -21,6 +21,7 @@ declare -A added=( # packages of the other images
     [el7]='rpm dnf python3-dnf gnupg'
     [slurm]='slurmctld slurmd slurm-client munge'
     [sge]='gridengine-master gridengine-exec gridengine-client dma'
+    [container]='docker.io iptables'
 )
 
 cd "$(dirname "$0")/.."
@@ -31,7 +32,7 @@ if [[ $kind == el7 ]]; then
     sources+=(molecule/el7/stand_in/image.sh $(find molecule/el7/stand_in/root -type f | sort))
     given=${MXCLUSTER_EL7_IMAGE:-}
 elif [[ $kind != plain ]]; then
-    given= # MXCLUSTER_NODE_IMAGE has no batch system
+    given= # MXCLUSTER_NODE_IMAGE has neither a batch system nor a docker engine
 fi
 if [[ -n $given ]]; then
     echo "$given"

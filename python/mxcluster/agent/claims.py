@@ -12,7 +12,7 @@ import os
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
-from mxcluster.agent.folder import JobFolder
+from mxcluster.agent.folder import AGENT_LOCK, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job.option_types import is_job_id
 from mxcluster.node import processes
@@ -183,7 +183,7 @@ def _owned(folder: JobFolder) -> bool:
     ):
         return True
     try:
-        lock = os.open(folder.file("agent.lock"), os.O_RDWR | os.O_NOFOLLOW)
+        lock = os.open(folder.file(AGENT_LOCK), os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return runs(folder)
     try:

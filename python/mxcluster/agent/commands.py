@@ -16,9 +16,19 @@ from mxcluster.agent import (
     daemon,
     engine_file,
     leftovers,
+    runtimes,
     script_files,
 )
-from mxcluster.agent.folder import LEASE, LOG_LINES, RESERVE, WHOLE_PLAN, JobFolder, private, remove
+from mxcluster.agent.folder import (
+    AGENT_LOCK,
+    LEASE,
+    LOG_LINES,
+    RESERVE,
+    WHOLE_PLAN,
+    JobFolder,
+    private,
+    remove,
+)
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
@@ -236,7 +246,7 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     own = {name.split(os.sep)[0] for name in names} | {
         LEASE,
         RESERVE,
-        "agent.lock",
+        AGENT_LOCK,
         WHOLE_PLAN,
         checkpoints.HELD,
         checkpoints.TAKEN,
@@ -319,7 +329,7 @@ def look(
     # the variable from another parent.
     roots += [
         who
-        for who in processes.with_variable("MXCLUSTER_JOB_DIR", folder.path)
+        for who in processes.with_variable(runtimes.VARIABLE, folder.path)
         if who.start_time >= known["agent"]["start_time"] and who.pid != os.getpid()
     ]
     there = processes.end_groups(roots) if tidy else processes.family(roots)
@@ -328,6 +338,7 @@ def look(
         known, there, reason, folder.last_sign_of_life(names), folder.log_lines("agent"), killed
     )
     if tidy:
+        leftovers.remove_containers(folder)
         with contextlib.suppress(OSError):  # a full disk: a later call computes the same status
             folder.tidy()
             folder.write_status(last)

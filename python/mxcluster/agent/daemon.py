@@ -14,7 +14,7 @@ import traceback
 from typing import Callable, Dict, Optional
 
 from mxcluster.agent import claims
-from mxcluster.agent.folder import JobFolder, Json
+from mxcluster.agent.folder import AGENT_LOCK, JobFolder, Json
 from mxcluster.agent.supervisor import SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.node import processes
@@ -248,7 +248,7 @@ def _lock(folder: JobFolder) -> int:
     The kernel releases the lock when the last process with the descriptor ends. Raises BadInput if
     another agent holds the lock.
     """
-    lock = claims.open_lock(folder.file("agent.lock"))
+    lock = claims.open_lock(folder.file(AGENT_LOCK))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -28,6 +28,7 @@ LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
 SECRET_ENV = "secret_env.json"
 WHOLE_PLAN = "job.json"
 LEASE, RESERVE = "lease", "reserve"
+AGENT_LOCK = "agent.lock"  # the agent holds it for as long as it lives
 RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
 # Files of a job of a batch system: the head's sign of life, the clock of the file system, and the
 # order to end, which a stop writes.

@@ -8,13 +8,12 @@ import os
 import time
 from typing import Any, Dict, List
 
-from mxcluster.agent import claims
+from mxcluster.agent import claims, runtimes
 from mxcluster.agent.folder import JobFolder
-from mxcluster.node import addresses, processes
+from mxcluster.node import addresses, containers, processes
 
 Json = Dict[str, Any]
 
-VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives this variable to every process
 PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
 
 
@@ -46,7 +45,7 @@ def _look(folder: JobFolder) -> List[str]:
     there = {who for who in known if processes.alive(who)}
     there |= {
         who
-        for who in processes.with_variable(VARIABLE, folder.path)
+        for who in processes.with_variable(runtimes.VARIABLE, folder.path)
         if who.start_time >= agent.start_time and who.pid != os.getpid()
     }
     lines = (
@@ -76,6 +75,15 @@ def _look(folder: JobFolder) -> List[str]:
     return lines
 
 
+def remove_containers(folder: JobFolder) -> List[str]:
+    """Remove the containers that a killed agent has left, and return their ids.
+
+    The containers end with the agent. But an engine keeps a container that it was just making.
+    """
+    container = (claims.read_plan(folder) or {}).get("container")
+    return containers.remove(container["engine"], folder.path) if container else []
+
+
 def is_of(pid: int, agent: processes.Identity, path: str) -> bool:
     """Return True if the process `pid`, which listens on a port of the job, may belong to the job.
 
@@ -87,5 +95,5 @@ def is_of(pid: int, agent: processes.Identity, path: str) -> bool:
     return (
         who is not None
         and who.start_time >= agent.start_time
-        and processes.variable(pid, VARIABLE) in (None, path)
+        and processes.variable(pid, runtimes.VARIABLE) in (None, path)
     )

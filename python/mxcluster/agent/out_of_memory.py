@@ -36,14 +36,19 @@ class Kills:
         if now - self._looked >= PERIOD:
             self._before, self._latest, self._looked = self._latest, counters(self._root), now
 
-    def explain(self, pid: int) -> Optional[str]:
+    def explain(self, pid: Optional[int], contained: bool = False) -> Optional[str]:
         """Return the cause of an OOM kill of the process `pid` as a string.
+
+        `contained`: True if the process ran in a container. The container's control group is gone
+        by now, so only the node's counter shows the kill.
 
         Returns None if the counters and the kernel's log show no OOM kill.
         """
         now = counters(self._root)
         more = {name for name, number in now.items() if number > self._before.get(name, 0)}
         self._before = self._latest = now
+        if contained and "machine" in more:
+            return "the node or the container ran out of memory"
         if "group" in more and ("limit" in more or "limit" not in now):
             return "the job's unit reached its memory limit"
         # If the control group did not count an OOM kill on the node, the kill hit another group.

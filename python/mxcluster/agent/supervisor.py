@@ -10,7 +10,7 @@ import traceback
 from typing import Any, Callable, Dict, List, Optional, cast
 
 from mxcluster import events, exit_codes
-from mxcluster.agent import engine_file, stuck_processes
+from mxcluster.agent import engine_file, runtimes, stuck_processes
 from mxcluster.agent.folder import LEASE, JobFolder
 from mxcluster.agent.kept_files import Keeper, mark
 from mxcluster.agent.lease import Lease
@@ -33,13 +33,6 @@ GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 ENGINE_ENDS = 2.0  # timeout for the exit code of the engine's program, in seconds
 WAITED = 10.0  # seconds without progress after which the supervisor asks for stack traces
 TRACES = 0.5  # seconds for writing the stack traces
-KEPT = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
-)  # variables that processes inherit, besides the plan's environment
 NOT_STARTED = 127  # the exit status of shells for a program that cannot be run
 KINDS = {exit_codes.NOT_A_NUMBER: "nan"}
 MEETING = {"name": "meeting", "role": "rendezvous", "index": None}
@@ -67,7 +60,8 @@ class Supervisor:
         self.me = cast(processes.Identity, processes.identity(os.getpid()))  # not None
         self.secret_env = folder.take_secret_env()
         self.lease = Lease(float(plan.get("lease") or 0))
-        self.children = {}  # type: Dict[int, Json]  # pid -> the process's part of the status
+        self.runtime = runtimes.of_plan(folder.path, plan, self.me)
+        self.children = {}  # type: Dict[int, Json]  # pid of a child -> its part of the status
         self.limits = stuck_processes.limits_of(plan)
         self.began = {}  # type: Dict[int, float]  # pid -> monotonic time of the process's start
         self.held = {}  # type: Dict[int, float]  # pid -> monotonic time of the stop by a signal
@@ -162,18 +156,18 @@ class Supervisor:
         `process` is the process's entry in the plan, and `part` the process's entry in the status.
         If the start fails, the method records the process as failed.
         """
-        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        runtime = self.runtime_of(part)
+        environment = runtime.kept()
         environment.update(process["env"])
         secret_env = {} if part is self.status["meeting"] else self.secret_env
         log = self.folder.open_log(process["name"])
         try:
             self.folder.write_env(process, environment, secret_env)
-            child = subprocess.Popen(
-                process["command"],
-                env=dict(environment, **secret_env),
+            child = runtime.popen(
+                process,
+                dict(environment, **secret_env),
                 cwd=self.folder.path,
                 start_new_session=True,
-                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 preexec_fn=self.in_child,
@@ -186,16 +180,24 @@ class Supervisor:
             os.write(log, (reason + "\n").encode("utf-8", "replace"))
             self.ended(part, NOT_STARTED, reason)
         else:
-            # The child is not reaped yet, so it has an identity.
-            part["pid"], part["start_time"] = cast(
-                processes.Identity, processes.identity(child.pid)
-            )
             self.children[child.pid] = part
             self.began[child.pid] = time.monotonic()
             child.returncode = 0  # reaped by `reap`, not by Popen
-            note("%s is pid %d" % (part["name"], child.pid))
+            self.recognize(child.pid)
         finally:
             os.close(log)
+
+    def runtime_of(self, part: Json) -> runtimes.Runtime:
+        """Return the runtime of a process. The rendezvous needs no MXNet, and runs on the host."""
+        return runtimes.Host() if part is self.status["meeting"] else self.runtime
+
+    def recognize(self, child: int) -> None:
+        """Record the identity of the process of `child`, a pid, as soon as the process runs."""
+        part = self.children[child]
+        who = self.runtime_of(part).identity(child, part)
+        if who:  # a child that is not reaped yet has an identity
+            part["pid"], part["start_time"] = who
+            note("%s is pid %d" % (part["name"], who.pid))
 
     def in_child(self) -> None:
         """Prepare the child between fork and exec.
@@ -215,6 +217,8 @@ class Supervisor:
         while True:
             self.restore()
             self.reap()
+            for child in [pid for pid, part in self.children.items() if part["pid"] is None]:
+                self.recognize(child)
             self.examine()
             expired = self.lease.expired(
                 self.folder.lease_mtime(),
@@ -317,7 +321,8 @@ class Supervisor:
         """Return the observed state (Sight) of each running process."""
         now, seen = time.monotonic(), []
         for pid, part in self.children.items():
-            line = processes.entry(pid)
+            process = part["pid"] or pid
+            line = processes.entry(process)
             if line is None:
                 continue
             if line.state == processes.HELD:
@@ -340,7 +345,7 @@ class Supervisor:
                     now - self.held.get(pid, now),
                     told,
                     now - self.pulses[pid][1],
-                    processes.queued(pid),
+                    processes.queued(process),
                 )
             )
         return seen
@@ -369,10 +374,10 @@ class Supervisor:
                     )
                 )
         if stuck_processes.somebody_waits(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
-            for pid, part in self.children.items():
-                if part is not self.status["meeting"]:
+            for part in self.children.values():
+                if part is not self.status["meeting"] and part["pid"]:
                     processes.send(
-                        processes.Identity(pid, part["start_time"]), signal.SIGUSR1
+                        processes.Identity(part["pid"], part["start_time"]), signal.SIGUSR1
                     )  # see `mxcluster.training`
             time.sleep(TRACES if self.children else 0)
 
@@ -389,7 +394,10 @@ class Supervisor:
             self.blame(AGENT, told, None, "engine")
         self.save()  # the controller sees the cause now, before all processes have ended
         self.ending = True
-        left = processes.end_groups([self.me], GRACE, spare=[self.me], each_pass=self.reap)
+        roots = [self.me] + self.runtime.roots()
+        left = processes.end_groups(roots, GRACE, spare=[self.me], each_pass=self.reap)
+        for name in self.runtime.clean():
+            note("the container %s was left, and is removed" % name)
         self.reap()
         for part in self.status["processes"]:
             if part["pid"] is None and part["state"] == "running":  # the process was never started
@@ -424,7 +432,11 @@ class Supervisor:
             if pid == 0:
                 return
             if pid in self.children:
-                self.ended(self.children.pop(pid), exit_code(wait_status))
+                part = self.children.pop(pid)
+                runtime, code, why = self.runtime_of(part), exit_code(wait_status), None
+                if part["pid"] is None:
+                    why = runtime.why_not_started(code, self.folder.log_lines(part["name"], 3))
+                self.ended(part, runtime.exit_code(code), why)
 
     def ended(self, part: Json, code: int, reason: Optional[str] = None) -> None:
         """Record the end of a process and, if the process has failed, the failure (see `blame`).
@@ -443,7 +455,8 @@ class Supervisor:
         if part is self.status["meeting"] and code == 0 and not self.ending:
             self.start_all()
         if code != 0 and not self.ending:
-            why = self.kills.explain(part["pid"]) if code == -signal.SIGKILL else None
+            contained = self.runtime_of(part).contained
+            why = self.kills.explain(part["pid"], contained) if code == -signal.SIGKILL else None
             told = (
                 "%s from the kernel: %s" % (exit_codes.describe(code), why)
                 if why

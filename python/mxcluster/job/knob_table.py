@@ -24,6 +24,11 @@ PROGRAMS = ("image_classification",)
 # The networks of the program itself. The node record lists the networks of MXNet's model zoo.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
 
+# The values of the knob `runtime`, and the default image, which the role container_image brings.
+HOST = "host"  # the runtime without containers
+RUNTIMES = (HOST, "docker", "podman")
+IMAGE = "localhost/mxcluster"
+
 # A smaller array is not worth a message to every server.
 LEAST_BOUND = 1000
 # The host variable that emulates a slower node. The program has an argument of the same name.
@@ -69,6 +74,18 @@ def _is_none_or_from_5_s(seconds: float) -> bool:
 
 def _is_bound(numbers: int) -> bool:
     return numbers == 0 or LEAST_BOUND <= numbers <= 2**31 - 1
+
+
+def _is_image(name: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", name))
+
+
+def _is_image_or_empty(name: str) -> bool:
+    return name == "" or _is_image(name)
+
+
+def _is_program(path: str) -> bool:
+    return bool(re.fullmatch(r"(/[\w.+-]+)+|\w[\w.+-]*", path))
 
 
 def _has_6_decimals(number: float) -> bool:
@@ -235,7 +252,7 @@ SECTIONS = {
             check=_is_absolute_or_empty,
             message="a path on the nodes that begins with '/'",
             description="The folder on the nodes with the files of mnist, cifar10 or imagenet. An "
-            "absolute path.",
+            "absolute path. Containers have the folder, too, and cannot write to it.",
             inherited=True,
         ),
         _path(
@@ -510,6 +527,33 @@ SECTIONS = {
         ),
     ),
     "The run: scheme, network, environment, timeouts.": (
+        _choice(
+            "runtime",
+            HOST,
+            RUNTIMES,
+            "The place of the processes. `host` starts the processes on the node itself. `docker` "
+            "and `podman` start the processes in containers of `image`, or of `mpi_image` under "
+            "`mpi.yml`. The agent always runs on the node itself.",
+        ),
+        _knob(
+            "image",
+            "str",
+            IMAGE,
+            check=_is_image,
+            message="the name of a container image, such as localhost/mxcluster:1",
+            description="The container image for `runtime=docker` or `podman`. The image has "
+            "Python, numpy and an MXNet with the distributed kv-store. Each node must have the "
+            "image, because a start asks no registry. The role `container_image` brings an image "
+            "to the nodes.",
+        ),
+        _knob(
+            "image_python",
+            "str",
+            "python3",
+            check=_is_program,
+            message="the name or the absolute path of a program, such as python3",
+            description="The Python in the image, a name or an absolute path.",
+        ),
         _knob(
             "step_ms",
             "float",
@@ -812,10 +856,17 @@ SECTIONS = {
             "mpi_image",
             "str",
             "",
-            check=("",),
-            message="empty, because mpi.yml runs no containers. Install the MPI engine and the "
-            "program on the nodes",
-            description="A container image, which is refused because `mpi.yml` runs no containers.",
+            check=_is_image_or_empty,
+            message="the name of a container image, such as localhost/solve:1, or empty",
+            description="The container image with the MPI engine, the program, bash and Python 3.6 "
+            "or newer. `runtime=docker` and `runtime=podman` run all processes of a node in one "
+            "container of this image. Each node must have the image.",
+        ),
+        _count(
+            "mpi_shm_size",
+            1024,
+            16,
+            "The size of `/dev/shm` of a container of `mpi_image`, in MB. At least 16.",
         ),
         _knob(
             "mpi_gpus",

@@ -13,7 +13,7 @@ from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import launchers, option_types
-from mxcluster.job.knob_table import OPTIONS
+from mxcluster.job.knob_table import HOST, IMAGE, OPTIONS
 from mxcluster.job.option_types import cast_value, shown
 
 DEFAULT_STALENESS = 3
@@ -65,6 +65,10 @@ def _is_batch(options: Dict[str, Any]) -> bool:
     return launchers.LAUNCHERS[options["launcher"]].is_batch
 
 
+def _engine(options: Dict[str, Any]) -> str:
+    return launchers.LAUNCHERS[options["launcher"]].engine
+
+
 def _not_for_batch(name: str, cure: str) -> Tuple[Callable[[Dict[str, Any]], Any], str]:
     """Return the contradiction between the knob `name`, which names nodes, and a batch system."""
     return (
@@ -91,6 +95,16 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["gsync_max_y"] and not _has_groups(given),
         "gsync_max_y=%(gsync_max_y)d has no meaning with kv=%(kv)s: leave gsync_max_y out, or use "
         "kv=dist_gsync",
+    ),
+    (
+        lambda given: given["runtime"] != HOST and _engine(given),
+        "runtime=%(runtime)s is refused with launcher=%(launcher)s, because %(engine)s does not "
+        "control containers: use launcher=ssh, or runtime=host",
+    ),
+    (
+        lambda given: given["image"] != IMAGE and given["runtime"] == HOST,
+        "image=%(image)s has no meaning with runtime=%(runtime)s: leave image out, or use "
+        "runtime=docker or runtime=podman",
     ),
     (
         lambda given: given["compression"] != "none" and given["script"],
@@ -407,6 +421,7 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
     texts = dict(
         options,
         no_compression=schemes.of(options["kv"]).no_compression,
+        engine=_engine(options),
         given_bound=shown(options["env"].get(BOUND)),
         **{name: shown(options[name]) for name in cut},
     )

@@ -300,6 +300,7 @@ REPLIES = {
     "jobs": {"jobs": _entries},
 }  # type: Dict[str, Dict[str, shapes.Shape]]
 ALSO = {
+    "image": either(None, matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")),
     "pulses": dict_of(_name, _latest_pulse),
     "checkpoints": _offer,
     "left": list_of(words),

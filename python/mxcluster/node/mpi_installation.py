@@ -15,6 +15,7 @@ Json = Dict[str, Any]
 SHELL = "/bin/bash"  # runs the commands of a job, which may contain `source`
 PATIENCE = 30.0  # seconds to load an engine and to print all version texts
 INFINIBAND = "/dev/infiniband"
+HERE = "on this node"
 _MARK = "mxcluster found mpirun: "
 _ASK = (
     'for program in %%s; do\n  if found=$(command -v "$program"); then\n'
@@ -89,8 +90,8 @@ def look(request: Json) -> Json:
     """Check this node for an MPI job, and return {"problems": [message, ...], "engine", "version"}.
 
     `request` has "runtime" (name of an engine, "" for any), "pre_execution" (shell commands that
-    load the engine), "env" ({variable: value} of the job) and "infiniband" (True if the job needs
-    InfiniBand). "engine" and "version" are "" without a usable engine.
+    load the engine), "env" ({variable: value} of the job), "infiniband" (True if the job needs
+    InfiniBand) and "where" (see `missing`). "engine" and "version" are "" without a usable engine.
     """
     seen = find(
         request["pre_execution"], request["runtime"], dict(os.environ, **(request.get("env") or {}))
@@ -104,7 +105,8 @@ def look(request: Json) -> Json:
         )
     here = seen["installed"]
     if here is None:
-        problems.append(missing(request["runtime"], request["pre_execution"], seen))
+        where = request.get("where") or HERE
+        problems.append(missing(request["runtime"], request["pre_execution"], seen, where))
     return {
         "problems": problems,
         "engine": here.engine if here else "",
@@ -112,10 +114,11 @@ def look(request: Json) -> Json:
     }
 
 
-def missing(wanted: str, pre_execution: str, seen: Json) -> str:
-    """Return the message for a node without the engine `wanted` (a name, or "" for any engine).
+def missing(wanted: str, pre_execution: str, seen: Json, where: str = HERE) -> str:
+    """Return the message for a place without the engine `wanted` (a name, or "" for any engine).
 
-    `pre_execution`: the shell commands that load the engine. `seen`: the result of `find`.
+    `pre_execution`: the shell commands that load the engine. `seen`: the result of `find`. `where`:
+    the words for the place, which is a node or an image.
     """
     name = ENGINES[wanted].title if wanted else "an MPI engine"
     cure = (
@@ -123,11 +126,11 @@ def missing(wanted: str, pre_execution: str, seen: Json) -> str:
         if wanted
         else "install an engine (packages openmpi-bin or mpich, or Intel MPI)"
     )
-    text = "%s is not installed on this node" % name
+    text = "%s is not installed %s" % (name, where)
     if seen["others"]:
         other = seen["others"][0]
         text += " (%s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
-    elif pre_execution and seen["output"]:
+    elif seen["output"] and (pre_execution or not os.path.exists(SHELL)):
         text += " (the shell prints: %s)" % " / ".join(seen["output"])
     return text + ": %s, or load the engine in mpi_pre_execution_command%s" % (
         cure,

@@ -48,7 +48,7 @@ class Job:
     def __init__(self, path: str):
         with open(os.path.join(path, "plan.json"), encoding="utf-8") as stream:
             self.plan = json.load(stream)
-        self.path, self.spec = path, self.plan["mpi"]
+        self.path, self.spec, self.container = path, self.plan["mpi"], self.plan.get("container")
         self.token = seal.read_token(path)
         self.opener = seal.Opener(self.token)
         self.hosts = {one["host"]: one for one in self.spec["hosts"]}  # in the order of the ranks
@@ -77,8 +77,14 @@ class Job:
         seen = mpi_installation.find(self.spec["pre_execution"], self.spec["runtime"])
         here = seen["installed"]
         if here is None:
+            place = self.container and "in the image %s" % self.container["image"]
             raise MxclusterError(
-                mpi_installation.missing(self.spec["runtime"], self.spec["pre_execution"], seen)
+                mpi_installation.missing(
+                    self.spec["runtime"],
+                    self.spec["pre_execution"],
+                    seen,
+                    place or mpi_installation.HERE,
+                )
             )
         # Only mpirun calls this program, but the daemons of Open MPI 4 look for the program, too.
         program = os.path.join(self.path, FOLDER, "launch")
@@ -92,6 +98,7 @@ class Job:
             network=self.spec["network"],
             interface=self.own["interface"],
             infiniband=self.spec["infiniband"],
+            contained=bool(self.container),
         )
         # A variable that the user has set in mpi_env stays.
         os.environ.update({name: own_way[name] for name in own_way if name not in os.environ})

@@ -27,6 +27,7 @@ from mxcluster.errors import BadInput
 from mxcluster.node import (
     addresses,
     batch_systems,
+    containers,
     gpus,
     health_checks,
     json_cli,
@@ -45,9 +46,10 @@ ANEW = "run provision.yml, which reads the node's facts again"
 def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     """Check whether this node can run the job of `request`, and return problems and facts.
 
-    The result is {"problems": [message, ...], "facts": {...}, "held", "fits"}. Each problem names a
-    cure. "held": ports and GPUs in use (see `held`). "fits": True if the job's ports and GPUs are
-    free. If "fits" is False, the controller plans the job again.
+    The result is {"problems": [message, ...], "facts": {...}, "held", "fits", "image"}. Each
+    problem names a cure. "held": ports and GPUs in use (see `held`). "fits": True if the job's
+    ports and GPUs are free. If "fits" is False, the controller plans the job again. "image": the id
+    of the image of the job's containers, None without containers.
 
     `jobs_hold`: a function that returns the ports and GPUs of the jobs in a folder.
 
@@ -68,6 +70,7 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     - "open_files": the number of files that a process opens;
     - "mpi": see `mpi_installation.look`;
     - "batch": the resources that this submit host requests from a batch system.
+    - "container", "cuda": see `containers.look`.
     """
     known = addresses.interfaces()
     address, ports = request.get("address"), request.get("ports") or []
@@ -92,8 +95,20 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     if request.get("batch"):
         problems += batch_systems.of(request["batch"]["launcher"]).problems(request["batch"])
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
-    engine = mpi_installation.look(request["mpi"]) if request.get("mpi") else None
-    problems += engine.pop("problems") if engine else []
+    image, engine = None, None
+    if request.get("container"):
+        seen = containers.look(
+            request["container"],
+            needs_gpus=bool(request.get("gpus")),
+            has_gpus=bool(gpus.count()),
+            cuda=request.get("cuda"),
+            mpi=request.get("mpi"),
+        )
+        problems += seen["problems"]
+        image, engine = seen["image"], seen["mpi"]
+    elif request.get("mpi"):
+        engine = mpi_installation.look(request["mpi"])
+        problems += engine.pop("problems")
     facts = {
         "mpi": engine,
         "interfaces": known,
@@ -105,7 +120,7 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         set(map(str, ports)) & set(taken["ports"])
         or set(map(str, request.get("gpus") or [])) & set(taken["gpus"])
     )
-    return {"problems": problems, "facts": facts, "held": taken, "fits": fits}
+    return {"problems": problems, "facts": facts, "held": taken, "fits": fits, "image": image}
 
 
 def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:

@@ -1,7 +1,8 @@
 """An MPI program: the processes sum up their numbers, and each writes the sum to a file.
 
 It calls the engine's library itself, so it needs no compiler and no package: `mpi_sum.py LIBRARY`.
-With a second argument the process of rank 1 waits that many seconds before the sum.
+With a second argument the process of rank 1 waits that many seconds before the sum. The variable
+NUMBERS has the number of numbers of each process (1), for long messages.
 """
 
 import ctypes
@@ -25,21 +26,21 @@ def constants():
 
 LIBRARY.MPI_Init(None, None)
 world, integer, addition = constants()
-rank, size, total = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+numbers = ctypes.c_int * int(os.environ.get("NUMBERS", "1"))
+rank, size, total = ctypes.c_int(), ctypes.c_int(), numbers()
 LIBRARY.MPI_Comm_rank(world, ctypes.byref(rank))
 LIBRARY.MPI_Comm_size(world, ctypes.byref(size))
 with open("begun-%d" % rank.value, "w") as stream:
     stream.write(str(os.getpid()))
 if len(sys.argv) > 2 and rank.value == 1:
     time.sleep(float(sys.argv[2]))
-LIBRARY.MPI_Allreduce(
-    ctypes.byref(ctypes.c_int(rank.value + 1)), ctypes.byref(total), 1, integer, addition, world
-)
+own = numbers(*[rank.value + 1] * len(total))
+LIBRARY.MPI_Allreduce(own, total, len(total), integer, addition, world)
 told = "rank %d of %d on %s: sum %d" % (
     rank.value,
     size.value,
     os.environ["MXCLUSTER_HOST"],
-    total.value,
+    total[-1],
 )
 print(told, flush=True)
 with open("rank-%d.txt" % rank.value, "w") as stream:

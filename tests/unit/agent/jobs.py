@@ -1,4 +1,4 @@
-"""Jobs of small shell commands under a real agent."""
+"""Jobs of small shell commands under a real agent, as plain processes or in containers."""
 
 import json
 import os
@@ -136,3 +136,30 @@ class Job:
             json.dumps(status, indent=1),
             "\n".join(self.folder.log_lines("agent")),
         )
+
+
+class Contained(Job):
+    """A job of one worker per command, each in a container of `image` under `engine`."""
+
+    engine, image = "docker", "localhost/test"
+
+    def plan(self, *commands, env=None, **options):
+        super().plan(*commands, **options)
+        with open(self.folder.file("plan.json")) as stream:
+            plan = json.load(stream)
+        for part in plan["processes"]:
+            part["env"] = dict(env or {}, MXCLUSTER_JOB_DIR=self.path)
+        plan["container"] = {"engine": self.engine, "image": self.image, "python": "python3"}
+        plan["nodes"] = {plan["host"]: {"mounts": []}}
+        with open(self.folder.file("plan.json"), "w") as stream:
+            json.dump(plan, stream)
+
+    def running(self, number, seconds=60):
+        """Wait until `number` workers have written "ready", and return their pids on the node."""
+
+        def pids():
+            found = [part["pid"] for part in self.folder.status()["processes"]]
+            logs = [self.log("worker-%d" % index) for index in range(number)]
+            return all(found) and all("ready" in log for log in logs) and found
+
+        return self.until(pids, seconds)

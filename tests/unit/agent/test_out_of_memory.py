@@ -46,6 +46,15 @@ def test_an_oom_kill_on_the_node(tmp_path):
     assert "node" in kills.explain(123)
 
 
+def test_an_oom_kill_in_a_container_shows_on_the_machine_alone(tmp_path):
+    write(tmp_path, proc__self__cgroup="0::/agent\n", proc__vmstat="oom_kill 3\n")
+    write(tmp_path, sys__fs__cgroup__agent__memory_dot_events="oom 0\noom_kill 1\n")
+    kills = out_of_memory.Kills(str(tmp_path))
+    write(tmp_path, proc__vmstat="oom_kill 4\n")
+    assert "container" in kills.explain(None, contained=True)
+    assert kills.explain(None, contained=True) is None, "one kill explains one death"
+
+
 def test_an_old_or_foreign_oom_kill_explains_no_death(tmp_path):
     write(tmp_path, proc__vmstat="oom_kill 3\n")
     kills = out_of_memory.Kills(str(tmp_path))

@@ -274,6 +274,22 @@ def test_the_value_of_staleness(given, value):
             ["staleness=0", "kv=dist_sync", "leave staleness out", "kv=dist_ssync"],
         ),
         (
+            {"runtime": "docker", "launcher": "mpi"},
+            ["runtime=docker", "mpirun does not control", "launcher=ssh, or runtime=host"],
+        ),
+        (
+            {"runtime": "podman", "launcher": "slurm"},
+            ["runtime=podman", "launcher=slurm", "srun does not control", "runtime=host"],
+        ),
+        (
+            {"runtime": "docker", "launcher": "sge", "parallel_environment": "mpi"},
+            ["runtime=docker", "launcher=sge", "qrsh does not control", "runtime=host"],
+        ),
+        (
+            {"image": "training:1"},
+            ["image=training:1", "runtime=host", "runtime=docker or runtime=podman"],
+        ),
+        (
             {"gsync_compensation": "0.04"},
             [
                 "gsync_compensation=0.04 has no meaning with kv=dist_sync",

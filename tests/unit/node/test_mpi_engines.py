@@ -71,6 +71,11 @@ def test_variables_name_the_program_that_starts_the_daemons(name):
     assert mpi_engines.environment(engine, as_root=True) == engine.root
 
 
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_gets_its_variables_for_containers(name):
+    assert mpi_engines.environment(ENGINES[name], contained=True) == ENGINES[name].contained
+
+
 def test_network_and_infiniband_become_variables():
     env = mpi_engines.environment(ENGINES["openmpi"], network="10.0.0.0/24", infiniband=False)
     assert env["OMPI_MCA_btl_tcp_if_include"] == env["PRTE_MCA_prte_if_include"] == "10.0.0.0/24"

@@ -51,6 +51,15 @@ def test_missing_engine_is_refused_with_its_package(programs, tmp_path):
     assert "install the package mpich, or load the engine in mpi_pre_execution_command" in problem
 
 
+def test_an_image_without_the_engine_or_bash_is_named(programs, monkeypatch, tmp_path):
+    request = {"pre_execution": programs(), "runtime": "mpich", "where": "in the image cntk"}
+    (problem,) = mpi_installation.look(request)["problems"]
+    assert problem.startswith("MPICH is not installed in the image cntk")
+    monkeypatch.setattr(mpi_installation, "SHELL", str(tmp_path / "bash"))
+    (problem,) = mpi_installation.look(dict(request, pre_execution=""))["problems"]
+    assert "No such file or directory: '%s'" % (tmp_path / "bash") in problem
+
+
 def test_words_of_a_broken_pre_execution_command_are_shown(programs):
     problem = look("source /absent/vars.sh; " + programs())["problems"][0]
     assert "an MPI engine is not installed on this node" in problem

@@ -239,6 +239,19 @@ def test_too_little_disk_space_and_too_few_open_files_are_problems(tmp_path):
     )
 
 
+def test_the_look_asks_the_image_for_its_mpi_engine_instead_of_the_node(monkeypatch):
+    engine = {"engine": "openmpi", "version": "4.1.4"}
+
+    def look(container, **given):
+        assert given["mpi"] == {"runtime": ""} and given["needs_gpus"] is False
+        return {"problems": ["no image"], "image": "sha256:1", "mpi": engine}
+
+    monkeypatch.setattr(probe.containers, "look", look)
+    told = probe.look({"container": {"engine": "docker"}, "mpi": {"runtime": ""}})
+    assert told["problems"] == ["no image"]
+    assert told["image"] == "sha256:1" and told["facts"]["mpi"] == engine
+
+
 def test_a_record_without_mxnet_says_how_to_install_it(tmp_path):
     (tmp_path / "numpy.py").write_text("raise ImportError('No module named numpy')")
     code, told = call("record", PYTHONPATH=str(tmp_path))

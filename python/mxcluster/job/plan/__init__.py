@@ -16,6 +16,7 @@ from mxcluster.job.option_types import is_job_id
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import (
     addresses,
+    containers,
     firewall,
     gpus,
     groups,
@@ -124,7 +125,14 @@ def make_plan(
     for host in nodes:
         if records[host].get("cuda"):
             nodes[host]["cuda"] = records[host]["cuda"]
+        if options["runtime"] != containers.HOST:
+            nodes[host]["mounts"] = containers.mounts(
+                options["data_dir"],
+                (data_dirs or {}).get(host),
+                (nodes[host].get("cuda") or {}).get("folder"),
+            )
     launchers.check(options["launcher"], nodes, variables)
+    containers.check_units(options["runtime"], hosts, variables)
     lines = [nodes[host]["address"] for host in workers]
 
     fitted = profiled.fit(profile, workers) if distributed else None
@@ -192,6 +200,7 @@ def make_plan(
             "data_sharding": cluster_files.render_data_sharding(parts),
         },
         "options": options,
+        "container": containers.of(options, options["image"]),
         "nodes": nodes,
         # On these hosts, jobs run without root and cannot close ports. On all other hosts, the look
         # reports whether the ports are open.

@@ -73,6 +73,7 @@ def submission(
         "subnet": "",
         "root": None,
         "options": options,
+        "container": None,
         "nodes": {
             host: {
                 "address": None,

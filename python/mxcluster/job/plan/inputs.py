@@ -263,6 +263,8 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
         "open_files": LEAST_OPEN_FILES,
         "engine": launchers.of(plan).engine,
         "mpi": launchers.mpi_request(options),
+        "container": plan["container"],
+        "cuda": (record.get("cuda") or {}).get("folder"),
     }
 
 

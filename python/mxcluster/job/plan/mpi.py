@@ -14,7 +14,7 @@ from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.knob_table import MPI
 from mxcluster.job.option_types import Knob, cast_value, is_job_id, shown
 from mxcluster.job.options import LOADER_VARIABLES, is_own
-from mxcluster.job.plan import addresses, gpus, members, ports
+from mxcluster.job.plan import addresses, containers, gpus, members, ports
 from mxcluster.lists import unique
 from mxcluster.package import OWN_FOLDERS
 
@@ -25,6 +25,9 @@ KIND = "mpi"  # the value of the plan's entry "kv"
 OF_TRAIN = (
     "mpi_runtime",
     "mpi_pre_execution_command",
+    "runtime",
+    "image_python",
+    "data_dir",
     "without",
     "dmlc_interface",
     "root_port",
@@ -66,6 +69,19 @@ def cast(given: Json) -> Json:
         if is_own(name) or name in LOADER_VARIABLES
     )
     return options
+
+
+def check_image(options: Json) -> None:
+    """Refuse an image without containers, and containers without an image."""
+    if bool(options["mpi_image"]) == (options["runtime"] != containers.HOST):
+        return
+    raise BadInput(
+        "mpi_image=%s needs a container engine: add -e runtime=docker or -e runtime=podman, or "
+        "leave mpi_image out" % options["mpi_image"]
+        if options["mpi_image"]
+        else "runtime=%s needs mpi_image, the name of an image with the MPI engine and the "
+        "program: add mpi_image, or leave runtime out" % options["runtime"]
+    )
 
 
 def make_plan(
@@ -113,8 +129,12 @@ def make_plan(
         }
         for node in found
     }
+    check_image(options)
+    containers.check_units(options["runtime"], hosts, variables)
     for host in nodes:
-        if records[host].get("cuda"):
+        if options["runtime"] != containers.HOST:  # its image has the CUDA of the program
+            nodes[host]["mounts"] = containers.mounts(options["data_dir"])
+        elif records[host].get("cuda"):
             nodes[host]["cuda"] = records[host]["cuda"]
     gpu_lists = dict(
         zip(hosts, gpus.per_worker(hosts, options["mpi_gpus"], variables, records, held))
@@ -143,6 +163,7 @@ def make_plan(
         "slowdowns": [],
         "files": {},
         "options": options,
+        "container": containers.of(options, options["mpi_image"], options["mpi_shm_size"]),
         "nodes": nodes,
         "ports_open": [],
         "processes": processes,
@@ -173,7 +194,7 @@ def make_plan(
     for process in processes:
         process["gpus"] = gpu_lists[process["host"]]
         process["folder"] = posixpath.join(OWN_FOLDERS, process["name"])
-        process["command"] = command(process, nodes[process["host"]])
+        process["command"] = command(process, containers.python(options, nodes[process["host"]]))
         process["env"] = environment(process, plan)
     return plan
 
@@ -223,9 +244,9 @@ def lay_out(hosts: List[str], nodes: Dict[str, Json], port: int) -> List[Json]:
     ]
 
 
-def command(process: Json, node: Json) -> List[str]:
-    """Return the command line that starts `process` on `node`, as a list of arguments."""
-    return [node["python"], "-u", "-m", PROGRAM, "run" if process["role"] == "mpirun" else "serve"]
+def command(process: Json, python: str) -> List[str]:
+    """Return the command line of `process`, which the program `python` runs, as a list."""
+    return [python, "-u", "-m", PROGRAM, "run" if process["role"] == "mpirun" else "serve"]
 
 
 def environment(process: Json, plan: Json) -> Dict[str, str]:
@@ -280,6 +301,7 @@ def table(plan: Json) -> str:
         ),
         "engine %s" % (spec["runtime"] or "of mpirun in the PATH of the nodes"),
     ]
+    lines += containers.lines(plan)
     for title, text in (
         ("before mpirun and its daemons", spec["pre_execution"]),
         ("once on each node", spec["coordination"]),

@@ -53,6 +53,8 @@ def plan_job(
     looks = {
         host: dict(
             inputs.look(plan, host, records[host], inventory["hosts"], packed),
+            cuda=(plan["nodes"][host].get("cuda") or {}).get("folder"),
+            files=[options["data_dir"]] if options["data_dir"] else [],
             mpi={
                 "runtime": plan["mpi"]["runtime"],
                 "pre_execution": plan["mpi"]["pre_execution"],

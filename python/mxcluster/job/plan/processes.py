@@ -12,6 +12,7 @@ from mxcluster.environment import BOUND, GPU_ORDER
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.job import checkpoints
 from mxcluster.job.knob_table import NETWORKS, OPTIONS
+from mxcluster.job.plan import containers
 from mxcluster.package import OWN_FOLDERS
 
 HEARTBEAT_INTERVAL = 1
@@ -144,7 +145,7 @@ def command(
     model to start from, absolute or relative to the job folder; `more` further arguments of a
     worker's training program.
     """
-    run = [node["python"], "-u", "-m", "mxcluster.training"]
+    run = [containers.python(options, node), "-u", "-m", "mxcluster.training"]
     if process["role"] != "worker":
         return run + ["serve"]
     if options["script"]:

@@ -10,7 +10,7 @@ from mxcluster.datasets import training_samples
 from mxcluster.errors import BadInput
 from mxcluster.job import batch_sizes, launchers
 from mxcluster.job.options import step_size
-from mxcluster.job.plan import paces
+from mxcluster.job.plan import containers, paces
 from mxcluster.lists import spans
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
@@ -72,6 +72,7 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             _number(plan["servers"], "server"),
         ),
     ]
+    lines += containers.lines(plan)
     lines += launchers.told(plan)
     alone = schemes.of(plan["kv"]).with_one_group
     profile = plan.get("profile") or {"uses": [], "notes": []}

@@ -66,7 +66,11 @@ def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
         "engine": "",
         "mpi": None,
         "free": {"/jobs/a": inputs.LEAST_DISK, "/dev/shm": inputs.LEAST_SHM},
+        "container": None,
+        "cuda": None,
     }
+    contained = plan(kv="dist_sync", runtime="docker", job_id="two")
+    assert contained["looks"]["a"]["container"] == contained["plan"]["container"]
     assert plan(kv="local")["looks"]["a"]["ports"] == []
 
 

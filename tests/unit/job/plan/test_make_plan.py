@@ -46,6 +46,7 @@ def test_the_keys_of_a_plan():
         "needs_profile",
         "staleness",
         "balance",
+        "container",
         "slowdowns",
         "files",
         "options",

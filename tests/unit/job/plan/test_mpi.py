@@ -108,7 +108,14 @@ def test_the_recipe_of_the_source_gives_one_process_for_each_gpu(planned):
 
 def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "mpi_command='' is refused" in refused(planned, mpi_command="")
-    assert "mpi_image='cntk' is refused" in refused(planned, mpi_image="cntk")
+    assert "mpi_image=cntk needs a container engine: add -e runtime=docker" in refused(
+        planned, mpi_image="cntk"
+    )
+    assert "mpi_image='a b' is refused" in refused(planned, mpi_image="a b")
+    assert "runtime=docker needs mpi_image" in refused(planned, runtime="docker")
+    assert "runtime=podman on a, b, c is refused" in refused(
+        planned, runtime="podman", mpi_image="cntk"
+    )
     assert "c: mpi_processes_per_node=gpus, but the job has no GPU on this node" in refused(
         planned, mpi_processes_per_node="gpus"
     )
@@ -126,6 +133,35 @@ def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "job_id='old' belongs to an earlier job" in refused(planned, job_id="old")
     secrets = {"names": ["MXCLUSTER_JOB"], "problems": []}
     assert "secret_env: MXCLUSTER_JOB is refused" in refused(planned, secrets=secrets)
+
+
+def test_an_image_runs_everything_of_the_program_in_containers(planned):
+    found = planned(
+        runtime="docker", mpi_image="cntk:2", image_python="/opt/python3", data_dir="/set"
+    )
+    plan = plan_of(found)
+    assert plan["container"] == {
+        "engine": "docker",
+        "image": "cntk:2",
+        "python": "/opt/python3",
+        "shm_size": 1024,
+    }
+    assert {one["command"][0] for one in plan["processes"]} == {"/opt/python3"}
+    assert plan["nodes"]["a"]["mounts"] == ["/set"]
+    assert "in containers of docker, image cntk:2" in found["table"]
+    look = found["looks"]["b"]
+    assert look["container"] == plan["container"] and look["files"] == ["/set"]
+    assert plan_of(planned())["container"] is None
+
+
+def test_the_cuda_of_the_node_stays_out_of_an_image(planned, tmp_path):
+    record = json.loads((tmp_path / "nodes" / "a.json").read_text())
+    record["cuda"] = {"folder": "/usr/local/cuda-9.2"}
+    (tmp_path / "nodes" / "a.json").write_text(json.dumps(record))
+    inside, beside = planned(runtime="docker", mpi_image="cntk"), planned()
+    assert plan_of(beside)["processes"][0]["env"]["LD_LIBRARY_PATH"] == "/usr/local/cuda-9.2/lib64"
+    assert "LD_LIBRARY_PATH" not in plan_of(inside)["processes"][0]["env"]
+    assert inside["looks"]["a"]["cuda"] is None
 
 
 def test_job_takes_free_ports_and_without_leaves_a_node_out(planned):
@@ -169,6 +205,8 @@ def test_a_controller_can_adopt_the_plan(planned):
     adopted = listing.adopt(json.loads(json.dumps(plan)), "one", asked)
     assert adopted["nodes"]["b"]["job_dir"] == "/jobs/b/one"
     assert packed.told(plan, {})["trainers"] == []
+    contained = plan_of(planned(job_id="one", runtime="docker", mpi_image="cntk"))
+    assert listing.adopt(json.loads(json.dumps(contained)), "one", asked)["job"] == "one"
 
 
 def test_the_knobs_of_mpi_belong_to_mpi_yml_only():

@@ -1,0 +1,157 @@
+"""Agents with containers of this machine, under docker and podman.
+
+The processes of the jobs are small shell commands. Without podman on this machine, pytest skips its
+tests.
+"""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from mxcluster.node import processes
+from tests.unit.agent import jobs
+
+IMAGE = os.environ["MXCLUSTER_NODE_IMAGE"]
+SLEEP = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.1; done"
+
+
+class Contained(jobs.Contained):
+    """A job in containers of the image of this scenario."""
+
+    image = IMAGE
+
+    def containers(self):
+        """Return the ids of the containers of this job, also of those that have ended."""
+        label = "label=mxcluster.job_dir=%s" % self.path
+        listed = subprocess.check_output([self.engine, "ps", "-aq", "--filter", label])
+        return listed.decode().split()
+
+    def inspect(self, container):
+        """Return the engine's description of a container, as text."""
+        return subprocess.check_output([self.engine, "inspect", container]).decode()
+
+    def nothing_left(self):
+        self.until(lambda: not self.containers(), 20)
+
+
+@pytest.fixture(scope="module", params=["docker", "podman"])
+def engine(request):
+    """Return the name of the engine, which has the image."""
+    if not shutil.which(request.param):
+        pytest.skip("%s is not installed on this machine" % request.param)
+    has = [request.param, "image", "inspect", IMAGE]
+    if subprocess.call(has, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
+        saved = subprocess.Popen(["docker", "save", IMAGE], stdout=subprocess.PIPE)
+        subprocess.check_call([request.param, "load"], stdin=saved.stdout)
+        subprocess.check_call([request.param, "tag", "localhost/" + IMAGE, IMAGE])
+        assert saved.wait() == 0
+    return request.param
+
+
+@pytest.fixture
+def job(tmp_path, engine):
+    made = Contained(tmp_path)
+    made.engine = engine
+    yield made
+    made.ask("stop")
+    assert not made.containers()
+
+
+def test_processes_end_with_their_own_status(job):
+    job.start("id -u; echo $HOME; pwd; exit 0", "sleep 1; exit 91")
+    status = job.end(60)
+    first, second = status["processes"]
+    assert (first["exit_code"], second["exit_code"]) == (0, 91)
+    assert job.log("worker-0").split() == [str(os.geteuid()), "/tmp", job.path]
+    job.nothing_left()
+
+
+def test_the_agent_knows_the_process_by_the_pid_of_the_node(job):
+    job.start(SLEEP)
+    (pid,) = job.running(1)
+    assert processes.variable(pid, "MXCLUSTER_JOB_DIR") == job.path
+    os.kill(pid, signal.SIGUSR1)
+    assert job.end(60)["processes"][0]["exit_code"] == 0
+
+
+def test_a_killed_process_ends_the_others_and_leaves_no_container(job):
+    job.start(SLEEP, SLEEP)
+    pids = job.running(2)
+    os.kill(pids[1], signal.SIGKILL)
+    status = job.end(60)
+    assert status["first_failure"]["name"] == "worker-1"
+    assert status["first_failure"]["exit_code"] == -signal.SIGKILL
+    assert status["left"] == []
+    job.nothing_left()
+
+
+def test_containers_end_with_a_killed_agent(job):
+    status = job.start(SLEEP, SLEEP)
+    pids = job.running(2)
+    known = [processes.identity(pid) for pid in pids]
+    os.kill(status["agent"]["pid"], signal.SIGKILL)
+    begun = time.monotonic()
+    job.until(lambda: not any(map(processes.alive, known)), 20)
+    print("processes gone %.2f s after the agent" % (time.monotonic() - begun))
+    job.nothing_left()
+
+
+def test_a_stop_ends_stubborn_processes(job):
+    job.start("trap '' TERM; echo ready; while :; do sleep 0.1; done")
+    job.running(1)
+    assert job.ask("stop")["left"] == []
+    job.nothing_left()
+
+
+def test_a_killed_client_leaves_no_container(job):
+    status = job.start(SLEEP)
+    job.running(1)
+    (client,) = [
+        who.pid
+        for who in processes.family([job.agent(status)])
+        if processes.command_name(who.pid) == job.engine
+    ]
+    os.kill(client, signal.SIGKILL)
+    assert job.end(60)["reason"] == "failed"
+    job.nothing_left()
+
+
+def test_an_expired_lease_ends_the_containers(job):
+    job.start(SLEEP, lease=2)
+    assert job.end(60)["reason"] == "lease"
+    job.nothing_left()
+
+
+def test_a_container_that_does_not_start_is_named(job):
+    job.image = "localhost/nobody"
+    job.start(SLEEP)
+    failure = job.end(60)["first_failure"]
+    assert "did not start in a container of " + job.engine in failure["reason"], failure
+
+
+def test_a_container_has_the_rights_of_its_user_and_no_more(job):
+    job.start(SLEEP)
+    (pid,) = job.running(1)
+    (container,) = job.containers()
+    host = json.loads(job.inspect(container))[0]["HostConfig"]
+    assert not host["Privileged"] and not host.get("CapAdd") and host["NetworkMode"] == "host"
+    with open("/proc/%d/status" % pid) as stream:
+        lines = dict(line.rstrip("\n").split(":\t", 1) for line in stream if ":\t" in line)
+    assert lines["NoNewPrivs"] == "1" and lines["Uid"].split()[0] == str(os.geteuid())
+    with open("/proc/%d/limits" % pid) as stream:
+        (files,) = [line.split()[3:5] for line in stream if line.startswith("Max open files")]
+    assert files == [str(limit) for limit in resource.getrlimit(resource.RLIMIT_NOFILE)]
+
+
+def test_secrets_are_in_no_file_of_the_engine(job):
+    job.start(SLEEP, env={"PASSWORD": "hush-7"})
+    (pid,) = job.running(1)
+    assert processes.variable(pid, "PASSWORD") == "hush-7"
+    (container,) = job.containers()
+    assert "hush-7" not in job.inspect(container)

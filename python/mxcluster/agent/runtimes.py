@@ -1,0 +1,220 @@
+"""Start the processes of a job on their node: as children of the agent, or in containers.
+
+`of_plan` chooses the class Host or Containers. Both classes have the same methods, so the
+supervisor treats both alike.
+
+For a process in a container, the agent's child is the client of the engine. The client lives as
+long as the container. The process itself is a child of the container's first process, which is
+`mxcluster.node.contained`. On the node the process has another pid than in the container. Two
+environment variables identify the process: the job folder, and the name in the plan.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
+
+from mxcluster.agent.folder import AGENT_LOCK
+from mxcluster.node import containers, gpus, processes
+from mxcluster.node.contained import OF_SIGNAL
+
+Json = Dict[str, Any]
+
+# Besides the variables of the plan, a process on the host has these variables of the agent. In a
+# container, a process has the variables of the image instead.
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
+VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives this variable to every process
+NAME = "MXCLUSTER_PROCESS"  # the name of a process in a container, as the plan has it
+SIGNALS = 64  # the highest signal number
+# The client ends with one of these statuses if the engine fails, or if the image lacks the program.
+OF_ENGINE = (125, 126, 127)
+LOOK = 0.2  # seconds between two searches for new processes in containers
+LATE = 3.0  # seconds: an engine can still make the container after a kill of the client
+
+
+class Found(NamedTuple):
+    """A process of the job in a container, and the first process of this container."""
+
+    process: processes.Identity
+    first: processes.Identity
+
+
+class Host:
+    """Runs the processes of a job as children of the agent."""
+
+    contained = False
+
+    @staticmethod
+    def kept() -> Dict[str, str]:
+        """Return the variables of the agent that a process gets, as a dict."""
+        return {name: os.environ[name] for name in KEPT if name in os.environ}
+
+    @staticmethod
+    def popen(process: Json, environment: Dict[str, str], **options: Any) -> subprocess.Popen:
+        """Start `process`, an entry of the plan. `options`: those of Popen."""
+        return subprocess.Popen(
+            process["command"], env=environment, stdin=subprocess.DEVNULL, **options
+        )
+
+    @staticmethod
+    def identity(child: int, part: Json) -> Optional[processes.Identity]:
+        """Return the Identity of the process, which is the child of the agent itself.
+
+        Args: `child` the pid of the child; `part` the process's entry in the status.
+        """
+        return processes.identity(child)
+
+    @staticmethod
+    def roots() -> List[processes.Identity]:
+        """Return []: all processes of the job are descendants of the agent."""
+        return []
+
+    @staticmethod
+    def exit_code(code: int) -> int:
+        """Return the exit code of a process from the exit code `code` of the agent's child."""
+        return code
+
+    @staticmethod
+    def why_not_started(code: int, last: List[str]) -> Optional[str]:
+        """Return None: after a failed start Popen has already raised the error."""
+        return None
+
+    @staticmethod
+    def clean() -> List[str]:
+        """Return []: the job leaves nothing besides processes."""
+        return []
+
+
+class Containers:
+    """Runs the processes of the job in the folder `path` in containers.
+
+    `plan` is this node's part of the plan. `agent` is the Identity of the agent. All processes of
+    the job are younger than the agent.
+    """
+
+    contained = True
+
+    def __init__(self, path: str, plan: Json, agent: processes.Identity):
+        self.path, self.agent = path, agent
+        self.container = plan["container"]
+        self.engine = self.container["engine"]
+        node = plan["nodes"][plan["host"]]
+        self.mounts = [(path, True)] + [
+            (one, False) for one in node["mounts"] if os.path.exists(one)
+        ]
+        self.gpus = None  # type: Optional[List[str]]  # the first start asks the engine
+        self.firsts = set()  # type: Set[processes.Identity]  # first processes of the containers
+        self.seen = {}  # type: Dict[str, Found]  # the result of the latest search
+        self.looked = 0.0  # the monotonic time of the latest search
+        self.cut_off = False  # True if a client was killed before the agent knew its process
+
+    @staticmethod
+    def kept() -> Dict[str, str]:
+        """Return {}: a process in a container has the variables of the image."""
+        return {}
+
+    def client(self, process: Json) -> List[str]:
+        """Return the command line of the client that runs `process`, an entry of the plan."""
+        if self.gpus is None:
+            info = containers.info_of(self.engine) if gpus.count() else {}
+            self.gpus = (containers.gpu_options(self.engine, info) or []) if info else []
+        words = containers.run_options(self.container, self.mounts, self.gpus)
+        words += ["--interactive", "--label", "%s=%s" % (containers.LABEL, self.path)]
+        words += ["--label", "mxcluster.process=%s" % process["name"], "--workdir", self.path]
+        return words + containers.first_process(self.container)
+
+    def popen(self, process: Json, environment: Dict[str, str], **options: Any) -> subprocess.Popen:
+        """Start the client that runs `process`, an entry of the plan. `options`: those of Popen.
+
+        `contained` reads the command and the environment of the process from stdin. Stdin is a
+        nameless file in memory, so that no secret gets to the disk.
+        """
+        asked = {
+            "command": process["command"],
+            "env": dict(environment, **{NAME: process["name"]}),
+            "lock": os.path.join(self.path, AGENT_LOCK),
+        }
+        with tempfile.TemporaryFile(dir=containers.SHARED_MEMORY) as told:
+            told.write(json.dumps(asked).encode("utf-8"))
+            told.seek(0)
+            return subprocess.Popen(
+                self.client(process), env=containers.client_environment(), stdin=told, **options
+            )
+
+    def identity(self, child: int, part: Json) -> Optional[processes.Identity]:
+        """Return the Identity of a process, or None if the engine has not started it yet.
+
+        Args: `child` the pid of the client; `part` the process's entry in the status.
+        """
+        if time.monotonic() - self.looked >= LOOK:
+            self.seen, self.looked = self.find(), time.monotonic()
+        there = self.seen.get(part["name"])
+        return there.process if there else None
+
+    def find(self) -> Dict[str, Found]:
+        """Return {name in the plan: Found} of the job's running processes in containers."""
+        lines = {line.pid: line for line in processes.table()}
+        own = {}  # type: Dict[int, str]
+        for pid, line in lines.items():
+            if line.start_time < self.agent.start_time or line.state in processes.DEAD:
+                continue
+            if processes.variable(pid, VARIABLE) == self.path:
+                name = processes.variable(pid, NAME)
+                if name:
+                    own[pid] = name
+        found = {}  # type: Dict[str, Found]
+        # An orphan of the process has the same parent and variables, but is younger.
+        for pid in sorted(own, key=lambda one: lines[one].start_time):
+            first = lines.get(lines[pid].parent)
+            if first and first.pid not in own and first.pid != self.agent.pid:
+                found.setdefault(own[pid], Found(lines[pid].identity, first.identity))
+        self.firsts |= {one.first for one in found.values()}
+        return found
+
+    def roots(self) -> List[processes.Identity]:
+        """Return the first processes of all containers of the job."""
+        self.find()
+        return sorted(self.firsts)
+
+    @staticmethod
+    def exit_code(code: int) -> int:
+        """Return the exit code of a process. For status 128 + n this is -n, the negative signal.
+
+        Args: `code` the exit code of the client. It is negative if a signal killed the client.
+        """
+        return OF_SIGNAL - code if OF_SIGNAL < code <= OF_SIGNAL + SIGNALS else code
+
+    def why_not_started(self, code: int, last: List[str]) -> Optional[str]:
+        """Return the reason of a failed start, or None if the process may have run.
+
+        The agent calls the method for a process without a known pid.
+
+        Args: `code` the exit code of the client; `last` the last lines of the process's log.
+        """
+        if code not in OF_ENGINE:
+            self.cut_off = self.cut_off or code != 0
+            return None
+        told = " ".join(last) or "exit status %d" % code
+        return "did not start in a container of %s: %s" % (self.engine, told)
+
+    def clean(self) -> List[str]:
+        """Remove the leftover containers of the job, and return their ids."""
+        removed = containers.remove(self.engine, self.path)
+        deadline = time.monotonic() + (LATE if self.cut_off else 0)
+        while time.monotonic() < deadline:
+            time.sleep(0.5)
+            removed += containers.remove(self.engine, self.path)
+        return removed
+
+
+Runtime = Union[Host, Containers]
+
+
+def of_plan(path: str, plan: Optional[Json], agent: processes.Identity) -> Runtime:
+    """Return the runtime of the job in the folder `path`.
+
+    Args: `plan` this node's part of the plan; `agent` the Identity of the agent.
+    """
+    return Containers(path, plan, agent) if plan and plan.get("container") else Host()

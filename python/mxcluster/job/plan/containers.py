@@ -1,0 +1,60 @@
+"""Plan the containers of a job: the image, and the folders of the node that a container reads."""
+
+from typing import Any, Dict, List, Optional, Sequence
+
+from mxcluster.errors import BadInput, some
+from mxcluster.job.knob_table import HOST
+from mxcluster.lists import unique
+
+
+def of(
+    options: Dict[str, Any], image: str, shm_size: Optional[int] = None
+) -> Optional[Dict[str, Any]]:
+    """Return {"engine", "image", "python", "shm_size"} of a job, or None for a job on the host.
+
+    Args: `shm_size` the size in MB of /dev/shm in each container. With None, all containers have
+    /dev/shm of the node, where the servers of the node share the weights.
+    """
+    if options["runtime"] == HOST:
+        return None
+    return {
+        "engine": options["runtime"],
+        "image": image,
+        "python": options["image_python"],
+        "shm_size": shm_size,
+    }
+
+
+def lines(plan: Dict[str, Any]) -> List[str]:
+    """Return the line about containers for the table of a plan, [] without containers."""
+    container = plan.get("container")
+    return ["in containers of %(engine)s, image %(image)s" % container] if container else []
+
+
+def python(options: Dict[str, Any], node: Dict[str, Any]) -> str:
+    """Return the program of Python for the job's processes on `node`, an entry of plan["nodes"]."""
+    path: str = node["python"] if options["runtime"] == HOST else options["image_python"]
+    return path
+
+
+def mounts(*folders: Optional[str]) -> List[str]:
+    """Return the folders of a node that a container reads, besides the job folder and the package.
+
+    Args: `folders` the knob data_dir, the folder of mxcluster's own data sets, and the folder of
+    CUDA. A value of "" or None means that the node has no such folder.
+    """
+    return unique(folder for folder in folders if folder)
+
+
+def check_units(runtime: str, hosts: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> None:
+    """Refuse podman on hosts with the agent in a systemd unit.
+
+    Without root, podman needs the set-uid program newuidmap. The unit forbids set-uid programs.
+    """
+    units = [host for host in hosts if (variables.get(host) or {}).get("mxcluster_user") != ""]
+    if runtime == "podman" and units:
+        raise BadInput(
+            "runtime=podman on %s is refused: the agent's unit forbids set-uid programs, which "
+            "podman needs without root: set mxcluster_user: '' in the inventory, so that the login "
+            "user trains, or use runtime=docker" % some(units)
+        )

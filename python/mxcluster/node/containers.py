@@ -1,0 +1,355 @@
+"""Check the container engine of this node, and write the command lines of containers.
+
+The engines are docker and podman. A container has the network of the node and the user of the job,
+and no additional rights. All functions run as the training user.
+"""
+
+import csv
+import glob
+import io
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from mxcluster import errors
+from mxcluster.node.mpi_installation import INFINIBAND
+
+Json = Dict[str, Any]
+
+LABEL = "mxcluster.job_dir"  # the label of each container with the path of the job folder
+SHARED_MEMORY = "/dev/shm"
+CHECK_SECONDS = 120.0  # the first start of a large image is slow
+CLIENT_SECONDS = 10.0  # the client has more time, so that the container ends before the client
+REMOVE_SECONDS = 20.0  # the end of a job waits no longer for an engine
+LAST_LINES = 3
+# With these variables a client finds the engine, and the user's files of the engine.
+CLIENT = (
+    "PATH",
+    "HOME",
+    "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DOCKER_HOST",
+    "DOCKER_CONFIG",
+    "CONTAINERS_CONF",
+    "CONTAINERS_STORAGE_CONF",
+)
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # {name of the kernel: name of an image}
+NO_PROGRAM = (126, 127)  # the exit statuses for a program that the image lacks or cannot run
+
+
+class Engine(NamedTuple):
+    """A container engine: the oldest supported version, and advice for installation and access."""
+
+    least: Tuple[int, ...]
+    install: str
+    allow: str
+
+
+ENGINES = {
+    # The option --pull is new in docker 20.10. Without the option, a start may ask a registry.
+    "docker": Engine(
+        (20, 10),
+        "apt-get install docker.io, or docker-ce of Docker's repository for CentOS",
+        "start docker with `systemctl start docker`. If docker runs, this user may not use docker: "
+        "add the user to the group docker, which gives the rights of root (docs/security.md), or "
+        "use runtime=podman",
+    ),
+    "podman": Engine(
+        (3, 0),
+        "apt-get install podman crun, or dnf install podman",
+        "a user without root needs a range in /etc/subuid and /etc/subgid, and the program "
+        "newuidmap (package uidmap)",
+    ),
+}
+
+
+def package_folder() -> str:
+    """Return the folder from which this process and each container import mxcluster."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
+
+
+def client_environment() -> Dict[str, str]:
+    """Return the environment of a client of the engine. It has no variable of the job."""
+    return {name: os.environ[name] for name in CLIENT if name in os.environ}
+
+
+def run_options(
+    container: Json,
+    mounts: Iterable[Tuple[str, bool]],
+    gpus: Iterable[str] = (),
+    infiniband: Optional[bool] = None,
+    user: Optional[Tuple[int, int, List[int]]] = None,
+) -> List[str]:
+    """Return the words of `docker run` before the image, without --interactive and labels.
+
+    A container without "shm_size" has /dev/shm of the node, where the servers of the node share the
+    weights. The log driver is none, because the agent writes the logs. `label=disable` is necessary
+    under SELinux: files with the labels of the node would be closed to the container.
+
+    Args:
+        container: {"engine", "image", "python", "shm_size"} of the plan.
+        mounts: (path, True if writable) of files and folders. They have the same path inside.
+        gpus: the result of `gpu_options`.
+        infiniband: True if the node has InfiniBand. With None, the function looks into /dev.
+        user: (uid, gid, [additional groups]), by default the user of this process.
+    """
+    engine = container["engine"]
+    uid, gid, groups = user or (os.geteuid(), os.getegid(), os.getgroups())
+    rootless = engine == "podman" and uid != 0
+    has_infiniband = os.path.isdir(INFINIBAND) if infiniband is None else infiniband
+    words = [engine, "run", "--rm", "--pull", "never", "--log-driver", "none", "--no-healthcheck"]
+    words += ["--network", "host", "--user", "%d:%d" % (uid, gid)]
+    words += ["--userns", "keep-id"] if rootless else ["--userns", "host"]
+    if not rootless:  # a rootless engine can map only the main group of the user
+        for group in sorted(set(groups) - {gid}):
+            words += ["--group-add", str(group)]
+        # The engine's own limit may be 1024, but a server has a connection to each worker.
+        words += ["--ulimit", "nofile=%d:%d" % resource.getrlimit(resource.RLIMIT_NOFILE)]
+    words += ["--security-opt", "no-new-privileges", "--security-opt", "label=disable"]
+    words += ["--env", "HOME=/tmp", "--env", "PYTHONPATH=" + package_folder()]
+    size = container.get("shm_size")
+    words += ["--shm-size", "%dm" % size] if size else ["--mount", _mount(SHARED_MEMORY, True)]
+    for path, writable in [(package_folder(), False), *mounts]:
+        words += ["--mount", _mount(path, writable)]
+    if has_infiniband:  # RDMA locks memory
+        words += ["--device", INFINIBAND, "--cap-add", "IPC_LOCK"]
+        words += ["--ulimit", "host" if rootless else "memlock=-1:-1"]
+    return words + list(gpus)
+
+
+def _mount(path: str, writable: bool) -> str:
+    fields = ["type=bind", "src=" + path, "dst=" + path] + ["readonly"] * (not writable)
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(fields)  # the engines parse CSV
+    return line.getvalue()
+
+
+def gpu_options(engine: str, info: Json, root: str = "/") -> Optional[List[str]]:
+    """Return the options that give the node's GPUs to a container, or None if the engine cannot.
+
+    A container gets all GPUs. CUDA_VISIBLE_DEVICES chooses among the GPUs, as on the node itself.
+
+    Args: `info` the answer of the engine's `info`; `root` the folder with etc, var and usr.
+    """
+    wishes = ["--env", "NVIDIA_VISIBLE_DEVICES=all"]
+    wishes += ["--env", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
+    if engine == "podman":
+        specs = [
+            path
+            for folder in ("etc/cdi", "var/run/cdi")
+            for path in glob.glob(os.path.join(root, folder, "nvidia*"))
+        ]
+        return ["--device", "nvidia.com/gpu=all"] if specs else None
+    if "nvidia" in (info.get("Runtimes") or {}):
+        return ["--runtime", "nvidia"] + wishes
+    hooks = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
+    if any(os.path.exists(os.path.join(root, "usr/bin", hook)) for hook in hooks):
+        return ["--gpus", "all"] + wishes
+    return None
+
+
+def first_process(container: Json) -> List[str]:
+    """Return the last words of `docker run`, which start `mxcluster.node.contained`.
+
+    They replace the program of the image (ENTRYPOINT).
+    """
+    words = ["--entrypoint", container["python"], container["image"]]
+    return words + ["-u", "-m", "mxcluster.node.contained"]
+
+
+def ask(
+    engine: str, *words: str, stdin: str = "", patience: float = CHECK_SECONDS + CLIENT_SECONDS
+) -> Tuple[int, str, str]:
+    """Run a client of the engine with `words` and return (exit status, stdout, stderr).
+
+    The status is 124 after `patience` seconds without an end of the client.
+    """
+    try:
+        done = subprocess.run(
+            [engine] + list(words),
+            input=stdin.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=client_environment(),
+            cwd="/",
+            timeout=patience,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, "", "no answer within %d s" % patience
+    except OSError as error:
+        return 127, "", str(error)
+    return (
+        done.returncode,
+        done.stdout.decode(errors="replace"),
+        done.stderr.decode(errors="replace"),
+    )
+
+
+def info_of(engine: str) -> Json:
+    """Return the answer of the engine's `info` as a dict, {} without an answer in JSON."""
+    return _json(ask(engine, "info", "--format", "{{json .}}")[1]) or {}
+
+
+def look(
+    container: Json,
+    needs_gpus: bool,
+    has_gpus: bool,
+    cuda: Optional[str] = None,
+    mpi: Optional[Json] = None,
+) -> Json:
+    """Check this node for `container`, and return {"problems": [message, ...], "image", "mpi"}.
+
+    The function runs the image once. The container imports MXNet, or finds the MPI engine. "image":
+    the id of the image, or None. "mpi": the answer of `mpi_installation.look` in the container,
+    None without `mpi`.
+
+    Args:
+        container: as for `run_options`.
+        needs_gpus: True if a process of the job uses GPUs of this node.
+        has_gpus: True if this node has GPUs.
+        cuda: the folder of CUDA on this node, or None.
+        mpi: the request of `mpi_installation.look` for an MPI program, else None.
+    """
+    engine = container["engine"]
+    info, problem = _engine(engine)
+    if problem:
+        return _seen(None, problem)
+    image, problem = _image(container)
+    if problem:
+        return _seen(image, problem)
+    gpus = gpu_options(engine, info) if has_gpus else []
+    if gpus is None and needs_gpus:
+        return _seen(
+            image,
+            "%s gives no GPU to containers on this node: install nvidia-container-toolkit and "
+            "configure %s for it, or use runtime=host, or start the job without GPUs"
+            % (engine, engine),
+        )
+    found, problem = _contents(container, gpus or [], cuda, mpi)
+    return _seen(image, problem) if problem else dict(found, image=image)
+
+
+def _seen(image: Optional[str], problem: str) -> Json:
+    return {"problems": [problem], "image": image, "mpi": None}
+
+
+def _engine(engine: str) -> Tuple[Json, Optional[str]]:
+    """Return (answer of the engine's `info`, message about an unusable engine or None)."""
+    least, install, allow = ENGINES[engine]
+    if not shutil.which(engine):
+        return {}, "%s is not installed on this node: install it (%s), or use runtime=host" % (
+            engine,
+            install,
+        )
+    code, out, err = ask(engine, "info", "--format", "{{json .}}")
+    info = _json(out) or {}
+    version = str(info.get("ServerVersion") or (info.get("version") or {}).get("Version") or "")
+    if code != 0 or not version or info.get("ServerErrors"):
+        told = err.strip() or "; ".join(map(str, info.get("ServerErrors") or [])) or out.strip()
+        return {}, "%s does not answer %s on this node (%s): %s" % (
+            engine,
+            _user(),
+            last_lines(told),
+            allow,
+        )
+    if "ServerVersion" not in info and engine == "docker":
+        return {}, "the program docker of this node is podman: use runtime=podman"
+    if numbers(version) < least:
+        return {}, "%s %s of this node is too old: install version %s or newer" % (
+            engine,
+            version,
+            ".".join(map(str, least)),
+        )
+    if any("rootless" in str(one) for one in info.get("SecurityOptions") or []):
+        return {}, (
+            "docker runs without root on this node, so containers cannot have the user of the "
+            "job's files: use runtime=podman"
+        )
+    return info, None
+
+
+def _image(container: Json) -> Tuple[Optional[str], Optional[str]]:
+    """Return (id of the image on this node or None, message about an unusable image or None)."""
+    engine, name = container["engine"], container["image"]
+    code, out, err = ask(engine, "image", "inspect", name)
+    found = _json(out)
+    if code != 0 or not isinstance(found, list) or not found:
+        return None, (
+            "the image %s is not on this node (%s: %s): bring the image with provision.yml -e "
+            "container_image_engine=%s -e container_image_name=%s"
+            % (name, engine, last_lines(err) or "no such image", engine, name)
+        )
+    image, ours = found[0], ARCHITECTURES.get(platform.machine(), platform.machine())
+    if image.get("Architecture") not in (None, "", ours):
+        return image.get("Id"), (
+            "the image %s is built for %s, and this node is %s: build the image for %s"
+            % (name, image["Architecture"], ours, ours)
+        )
+    return image.get("Id"), None
+
+
+def _contents(
+    container: Json, gpus: List[str], cuda: Optional[str], mpi: Optional[Json]
+) -> Tuple[Json, Optional[str]]:
+    """Run `image_check` in the image, and return (its answer, message about a failure or None)."""
+    engine, name, python = (container[key] for key in ("engine", "image", "python"))
+    words = run_options(container, [(cuda, False)] if cuda else [], gpus)[1:]
+    words += ["--interactive"] + first_process(container)
+    asked = {
+        "command": [python, "-m", "mxcluster.node.image_check"]
+        + [json.dumps({"image": name, "mpi": mpi})],
+        "env": {"LD_LIBRARY_PATH": cuda + "/lib64"} if cuda else {},
+        "seconds": CHECK_SECONDS,
+    }
+    code, out, err = ask(engine, *words, stdin=json.dumps(asked))
+    told = _json(out.strip().splitlines()[-1]) if out.strip() else None
+    if code in NO_PROGRAM and told is None:
+        return {}, "the image %s cannot run %s (%s): name another Python with -e image_python=" % (
+            name,
+            python,
+            last_lines(err),
+        )
+    if not isinstance(told, dict) or not {"problems", "mpi"} <= set(told):
+        return {}, "%s cannot run the image %s on this node (status %d): %s" % (
+            engine,
+            name,
+            code,
+            last_lines(err or out),
+        )
+    return {"problems": told["problems"], "mpi": told["mpi"]}, None
+
+
+def remove(engine: str, folder: str) -> List[str]:
+    """Remove the leftover containers of the job in `folder`, and return their ids."""
+    label = "label=%s=%s" % (LABEL, folder)
+    code, out, _ = ask(engine, "ps", "--all", "--quiet", "--filter", label, patience=REMOVE_SECONDS)
+    found = out.split() if code == 0 else []
+    if found:
+        ask(engine, "rm", "--force", "--volumes", *found, patience=REMOVE_SECONDS)
+    return found
+
+
+def numbers(version: str) -> Tuple[int, ...]:
+    """Return the leading numbers of a version, such as (20, 10, 24) for "20.10.24+dfsg1"."""
+    return tuple(int(one) for one in re.findall(r"\d+", version.split("+")[0].split("-")[0])[:3])
+
+
+def last_lines(text: str) -> str:
+    """Return the last lines of a program's output as one line."""
+    return " ".join(line.strip() for line in text.strip().splitlines()[-LAST_LINES:])[-500:]
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _user() -> str:
+    return "root" if os.geteuid() == 0 else "the user with id %d" % os.geteuid()

@@ -1,0 +1,67 @@
+"""The recipe of an image, and the nodes without the image."""
+
+import json
+
+import pytest
+
+from mxcluster.cluster.container_image import distribution, ids_in, recipe
+from mxcluster.errors import BadInput
+
+ENVIRONMENT = {
+    "name": "MXNet 1.9.1",
+    "builds": [{"python": ["3.11"], "wheels": ["mxnet==1.9.1"], "pip": "pip==25.0.1"}],
+    "hashes": {"mxnet==1.9.1": ["a" * 64], "pip==25.0.1": ["b" * 64, "c" * 64]},
+}
+ANY, BUILT = {"recipe": "", "ids": []}, {"recipe": "r1", "ids": []}
+
+
+def image(identity, made_of="r1"):
+    return json.dumps(
+        [{"Id": "sha256:" + identity, "Config": {"Labels": {"mxcluster.recipe": made_of}}}]
+    )
+
+
+def test_a_recipe_pins_every_wheel_and_changes_with_all_that_makes_the_image():
+    made = recipe(ENVIRONMENT, "3.11", "debian:12", "FROM x")
+    assert made["requirements"] == [
+        "mxnet==1.9.1 --hash=sha256:" + "a" * 64,
+        "pip==25.0.1 --hash=sha256:%s --hash=sha256:%s" % ("b" * 64, "c" * 64),
+    ]
+    assert made["digest"] == recipe(ENVIRONMENT, "3.11", "debian:12", "FROM x")["digest"]
+    for other in (("3.11", "debian:13", "FROM x"), ("3.11", "debian:12", "FROM y")):
+        assert recipe(ENVIRONMENT, *other)["digest"] != made["digest"]
+
+
+def test_a_python_without_wheels_is_refused():
+    with pytest.raises(BadInput, match="container_image_python=3.13.* one of Python 3.11"):
+        recipe(ENVIRONMENT, "3.13", "debian:13", "")
+
+
+@pytest.mark.parametrize(
+    "seen,wanted,source,build,lacking",
+    [
+        ({"a": "[]", "b": ""}, BUILT, "a", True, ["b"]),
+        ({"a": image("1", "old"), "b": image("2")}, BUILT, "b", False, ["a"]),
+        ({"a": image("1"), "b": image("1")}, BUILT, "a", False, []),
+        ({"a": image("1"), "b": image("2")}, BUILT, "a", False, ["b"]),
+        ({"a": "", "b": image("2", "")}, ANY, "b", False, ["a"]),
+        ({"a": image("7"), "b": image("8")}, {"recipe": "", "ids": ["0", "7"]}, "", False, ["b"]),
+    ],
+)
+def test_only_nodes_with_another_image_get_one(seen, wanted, source, build, lacking):
+    planned = distribution(seen, ["a", "b"], "training", wanted)
+    assert (planned["source"], planned["build"], planned["lacking"]) == (source, build, lacking)
+
+
+def test_an_image_that_no_node_has_or_builds_is_refused():
+    with pytest.raises(BadInput, match="no node has the image training"):
+        distribution({"a": "[]", "b": ""}, ["a", "b"], "training", ANY)
+
+
+def test_the_ids_of_an_archive_are_those_of_its_one_image():
+    assert ids_in('[{"Config": "abc.json"}]', "", "x.tar") == ["abc"]
+    index = '{"manifests": [{"digest": "sha256:def"}]}'
+    assert ids_in('[{"Config": "blobs/sha256/abc"}]', index, "x.tar") == ["abc", "def"]
+    for broken in ("", "{}", '[{"Config": "a.json"}, {"Config": "b.json"}]'):
+        with pytest.raises(BadInput, match="instead of one.*docker save"):
+            ids_in(broken, "", "x.tar")
