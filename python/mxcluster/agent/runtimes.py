@@ -104,9 +104,9 @@ class Containers:
         self.mounts = [(path, True)] + [
             (one, False) for one in node["mounts"] if os.path.exists(one)
         ]
-        self.gpus = None  # type: Optional[List[str]]  # the first start asks the engine
-        self.firsts = set()  # type: Set[processes.Identity]  # first processes of the containers
-        self.seen = {}  # type: Dict[str, Found]  # the result of the latest search
+        self.gpus: Optional[List[str]] = None  # the first start asks the engine
+        self.firsts: Set[processes.Identity] = set()  # first processes of the containers
+        self.seen: Dict[str, Found] = {}  # the result of the latest search
         self.looked = 0.0  # the monotonic time of the latest search
         self.cut_off = False  # True if a client was killed before the agent knew its process
 
@@ -156,7 +156,7 @@ class Containers:
     def find(self) -> Dict[str, Found]:
         """Return {name in the plan: Found} of the job's running processes in containers."""
         lines = {line.pid: line for line in processes.table()}
-        own = {}  # type: Dict[int, str]
+        own: Dict[int, str] = {}
         for pid, line in lines.items():
             if line.start_time < self.agent.start_time or line.state in processes.DEAD:
                 continue
@@ -164,7 +164,7 @@ class Containers:
                 name = processes.variable(pid, NAME)
                 if name:
                     own[pid] = name
-        found = {}  # type: Dict[str, Found]
+        found: Dict[str, Found] = {}
         # An orphan of the process has the same parent and variables, but is younger.
         for pid in sorted(own, key=lambda one: lines[one].start_time):
             first = lines.get(lines[pid].parent)

@@ -12,6 +12,7 @@ from mxcluster.cluster import files as cluster_files
 from mxcluster.cluster.profile import Fit
 from mxcluster.errors import BadInput, for_each
 from mxcluster.job import launchers
+from mxcluster.job.knob_table import HOST
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import (
@@ -125,7 +126,7 @@ def make_plan(
     for host in nodes:
         if records[host].get("cuda"):
             nodes[host]["cuda"] = records[host]["cuda"]
-        if options["runtime"] != containers.HOST:
+        if options["runtime"] != HOST:
             nodes[host]["mounts"] = containers.mounts(
                 options["data_dir"],
                 (data_dirs or {}).get(host),

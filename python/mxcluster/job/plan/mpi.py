@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional
 
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import BadInput, for_each, refuse
-from mxcluster.job.knob_table import MPI
+from mxcluster.job.knob_table import HOST, MPI
 from mxcluster.job.option_types import Knob, cast_value, is_job_id, shown
 from mxcluster.job.options import LOADER_VARIABLES, is_own
 from mxcluster.job.plan import addresses, containers, gpus, members, ports
@@ -73,7 +73,7 @@ def cast(given: Json) -> Json:
 
 def check_image(options: Json) -> None:
     """Refuse an image without containers, and containers without an image."""
-    if bool(options["mpi_image"]) == (options["runtime"] != containers.HOST):
+    if bool(options["mpi_image"]) == (options["runtime"] != HOST):
         return
     raise BadInput(
         "mpi_image=%s needs a container engine: add -e runtime=docker or -e runtime=podman, or "
@@ -132,7 +132,7 @@ def make_plan(
     check_image(options)
     containers.check_units(options["runtime"], hosts, variables)
     for host in nodes:
-        if options["runtime"] != containers.HOST:  # its image has the CUDA of the program
+        if options["runtime"] != HOST:  # its image has the CUDA of the program
             nodes[host]["mounts"] = containers.mounts(options["data_dir"])
         elif records[host].get("cuda"):
             nodes[host]["cuda"] = records[host]["cuda"]
