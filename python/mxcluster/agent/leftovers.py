@@ -10,6 +10,7 @@ from typing import Any, Dict, List
 
 from mxcluster.agent import claims, runtimes
 from mxcluster.agent.folder import JobFolder
+from mxcluster.errors import BadInput
 from mxcluster.node import addresses, containers, processes
 
 Json = Dict[str, Any]
@@ -80,8 +81,11 @@ def remove_containers(folder: JobFolder) -> List[str]:
 
     The containers end with the agent. But an engine keeps a container that it was just making.
     """
-    container = (claims.read_plan(folder) or {}).get("container")
-    return containers.remove(container["engine"], folder.path) if container else []
+    try:
+        engine = claims.read_plan(folder)["container"]["engine"]  # type: ignore[index]
+    except (BadInput, ValueError, LookupError, TypeError):  # no containers, or a damaged plan
+        return []
+    return containers.remove(engine, folder.path) if engine in containers.ENGINES else []
 
 
 def is_of(pid: int, agent: processes.Identity, path: str) -> bool:

@@ -13,7 +13,7 @@ from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job import launchers, option_types
-from mxcluster.job.knob_table import HOST, IMAGE, OPTIONS
+from mxcluster.job.knob_table import HOST, OPTIONS
 from mxcluster.job.option_types import cast_value, shown
 
 DEFAULT_STALENESS = 3
@@ -100,11 +100,6 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
         lambda given: given["runtime"] != HOST and _engine(given),
         "runtime=%(runtime)s is refused with launcher=%(launcher)s, because %(engine)s does not "
         "control containers: use launcher=ssh, or runtime=host",
-    ),
-    (
-        lambda given: given["image"] != IMAGE and given["runtime"] == HOST,
-        "image=%(image)s has no meaning with runtime=%(runtime)s: leave image out, or use "
-        "runtime=docker or runtime=podman",
     ),
     (
         lambda given: given["compression"] != "none" and given["script"],

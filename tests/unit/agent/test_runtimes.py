@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from mxcluster.agent import commands
 from mxcluster.node import processes
 from tests.unit.agent.jobs import PACKAGE, Contained
 
@@ -112,6 +113,23 @@ def test_containers_that_a_killed_agent_left_are_removed_by_the_next_question(jo
     assert not any(line.startswith("rm") for line in asked(job))
     assert job.ask("stop")["left"] == []
     assert asked(job)[-1] == "rm --force --volumes c0ffee"
+
+
+@pytest.mark.parametrize(
+    "damage", ["{", "[]", '{"container": 1}', '{"container": {"engine": "other"}}']
+)
+def test_a_damaged_plan_does_not_prevent_the_end_of_a_job(job, damage):
+    status = job.start(SLEEP)
+    job.running(1)
+    os.kill(status["agent"]["pid"], signal.SIGKILL)
+    job.until(lambda: not processes.alive(job.agent(status)), 30)
+    (job.engine_folder / "other").symlink_to("docker")  # no engine, so the agent must not run it
+    with open(job.folder.file("plan.json"), "w") as plan:
+        plan.write(damage)
+    commands.look(job.folder, tidy=True)
+    assert job.folder.status()["state"] == "ended"
+    assert not any(line.startswith(("ps", "rm")) for line in asked(job))
+    assert not (job.engine_folder / "other.asked").exists()
 
 
 def test_the_package_of_the_node_runs_in_the_container(job):

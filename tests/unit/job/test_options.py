@@ -286,10 +286,6 @@ def test_the_value_of_staleness(given, value):
             ["runtime=docker", "launcher=sge", "qrsh does not control", "runtime=host"],
         ),
         (
-            {"image": "training:1"},
-            ["image=training:1", "runtime=host", "runtime=docker or runtime=podman"],
-        ),
-        (
             {"gsync_compensation": "0.04"},
             [
                 "gsync_compensation=0.04 has no meaning with kv=dist_sync",

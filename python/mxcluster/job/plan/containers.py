@@ -2,9 +2,27 @@
 
 from typing import Any, Dict, List, Optional, Sequence
 
-from mxcluster.errors import BadInput, some
-from mxcluster.job.knob_table import HOST
+from mxcluster.errors import BadInput, refuse, some
+from mxcluster.job.knob_table import HOST, RUNTIMES
 from mxcluster.lists import unique
+
+KNOBS = ("image", "image_python")  # the knobs that only jobs in containers read
+
+
+def refuse_unread(runtime: str, anew: Sequence[str]) -> None:
+    """Raise BadInput if the user gave a knob of containers with -e to a job on the host.
+
+    Such a knob is allowed in the inventory, because it describes the site there.
+
+    Args: `runtime` the value of the knob; `anew` the names of the knobs given with -e.
+    """
+    engines = [name for name in RUNTIMES if name != HOST]
+    refuse(
+        "-e %s: runtime=%s does not read this knob. Leave the knob out, or use -e runtime=%s"
+        % (name, runtime, " or -e runtime=".join(engines))
+        for name in anew
+        if name in KNOBS and runtime == HOST
+    )
 
 
 def of(

@@ -19,6 +19,7 @@ from mxcluster.job import options as knobs
 from mxcluster.job.option_types import is_job_id, shown
 from mxcluster.job.plan import (
     batch,
+    containers,
     make_cluster_files,
     make_plan,
     measuring,
@@ -77,6 +78,7 @@ def plan_job(
         given, checkpoint, notes = resumed(given, runs_dir, anew)
     options = _options(given, cwd)
     launchers.refuse_unread(options["launcher"], list(anew))
+    containers.refuse_unread(options["runtime"], list(anew))
     if measures:
         options["program"] = measuring.PROGRAM
     if secrets:

@@ -80,7 +80,7 @@ def check_image(options: Json) -> None:
         "leave mpi_image out" % options["mpi_image"]
         if options["mpi_image"]
         else "runtime=%s needs mpi_image, the name of an image with the MPI engine and the "
-        "program: add mpi_image, or leave runtime out" % options["runtime"]
+        "program: add mpi_image, or use -e runtime=host" % options["runtime"]
     )
 
 

@@ -11,6 +11,15 @@ def test_a_job_on_the_host_has_no_container():
     assert containers.of(options.cast({}), "training:1") is None
 
 
+def test_a_knob_of_containers_is_refused_on_the_command_line_of_a_job_on_the_host():
+    containers.refuse_unread("docker", ["kv", "image", "image_python"])
+    containers.refuse_unread("host", ["kv"])  # the inventory may describe the image of the site
+    with pytest.raises(BadInput) as refusal:
+        containers.refuse_unread("host", ["kv", "image"])
+    assert "-e image: runtime=host does not read this knob" in str(refusal.value)
+    assert "-e runtime=docker or -e runtime=podman" in str(refusal.value)
+
+
 def test_the_container_of_a_job():
     given = options.cast({"runtime": "docker", "image": "training:1"})
     assert containers.of(given, given["image"]) == {
