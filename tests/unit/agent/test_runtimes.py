@@ -5,6 +5,7 @@ molecule/container has the same jobs under a real engine.
 """
 
 import os
+import pathlib
 import signal
 import sys
 
@@ -115,18 +116,18 @@ def test_containers_that_a_killed_agent_left_are_removed_by_the_next_question(jo
     assert asked(job)[-1] == "rm --force --volumes c0ffee"
 
 
-@pytest.mark.parametrize(
-    "damage", ["{", "[]", '{"container": 1}', '{"container": {"engine": "other"}}']
-)
-def test_a_damaged_plan_does_not_prevent_the_end_of_a_job(job, damage):
+@pytest.mark.parametrize("container", ["", "1", '{"engine": "other"}'])
+def test_a_damaged_plan_does_not_prevent_the_end_of_a_job(job, container):
     status = job.start(SLEEP)
     job.running(1)
     os.kill(status["agent"]["pid"], signal.SIGKILL)
     job.until(lambda: not processes.alive(job.agent(status)), 30)
     (job.engine_folder / "other").symlink_to("docker")  # no engine, so the agent must not run it
-    with open(job.folder.file("plan.json"), "w") as plan:
-        plan.write(damage)
+    plan = pathlib.Path(job.folder.file("plan.json"))
+    whole = plan.read_text()
+    plan.write_text('{"container": %s}' % container)
     commands.look(job.folder, tidy=True)
+    plan.write_text(whole)
     assert job.folder.status()["state"] == "ended"
     assert not any(line.startswith(("ps", "rm")) for line in asked(job))
     assert not (job.engine_folder / "other.asked").exists()
