@@ -8,6 +8,7 @@ import yaml
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 PLAYS = yaml.safe_load((PROJECT / "playbooks" / "provision.yml").read_text())
 STEPS = [task for play in PLAYS[2:4] for task in play["tasks"]]
+IMAGE = PLAYS[4]["tasks"]  # nodes that are as the last run left them get a container image, too
 
 
 def role_of(task):
@@ -16,7 +17,9 @@ def role_of(task):
 
 def test_each_step_has_the_tag_of_its_role():
     # The record and the remembered state are parts of others.
-    assert [role_of(task) for task in STEPS if role_of(task) not in task.get("tags", [])] == [
+    assert [
+        role_of(task) for task in STEPS + IMAGE if role_of(task) not in task.get("tags", [])
+    ] == [
         "node_record",
         "drift",
     ]
@@ -29,7 +32,7 @@ def test_the_checks_run_with_every_tag():
 
 def test_tasks_of_an_included_role_run_with_the_tag():
     """The tags of include_role are not those of the role's tasks."""
-    for task in STEPS:
+    for task in STEPS + IMAGE:
         include = task.get("ansible.builtin.include_role")
         assert include is None or include["apply"] == {"tags": "always"}, task["name"]
 
@@ -38,4 +41,4 @@ def test_the_docs_list_the_tags():
     text = (PROJECT / "docs" / "cluster.md").read_text()
     table = text[text.index("| tag |") :].split("\n\n")[0]
     listed = re.findall(r"^\| `(\w+)`", table, re.M)
-    assert sorted(listed) == sorted({tag for task in STEPS for tag in task.get("tags", [])})
+    assert sorted(listed) == sorted({tag for task in STEPS + IMAGE for tag in task.get("tags", [])})
