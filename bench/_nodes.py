@@ -123,7 +123,7 @@ def _make(folder, count, image, systemd):
 
 
 def _remove():
-    """Remove the containers and the network, including those of an earlier run."""
+    """Remove the containers and the network of this benchmark and of an earlier run."""
     left = say("docker", "ps", "--all", "--quiet", "--filter", "name=^mxcluster-bench").split()
     if left:
         say("docker", "rm", "--force", *left)

@@ -43,7 +43,7 @@ def first_step(folder, number):
 
 
 def main(options):
-    """Print the seconds of provision.yml for each of SIZES, and those of train.yml on 4 nodes.
+    """Print the seconds of provision.yml for each of SIZES, and of train.yml on 4 nodes.
 
     Args: `options` of the command line, not used.
     """

@@ -2,7 +2,7 @@
 
 The controller and all nodes are this machine. The hosts of the inventory share one environment, as
 in the local inventory. For provision.yml the benchmark prints the CPU seconds of the controller and
-those of all processes.
+the CPU seconds of all processes.
 """
 
 import json
@@ -31,7 +31,7 @@ ACCURACY = 0.95
 
 
 def main(options):
-    """Print the figures for HOSTS and WORKERS, and those of a job with many workers.
+    """Print the figures for HOSTS and WORKERS, and the figures of a job with many workers.
 
     Args: `options` of the command line, not used.
     """

@@ -9,9 +9,9 @@ WHAT is the value of mxnet_packages: names separated by commas, or a requirement
 
 The archive contains:
 
-- the wheels of the nodes, for every Python in python/mxcluster/cluster/versions.yml;
+- the wheels of the nodes, for every Python in python/mxcluster/cluster/mxnet.yml;
 - the wheels of the controller, for each version of ansible-core that runs on the Python of `make`;
-- CUDA for CentOS 7 and cuDNN, if TARGET is cuXX.
+- CUDA for CentOS 7, cuDNN and NCCL, if TARGET is cuXX.
 
 Run `make` with the Python version of the controller.
 
@@ -62,16 +62,17 @@ def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
         packages: the value of mxnet_packages.
     """
     from mxcluster.cluster import extra_packages as extras
-    from mxcluster.cluster import versions, wheels
+    from mxcluster.cluster import pairs, wheels
     from mxcluster.errors import MxclusterError
 
     try:
         wishes = extras.wishes(packages, os.getcwd())
         environments = {
-            one: versions.environment(version, one)
-            for one in {wanted, versions.target("", wanted.endswith("-mkl"))}
+            one: pairs.environment(version, one)
+            for one in {wanted, pairs.target("", wanted.endswith("-mkl"))}
         }
-        paths = files(versions.version_of(wanted), mirror) if versions.version_of(wanted) else set()
+        pairs.check(version, wanted, {"python": None, "gpus": [], "driver": None, "libcuda": True})
+        paths = files(version, wanted, mirror) if pairs.cuda_of(wanted) else set()
     except MxclusterError as refusal:
         refuse(str(refusal))
     for environment in environments.values():  # nodes without a GPU get the wheel for CPUs
@@ -138,7 +139,7 @@ def packages_of(environment, wishes, fetch=None):
     left out.
 
     Args:
-        environment: the result of `versions.environment`.
+        environment: the result of `pairs.environment`.
         wishes: the result of `extra_packages.wishes`.
         fetch: as in `extra_packages.extended`.
     """
@@ -167,22 +168,24 @@ def packages_of(environment, wishes, fetch=None):
     return found
 
 
-def files(cuda, mirror):
-    """Fetch NVIDIA's files for the version `cuda`, and return a set of ("archives", path).
+def files(version, wanted, mirror):
+    """Fetch NVIDIA's files for an MXNet and its target, and return a set of ("archives", path).
 
-    The files are CUDA's repository for CentOS 7 with patches and keys, and the newest cuDNN.
+    The files are CUDA's repository for CentOS 7 with patches and keys, cuDNN and NCCL.
 
-    Args: `cuda` such as "9.2"; `mirror` a URL in place of NVIDIA's servers, or "".
+    Args: `version` of MXNet; `wanted` the target, such as "cu92"; `mirror` a URL in place of
+    NVIDIA's servers, or "".
     """
-    from mxcluster.cluster import archives, versions, wheels
+    from mxcluster.cluster import archives, pairs, version_table, versions, wheels
 
     source, store = versions.Source(mirror, {}), str(CACHE / "archives")
-    row, cudnn = versions.cuda_row(cuda), versions.cudnn(cuda)
-    wanted = [
-        source.file(url) for url in row["rpm"] + [key["url"] for key in versions.table()["keys"]]
-    ]
+    row, keys = version_table.cuda_row(pairs.cuda_of(wanted)), version_table.table()["keys"]
+    needed = [source.file(url) for url in row["rpm"] + [key["url"] for key in keys]]
+    for library in (pairs.cudnn(version, wanted), pairs.nccl(version, wanted)):
+        if library:
+            needed.append(source.file(library["url"], library["sha256"]))
     found = set()
-    for one in wanted + [source.file(cudnn["url"], cudnn["sha256"])]:
+    for one in needed:
         print("mxcluster: %s" % one["name"], flush=True)
         with wheels.locked(store):
             found.add(("archives", archives.provide(store, one)))

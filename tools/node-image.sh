@@ -18,7 +18,7 @@ packages=(
     openmpi-bin                               # an engine of MPI programs
 )
 declare -A added=( # packages of the other images
-    [el7]='rpm dnf python3-dnf gnupg'
+    [el7]='rpm dnf python3-dnf dnf-plugins-core gnupg'
     [slurm]='slurmctld slurmd slurm-client munge'
     [sge]='gridengine-master gridengine-exec gridengine-client dma'
     [container]='docker.io iptables'

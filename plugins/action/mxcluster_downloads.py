@@ -119,12 +119,16 @@ archives:
   type: dict
 """
 
+import hashlib
 import os
 from typing import Any, Dict
+
+from ansible import constants as C
 
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import archives, extra_packages, wheels
 from mxcluster.errors import MxclusterError
+from mxcluster.file_io import replace, sha256
 
 Json = Dict[str, Any]
 
@@ -148,8 +152,26 @@ def fetch_archives(given: Json, store: str, check: bool) -> Json:
     if files and not check:
         with wheels.locked(store):
             for one in files.values():
-                archives.provide(store, one)
+                archives.provide(store, one, sha256_once)
     return {"changed": bool(missing), "fetched": missing}
+
+
+def sha256_once(path: str) -> str:
+    """Return the SHA-256 of the file `path`. One run of ansible-playbook computes it once.
+
+    The task runs for each node, in a fork, and a file has up to 3 GB. The forks share the result in
+    a folder that ansible-playbook removes at its end. The caller holds the lock of the store.
+    """
+    found = os.stat(path)
+    state = repr((path, found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
+    name = "sha256-" + hashlib.sha256(state.encode("utf-8", "surrogateescape")).hexdigest()
+    note = os.path.join(C.DEFAULT_LOCAL_TMP, name)
+    if os.path.exists(note):
+        with open(note) as stream:
+            return stream.read()
+    digest = sha256(path)
+    replace(note, digest, 0o600)
+    return digest
 
 
 def choose_packages(given: Json, store: str, check: bool) -> Json:

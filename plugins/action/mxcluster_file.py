@@ -1,4 +1,4 @@
-"""Transfer files to a node, where the module mxcluster_file copies the files to their folders.
+"""Transfer files to a node, where the module mxcluster_file copies the files to their paths.
 
 The module copies a file with the rights of the user that owns the folder. So root never opens a
 path in which another user can place a link. ansible.builtin.copy would open such a path as root.
@@ -7,7 +7,7 @@ path in which another user can place a link. ansible.builtin.copy would open suc
 import os
 from typing import Any, Dict, NoReturn, Tuple
 
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from mxcluster.file_io import digest
@@ -31,12 +31,12 @@ class ActionModule(ActionBase):
             if os.path.isdir(source):
                 return dict(result, **self._folder(arguments, task_vars))
             if self._task.check_mode:
-                return dict(result, changed=True, path=arguments.get("path"))
+                return dict(result, **self._compare(arguments, task_vars))
             return dict(result, **self._ask(dict(arguments, src=self._bring(source)), task_vars))
         except (AnsibleError, OSError) as error:
+            lost = isinstance(error, AnsibleConnectionFailure)
             return dict(
                 result,
-                failed=True,
                 msg="cannot %s: %s. Correct the cause, then run the playbook again"
                 % (
                     "copy %s to the node" % source
@@ -46,7 +46,25 @@ class ActionModule(ActionBase):
                     if isinstance(error, OSError) and error.filename
                     else error,
                 ),
+                **{"unreachable" if lost else "failed": True},
             )
+
+    def _compare(self, arguments: Json, task_vars: Json) -> Json:
+        """Compare the file `src` with the node's file for check mode. The method sends no file.
+
+        Args: `arguments` of the module, with the file as "src".
+
+        Returns:
+            {"changed": True if the content or the permissions differ, "path"}, or a failure.
+        """
+        folder, name = os.path.split(arguments["path"])
+        wanted = dict(digest(arguments["src"]), mode=str(arguments.get("mode") or "0644"))
+        given = {key: value for key, value in arguments.items() if key != "src"}
+        asked = self._ask(
+            dict(given, state="directory", path=folder or ".", files={name: wanted}), task_vars
+        )
+        changed = bool(asked.get("changed") or asked.get("lacking"))
+        return dict(asked, changed=changed, path=arguments["path"])
 
     def _folder(self, arguments: Json, task_vars: Json) -> Json:
         """Transfer the files of the folder arguments["src"] that the node lacks.
@@ -75,7 +93,7 @@ class ActionModule(ActionBase):
                 ),
                 task_vars,
             )
-            if answer.get("failed"):
+            if answer.get("failed") or answer.get("unreachable"):
                 return answer
         return dict(asked, changed=bool(asked.get("changed") or lacking))
 

@@ -68,6 +68,10 @@ options:
   path:
     description: For V(status), the file into which the module writes the JSON.
     type: path
+  records_dir:
+    description: For V(status), the folder of the node records. A record tells if the driver of its
+      node needs a restart.
+    type: path
 """
 
 EXAMPLES = r"""
@@ -123,14 +127,32 @@ mxcluster_verdict_text:
 """
 
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterable, Optional
 
 from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.cluster import driver
+from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
+from mxcluster.job.plan.inputs import read_records
 
 Json = Dict[str, Any]
+
+
+def restarts(folder: Optional[str], hosts: Iterable[str]) -> Dict[str, str]:
+    """Return {host: the reason of the restart that its driver needs}, from the node records.
+
+    A damaged record must not hide the jobs, so the function then returns {}. train.yml refuses such
+    a record.
+
+    Args: `folder` the folder of the node records; `hosts` of the inventory.
+    """
+    try:
+        records = read_records(folder) if folder else {}
+    except BadInput:
+        return {}
+    return driver.restarts({host: records[host] for host in hosts if host in records})
 
 
 def carry_out(given: Json, check: bool) -> Json:
@@ -158,7 +180,8 @@ def carry_out(given: Json, check: bool) -> Json:
     found = listing.merge(answers)
     lost = [host for host, answer in answers.items() if answer is None]
     if given["command"] == "status":
-        as_json = listing.as_json(found, lost)
+        waiting = restarts(given["records_dir"], answers)
+        as_json = listing.as_json(found, lost, waiting)
         if given["path"]:
             replace(os.path.abspath(given["path"]), as_json + "\n")
         return {
@@ -169,7 +192,8 @@ def carry_out(given: Json, check: bool) -> Json:
             + [
                 "no answer from %s: check this node, then run status.yml again" % host
                 for host in sorted(lost)
-            ],
+            ]
+            + ["restart needed %s: %s" % (host, why) for host, why in waiting.items()],
         }
     if given["command"] == "detached":
         return {

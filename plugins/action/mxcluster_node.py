@@ -109,12 +109,11 @@ class ActionModule(NodeTask):
         if arguments.get("board"):  # ansible-playbook removes the local temporary folder at its end
             arguments["board"] = os.path.join(C.DEFAULT_LOCAL_TMP, arguments["board"])
         result.update(self._wait(arguments, task_vars))
-        if (
-            arguments.get("board")
-            and (result.get("lost") or result.get("failed"))
-            and arguments.get("keeper", True)
-        ):
-            post(arguments["board"], task_vars["inventory_hostname"])
+        if arguments.get("board") and (result.get("lost") or result.get("failed")):
+            if arguments.get("keeper", True):
+                post(arguments["board"], task_vars["inventory_hostname"])
+            # The retries have ended, so the other hosts need no short polls any more.
+            unmark(arguments["board"], task_vars["inventory_hostname"])
         elif arguments.get("board") and result.get("status"):
             board, host = arguments["board"], task_vars["inventory_hostname"]
             blamed = (
@@ -353,7 +352,7 @@ class ActionModule(NodeTask):
                 error = str(failure)
             if not error and not answer.get("failed"):
                 if tries and board:
-                    os.remove(os.path.join(board, SILENT + host))
+                    unmark(board, host)
                 return answer
             if time.monotonic() - began < patience():
                 if not tries:
@@ -517,6 +516,13 @@ def others(board: str, host: str) -> List[str]:
         if os.path.isdir(board)
         else []
     )
+
+
+def unmark(board: str, host: str) -> None:
+    """Remove the file from the folder `board` that marks `host` as silent, if there is one."""
+    path = os.path.join(board, SILENT + host)
+    if os.path.exists(path):
+        os.remove(path)
 
 
 def any_is_silent(board: str) -> bool:

@@ -147,6 +147,7 @@ HostVars = Any  # ansible.vars.hostvars.HostVars
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OLDEST_CORE = (2, 16)
 PACKAGES = ("mxcluster", "sklearn", "matplotlib")
+COMMANDS = ("controller", "connection")
 PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as in tools/venv.sh
 NOTE = (
     "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "
@@ -166,9 +167,17 @@ class ActionModule(NodeTask):
     def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
         """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
-        if self._task.args.get("command") == "connection":
+        command = self._task.args.get("command")
+        if command == "connection":
             return dict(result, **self._connect(task_vars))
-        return dict(result, **self._check_controller(task_vars))
+        if command == "controller":
+            return dict(result, **self._check_controller(task_vars))
+        return dict(
+            result,
+            failed=True,
+            msg="mxcluster_preflight has no command %s: set command to one of %s"
+            % (command or "in its arguments", ", ".join(COMMANDS)),
+        )
 
     def _connect(self, task_vars: Json) -> Json:
         """Open Ansible's connection to the node, and check the user and the Python on the node.
@@ -221,12 +230,12 @@ class ActionModule(NodeTask):
         )
         if problem:
             return {"failed": True, "msg": problem}
+        try:
+            block = ssh_mesh.of_the_controller(ssh_mesh.of_ssh(hostvars, nodes))
+        except ssh_mesh.BadInput as refusal:
+            return {"failed": True, "msg": str(refusal)}
         # Check mode writes the host keys too, because ssh needs the keys to connect to the nodes.
-        changed = believe(
-            given["known_hosts"],
-            given["name"],
-            ssh_mesh.of_the_controller(ssh_mesh.of_ssh(hostvars, nodes)),
-        )
+        changed = believe(given["known_hosts"], given["name"], block)
         return {"changed": changed, "notes": notes}
 
     def _names(

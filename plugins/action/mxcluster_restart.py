@@ -110,6 +110,7 @@ def carry_out(given: Json, check: bool) -> Json:
     has no effect.
     """
     lines, decision = given["text"], given["restart"]
+    job = os.path.basename(given["run_dir"])
     attempts.end_with_parent()
     while decision and decision["extra"]:
         display.display(lines[0], color=C.COLOR_ERROR)
@@ -118,12 +119,14 @@ def carry_out(given: Json, check: bool) -> Json:
         display.display(decision["text"], color=C.COLOR_CHANGED)
         time.sleep(float(decision["delay"]))
         status = attempts.run(decision["extra"], show)
-        job = decision["extra"]["job_id"]
+        before, job = job, decision["extra"]["job_id"]
         found, lines, decision = judged(os.path.join(os.path.dirname(given["run_dir"]), job)) or (
             {"ok": False},
             [
                 "FAILED    job %s: ansible-playbook ended with status %d" % (job, status)
-                + " before the verdict. See the error in the output above"
+                + " before the verdict. See the error in the output above",
+                "next      run status.yml. If it lists the job, run train.yml -e attach=%s" % job,
+                "          If not, correct the cause, and run train.yml -e resume=%s" % before,
             ],
             None,
         )

@@ -187,7 +187,7 @@ def carry_out(given: Json, check: bool) -> Json:
         }
     attempts.end_with_parent()
     try:
-        records = runner.go(spec, runs_dir, means, given["knobs"].get("again") == "failed")
+        records = runner.go(spec, runs_dir, means, str(given["knobs"].get("again") or "").strip())
     finally:
         runner.report_on(spec, runs_dir, given["cache_dir"], report.write)
     lines = summary.text(spec, records, folder)

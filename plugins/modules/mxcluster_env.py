@@ -219,7 +219,7 @@ def requirement(wheel, hashes):
     if not hashes.get(wheel):
         raise Refused(
             "mxcluster has no SHA-256 digest of %s: add the digest to "
-            "python/mxcluster/cluster/versions.yml" % wheel
+            "python/mxcluster/cluster/mxnet.yml" % wheel
         )
     return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
 
@@ -595,7 +595,7 @@ class Environment(object):
         if told != wanted:
             raise Refused(
                 "the wheel %s contains MXNet %s: correct this wheel's version in "
-                "python/mxcluster/cluster/versions.yml" % (self.wheels[0], told)
+                "python/mxcluster/cluster/mxnet.yml" % (self.wheels[0], told)
             )
 
     def run(self, purpose, argv, temporary=None):

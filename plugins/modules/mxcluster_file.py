@@ -64,13 +64,14 @@ options:
   files:
     description:
       - For V(state=directory), the wanted files by their names in the folder, each with its size
-        C(bytes) and its C(sha256). The action plugin sets this option to get RV(lacking).
+        C(bytes) and its C(sha256). A file may also have C(mode), its permissions in octal. The
+        action plugin sets this option to get RV(lacking).
     type: dict
   mode:
     description:
       - The permissions of the file (default V(0644)) or of the folder for V(state=directory)
-        without O(src) (default V(0755)), octal, in quotes. If only O(user) can read a file, new
-        folders on its path are accessible to O(user) only, too.
+        without O(src) (default V(0755)), octal, in quotes. If only O(user) can read a file, then
+        only O(user) can enter new folders on its path.
     type: str
   roots:
     description:
@@ -237,11 +238,20 @@ def foldered(module, path, mode, made, unsafe):
     if made:
         os.chmod(path, 0o755)
     result["lacking"] = sorted(
-        name
-        for name, told in files.items()
-        if digest(os.path.join(path, name)) != (told["bytes"], told["sha256"])
+        name for name, told in files.items() if differs(os.path.join(path, name), told)
     )
     return result
+
+
+def differs(path, told):
+    """Return True if the file `path` is missing, or has another content or other permissions.
+
+    Args: `told` {"bytes": size, "sha256": hexadecimal, "mode": octal text; without "mode" the
+    permissions do not count}.
+    """
+    if digest(path) != (told["bytes"], told["sha256"]):
+        return True
+    return "mode" in told and stat.S_IMODE(os.stat(path).st_mode) != int(told["mode"], 8)
 
 
 def act(module, path, mode, source, made, unsafe):

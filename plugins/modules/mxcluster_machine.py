@@ -67,6 +67,24 @@ kernel:
   description: The release of the running kernel.
   returned: success
   type: str
+kernels:
+  description: The releases of all installed kernels, the oldest first.
+  returned: success
+  type: list
+  elements: str
+modules:
+  description: The version of the driver module for the running and the newest kernel, by kernel.
+  returned: success
+  type: dict
+secure_boot:
+  description: True if secure boot is on, so that the kernel loads signed modules only.
+  returned: success
+  type: bool
+gpu_users:
+  description: The programs with an open GPU, such as V(python \(pid 4711\)). Only root sees all.
+  returned: success
+  type: list
+  elements: str
 machine_id:
   description: The unique id of the node, from C(/etc/machine-id).
   returned: success
@@ -133,6 +151,63 @@ def loaded_driver(path="/proc/driver/nvidia/version"):
     return found.group(1) if found else None
 
 
+def kernels(folder="/lib/modules"):
+    """Return the releases of the installed kernels, the oldest first.
+
+    Args: `folder` the folder with a subfolder of modules for each kernel. A removed kernel may
+    leave its subfolder without the file modules.order.
+    """
+    found = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted(
+        (name for name in found if os.path.exists(os.path.join(folder, name, "modules.order"))),
+        key=age,
+    )
+
+
+def age(kernel):
+    """Return the sort key of a kernel's release.
+
+    The key begins with the numbers before the system's name. So 3.10.0-1160.2.2.el7 is newer than
+    3.10.0-1160.el7, although 2 is less than the 7 of el7.
+    """
+    upstream = re.split(r"[.\-_+](?=[A-Za-z])", kernel)[0]
+    return [[int(part) for part in re.findall(r"\d+", text)] for text in (upstream, kernel)]
+
+
+def secure_boot(folder="/sys/firmware/efi/efivars"):
+    """Return True if the fifth byte of the firmware's variable says that secure boot is on.
+
+    Args: `folder` the folder of the firmware's variables, missing on a machine without EFI.
+    """
+    path = os.path.join(folder, "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c")
+    try:
+        with open(path, "rb") as source:
+            return bytearray(source.read())[4:5] == bytearray([1])
+    except (IOError, OSError):
+        return False
+
+
+def gpu_users(proc="/proc"):
+    """Return the programs with an open device /dev/nvidia*, such as "python (pid 4711)".
+
+    The function leaves out the persistence daemon.
+
+    Args: `proc` the folder of the kernel's processes.
+    """
+    found = []
+    for pid in sorted((name for name in os.listdir(proc) if name.isdigit()), key=int):
+        folder = os.path.join(proc, pid, "fd")
+        name = content(os.path.join(proc, pid, "comm"))
+        if name and not name.startswith("nvidia-persist"):
+            try:
+                targets = [os.readlink(os.path.join(folder, one)) for one in os.listdir(folder)]
+            except (IOError, OSError):  # the process has ended, or belongs to another user
+                continue
+            if any(target.startswith("/dev/nvidia") for target in targets):
+                found.append("%s (pid %s)" % (name, pid))
+    return found
+
+
 def said(module, argv):
     """Return the output of the command line `argv`, or '' if the program is missing or fails."""
     if not os.path.isabs(argv[0]):
@@ -171,13 +246,21 @@ def main():
     version = said(
         module, [module.params["python"], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     )
+    installed, running = kernels(), os.uname()[2]
     module.exit_json(
         changed=False,
         gpus=gpus(),
         driver=loaded_driver(),
         driver_installed=said(module, ["modinfo", "-F", "version", "nvidia"]) or None,
         nouveau=os.path.isdir("/sys/module/nouveau"),
-        kernel=os.uname()[2],
+        kernel=running,
+        kernels=installed,
+        modules={
+            kernel: said(module, ["modinfo", "-k", kernel, "-F", "version", "nvidia"])
+            for kernel in set([running] + installed[-1:])
+        },
+        secure_boot=secure_boot(),
+        gpu_users=gpu_users(),
         machine_id=content("/etc/machine-id"),
         python=version or None,
         missing_libraries=[

@@ -13,6 +13,19 @@ class MxclusterError(Exception):
     """Base class of all errors that mxcluster reports."""
 
 
+# Errors of functions that read a damaged JSON file or line. JSON with too many levels raises
+# RecursionError, int() of a number such as 1e999 raises OverflowError, and a value of a wrong type
+# raises the other errors. A job's processes can write any content to the files of a job folder.
+DAMAGED = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
+
+
 class BadInput(MxclusterError):
     """Invalid input of a user. The message has one line per problem.
 
@@ -75,3 +88,9 @@ def some(names: List[str], most: int = 6) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")
+
+
+def shown(value: Any) -> str:
+    """Return at most 200 characters of `value` as text for a message, with quotes for a string."""
+    text = repr(str(value)) if isinstance(value, str) else repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."

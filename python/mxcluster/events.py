@@ -13,6 +13,8 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
+from mxcluster.errors import DAMAGED
+
 FILE = "events.jsonl"
 
 
@@ -99,47 +101,69 @@ def from_env() -> EventLog:
     )
 
 
-def read(path: str) -> List[Dict[str, Any]]:
+def read(path: str, damaged: Optional[Callable[[Any], Any]] = None) -> List[Dict[str, Any]]:
     """Return the events (dicts) in the file `path`, in the order of the lines.
 
     A killed process or a full disk can leave a torn line. The function skips each line that is not
-    a whole JSON object, and each object without "event" or a numeric "time". Raises OSError if the
-    file cannot be opened.
+    a whole JSON object, and each object that is no event, has no finite time or is nested too deep.
+    It calls `damaged(line)` for each skipped line. Raises OSError if the file cannot be opened.
     """
     events = []
     with open(path, encoding="utf-8", errors="replace") as stream:
         for line in stream:
             try:
                 event = json.loads(line)
+                valid = _valid(event)
             except ValueError:
                 continue
-            if (
-                isinstance(event, dict)
-                and "event" in event
-                and isinstance(event.get("time"), numbers.Real)
-            ):
+            except DAMAGED:
+                valid = False
+            if valid:
                 events.append(event)
+            elif damaged is not None:
+                damaged(line)
     return events
 
 
+def _valid(event: Any) -> bool:
+    """Return True if `event` is a dict with an "event" and a finite "time"."""
+    return (
+        isinstance(event, dict)
+        and "event" in event
+        and isinstance(event.get("time"), numbers.Real)
+        and math.isfinite(event["time"])
+    )
+
+
 def merge(
-    paths: Iterable[str], belongs: Optional[Iterable[Callable[[Dict[str, Any]], bool]]] = None
+    paths: Iterable[str],
+    belongs: Optional[Iterable[Callable[[Dict[str, Any]], bool]]] = None,
+    damaged: Optional[Callable[[str], Any]] = None,
 ) -> List[Dict[str, Any]]:
     """Return the events (dicts) in the files `paths`, sorted by time.
 
     Events with equal times keep the order of `paths`.
 
     `belongs`: one function for each path, which returns True for the events to keep. By default
-    `merge` keeps all events.
+    `merge` keeps all events. `merge` calls `damaged(path)` for each event that it drops, and for
+    each line that `read` skips as damaged.
     """
     paths = list(paths)
+    report: Callable[[str], Any] = damaged or (lambda path: None)
     tests: List[Callable[[Dict[str, Any]], bool]] = (
         list(belongs) if belongs is not None else [lambda event: True] * len(paths)
     )
-    return sorted(
-        (event for path, test in zip(paths, tests) for event in read(path) if test(event)),
-        key=lambda event: event["time"],
-    )
+    found = []
+    for path, test in zip(paths, tests):
+        lines: List[str] = []
+        for event in read(path, lines.append):
+            if test(event):
+                found.append(event)
+            else:
+                report(path)
+        for _ in lines:
+            report(path)
+    return sorted(found, key=lambda event: event["time"])
 
 
 def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> Any:

@@ -33,6 +33,14 @@ def spans(numbers: Iterable[int], joint: str = "-") -> List[str]:
     return [str(run[0]) if len(run) == 1 else "%d%s%d" % (run[0], joint, run[-1]) for run in runs]
 
 
+def several(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun, such as "1 node" or "2 nodes".
+
+    Args: `plural` the plural of the noun, "" for the noun with an s.
+    """
+    return "%d %s" % (number, noun if number == 1 else plural or noun + "s")
+
+
 def listed(words: Sequence[str]) -> str:
     """Join `words` (at least one) to a string such as "a", "a and b" or "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

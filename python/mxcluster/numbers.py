@@ -23,3 +23,15 @@ def to_float(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError("the value must be a finite number")
     return number
+
+
+def to_int(value: Any) -> int:
+    """Return an int from an int or a string of decimal digits.
+
+    Raises ValueError for other values, such as 5.5, '5.5', True and 'five'.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
+        return int(value)
+    raise ValueError("the value must be a whole number")

@@ -23,7 +23,10 @@ class Wrong(ValueError):
     """Error for a value of the wrong shape, such as "host_keys[0]='x' is not a public ssh key"."""
 
     def __init__(self, what: str, value: Any, where: str = "") -> None:
-        text = _CONTROL.sub("?", repr(value))
+        try:
+            text = _CONTROL.sub("?", repr(value))
+        except (RecursionError, ValueError):  # hundreds of levels, thousands of digits
+            text = "(%s)" % type(value).__name__
         self.what, self.where = what, where
         self.shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
         super(Wrong, self).__init__("%s=%s is not %s" % (where or "value", self.shown, what))
@@ -184,6 +187,31 @@ def json_of(depth: int = 4, most: int = 1000) -> Shape:
         raise Wrong("JSON within the allowed depth", value)
 
     return shape
+
+
+def is_json(value: Any, deepest: int) -> bool:
+    """Return True if `value` is JSON of at most `deepest` levels, without NaN and infinities.
+
+    The function holds the open values in a list. Recursion would fail at hundreds of levels.
+    """
+    waiting = [(value, 0)]
+    while waiting:
+        item, depth = waiting.pop()
+        if isinstance(item, (list, dict)):
+            if depth == deepest:
+                return False
+            if isinstance(item, dict) and not all(isinstance(name, str) for name in item):
+                return False
+            inner = item.values() if isinstance(item, dict) else item
+            waiting += [(one, depth + 1) for one in inner]
+        elif isinstance(item, (int, float)) and not isinstance(item, bool):
+            try:
+                number(item)
+            except Wrong:
+                return False
+        elif not (item is None or isinstance(item, (str, bool))):
+            return False
+    return True
 
 
 def ipv4(value: Any) -> str:

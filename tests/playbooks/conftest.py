@@ -203,12 +203,12 @@ class Project:
         (folder / "hosts.yml").write_text(text)
         return folder
 
-    def small_inventory(self):
-        """Write inventory/small: the first two nodes of inventory/local, with a new state folder.
+    def small_inventory(self, name="small"):
+        """Write inventory/<name>: the first two nodes of inventory/local, with a new state folder.
 
         Each node takes seconds.
         """
-        return self._variant("small", nodes=2)
+        return self._variant(name, nodes=2)
 
     def _variant(self, name, nodes):
         """Copy inventory/local with its first `nodes` nodes, and return the new folder."""

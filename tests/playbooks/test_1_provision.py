@@ -214,6 +214,7 @@ def test_a_python_that_does_not_fit_is_refused(project):
                 ("nvidia_driver", []),
                 ("cuda", []),
                 ("cudnn", []),
+                ("nccl", []),
                 ("agent_unit", []),
                 ("ssh_mesh", ["nodes/node1.json"]),
             )

@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+import sys
 
 import pytest
 
 from tests.playbooks.conftest import role
+from tests.unit.roles.test_library_archives import pack, pack_nccl
 
 RPM = """#!/bin/sh
 case "$1 $4" in
@@ -68,3 +70,92 @@ def test_files_come_to_a_folder_that_is_made(play, tmp_path):
     assert not told["refused"] and (tmp_path / "cache/cuda/a.rpm").read_text() == "content"
     told = play(role("cuda", "bring.yml"), **options)
     assert not any(result["changed"] for result in told.values() if "changed" in result)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="ldconfig needs root")
+@pytest.mark.parametrize("name", ["nccl", "cudnn"])
+def test_a_library_is_installed_once(play, tmp_path, name):
+    """The roles nccl and cudnn share the tasks of the role cuda; the second run changes nothing."""
+    (tmp_path / "cuda-9.2" / "lib64").mkdir(parents=True)
+    archive = {"nccl": pack_nccl, "cudnn": pack}[name](tmp_path / "a.txz")
+    file = {
+        "url": archive.as_uri(),
+        "name": archive.name,
+        "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
+        "version": {"nccl": "2.7.8", "cudnn": "7.6.5.32"}[name],
+    }
+    options = {
+        "versions_chosen": {name: file, "cuda": {"version": "9.2", "source": "local_rpm"}},
+        "__cuda_dir": str(tmp_path / "cuda-9.2"),
+        "cuda_store_dir": str(tmp_path / "store"),
+        "mxcluster_cache_dir": str(tmp_path / "cache"),
+        "mxcluster_home": str(tmp_path),
+    }
+    looked = "cuda : Report the planned installation of the library in check mode"
+    told = play(role(name), "--check", **options)
+    assert not told["refused"] and file["version"] in told[looked]["msg"], told
+    told = play(role(name), **options)
+    mark = tmp_path / "cuda-9.2" / (".mxcluster-" + name)
+    assert not told["refused"] and mark.read_text().strip() == file["version"], told
+    assert list((tmp_path / "cuda-9.2" / "lib64").glob("lib%s.so.*" % name))
+    assert not (tmp_path / "cache" / "cuda").exists()
+    told = play(role(name), **options)
+    assert not any(result.get("changed") for task, result in told.items() if task != "refused")
+
+
+# Stands in for Python on the nodes. The copy of a file fails if the copy to another node is running
+# (alone), or unless both nodes begin their copies (together).
+COPIER = """#!/bin/sh
+case $* in
+*AnsiballZ_copy*)
+    case %(how)s in
+    alone) mkdir %(folder)s/busy || { touch %(folder)s/failed; exit 9; }; sleep 0.3 ;;
+    together)
+        mktemp %(folder)s/begun.XXXXXX >/dev/null
+        for try in $(seq 200); do
+            [ $(ls %(folder)s | grep -c begun) -ge 2 ] && break
+            sleep 0.1
+        done
+        [ $try -lt 200 ] || { touch %(folder)s/failed; exit 9; } ;;
+    esac
+    %(python)s "$@"; status=$?
+    [ %(how)s = together ] || rmdir %(folder)s/busy
+    exit $status ;;
+esac
+exec %(python)s "$@"
+"""
+ROLE_COPIES = {
+    "cuda": "cuda : Copy NVIDIA's installation files to the node",
+    "mxnet": "mxnet : Copy the archive of wheels to the node",
+}
+
+
+@pytest.mark.parametrize("copies, how", [(1, "alone"), (0, "together")])
+@pytest.mark.parametrize("name", ROLE_COPIES)
+def test_large_files_go_to_a_given_number_of_nodes_at_a_time(
+    play, tmp_path, monkeypatch, name, copies, how
+):
+    """The hosts one and two get the same file, with mxcluster_copies=1 one after the other."""
+    monkeypatch.setenv("ANSIBLE_PIPELINING", "False")  # the name of the module is an argument
+    copier = tmp_path / "python"
+    copier.write_text(COPIER % {"how": how, "folder": tmp_path, "python": sys.executable})
+    copier.chmod(0o755)
+    (tmp_path / "a.file").write_text("content")
+    file = {"url": (tmp_path / "a.file").as_uri(), "name": "a.file", "sha256": ""}
+    told = play(
+        role(name, {"cuda": "bring.yml", "mxnet": "build.yml"}[name]),
+        ansible_python_interpreter=str(copier),
+        mxcluster_copies=copies,
+        mxcluster_cache_dir="%s/cache-{{ inventory_hostname }}" % tmp_path,
+        # of the role cuda
+        cuda_bring=[file],
+        cuda_store_dir=str(tmp_path / "store"),
+        # of the role mxnet; the module mxcluster_env then refuses the impossible environment
+        __mxnet_archive=str(tmp_path / "a.file"),
+        __mxnet_here=False,
+        __mxnet_carry_dir=str(tmp_path / "carry"),
+        __mxnet_environment={"path": "/nowhere"},
+    )
+    assert told[ROLE_COPIES[name]]["changed"] and not (tmp_path / "failed").exists(), told
+    assert bool(told["refused"]) == (name == "mxnet"), told
+    assert name == "mxnet" or (tmp_path / "cache-two/cuda/a.file").read_text() == "content"

@@ -140,6 +140,13 @@ def test_read_skips_torn_lines(tmp_path):
     assert [event["event"] for event in events.read(str(path))] == ["a", "d"]
 
 
+@pytest.mark.parametrize("time", ["1e999", "-1e999", "NaN", "1" * 400, '"1"', "[" * 100000])
+def test_read_skips_damaged_and_hostile_lines(tmp_path, time):
+    path = tmp_path / "e"
+    path.write_text('{"event": "a", "time": %s}\n{"event": "b", "time": 1}\n' % time)
+    assert [event["event"] for event in events.read(str(path))] == ["b"]
+
+
 def test_merge_sorts_by_time_and_keeps_the_order_of_equal_times(tmp_path):
     for name, moments in (("one", (1, 3, 3)), ("two", (2, 3, 0))):
         (tmp_path / name).write_text(
@@ -150,3 +157,12 @@ def test_merge_sorts_by_time_and_keeps_the_order_of_equal_times(tmp_path):
         )
     merged = events.merge([str(tmp_path / "one"), str(tmp_path / "two")])
     assert [event["event"] for event in merged] == ["two2", "one0", "two0", "one1", "one2", "two1"]
+
+
+def test_a_line_of_thousands_of_levels_is_skipped(tmp_path):
+    path = tmp_path / "events.jsonl"
+    path.write_text(
+        '{"event": "own", "time": 1, "x": %s}\n{"event": "own", "time": 2}\n'
+        % ("[" * 200000 + "]" * 200000)
+    )
+    assert [event["time"] for event in events.read(str(path))] == [2]

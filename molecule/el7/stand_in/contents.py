@@ -2,9 +2,9 @@
 
 import base64
 import pathlib
-import platform
 import subprocess
 
+import yaml
 from rpms import Link, Package
 
 HERE = pathlib.Path(__file__).parent
@@ -25,12 +25,22 @@ RUNFILE = """#!/bin/sh
 set -e
 for word; do
     case $word in
-    --silent | --toolkit | --override | --accept-eula | --tmpdir=*) ;;
+    --silent | --toolkit | --override | --accept-eula | --no-man-page) ;;
+    --tmpdir=* | --installpath=*) ;;
     --toolkitpath=* | --installdir=*) root=${{word#*=}} ;;
     *) echo "$0: unknown option $word" >&2; exit 1 ;;
     esac
 done
 mkdir -p "$root/bin" "$root/lib64" "$root/include"
+# A trap: the real installers may fail like this, with status 0.
+if [ -e /etc/stand-in/runfile-fails ]; then
+    touch "$root/bin/uninstall_cuda_9.2.pl"
+    echo "Toolkit: Installation Failed. Using unsupported Compiler."
+    exit 0
+fi
+for name in bin/ptxas bin/nvlink bin/fatbinary include/cuda.h; do
+    echo "A stand-in." >"$root/$name"
+done
 cat >"$root/bin/nvcc" <<'END'
 {nvcc}
 END
@@ -52,6 +62,9 @@ for word; do
 done
 echo "CUDA Patch Version {release}" >>"$root/version.txt"
 """
+# What a patch holds beside cuBLAS, by its release. No page of NVIDIA's lists it for 9.2, so the
+# roles must ask yum.
+PATCHED = {"9.2.148.1": ("cudart", "cudart-dev", "nvcc"), "9.0.176.3": ("core",)}
 LIBRARIES = ("cublas", "cufft", "curand", "cusolver", "cusparse", "nvrtc")
 
 
@@ -111,7 +124,8 @@ def cuda(version, release, stubs):
             *("cuda-%s-{}" % name for name in LIBRARIES if name != "nvrtc"),
         ),
         package("libraries-dev", "cuda-libraries-{}", "cuda-cudart-dev-{}", "cuda-cublas-dev-{}"),
-        package("compiler", "cuda-nvcc-{}"),
+        package("core", "cuda-license-{}"),
+        package("compiler", "cuda-nvcc-{}", "cuda-core-{}"),
         package("command-line-tools", "cuda-nvtx-{}"),
         package("samples", "cuda-cudart-dev-{}"),
         package(
@@ -142,14 +156,16 @@ def cuda(version, release, stubs):
     return made
 
 
-def cublas(version, release, stubs):
-    """Return the RPMs of a patch: a newer cuBLAS."""
+def patch(version, release, stubs):
+    """Return the RPMs of a patch: a newer cuBLAS, and further packages."""
     tag, folder = version.replace(".", "-"), "/usr/local/cuda-%s/targets/x86_64-linux/lib" % version
     files = {"%s/%s" % (folder, path.name): path for path in stubs.glob("libcublas.so*")}
-    return [
+    made = [
         Package("cuda-cublas-" + tag, release, requires=["cuda-license-" + tag], files=files),
         Package("cuda-cublas-dev-" + tag, release, requires=["cuda-cublas-" + tag]),
     ]
+    same = {one.name: one for one in cuda(version, release, stubs)}
+    return made + [same["cuda-%s-%s" % (name, tag)] for name in PATCHED.get(release, ())]
 
 
 def runfiles(version, release, patch, stubs):
@@ -165,53 +181,73 @@ def runfiles(version, release, patch, stubs):
     return text, PATCH.format(release=patch)
 
 
-def driver():
-    """Return the RPMs of driver branch 470 as NVIDIA packs it for CentOS 7."""
-    release = {"version": "470.256.02", "release": "1.el7"}
-    folder = HERE / "driver"
-    return [
-        Package(
-            "nvidia-driver-branch-470",
-            requires=["nvidia-driver-branch-470-cuda", "kmod-nvidia-branch-470-dkms"],
-            provides=["nvidia-driver = 3:470.256.02"],
-            **release,
-        ),
-        Package(
-            "nvidia-driver-branch-470-cuda",
-            requires=["nvidia-persistenced-branch-470"],
-            files={"/usr/bin/nvidia-smi": folder / "nvidia-smi"},
-            **release,
-        ),
-        Package(
-            "nvidia-persistenced-branch-470",
-            **release,
-            files={
-                "/usr/bin/nvidia-persistenced": folder / "nvidia-persistenced",
-                "/usr/lib/systemd/system/nvidia-persistenced.service": folder
-                / "nvidia-persistenced.service",
-            },
-        ),
-        # dkms would build this file.
-        Package(
-            "kmod-nvidia-branch-470-dkms",
-            requires=["dkms", "kernel-devel-uname-r"],
-            files={"/var/lib/dkms/nvidia/version": "470.256.02\n"},
-            **release,
-        ),
-    ]
+def table():
+    """Return the content of packages.yml."""
+    return yaml.safe_load((HERE / "packages.yml").read_text())
+
+
+def driver(version, flavour, kmod):
+    """Return the RPMs of a driver set as NVIDIA packs it for EL 7, with or without its kmod."""
+
+    def filled(value):
+        return value.replace("{V}", version).replace("{F}", flavour)
+
+    rows = table()["driver"]
+    made = []
+    for name, row in rows["packages"].items():
+        row = dict(row, requires=list(row.get("requires", [])))
+        if name == "nvidia-driver-{F}":
+            row["requires"] += rows["flavours"][flavour]
+        made.append(packed(dict(row, name=name, version="{V}"), filled, rows))
+    if kmod:
+        made.append(packed(dict(rows["kmod"], version="{V}"), filled, rows))
+    return made
+
+
+def packed(row, filled=str, defaults=None):
+    """Return the RPM of a row of packages.yml.
+
+    Args: `filled` a function for each text; `defaults` {"epoch", "release"} of a whole set.
+    """
+    row = dict({name: (defaults or {}).get(name) for name in ("epoch", "release")}, **row)
+    files = {path: HERE / source for path, source in row.get("files", {}).items()}
+    files.update({path: filled(text) for path, text in row.get("texts", {}).items()})
+    files.update({path: Link(target) for path, target in row.get("links", {}).items()})
+    if row["name"] == "kernel-devel":
+        kernel = "%s-%s.x86_64" % (row["version"], row["release"])
+        files["/usr/src/kernels/%s/Makefile" % kernel] = "# A stand-in.\n"
+        row["provides"] = ["kernel-devel-uname-r = " + kernel]
+    return Package(
+        filled(row["name"]),
+        filled(row["version"]),
+        row["release"] or "1",
+        files=files,
+        epoch=row["epoch"],
+        post="; ".join(map(filled, row.get("post", []))),
+        preun="; ".join(map(filled, row.get("preun", []))),
+        **{
+            kind: [filled(one) for one in row.get(kind, [])]
+            for kind in ("requires", "provides", "conflicts", "obsoletes")
+        },
+    )
+
+
+def others(place):
+    """Return the RPMs of a list of packages.yml: ("network", "others"), ("centos", "os"), ..."""
+    rows = table()
+    for name in place:
+        rows = rows[name]
+    return [packed(row) for row in rows]
 
 
 def system(repository, python, libraries):
-    """Return CentOS's RPMs of a repository.
+    """Return CentOS's RPMs of a repository, beside those of packages.yml.
 
     Args:
-        repository: "os", "updates" or "epel".
+        repository: "os" or "updates".
         python: the folder of the copy of Python 3.6.
         libraries: the copies of gcc's libraries by package.
     """
-    kernel = platform.release()
-    if repository == "epel":
-        return [Package("dkms", "2.8.4", "1.el7", requires=["gcc", "make"])]
     if repository == "updates":
         library = "libpython3.6m.so.1.0"
         files = {
@@ -221,19 +257,7 @@ def system(repository, python, libraries):
             "/usr/lib/python3.6": python / "lib/python3.6",
         }
         return [Package("python3", "3.6.8", "21.el7_9", files=files, post="/sbin/ldconfig")]
-    made = [
-        Package("gcc", "4.8.5", "44.el7", files={"/usr/bin/gcc": "#!/bin/sh\nexit 1\n"}),
-        Package("make", "3.82", "24.el7"),
-        # They provide the version of the running kernel, which need not be valid as the version of
-        # an RPM.
-        Package(
-            "kernel-devel",
-            "3.10.0",
-            "1160.el7",
-            provides=["kernel-devel-uname-r", "kernel-devel-" + kernel],
-        ),
-        Package("kernel-headers", "3.10.0", "1160.el7", provides=["kernel-headers-" + kernel]),
-    ]
+    made = [Package("gcc", "4.8.5", "44.el7", files={"/usr/bin/gcc": "#!/bin/sh\nexit 1\n"})]
     for name, path in libraries.items():
         files = {"/usr/lib64/" + path.name: path} if path else {}
         made.append(Package(name, "4.8.5", "44.el7", files=files, post="/sbin/ldconfig"))

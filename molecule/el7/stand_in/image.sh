@@ -2,7 +2,7 @@
 # Turn a Debian root into a stand-in for a bare CentOS 7.9: image.sh ROOT, called by
 # tools/node-image.sh el7. Only the release files, the repository file and the versions of Python
 # are real. The C library, systemd, sshd and rpm are Debian's and newer than CentOS's. yum is dnf 4.
-# dracut, grubby and modinfo are scripts that record calls or print invented values.
+# dracut, grubby, modinfo, modprobe and uname are scripts that record calls or print invented values.
 set -euo pipefail
 root=$1
 here=$(dirname "$0")
@@ -12,8 +12,24 @@ python27=$(ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/2.7.* 2>/dev/null | tail
     exit 1
 }
 
+mkdir -p "$root/usr/libexec/stand-in"
+mv "$root/usr/bin/uname" "$root/usr/libexec/stand-in/"
 cp -a --no-preserve=ownership --remove-destination "$here/root/." "$root"
 mkdir -p "$root/etc/modprobe.d" "$root/usr/libexec/stand-in" "$root/etc/pki/rpm-gpg" "$root/usr/lib64"
+
+# yum's plugin versionlock is a package of its own, which is not there yet. Its list is where yum has it.
+plugins=$root/usr/lib/python3/dist-packages/dnf-plugins
+# yum 3 writes epoch:name-version-release, dnf name-epoch:version-release.
+sed -e 's/^import os.*/&, re/' \
+    -e 's/locklist.append(line.strip())/locklist.append(re.sub(r"^(\\d+):(.*)-([^-]+-[^-]+)$", r"\\2-\\1:\\3", line.strip()))/' \
+    "$plugins/versionlock.py" >"$root/usr/libexec/stand-in/versionlock.py"
+rm -rf "$plugins"/*.py "$root"/etc/dnf/plugins/*
+mkdir -p "$root/etc/yum/pluginconf.d"
+printf '[main]\nenabled = 1\nlocklist = /etc/yum/pluginconf.d/versionlock.list\n' >"$root/etc/dnf/plugins/versionlock.conf"
+printf '[main]\ngpgcheck=1\nobsoletes=1\ninstallonly_limit=5\ninstallonlypkgs=kernel kernel-devel\n' >"$root/etc/yum.conf"
+
+# yum 3 keeps versions of kernel-devel beside each other; dnf only those of kernel.
+printf '[main]\ngpgcheck=1\ninstallonlypkgs=kernel kernel-devel\n' >"$root/etc/dnf/dnf.conf"
 
 # dnf runs on /usr/libexec/platform-python. Ansible's module looks for this interpreter if the
 # system has another Python. Here the system's Python is 2.7, and python3 is missing until an

@@ -37,10 +37,10 @@ Version: {version}
 Release: {release}
 Summary: A stand-in for {name}
 AutoReqProv: no
-{relations}
+{epoch}{relations}
 %description -n {name}
 Built by mxcluster's tests with the names and the layout of the real package, and other contents.
-{post}%files -n {name} -f {files}
+{scripts}%files -n {name} -f {files}
 """
 
 
@@ -51,28 +51,29 @@ class Package:
     copy, or a Link.
     """
 
-    def __init__(self, name, version, release="1", requires=(), provides=(), files=None, post=""):
-        self.name, self.version, self.release = name, version, release
-        self.requires, self.provides, self.files, self.post = (
-            requires,
-            provides,
-            dict(files or {}),
-            post,
-        )
+    def __init__(
+        self, name, version, release="1", files=None, post="", preun="", epoch=None, **relations
+    ):
+        """Args: `relations` requires, provides, conflicts and obsoletes, as lists."""
+        self.name, self.version, self.release, self.epoch = name, version, release, epoch
+        self.relations, self.files = relations, dict(files or {})
+        self.scripts = {"post": post, "preun": preun}
         self.files.setdefault(
             "/usr/share/stand-in/%s-%s" % (name, version), "This is not %s.\n" % name
         )
 
     def spec(self, files):
         """Return its part of the spec file."""
-        relations = ["Requires: " + what for what in self.requires] + [
-            "Provides: " + what for what in self.provides
+        relations = [
+            "%s: %s" % (kind.capitalize(), what)
+            for kind, others in sorted(self.relations.items())
+            for what in others
         ]
-        # The scriptlet runs in rpm's own Lua: no RPM here provides a /bin/sh.
-        post = (
-            "%%post -n %s -p <lua>\nos.execute('%s')\n" % (self.name, self.post)
-            if self.post
-            else ""
+        # The scriptlets run in rpm's own Lua: no RPM here provides a /bin/sh.
+        scripts = "".join(
+            "%%%s -n %s -p <lua>\nos.execute('%s')\n" % (when, self.name, script)
+            for when, script in self.scripts.items()
+            if script
         )
         return PACKAGE.format(
             name=self.name,
@@ -80,7 +81,8 @@ class Package:
             release=self.release,
             files=files,
             relations="\n".join(relations),
-            post=post,
+            scripts=scripts,
+            epoch="" if self.epoch is None else "Epoch: %d\n" % self.epoch,
         )
 
     def lay(self, stage):

@@ -13,7 +13,7 @@ import time
 from typing import Any, Dict, Iterator, List, Optional
 
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job.option_types import is_job_id
 from mxcluster.node import processes
 
@@ -38,15 +38,7 @@ def held(root: str, but: Optional[str] = None) -> Json:
             continue
         try:
             told = of_plan(read_plan(folder) or {})
-        except (
-            MxclusterError,
-            OSError,
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            RecursionError,
-        ):
+        except (MxclusterError, OSError) + DAMAGED:
             continue  # the probe finds the job's listening ports anyway
         ports.update({"%s:%s" % (told["address"], port): name for port in told["ports"]})
         gpus.update({str(number): name for number in told["gpus"]})
@@ -60,15 +52,7 @@ def runs(folder: JobFolder) -> bool:
         return status.get("state") == "running" and processes.alive(
             processes.Identity(**status["agent"])
         )
-    except (
-        MxclusterError,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        RecursionError,
-    ):
+    except (MxclusterError, OSError) + DAMAGED:
         return False
 
 

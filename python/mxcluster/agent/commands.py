@@ -7,7 +7,7 @@ import signal
 import stat
 import tarfile
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Union
+from typing import IO, Any, BinaryIO, Callable, Dict, List, Optional, Set, Union, cast
 
 from mxcluster import exit_codes
 from mxcluster.agent import (
@@ -499,9 +499,10 @@ def _open(path: str) -> int:
 def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
     """Add the file of the descriptor `source` to `archive` as `name`, and close the descriptor.
 
-    A log may still grow, so the function packs the file up to its size at the call. The archive
-    stores no owner and no special permissions such as setuid, which have no meaning on the
-    controller. The archive stores a hard link as a whole file.
+    A log may still grow, so the function packs the file up to its size at the call. If the file
+    shrinks meanwhile, zeros fill the rest of its size in the archive. The archive stores no owner
+    and no special permissions such as setuid, which have no meaning on the controller. The archive
+    stores a hard link as a whole file.
     """
     with open(source, "rb") as stream:
         found = os.fstat(source)
@@ -511,4 +512,18 @@ def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
             int(found.st_mtime),
             0o644 if found.st_mode & 0o044 else 0o600,
         )
-        archive.addfile(info, stream)
+        archive.addfile(info, cast(IO[bytes], _Padded(stream)))
+
+
+class _Padded:
+    """A file to pack. `read` returns zeros after the end of the file.
+
+    tarfile writes the size of a file before its content. Shorter content would break the archive.
+    """
+
+    def __init__(self, stream: BinaryIO):
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes."""
+        return self._stream.read(size).ljust(size, b"\0")

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster import seal
 from mxcluster.agent.kept_files import Mark, mark
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job.plan.batch import NODES
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.seal import TOKEN
@@ -131,26 +131,29 @@ class JobFolder:
                     and stream.read() == token
                     and there == {key: value for key, value in plan.items() if key != "whole"}
                 )
-        except (OSError, ValueError):
+        except (OSError,) + DAMAGED:
             return False
 
     def _read(self, name: str, if_damaged: str, if_missing: str = "") -> Any:
         """Return the content of the JSON file `name`.
 
-        Raises BadInput with a message that ends with `if_damaged` if the file is not JSON. For a
-        missing file the method returns None if `if_missing` is empty. Otherwise the method raises
-        BadInput with a message that ends with `if_missing`.
+        Raises BadInput with a message that ends with `if_damaged` if the file is not a JSON
+        object. For a missing file the method returns None if `if_missing` is empty. Otherwise the
+        method raises BadInput with a message that ends with `if_missing`.
         """
         path = self.file(name)
         try:
             with open(path, encoding="utf-8") as stream:
-                return json.load(stream)
+                content = json.load(stream)
         except FileNotFoundError as error:
             if not if_missing:
                 return None
             raise BadInput("%s is missing: %s" % (path, if_missing)) from error
-        except ValueError as error:
+        except DAMAGED as error:
             raise BadInput("%s is not JSON (%s)%s" % (path, error, if_damaged)) from error
+        if not isinstance(content, dict):
+            raise BadInput("%s is not a JSON object%s" % (path, if_damaged))
+        return content
 
     def whole_plan(self) -> Json:
         """Return the plan of the whole job, for all nodes.
@@ -225,7 +228,7 @@ class JobFolder:
         Normally the last server process that opens the shared memory unlinks the file in /dev/shm.
         If a server process was killed before that, this method unlinks the file.
         """
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MxclusterError):
+        with contextlib.suppress(OSError, MxclusterError, *DAMAGED):
             plan = self.plan()
             for process in plan["processes"]:
                 if process["role"] == "server" and process["group"] == 0:
@@ -403,7 +406,10 @@ class JobFolder:
         ]
         latest = {}  # type: Dict[str, Json]
         for event in head + _events(_part(path, EVENTS_TAIL)):
-            name = names.get((event.get("role"), event.get("index")))
+            try:
+                name = names.get((event.get("role"), event.get("index")))
+            except DAMAGED:  # a list or a dict cannot be a key
+                continue
             if name is not None and event["event"] in KINDS:
                 latest.setdefault(name, {})[event["event"]] = event
         return latest
@@ -466,12 +472,12 @@ def _part(path: str, size: int, tail: bool = True) -> bytes:
 
 
 def _events(data: bytes) -> List[Json]:
-    """Return the events (dicts) in `data`, a piece of events.jsonl. Skip torn lines."""
+    """Return the events (dicts) in `data`, a piece of events.jsonl. Skip damaged lines."""
     events = []
     for line in data.split(b"\n"):
         try:
             event = json.loads(line.decode("utf-8"))
-        except ValueError:
+        except DAMAGED:
             continue
         if isinstance(event, dict) and "event" in event:
             events.append(event)

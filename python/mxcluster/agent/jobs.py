@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional, Tuple, Union
 
 from mxcluster.agent import claims, commands
 from mxcluster.agent.folder import JobFolder
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job.option_types import is_job_id
 
 Json = Dict[str, Any]
@@ -85,15 +85,7 @@ def summary(folder: JobFolder) -> Optional[Json]:
             entry["progress"] = commands.with_progress(folder, status)["progress"]
         elif status is None:
             entry["started"] = os.stat(folder.file("plan.json")).st_mtime
-    except (
-        MxclusterError,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (MxclusterError, OSError) + DAMAGED as error:
         entry.update(
             state="broken",
             why=str(error)

@@ -119,7 +119,7 @@ def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
         extra: the knobs of the child, which override the knobs on the command line.
         show: called with (a piece of the child's output, True if the piece is from stderr).
         own: the path of the playbook in `sys.argv`, see `command_line`.
-        playbook: the name of the file that replaces `own`.
+        playbook: the name of the file that replaces `own`. "" keeps the same playbook.
 
     Returns:
         The exit status of the child, or 128 plus the number of the signal that ended the child.

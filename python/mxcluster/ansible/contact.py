@@ -84,9 +84,10 @@ def pythons_of(interpreter: str) -> List[str]:
     """Return the names or paths of the Pythons that the shell tries.
 
     Args:
-        interpreter: the value of ansible_python_interpreter, a path or a word such as "auto".
+        interpreter: the value of ansible_python_interpreter without templates. It is a path, the
+            name of a program such as "python3.8", or a word such as "auto".
     """
-    return [interpreter] if interpreter.startswith("/") else list(PYTHONS)
+    return list(PYTHONS) if interpreter.startswith("auto") else [interpreter]
 
 
 def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Json) -> Json:

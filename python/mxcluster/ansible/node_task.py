@@ -18,6 +18,7 @@ from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.ansible import contact
 from mxcluster.ansible.controller_task import arguments_of
+from mxcluster.cluster import ssh_mesh
 from mxcluster.entry import asking
 from mxcluster.errors import MxclusterError
 from mxcluster.job import replies
@@ -98,16 +99,18 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
                 failed.
         """
         host = task_vars["inventory_hostname"]
-        address, port = (
-            str(task_vars.get("ansible_host") or host),
-            int(task_vars.get("ansible_port") or 22),
-        )
+        address = str(self._value(task_vars, "ansible_host") or host)
+        try:
+            port = ssh_mesh.port_of(host, self._value(task_vars, "ansible_port"))
+        except MxclusterError as refusal:
+            return {"failed": True, "refused": True, "msg": str(refusal)}, {}
         over_ssh = self._connection.transport in ("ssh", "paramiko")
         if self._connection.transport == "ssh":
             self._connection.set_option(
                 "reconnection_retries", 0
             )  # so that Ansible reports an unreachable node at once
-        pythons = contact.pythons_of(str(task_vars.get("ansible_python_interpreter") or "auto"))
+        interpreter = self._value(task_vars, "ansible_python_interpreter") or "auto"
+        pythons = contact.pythons_of(str(interpreter))
         of_modules = self._pythons_of_modules(task_vars) if wanted.get("modules") else []
         question = contact.hello(pythons, of_modules)
         try:
@@ -118,7 +121,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             else:
                 answer = self._enter("; ".join(filter(None, [question, program])), stdin)
         except AnsibleConnectionFailure as error:
-            user = str(task_vars.get("ansible_user") or C.DEFAULT_REMOTE_USER or "you")
+            user = str(self._value(task_vars, "ansible_user") or C.DEFAULT_REMOTE_USER or "you")
             return {
                 "failed": True,
                 "msg": contact.explain(str(error), host, address, port, user),
@@ -135,6 +138,15 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         if program and not self._is_pipelining_enabled("new", False):
             answer = self._enter(program, stdin)
         return told, answer
+
+    def _value(self, task_vars: Json, name: str) -> Any:
+        """Return the value of a host variable with its templates evaluated, None without a value.
+
+        Ansible evaluates the templates of a task's arguments only, not those of `task_vars`.
+        """
+        value = task_vars.get(name)
+        is_template = isinstance(value, str) and ("{{" in value or "{%" in value)
+        return self._templar.template(value) if is_template else value
 
     def _pythons_of_modules(self, task_vars: Json) -> List[str]:
         """Return the names of the Pythons that Ansible tries for its modules on this node.

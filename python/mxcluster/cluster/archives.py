@@ -10,7 +10,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import BLOCK, sha256
@@ -31,11 +31,11 @@ CUT = (
 )  # errors of a connection; urllib's errors are OSErrors
 
 
-def provide(store: str, file: Json) -> str:
+def provide(store: str, file: Json, sha256_of: Callable[[str], str] = sha256) -> str:
     """Return the path of `file` in the folder `store`. Fetch a missing file into the store.
 
     Args: `store` the path of the store (str); `file` {"url": str, "name": str, "sha256": str, "" if
-    unknown}.
+    unknown}; `sha256_of` a function that returns the SHA-256 of the file at a path, in hexadecimal.
 
     Raises MxclusterError if the download fails or the sha256 differs.
     """
@@ -52,10 +52,10 @@ def provide(store: str, file: Json) -> str:
                 % (file["url"], file["name"], found, file["sha256"], _instead(file, store))
             )
         os.replace(draft, path)
-    elif file["sha256"] and sha256(path) != file["sha256"]:
+    elif file["sha256"] and sha256_of(path) != file["sha256"]:
         raise MxclusterError(
             "%s has the sha256 %s instead of %s: replace or remove this file, or set its digest in "
-            "nvidia_sha256 if the file is right" % (path, sha256(path), file["sha256"])
+            "nvidia_sha256 if the file is right" % (path, sha256_of(path), file["sha256"])
         )
     return path
 

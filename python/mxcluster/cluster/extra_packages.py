@@ -74,12 +74,26 @@ def _file(path: str) -> List[Wish]:
             "%s: the controller cannot read %s (%s): correct the path or the file"
             % (KNOB, path, getattr(error, "strerror", None) or "the file is not UTF-8 text")
         ) from error
-    lines = re.sub(r"\\\n", " ", text).split("\n")  # pip-compile continues lines in this way
     stripped = (
         (re.sub(r"(^|\s)#.*", "", line).strip(), "%s, line %d" % (path, number))
-        for number, line in enumerate(lines, 1)
+        for number, line in _joined(text)
     )
     return _parsed((line, where) for line, where in stripped if line)
+
+
+def _joined(text: str) -> Iterator[Tuple[int, str]]:
+    """Yield (number of its first line, line) of `text`, with continued lines joined.
+
+    A line goes on after a backslash at its end, as in the files of pip-compile.
+    """
+    first, parts = 1, []  # type: int, List[str]
+    for number, line in enumerate(text.split("\n"), 1):
+        parts.append(line[:-1] if line.endswith("\\") else line)
+        if not line.endswith("\\"):
+            yield first, " ".join(parts)
+            first, parts = number + 1, []
+    if parts:
+        yield first, " ".join(parts)
 
 
 def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
@@ -90,10 +104,7 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
         if not match or not all(
             re.match(r"--hash[= ]sha256:[0-9a-f]{64}$", option) for option in options
         ):
-            problems.append(
-                "%s: %r is refused: write NAME or NAME==VERSION, without URLs, paths, conditions "
-                "and options except --hash=sha256:..." % (where, line[:200])
-            )
+            problems.append("%s: %r is refused: %s" % (where, line[:200], _instead(line)))
             continue
         name = plain(match.group(1))
         if name in OWN or name.startswith("mxnet"):
@@ -114,6 +125,24 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
     return [found[name] for name in sorted(found)]
 
 
+def _instead(line: str) -> str:
+    """Return the cure for a refused requirement `line`, for the message."""
+    nested = re.match(r"(-r|--requirement|-c|--constraint)\b", line)
+    if nested and nested.group(1) in ("-r", "--requirement"):
+        return "write the packages of that file into this file, which cannot name another file"
+    if nested:
+        return (
+            "write the versions of that file beside the names, as NAME==VERSION, because this file "
+            "cannot name another file"
+        )
+    if "===" in line:
+        return "write NAME==VERSION with two signs =, and a version of PEP 440"
+    return (
+        "write NAME or NAME==VERSION, without URLs, paths, conditions and options except "
+        "--hash=sha256:..."
+    )
+
+
 def extended(
     environment: Json,
     wanted: Sequence[Wish],
@@ -130,7 +159,7 @@ def extended(
     `choose`). Raises BadInput if a wanted version conflicts with the environment.
 
     Args:
-        environment: the result of `versions.environment`.
+        environment: the result of `pairs.environment`.
         wanted: the packages, from `wishes`.
         python: the version of Python, such as "3.11".
         store: the folder of the wheels and of the saved choices.
@@ -163,7 +192,7 @@ def choose(
     evaluates conditions such as `python_version < "3.8"` for its own Python. So this function reads
     the requirements of each wheel for the node's Python, and adds the missing packages.
 
-    Args: `build` an item of "builds" of `versions.environment`; the others are as in `extended`.
+    Args: `build` an item of "builds" of `pairs.environment`; the others are as in `extended`.
 
     Raises MxclusterError if pip fails. Raises BadInput if a dependency conflicts with `build`, or
     if the requirements file lists other sha256 values.

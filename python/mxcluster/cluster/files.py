@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, refuse, some
-from mxcluster.lists import unique
+from mxcluster.lists import several, unique
 from mxcluster.numbers import to_float
 
 Share = Tuple[float, float]
@@ -185,8 +185,8 @@ def check_data_sharding(
     problems = []
     if len(shares) != workers:
         problems.append(
-            "%s: %d lines for %d workers: write one line `begin end` per worker, in the order of "
-            "hosts" % (name, len(shares), workers)
+            "%s: %s for %s: write one line `begin end` per worker, in the order of "
+            "hosts" % (name, several(len(shares), "line"), several(workers, "worker"))
         )
     for number, (begin, end) in zip(numbers, shares):
         if not begin < end:

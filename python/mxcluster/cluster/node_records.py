@@ -46,6 +46,14 @@ MACHINE = {
     "hostname": shapes.either("", hostname),
     "host_keys": shapes.list_of(public_key, 16),
     "gpus": shapes.whole(0, 1024),
+    "driver": shapes.fields(
+        {},
+        {
+            "installed": shapes.either(None, version),
+            "loaded": shapes.either(None, version),
+            "nouveau": shapes.flag,
+        },
+    ),
 }
 ENVIRONMENT = {
     "python_version": version,

@@ -32,7 +32,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 from mxcluster import shapes
 from mxcluster.cluster import files, grouping
 from mxcluster.errors import BadInput, refuse, some
-from mxcluster.lists import grouped
+from mxcluster.lists import grouped, several
 
 Json = Dict[str, Any]
 
@@ -431,11 +431,11 @@ def _measured(content: Any, name: str) -> Json:
             if times > 1
         ]
     problems += [
-        "%s: %s has the network times of %d servers instead of %d: %s"
+        "%s: %s has the network times of %s instead of %d servers: %s"
         % (
             name,
             name_of(worker["host"], worker["number"]),
-            len(worker["servers"]),
+            several(len(worker["servers"]), "server"),
             len(found["servers"]),
             CURE,
         )
@@ -443,8 +443,14 @@ def _measured(content: Any, name: str) -> Json:
         if len(worker["servers"]) != len(found["servers"])
     ]
     problems += [
-        "%s: %s has %d GPUs, but the speeds of %d GPUs: %s"
-        % (name, name_of(worker["host"], worker["number"]), len(numbers), len(speeds), CURE)
+        "%s: %s has %s, but the speeds of %s: %s"
+        % (
+            name,
+            name_of(worker["host"], worker["number"]),
+            several(len(numbers), "GPU"),
+            several(len(speeds), "GPU"),
+            CURE,
+        )
         for worker in found["workers"]
         for numbers, speeds in [(worker.get("gpus", []), worker.get("gpu_speeds", []))]
         if len(numbers) != len(speeds)
@@ -484,7 +490,8 @@ def _check_added(profile: Json) -> None:
     refuse(problems)
     if len(profile["labels"]) != len(profile["groups"]):
         problems.append(
-            "%d labels for %d groups" % (len(profile["labels"]), len(profile["groups"]))
+            "%s for %s"
+            % (several(len(profile["labels"]), "label"), several(len(profile["groups"]), "group"))
         )
     group_of = {one: number for number, group in enumerate(profile["groups"]) for one in group}
     together: Dict[str, int] = {}

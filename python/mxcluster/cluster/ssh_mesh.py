@@ -16,8 +16,9 @@ from typing import Any, Dict, List, Sequence
 
 from mxcluster import shapes
 from mxcluster.cluster import node_records
-from mxcluster.errors import BadInput, refuse
+from mxcluster.errors import BadInput, refuse, shown
 from mxcluster.lists import grouped, unique
+from mxcluster.numbers import to_int
 
 Json = Dict[str, Any]
 
@@ -217,7 +218,7 @@ def of_the_controller(variables: Dict[str, Json]) -> str:
         keys = variables[host].get("node_host_key") or []
         name, port = (
             variables[host].get("ansible_host") or host,
-            int(variables[host].get("ansible_port") or 22),
+            port_of(host, variables[host].get("ansible_port")),
         )
         for key in [keys] if isinstance(keys, str) else keys:
             lines.append(
@@ -225,6 +226,24 @@ def of_the_controller(variables: Dict[str, Json]) -> str:
                 % (name if port == 22 else "[%s]:%d" % (name, port), " ".join(key.split()[:2]))
             )
     return "\n".join(lines)
+
+
+def port_of(host: str, value: Any) -> int:
+    """Return the port of a host's sshd for the controller: `value`, or 22 for None or "".
+
+    Args: `host` for the message; `value` of ansible_port without templates, an int or decimal
+    digits. Raises BadInput if `value` is not a port.
+    """
+    try:
+        port = to_int(value) if value not in (None, "") else 22
+    except ValueError:
+        port = 0
+    if not 1 <= port <= 65535:
+        raise BadInput(
+            "%s: ansible_port=%s is refused: give a port from 1 to 65535 in the inventory"
+            % (host, shown(value))
+        )
+    return port
 
 
 def _key(text: str) -> str:

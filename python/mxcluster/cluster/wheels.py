@@ -33,11 +33,18 @@ DRAFT = ".fetch-"
 def parse(requirement: str) -> Tuple[str, str, List[str]]:
     """Return (name, version, sha256 values) of a requirement line.
 
-    Example of a result: ("mxnet", "1.9.1", ["65d5...", ...]).
+    Example of a result: ("mxnet", "1.9.1", ["65d5...", ...]). Raises ValueError if the line has
+    another form.
     """
     pinned, *options = requirement.split()
     name, version = pinned.split("==")
-    return name, version, [option.split("sha256:")[1] for option in options]
+    digests = []
+    for option in options:
+        _, mark, digest = option.partition("--hash=sha256:")
+        if not mark or not digest:
+            raise ValueError("%s is not --hash=sha256:DIGEST" % option)
+        digests.append(digest)
+    return name, version, digests
 
 
 def fits(file_name: str, name: str, version: str, python: str) -> bool:
@@ -249,7 +256,7 @@ def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[s
             except ValueError as error:
                 raise BadInput(
                     "a line of the wheels for Python %s is malformed: correct %s in "
-                    "python/mxcluster/cluster/versions.yml to the form NAME==VERSION "
+                    "python/mxcluster/cluster/mxnet.yml to the form NAME==VERSION "
                     "--hash=sha256:DIGEST" % (need["python"], _wrong(need["requirements"]))
                 ) from error
     return found

@@ -1,5 +1,6 @@
 """Remove temporary folders of killed Ansible modules, and job archives of killed controllers."""
 
+import contextlib
 import glob
 import os
 import shutil
@@ -17,17 +18,19 @@ def sweep(spool: Optional[str] = None) -> List[str]:
     """Remove old temporary folders of mxcluster's modules, and old archives in the folder `spool`.
 
     "Old" means older than OLD seconds. The function skips files of other users, and folders in
-    which another user can replace files. Returns a message for each folder or archive that is still
-    there.
+    which another user can replace files. If `spool` belongs to this process's user, the function
+    also removes archives there that root gave to the login user. Returns a message for each folder
+    or archive that is still there.
     """
     lines = []
     for path in ours(tempfile.gettempdir(), FOLDERS, stat.S_ISDIR) + (
-        ours(spool, "*.tar", stat.S_ISREG) if spool else []
+        ours(spool, "*.tar", stat.S_ISREG, given_away=True) if spool else []
     ):
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
-            os.unlink(path)
+            with contextlib.suppress(OSError):  # a concurrent run may have removed the archive
+                os.unlink(path)
         if os.path.lexists(path):
             lines.append(
                 "cannot remove %s, a leftover of a killed module or controller: remove this path "
@@ -36,11 +39,15 @@ def sweep(spool: Optional[str] = None) -> List[str]:
     return lines
 
 
-def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
+def ours(
+    folder: str, pattern: str, kind: Callable[[int], bool], given_away: bool = False
+) -> List[str]:
     """Return the sorted paths in `folder` that belong to this user and are older than OLD seconds.
 
     `pattern`: a glob for file names. `kind`: a test of the file type from the module stat, such as
-    S_ISDIR. Returns [] if another user could replace files in `folder`.
+    S_ISDIR. `given_away`: ignore the owner of a path if only this user can change `folder`, because
+    this user then created every path there. Returns [] if another user could replace files in
+    `folder`.
     """
     try:
         above = os.stat(folder)
@@ -52,12 +59,14 @@ def ours(folder: str, pattern: str, kind: Callable[[int], bool]) -> List[str]:
         and not above.st_mode & stat.S_ISVTX
     ):
         return []
+    alone = above.st_uid == os.geteuid() and not above.st_mode & 0o022
     found = []
     for path in sorted(glob.glob(os.path.join(folder, pattern))):
         try:
             seen = os.lstat(path)
         except OSError:  # another process has removed the folder or archive
             continue
-        if seen.st_uid == os.geteuid() and kind(seen.st_mode) and time.time() - seen.st_mtime > OLD:
+        mine = seen.st_uid == os.geteuid() or given_away and alone
+        if mine and kind(seen.st_mode) and time.time() - seen.st_mtime > OLD:
             found.append(path)
     return found

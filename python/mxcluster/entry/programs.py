@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.node import json_cli, processes, training_user
 
 Json = Dict[str, Any]
@@ -204,7 +204,7 @@ def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
         }, 1
     try:
         return json.loads(done.stdout.decode().splitlines()[-1]), done.returncode
-    except (IndexError, ValueError, RecursionError):
+    except (IndexError,) + DAMAGED:
         last = (
             "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-5:]) or "(nothing)"
         )

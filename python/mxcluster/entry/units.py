@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from mxcluster.entry import programs
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.node import firewall
 
@@ -104,7 +104,7 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
     for line in state.splitlines() + log.splitlines():
         try:  # an error from `mxcluster.node.json_cli`: {"error": "..."}
             errors.append(json.loads(line)["error"])
-        except (ValueError, KeyError, TypeError):
+        except DAMAGED:
             continue
     if errors:
         return "%s\n(%s did not start; see `journalctl -u %s` on this node)" % (
@@ -160,16 +160,16 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
     """
     if not asked["told"]:
         return None
-    deadline = time.time() + UNIT_ENDS
+    deadline = time.monotonic() + UNIT_ENDS
     while True:
         _, out, _ = programs.call(["systemctl", "show", "-p", "ActiveState", "-p", "Result", unit])
         shown = dict(line.partition("=")[::2] for line in out.splitlines())
         state = shown.get("ActiveState", "")
         if state not in ("active", "activating", "deactivating", "reloading"):
             break
-        if time.time() > deadline and state == "deactivating":
+        if time.monotonic() > deadline and state == "deactivating":
             break  # the agent has ended; a process of the job may hang in the kernel
-        if time.time() > deadline:
+        if time.monotonic() > deadline:
             return (
                 "the node answered that its part of the job had ended (%s), but %d s later the "
                 "unit %s was still %s. A process of %s has forged the answer, and root has ended "

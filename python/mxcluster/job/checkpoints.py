@@ -26,7 +26,7 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Pattern, Tuple
 
-from mxcluster.errors import BadInput
+from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import digest
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
@@ -191,7 +191,7 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
                 )
             files += [part, part[: -len("json")] + "npz"]
         return Checkpoint(name, int(content["epoch"]), files, content)
-    except (ValueError, KeyError, TypeError) as error:
+    except DAMAGED as error:
         raise BadInput(
             "%s is an invalid manifest of a checkpoint: use another checkpoint" % whole
         ) from error
@@ -220,7 +220,7 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
         raise BadInput(
             "%s cannot be read (%s): use another checkpoint" % (error.filename, error.strerror)
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGED as error:
         raise BadInput(
             "%s is an invalid manifest of a checkpoint: use another checkpoint" % path
         ) from error
@@ -239,4 +239,4 @@ def _epochs(folder: str, network: str) -> List[int]:
 
 
 def _pattern(network: str) -> Pattern[str]:
-    return re.compile(re.escape(network) + r"-(\d{4,})(\.server-\d+)?\.(params|npz|json)")
+    return re.compile(re.escape(network) + r"-([0-9]{4,})(\.server-[0-9]+)?\.(params|npz|json)")

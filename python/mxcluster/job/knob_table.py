@@ -17,8 +17,8 @@ from typing import Any, List, Tuple
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS
 from mxcluster.job import launchers, option_types
-from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_int, to_text
-from mxcluster.numbers import to_float
+from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_text
+from mxcluster.numbers import to_float, to_int
 
 PROGRAMS = ("image_classification",)
 # The networks of the program itself. The node record lists the networks of MXNet's model zoo.

@@ -6,13 +6,13 @@ untrusted input.
 """
 
 import json
-import os
 import posixpath
 import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
+from mxcluster import shapes
 from mxcluster.errors import BadInput, did_you_mean, some
-from mxcluster.job import live_line, verdict
+from mxcluster.job import live_line, plan_shape, verdict
 from mxcluster.job.option_types import is_job_id
 from mxcluster.lists import grouped
 
@@ -296,9 +296,14 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     """Return the plan of the job `job` from `plans`, {host: plan that this host keeps}.
 
     Each node keeps the plan of the whole job, and the training user can write to this copy. Raises
-    BadInput if `plans` is empty or the plans differ. The message names the hosts of each plan, and
-    proposes to leave out the hosts of the rarest plan.
+    BadInput if `plans` is empty, a plan has too many levels, or the plans differ. The message names
+    the hosts of each plan, and proposes to leave out the hosts of the rarest plan.
     """
+    for host, plan in sorted(plans.items()):
+        try:
+            plan_shape.any_json(plan)
+        except shapes.Wrong as wrong:
+            raise _invalid(job, wrong.inside(host)) from None
     parties = grouped(
         (json.dumps(plan, sort_keys=True), host) for host, plan in sorted(plans.items())
     )
@@ -335,56 +340,19 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
     plan names a host that `asked` lacks.
     """
     try:
-        hosts, named = sorted(plan["nodes"]), [process["host"] for process in plan["processes"]]
-        wrong = (
-            plan["job"] != job
-            or plan["schema"] != 1
-            or not isinstance(plan["kv"], str)
-            or not set(named) <= set(hosts)
-        )
-        for process in plan["processes"]:
-            wrong = wrong or not {
-                "name",
-                "role",
-                "index",
-                "address",
-                "port",
-                "gpus",
-                "group",
-                "share",
-            } <= set(process)
-            wrong = wrong or os.path.basename(process["name"]) != process["name"]
-        for indices in plan.get("together") or []:
-            wrong = (
-                wrong
-                or not isinstance(indices, list)
-                or not all(isinstance(index, int) for index in indices)
-            )
-        wrong = wrong or not all(
-            isinstance(factor, (int, float)) for factor in plan.get("slowdowns") or []
-        )
-        for size in (plan.get("balance") or {"sizes": []})["sizes"]:
-            wrong = wrong or not isinstance(size, int)
-        adopted = dict(
-            plan,
-            nodes={host: dict(node) for host, node in plan["nodes"].items()},
-            options=dict(plan["options"]),
-        )
-        adopted["options"].update(
-            lease=float(plan["options"]["lease"]),
-            step_ms=float(plan["options"].get("step_ms") or 0),
-            plan_only=False,
-        )
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise BadInput(
-            "the plan of the job %s on its nodes is invalid: end the job with stop.yml -e job=%s"
-            % (job, job)
-        ) from error
-    if wrong:
-        raise BadInput(
-            "the plan of the job %s on its nodes is invalid: end the job with stop.yml -e job=%s"
-            % (job, job)
-        )
+        known = plan_shape.checked(plan)
+        if known["job"] != job:
+            raise shapes.Wrong("the requested job %s" % job, known["job"], ".job")
+    except shapes.Wrong as wrong:
+        raise _invalid(job, wrong) from None
+    hosts = sorted(known["nodes"])
+    adopted = dict(known, nodes={host: dict(node) for host, node in known["nodes"].items()})
+    adopted["options"] = dict(
+        known["options"],
+        lease=float(known["options"]["lease"]),
+        step_ms=float(known["options"].get("step_ms") or 0),
+        plan_only=False,
+    )
     strangers = [host for host in hosts if host not in asked]
     if strangers:
         raise BadInput(
@@ -398,6 +366,14 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
             job_dir=posixpath.join(paths["jobs_dir"], job) if paths else "",
         )
     return adopted
+
+
+def _invalid(job: str, wrong: shapes.Wrong) -> BadInput:
+    """Return the error for a plan of `job` that has not its shape."""
+    return BadInput(
+        "the plan of the job %s on its nodes is invalid: %s: end the job with stop.yml -e job=%s"
+        % (job, wrong, job)
+    )
 
 
 def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> List[str]:
@@ -509,9 +485,13 @@ def told_of_detached(job: str, inventory: str) -> List[str]:
     ]
 
 
-def as_json(jobs: Iterable[Json], lost: Iterable[str]) -> str:
-    """Return the job list as one line of JSON, {"jobs": [job, ...], "not_asked": [host, ...]}.
+def as_json(jobs: Iterable[Json], lost: Iterable[str], waiting: Dict[str, str]) -> str:
+    """Return the job list as one line of JSON.
 
-    Args: `jobs` from `merge`; `lost` the hosts without a job list.
+    The line is {"jobs": [job, ...], "not_asked": [host, ...], "restart_needed": {host: reason}}.
+
+    Args: `jobs` from `merge`; `lost` the hosts without a job list; `waiting` {host: the reason of
+    the restart that its driver needs}.
     """
-    return json.dumps({"jobs": list(jobs), "not_asked": sorted(lost)}, sort_keys=True)
+    told = {"jobs": list(jobs), "not_asked": sorted(lost), "restart_needed": waiting}
+    return json.dumps(told, sort_keys=True)

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple, cast
 
 from mxcluster.job import batch_sizes
 from mxcluster.job.verdict import clock, figure, first_failure, printable
+from mxcluster.lists import several
 
 Answers = Dict[str, Optional[Dict[str, Any]]]
 
@@ -49,7 +50,13 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
     }
     if len(statuses) < len(answers):
         return fit(
-            [(0, "starting: %d of %d nodes have answered" % (len(statuses), len(answers)))], width
+            [
+                (
+                    0,
+                    "starting: %s answered" % _have(len(statuses), len(answers), "node"),
+                )
+            ],
+            width,
         )
     queued = [status for status in statuses.values() if _waits(status)]
     failure = first_failure(statuses.values())
@@ -68,8 +75,8 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
             [
                 (
                     0,
-                    "rendezvous: %d of %d nodes have finished"
-                    % (len(statuses) - len(waiting), len(statuses)),
+                    "rendezvous: %s finished"
+                    % _have(len(statuses) - len(waiting), len(statuses), "node"),
                 )
             ],
             width,
@@ -87,7 +94,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
         parts = _training(workers)
     elif any("start" in events for events in workers.values()):
         begun = sum("start" in events for events in workers.values())
-        parts = [(0, "starting: %d of %d workers have begun" % (begun, len(workers)))]
+        parts = [(0, "starting: %s begun" % _have(begun, len(workers), "worker"))]
     else:
         parts = _processes(statuses, time.time() if now is None else now)
     scheme = next((status["kv"] for status in statuses.values() if status.get("kv")), None)
@@ -114,6 +121,11 @@ def _queue(status: Dict[str, Any], now: float) -> str:
         told.get("id"),
         ": " + why if why else "",
     )
+
+
+def _have(count: int, total: int, noun: str) -> str:
+    """Return the begin of a sentence: "2 of 4 nodes have", "0 of 1 node has"."""
+    return "%d of %s %s" % (count, several(total, noun), "has" if total == 1 else "have")
 
 
 def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
@@ -180,9 +192,9 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
         parts.append((3, "accuracy %.3f" % accuracy))
     waiting, ended = len(workers) - len(batches), len(batches) - len(running)
     if waiting:
-        parts.append((3, "%d of %d workers have begun" % (len(batches), len(workers))))
+        parts.append((3, "%s begun" % _have(len(batches), len(workers), "worker")))
     if ended:
-        parts.append((3, "%d of %d workers done" % (ended, len(workers))))
+        parts.append((3, "%d of %s done" % (ended, several(len(workers), "worker"))))
     remaining = _remaining(workers, running)
     if remaining is not None:
         parts.append((2, "ETA %s" % clock(remaining)))
@@ -248,7 +260,7 @@ def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[in
             parts.append(
                 (
                     rank,
-                    "%d of %d %s%s" % (alive, len(of_role), role, "s" if len(of_role) > 1 else ""),
+                    "%d of %s" % (alive, several(len(of_role), role)),
                 )
             )
     return parts

@@ -9,8 +9,8 @@ import json
 import re
 from typing import Any, Callable, Dict, List, NamedTuple, Union
 
-from mxcluster.errors import BadInput, did_you_mean
-from mxcluster.numbers import to_float
+from mxcluster.errors import BadInput, did_you_mean, shown
+from mxcluster.numbers import to_float, to_int
 
 WORDS = {
     "true": True,
@@ -82,12 +82,6 @@ def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
     )
 
 
-def shown(value: Any) -> str:
-    """Return `value` as text for a message, with quotes around a string, cut to 200 characters."""
-    text = repr(str(value)) if isinstance(value, str) else repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."
-
-
 def to_text(value: Any) -> str:
     """Return `value` (str, int or float) as a string without spaces at its ends.
 
@@ -96,18 +90,6 @@ def to_text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError("the value must be a string or a number")
     return str(value).strip()
-
-
-def to_int(value: Any) -> int:
-    """Return an int from an int or a string of decimal digits.
-
-    Raises ValueError for other values, such as 5.5, '5.5', True and 'five'.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(value)
-    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
-        return int(value)
-    raise ValueError("the value must be a whole number")
 
 
 def to_bool(value: Any) -> bool:

@@ -11,10 +11,10 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
-from mxcluster.errors import BadInput, did_you_mean, refuse
+from mxcluster.errors import BadInput, did_you_mean, refuse, shown
 from mxcluster.job import launchers, option_types
 from mxcluster.job.knob_table import HOST, OPTIONS
-from mxcluster.job.option_types import cast_value, shown
+from mxcluster.job.option_types import cast_value
 
 DEFAULT_STALENESS = 3
 

@@ -33,8 +33,9 @@ CURE = (
     "error persists"
 )
 ANY = json_of(6, 5000)
+LEVELS = 12  # most levels of an event and of a plan
 _digits = matching(r"[0-9]{1,6}", "a number")
-_name = matching(r"[A-Za-z0-9._-]{1,100}", "the name of a process")
+_name = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 _identity = fields({"pid": whole(1), "start_time": number})
 _nobody = {"pid": either(None, whole(1)), "start_time": either(None, number)}
 _ending = {
@@ -49,6 +50,8 @@ _part = fields(
 _reason = either(None, one_of(*exit_codes.REASONS))
 _job = passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
 _text = passing(lambda value: isinstance(value, str), "a string")
+
+_plan = passing(lambda value: shapes.is_json(value, LEVELS), "JSON of at most %d levels" % LEVELS)
 
 failure = fields(
     {
@@ -117,15 +120,18 @@ def event(value: Any) -> Json:
 def is_event(value: Json) -> bool:
     """Return True if every field of the event `value` that mxcluster reads has a valid value.
 
-    Other fields may have any value, because a script may write its own events.
+    Other fields may have any value of at most LEVELS levels, because a script may write its own
+    events.
     """
+    if not shapes.is_json(value, LEVELS):
+        return False
     try:
         for name in set(_FIGURES) & set(value):
             _FIGURES[name](value[name])
-        if value.get("event") == "gsync":
-            _updates(value)
-        if value.get("event") == "balance":
-            _balance(value)
+        _ORIGIN(value)
+        kind = value.get("event")
+        if kind in _OF_KIND:
+            _OF_KIND[kind](value)
     except shapes.Wrong:
         return False
     return True
@@ -153,6 +159,24 @@ _FIGURES = {
     "accuracy": either(None, number),
     "samples": either(None, whole()),
     "seconds": either(None, number),
+}
+_ORIGIN = fields(
+    {},
+    {
+        "event": words,
+        "role": either(None, words),
+        "index": either(None, whole()),
+        "host": either(None, words),
+    },
+    lambda item: item,
+)
+_OF_KIND = {
+    "gsync": _updates,
+    "balance": _balance,
+    "start": fields(
+        {}, {"samples_in_share": either(None, whole()), "repeated": either(None, whole())}
+    ),
+    "kv": fields({}, {"waited_s": either(None, number), "seconds": either(None, number)}),
 }
 progress = dict_of(_name, dict_of(words, event))
 _held = fields({"ports": dict_of(_digits, words), "gpus": dict_of(_digits, words)})
@@ -231,16 +255,51 @@ _imported = {
     "says": words,
 }
 _file = _or_error(fields({"sha256": node_records.digest}))
+# An error of `cuda_probe`: a call's status, None if the library is missing.
+_failed_call = fields({"error": words, "status": either(None, whole(-(2**31)))})
+
+
+def _or_failed_call(shape: shapes.Shape) -> shapes.Shape:
+    return lambda value: (
+        _failed_call(value) if isinstance(value, dict) and "error" in value else shape(value)
+    )
+
+
+_gpu = fields(
+    {
+        "uuid": either(None, words),
+        "bus": words,
+        "name": words,
+        "capability": matching(r"[0-9]{1,3}\.[0-9]{1,3}", "a compute capability"),
+    }
+)
+_trial = matching(r"[0-9]{1,4}( -> [0-9]{1,4})?", "a GPU or a pair of GPUs")
+_probe = fields(
+    {
+        "driver": _or_failed_call(
+            fields(
+                {
+                    "version": whole(),
+                    "gpus": list_of(_gpu),
+                    "peers": list_of(list_of(whole()), 5000),
+                }
+            )
+        ),
+        "runtime": _or_failed_call(fields({"version": whole(), "count": whole()})),
+        "cudnn": either(None, words),
+        "nccl": either(None, words),
+    }
+)
 _gpus = fields(
     {
-        "listed": whole(),
+        "listed": list_of(fields({"uuid": words, "bus": words})),
         "driver": either(None, words),
         "nouveau": flag,
         "nvcc": either(None, words),
-        "device_query": either(None, words),
         "cudnn": either(None, words),
         "unresolved": list_of(words),
-        "computes": dict_of(_digits, either(None, words)),
+        "probe": either(None, _or_error(_probe)),
+        "trials": dict_of(_trial, either(None, words), 5000),
     }
 )
 
@@ -282,6 +341,7 @@ _meeting = fields(
     }
 )
 _offer = fields({}, {"held": _text, "parts": dict_of(_text, _text)})
+# The fields of the answer to each command, and below the fields that any answer may have.
 REPLIES = {
     "look": {"problems": list_of(words), "held": _held, "fits": flag},
     "record": {"record": node_records.of_node},
@@ -295,7 +355,7 @@ REPLIES = {
     "stop": {"ran": flag, "status": either(None, status)},
     "collect": {"files": whole(), "bytes": whole(), "problem": either(None, words)},
     "logs": {"logs": dict_of(_name, list_of(words))},
-    "plan": {"plan": lambda value: value},  # `listing.adopt` checks the plan.
+    "plan": {"plan": _plan},  # `listing.adopt` checks the fields of the plan.
     "piece": {"data": _text},
     "jobs": {"jobs": _entries},
 }  # type: Dict[str, Dict[str, shapes.Shape]]
@@ -377,6 +437,9 @@ def of_host(host: str, known: Json) -> Json:
 def packed(host: str, known: Any, plan: Json) -> Json:
     """Return the content of a status.json from `host`, with only the processes of this host.
 
+    The training user can write the file. A pulse of another host's process could blame that process
+    for a stall.
+
     Args: `known` the content before the check; `plan` of the job. Raises BadInput if `known` is
     invalid or belongs to another job.
     """
@@ -390,7 +453,11 @@ def packed(host: str, known: Any, plan: Json) -> Json:
             "file on the host" % wrong
         ) from None
     own = {process["name"] for process in plan["processes"] if process["host"] == host}
-    return dict(found, processes=[part for part in found["processes"] if part.get("name") in own])
+    return dict(
+        found,
+        processes=[part for part in found["processes"] if part.get("name") in own],
+        pulses={name: pulse for name, pulse in (found.get("pulses") or {}).items() if name in own},
+    )
 
 
 def meeting(host: str, value: Any) -> Json:

@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import phases, schemes
+from mxcluster.lists import several
 
 Json = Dict[str, Any]
 
@@ -59,9 +60,9 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         return _blame(
             failure,
             parts[first],
-            "unequal numbers of batches: the script ended after %d pushes, and %s, after %d "
-            "pushes, waits for the next push of %s. Give all workers of a group the same number of "
-            "batches" % (pulses[first]["pushes"], last, pulses[last]["pushes"], first),
+            "unequal numbers of batches: the script ended after %s, and %s, after %s, waits for "
+            "the next push of %s. Give all workers of a group the same number of batches"
+            % (_pushes(pulses[first]), last, _pushes(pulses[last]), first),
         )
     merges = schemes.of(plan["kv"]).merges != schemes.NOBODY
     found = _left_out({name: pulses[name] for name in mates}) if merges else None
@@ -70,15 +71,15 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         return _blame(
             failure,
             parts[name],
-            "the script has pushed the key %s %d times and other keys up to %d times. %s has "
-            "pushed that key %d times, and waits for the next push of %s. Push the same keys on "
+            "the script has pushed the key %s %s and other keys up to %s. %s has "
+            "pushed that key %s, and waits for the next push of %s. Push the same keys on "
             "all workers of a group"
             % (
                 key,
-                _times(pulses[name], key),
-                pulses[name]["keys"]["most"],
+                several(_times(pulses[name], key), "time"),
+                several(pulses[name]["keys"]["most"], "time"),
                 other,
-                _times(pulses[other], key),
+                several(_times(pulses[other], key), "time"),
                 name,
             ),
         )
@@ -87,8 +88,8 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     )
     most = max(pulses[name]["pushes"] for name in (waiting or [blamed["name"]]))
     told = (
-        "this worker has pushed %d times, and the workers that wait for its next push have pushed "
-        "up to %d times" % (pulses[least]["pushes"], most)
+        "this worker has pushed %s, and the workers that wait for its next push have pushed up to "
+        "%s" % (several(pulses[least]["pushes"], "time"), several(most, "time"))
         if pulses[least]["pushes"] < most
         else "no worker has pushed more often than this worker"
     )
@@ -174,6 +175,11 @@ def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
             if min(more) < 0 < max(more) and min(more[1:]) < 0:
                 return name, keys[more[1:].index(min(more[1:]))], other
     return None
+
+
+def _pushes(found: Json) -> str:
+    """Return the number of pushes in the pulse `found` as text: "1 push", "2 pushes"."""
+    return several(found["pushes"], "push", "pushes")
 
 
 def _times(found: Json, key: Optional[str]) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, cast
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
 from mxcluster.job import launchers, learning, stall_cause
+from mxcluster.lists import several
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
@@ -253,8 +254,14 @@ def text(verdict: Json, run_dir: str) -> List[str]:
     last.append("report    %s" % os.path.join(run_dir, "report.html"))
     if verdict["ok"]:
         lines = [
-            "OK        job %s (%s): all %d processes exited with 0"
-            % (verdict["job"], verdict["kv"], len(verdict["exit_codes"]))
+            "OK        job %s (%s): %s exited with 0"
+            % (
+                verdict["job"],
+                verdict["kv"],
+                "all %d processes" % len(verdict["exit_codes"])
+                if len(verdict["exit_codes"]) > 1
+                else "its only process",
+            )
         ]
         if verdict["accuracy"] is not None:
             lines.append("accuracy  %.4f on held-out samples (worker-0)" % verdict["accuracy"])
@@ -293,8 +300,8 @@ def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
     ]
     if not lines:
         lines.append(
-            "left      nothing: no process, port, unit or firewall rule on %d node%s"
-            % (len(left), "" if len(left) == 1 else "s")
+            "left      nothing: no process, port, unit or firewall rule on %s"
+            % several(len(left), "node")
         )
     unseen = sorted(set(nodes) - set(left))
     return lines + (["not searched: %s" % ", ".join(unseen)] if unseen else [])
@@ -490,9 +497,9 @@ def _learned(
 
     A job that learned nothing gets a failure. A script and a job from a saved model get a warning
     instead. A job that was too short for a judgement also gets a warning. The result is (None, [])
-    for a job that learned, and for a measurement.
+    for a job that learned, for an MPI job, and for a measurement.
     """
-    if plan["options"].get("measured"):
+    if plan["options"].get("measured") or plan.get("mpi"):
         return None, []
     options, found = plan["options"], learning.problem(plan, events, accuracy)
     if found is None:

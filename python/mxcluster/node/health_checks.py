@@ -21,7 +21,7 @@ from mxcluster import exit_codes
 from mxcluster.cluster import files as cluster_files
 from mxcluster.errors import BadInput
 from mxcluster.file_io import sha256
-from mxcluster.node import gpus
+from mxcluster.node import gpu_check
 
 Json = Dict[str, Any]
 
@@ -84,7 +84,13 @@ def mxnet(_: Json) -> Json:
             stderr=errors,
         )
         assert child.stdout is not None  # stdout is a pipe
-        timer = threading.Timer(IMPORT_SECONDS, child.kill)
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(IMPORT_SECONDS, kill)
         timer.start()
         try:
             facts = {"python": platform.python_version(), "libmxnet": _digest_of_library()}
@@ -102,7 +108,13 @@ def mxnet(_: Json) -> Json:
         last = (errors.read().decode(errors="replace").strip() or "no output")[-300:]
     if told is None:
         assert code is not None  # without MARK, wait() has no timeout
-        return dict(facts, error="cannot import MXNet (%s): %s" % (exit_codes.describe(code), last))
+        why = (
+            "the import took longer than %g s, so look for a slow disk or a busy node"
+            % IMPORT_SECONDS
+            if late.is_set()
+            else exit_codes.describe(code)
+        )
+        return dict(facts, error="cannot import MXNet (%s): %s" % (why, last))
     facts.update(json.loads(told[len(MARK) :].decode("utf-8")))
     return dict(facts, compiled_in=code is None, says="" if code is None else last)
 
@@ -174,11 +186,11 @@ def ssh(request: Json) -> Json:
 
 
 def gpu(request: Json) -> Optional[Json]:
-    """Return the GPU facts of this node (see `gpus.check`), or None without request["cuda"].
+    """Return the GPU facts of this node (see `gpu_check.check`), or None without request["cuda"].
 
     A request for a node without GPUs has no "cuda".
     """
-    return gpus.check(request["cuda"]) if request.get("cuda") else None
+    return gpu_check.check(request["cuda"]) if request.get("cuda") else None
 
 
 # Dict[str, Callable[[Json], Json]]: each function gets the request and returns facts.

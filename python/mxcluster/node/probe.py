@@ -28,6 +28,8 @@ from mxcluster.node import (
     addresses,
     batch_systems,
     containers,
+    driver,
+    gpu_check,
     gpus,
     health_checks,
     json_cli,
@@ -306,6 +308,7 @@ def machine(_: Json) -> Json:
         "hostname": socket.gethostname(),
         "host_keys": host_keys(),
         "gpus": gpus.count(),
+        "driver": driver.state(),
     }
 
 
@@ -322,8 +325,9 @@ def record(request: Json) -> Json:
 def environment(known: Json) -> Json:
     """Return {"python_version", "mxnet", "numpy", "model_zoo", "fingerprints"} of this Python.
 
-    `known`: the present record. If the fingerprints of the record match the files, the function
-    skips the import of MXNet. Raises BadInput if the import of MXNet fails.
+    `known`: the present record. If the fingerprints of the record match the files, and the linker
+    finds all libraries that MXNet needs, the function skips the import of MXNet. Raises BadInput if
+    the import of MXNet fails.
     """
     now = {"python_version": platform.python_version(), "fingerprints": software.fingerprints()}
     told = ("mxnet", "numpy", "model_zoo")
@@ -331,6 +335,7 @@ def environment(known: Json) -> Json:
         len(now["fingerprints"]) == 2
         and all(known.get(name) == now[name] for name in now)
         and all(map(known.get, told))
+        and not gpu_check.unresolved(dict(os.environ))  # another CUDA may have come
     ):
         return dict(now, **{name: known[name] for name in told})
     try:

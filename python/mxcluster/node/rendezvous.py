@@ -34,7 +34,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from mxcluster import exit_codes, seal
 from mxcluster.cluster.verify.network import clocks, complaints
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
 
 Json = Dict[str, Any]
@@ -191,13 +191,7 @@ class Meeting:
                 if said.get("job") == self.job and seal.proves(self.token, proof, "call", *known):
                     with self.lock:
                         self.missing[port].discard(said.get("host"))
-        except (
-            OSError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ):  # a foreign program, or a caller after its timeout
+        except (OSError,) + DAMAGED:  # a foreign program, or a caller after its timeout
             pass
 
     def result(self) -> Json:
@@ -289,7 +283,14 @@ def ask(call: Call, job: str, host: str, token: bytes) -> Json:
                 raise ValueError(
                     "a program answers there as %s, but without the job's token" % call.host
                 )
-        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        except (
+            KeyError,
+            TypeError,
+            UnicodeDecodeError,
+            json.JSONDecodeError,
+            RecursionError,
+            OverflowError,
+        ):
             raise ValueError("another program than mxcluster answers there") from None
         rtt = time.monotonic() - began
         connection.sendall(line({"proof": seal.proof(token, "call", *known)}))

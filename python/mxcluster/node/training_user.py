@@ -19,6 +19,10 @@ import sys
 import time
 import traceback
 
+# Seconds by a clock that a change of the system time does not move. Python 2.7 has only the system
+# time.
+clock = getattr(time, "monotonic", time.time)
+
 
 def act_as(module, user, work):
     """Run `work()` with the rights of `user`. '' stands for the user that runs the module.
@@ -76,7 +80,7 @@ def ask_as(module, entry, work, limit=300.0):
                 )
             )
     os.close(tell)
-    text, silent = hear(told, time.time() + limit)
+    text, silent = hear(told, clock() + limit)
     os.close(told)
     if silent:
         os.kill(child, signal.SIGKILL)  # another process of that user may have stopped the child
@@ -119,11 +123,11 @@ def outcome(work):
 def hear(descriptor, deadline):
     """Read from a pipe, and return (bytes, True if the deadline passed before the end of the data).
 
-    `descriptor`: the end of the pipe to read. `deadline`: unix seconds.
+    `descriptor`: the end of the pipe to read. `deadline`: seconds of `clock`.
     """
     heard = b""
     while True:
-        rest = deadline - time.time()
+        rest = deadline - clock()
         if rest <= 0 or not select.select([descriptor], [], [], rest)[0]:
             return heard, True
         piece = os.read(descriptor, 1 << 16)

@@ -13,6 +13,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from mxcluster import phases
+from mxcluster.errors import DAMAGED
 from mxcluster.file_io import replace
 
 Json = Dict[str, Any]
@@ -53,15 +54,7 @@ def read(path: str) -> Optional[Json]:
             "time": float(pulse["time"]),
             "keys": _keys_told(pulse.get("keys")),
         }
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ):
+    except (OSError,) + DAMAGED:
         return None
 
 

@@ -289,6 +289,40 @@ def test_collect_packs_no_owner_no_link_and_no_permission(job, tmp_path):
     assert found["worker-0.env"][1] == "0o600"
 
 
+def test_a_file_that_shrinks_while_it_is_packed_leaves_a_valid_archive(job, tmp_path, monkeypatch):
+    job.start("true")
+    job.end()
+    log, size = job.folder.file("worker-0.log"), 300000
+    opened = commands._open
+
+    def shrink(path):
+        if path != log:
+            return opened(path)
+        with open(path, "wb") as stream:
+            stream.write(b"x" * size)
+        descriptor, fstat = opened(path), os.fstat
+        os.truncate(path, 100000)
+
+        def before(number):
+            found = fstat(number)
+            if number != descriptor:
+                return found
+            return os.stat_result(found[:6] + (size,) + found[7:])
+
+        monkeypatch.setattr(commands.os, "fstat", before)
+        return descriptor
+
+    monkeypatch.setattr(commands, "_open", shrink)
+    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    monkeypatch.undo()
+    assert answer["problem"] is None and answer["bytes"] == os.path.getsize(
+        str(tmp_path / "out.tar")
+    )
+    with tarfile.open(str(tmp_path / "out.tar")) as archive:
+        content = archive.extractfile("worker-0.log").read()
+    assert content == b"x" * 100000 + b"\0" * (size - 100000)
+
+
 def test_collect_refuses_a_symlink(job):
     job.start("mkdir checkpoints; ln -s /etc/passwd checkpoints/latest")
     job.end()

@@ -64,6 +64,36 @@ def test_progress_is_the_last_event_of_each_kind(tmp_path):
     assert progress["worker-0"]["batch"]["step"] == 2
 
 
+DEEP = "[" * 100000
+
+
+def test_progress_skips_damaged_and_hostile_lines(tmp_path):
+    (tmp_path / "events.jsonl").write_text(
+        event("batch", step=1)
+        + DEEP
+        + "\n"
+        + event("batch", role=[], step=2)
+        + event("batch", index={}, step=3)
+        + '{"event": [], "role": "worker", "index": 0}\n'
+        + '{"event": "batch", "role": "worker", "index": 1e999}\n'
+    )
+    progress = JobFolder(str(tmp_path)).progress(NAMES)
+    assert {name: found["batch"]["step"] for name, found in progress.items()} == {"worker-0": 1}
+
+
+@pytest.mark.parametrize("text", [DEEP, "[]", "3", "\0", "\udcff"])
+def test_a_damaged_status_is_refused(tmp_path, text):
+    (tmp_path / "status.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(BadInput, match="status.json is not .*JSON.*another program has changed"):
+        JobFolder(str(tmp_path)).status()
+
+
+def test_a_deep_plan_is_not_the_plan_of_a_new_job(tmp_path):
+    (tmp_path / "plan.json").write_text(DEEP)
+    (tmp_path / "token").write_text("t")
+    assert not JobFolder(str(tmp_path)).has({"job": "j"}, "t")
+
+
 def test_progress_of_a_long_run_keeps_the_start_event(tmp_path):
     with open(str(tmp_path / "events.jsonl"), "w") as stream:
         stream.write(event("start", epochs=2))
@@ -94,6 +124,8 @@ def test_a_shell_can_read_the_environment_file(tmp_path):
     [
         (None, "is missing"),
         ("{", "is not JSON"),
+        ("[" * 100000, "is not JSON"),
+        ("[]", "is not a JSON object"),
         ("{}", "has no job, host, processes"),
         (
             json.dumps(

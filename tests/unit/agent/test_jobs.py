@@ -159,6 +159,12 @@ def test_torn_and_foreign_folders_do_not_break_the_listing(node):
     assert run(["jobs", "--jobs-dir", str(node.path / "nowhere")]) == {"jobs": []}
 
 
+def test_hostile_numbers_in_a_plan_do_not_break_the_listing(node):
+    (node.path / "one").mkdir()
+    (node.path / "one" / "plan.json").write_text('{"processes": [{"gpus": [1e999]}]}')
+    assert node.listing()["one"]["state"] == "broken"
+
+
 def test_the_next_job_removes_the_token_of_a_job_ended_by_a_power_loss(node):
     for name, state, agent in (("off", "running", 2**22 + 1), ("prepared", None, None)):
         (node.path / name).mkdir()

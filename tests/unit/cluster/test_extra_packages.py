@@ -85,7 +85,10 @@ def test_a_requirements_file_with_hashes(tmp_path):
         (["mxnet==1.9.1"], "mxnet is refused, .*mxnet_version and cuda_version"),
         (["MXNet_cu92"], "MXNet_cu92 is refused"),
         (["pip"], "pip is refused"),
-        (["-r other.txt"], "'-r other.txt' is refused: write"),
+        (["-r other.txt"], "'-r other.txt' is refused: write the packages of that file"),
+        (["--requirement=other.txt"], "is refused: write the packages of that file"),
+        (["-c other.txt"], "'-c other.txt' is refused: write the versions of that file"),
+        (["six===1.16"], "'six===1.16' is refused: write NAME==VERSION with two signs ="),
         (["six", "Six"], "occurs twice"),
         (["git+https://example.org/x"], "is refused: write NAME"),
         (["./mine"], "is refused"),
@@ -98,6 +101,22 @@ def test_a_requirements_file_with_hashes(tmp_path):
 def test_a_forbidden_requirement_is_refused(value, words):
     with pytest.raises(BadInput, match=words):
         extra_packages.wishes(value, "/")
+
+
+def test_an_error_in_a_requirements_file_names_its_line(tmp_path):
+    """Joined lines once shifted the numbers of all later lines."""
+    (tmp_path / "mine.txt").write_text(
+        "six==1.16.0 \\\n    --hash=sha256:%s\n\ntqdm===4\r\n-r other.txt\n-c that.txt\\"
+        % ("a" * 64)
+    )
+    with pytest.raises(BadInput) as refusal:
+        extra_packages.wishes("mine.txt", str(tmp_path))
+    told = str(refusal.value).split("\n")
+    assert [line.split(" is refused")[0].split("mine.txt, ")[1] for line in told] == [
+        "line 4: 'tqdm===4'",
+        "line 5: '-r other.txt'",
+        "line 6: '-c that.txt'",
+    ]
 
 
 @pytest.mark.parametrize("text", ["numpy==2.0.0", "numpy>=1.20", "idna>2.6"])

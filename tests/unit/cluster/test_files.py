@@ -153,7 +153,7 @@ def test_rendered_shares_keep_every_bit():
         ("0 1\n0.2 0.3\n", ["line 2 begins at 0.2 and line 1 ends at 1.0", "overlap"]),
         ("0 0.5\n0 0.5\n", ["overlap", "end at 1"]),
         ("0 0.5\n0.5 0.999999\n", ["line 2: the last share ends at 0.999999", "end at 1"]),
-        ("0 1\n", ["1 lines for 2 workers"]),
+        ("0 1\n", ["1 line for 2 workers"]),
         ("0 0.5\n0.5 0.7\n0.7 1\n", ["3 lines for 2 workers"]),
         ("", ["0 lines for 2 workers"]),
     ],

@@ -117,3 +117,10 @@ def test_the_controllers_known_hosts():
             "c": {},
         }
     ) == ("a ssh-ed25519 A\n[10.0.0.2]:2222 ssh-rsa R\n[10.0.0.2]:2222 ssh-ed25519 E")
+
+
+@pytest.mark.parametrize("port", ["{{ port }}", "ssh", "²", 0, 65536, True, 22.5, [22]])
+def test_a_wrong_port_of_the_controller_is_refused(port):
+    assert [ssh_mesh.port_of("b", value) for value in (None, "", "2222", 22)] == [22, 22, 2222, 22]
+    with pytest.raises(BadInput, match="^b: ansible_port=.* is refused: give a port from 1"):
+        ssh_mesh.of_the_controller({"b": {"node_host_key": "ssh-rsa R", "ansible_port": port}})

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from mxcluster.cluster import wheels
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import BadInput, MxclusterError
 
 GOOD = b"the wheel"
 REQUIREMENT = "MXNet_x==1.9.1 --hash=sha256:%s --hash=sha256:%s" % (
@@ -36,6 +36,16 @@ FILE = "mxnet_x-1.9.1-py3-none-manylinux2014_x86_64.whl"
 )
 def test_a_wheel_fits_by_its_name(name, python, fit):
     assert wheels.fits(name, "mxnet-x", "1.9.1", python) is fit
+
+
+@pytest.mark.parametrize("line", ["six==1.0 --no-deps", "six==1.0 --hash=sha256:", "six>=1.0"])
+def test_a_line_without_a_digest_is_refused(line):
+    """An option of pip in the list of wheels ended with an IndexError."""
+    with pytest.raises(ValueError):
+        wheels.parse(line)
+    need = {"digest": "d", "python": "3.6", "requirements": [REQUIREMENT, line]}
+    with pytest.raises(BadInput, match="a line of the wheels for Python 3.6 is malformed"):
+        wheels.archives("/nowhere/store", [need], "/nowhere")
 
 
 def fetcher(content, calls):

@@ -18,7 +18,7 @@ import pytest
 
 from mxcluster import entry
 from mxcluster.ansible.node_task import completed
-from mxcluster.entry import asking, programs
+from mxcluster.entry import asking, leftovers, programs
 from mxcluster.errors import MxclusterError
 
 ROOT = Path(__file__).parents[3]
@@ -153,6 +153,30 @@ def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tm
         "cannot remove %s, a leftover of a killed module or controller: remove this path as root"
         % old,
     ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+@pytest.mark.parametrize("mode, swept", [(0o755, True), (0o777, False), (0o1777, False)])
+def test_an_old_archive_of_the_login_user_is_removed(monkeypatch, tmp_path, mode, swept):
+    """Root gives the archive to the login user, whose fetch may have failed.
+
+    Young archives belong to concurrent runs. In a folder that other users can change, the archives
+    of other users stay.
+    """
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    spool.chmod(mode)
+    old, young, gone = (spool / (name + ".tar") for name in ("old", "young", "removed"))
+    for path in (old, young, gone):
+        path.write_text("")
+        os.chown(str(path), pwd.getpwnam("nobody").pw_uid, -1)
+    os.utime(str(old), (1, 1))
+    assert leftovers.sweep(str(spool)) == []
+    assert (old.exists(), young.exists()) == (not swept, True)
+    # A concurrent run removes the archive after the listing.
+    monkeypatch.setattr(leftovers, "ours", lambda *given, **named: [str(gone)] * 2)
+    assert leftovers.sweep(str(spool)) == [] and not gone.exists()
 
 
 def test_root_compares_an_end_with_the_unit_before_ending_the_unit(monkeypatch):

@@ -148,6 +148,14 @@ def test_an_end_is_accepted_if_the_unit_has_ended(told, states, words, monkeypat
     assert re.search(words, found) if words else found is None, found
 
 
+def test_a_changed_clock_does_not_shorten_the_time_of_a_unit(monkeypatch):
+    moments = iter(range(0, 10**9, 10**6))
+    monkeypatch.setattr(units.time, "time", lambda: float(next(moments)))
+    states = ["ActiveState=active\n", "ActiveState=active\n", "ActiveState=inactive\n"]
+    monkeypatch.setattr(units.programs, "call", system({"systemctl show": states}))
+    assert units.untrue_end(dict(ASKED, told="failed"), UNIT) is None
+
+
 def test_root_lists_the_running_jobs(monkeypatch):
     monkeypatch.setattr(units.os, "geteuid", lambda: 0)
     monkeypatch.setattr(units.os.path, "isdir", lambda path: True)

@@ -96,6 +96,10 @@ def test_the_last_checkpoint_is_found_with_all_its_files(tmp_path):
             "mlp-0010.server-0.json cannot be read",
         ),
         (
+            lambda at: (at / "mlp-0010.json").write_text("[" * 100000),
+            "mlp-0010.json is an invalid manifest",
+        ),
+        (
             lambda at: (at / "mlp-0010.json").rename(at / "mlp-0010.json.partial"),
             "mlp-0010.json cannot be read",
         ),
@@ -117,6 +121,22 @@ def test_parts_of_two_attempts_do_not_make_a_checkpoint(tmp_path):
     found, problems = checkpoints.last_complete(str(tmp_path), "mlp")
     assert found is None and "belong to different saves of this epoch" in problems[0]
     assert "mlp-0003.server-1.json and " in problems[0]
+
+
+@pytest.mark.parametrize("digits", ["²²²²", "٠٠٠٩", "００１１"])
+def test_digits_of_other_scripts_are_no_epoch(tmp_path, digits):
+    save(tmp_path, 3)
+    (tmp_path / ("mlp-%s.json" % digits)).write_text("{}")
+    found, problems = checkpoints.last_complete(str(tmp_path), "mlp")
+    assert found.name == "mlp-0003" and problems == []
+
+
+@pytest.mark.parametrize("content", ['{"files": {}, "servers": Infinity}', "[" * 200000])
+def test_a_hostile_manifest_is_damaged(tmp_path, content):
+    save(tmp_path, 3)
+    (tmp_path / "mlp-0003.json").write_text(content)
+    found, problems = checkpoints.last_complete(str(tmp_path), "mlp")
+    assert found is None and "mlp-0003.json is an invalid manifest" in problems[0]
 
 
 def test_old_checkpoints_are_deleted(tmp_path):
@@ -238,6 +258,13 @@ def test_resuming_a_finished_job_needs_more_epochs(runs):
         inputs.resumed({"resume": "cut", "num_epochs": "14"}, str(runs))[0]["model_load_epoch"]
         == 12
     )
+
+
+@pytest.mark.parametrize("epochs", ["²", "٩", "9" * 5000, "1.5", True])
+def test_a_wrong_number_of_epochs_is_refused_by_its_own_check(runs, epochs):
+    save(runs / "cut" / "checkpoints", 3)
+    with pytest.raises(BadInput, match="num_epochs"):
+        options.cast(inputs.resumed({"resume": "cut", "num_epochs": epochs}, str(runs))[0])
 
 
 def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):

@@ -123,7 +123,7 @@ def test_the_list_shows_ports_gpus_and_progress():
     ]
     assert "missing: b" in text[-1]
     assert listing.table([]) == ["no job has run on these nodes"]
-    assert json.loads(listing.as_json([found], ["c"]))["not_asked"] == ["c"]
+    assert json.loads(listing.as_json([found], ["c"], {}))["not_asked"] == ["c"]
 
 
 def test_an_expired_lease_is_shown_in_words():
@@ -256,6 +256,124 @@ def test_a_plan_is_adopted_although_a_node_does_not_answer():
 def test_an_invalid_plan_is_refused(changes, words):
     with pytest.raises(BadInput, match=words):
         listing.adopt(plan(**changes), "one", ASKED)
+
+
+def deep(levels):
+    """Return a list in a list and so on, of so many levels."""
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+NO_TEXT = [None, 1, True, [], {}, ["worker"]]
+NO_NUMBER = ["1", True, [], {}, -1, 1.5, float("nan"), float("inf")]
+NO_LIST = ["auto", 1, True, {}, {"0": 1}]
+HOSTILE = {
+    "name": NO_TEXT + ["", ".", "..", "a/b", "../worker-0", "worker-1"],
+    "role": NO_TEXT + ["", "root", "agent"],
+    "index": NO_NUMBER + [None, 1, {"0": 0}],
+    "host": NO_TEXT + ["", "..", "a/b", "elsewhere"],
+    "address": NO_TEXT + ["", "10.0.0", "10.0.0.1\n", "0.0.0.0", "::1"],
+    "port": NO_NUMBER + [0, 65536, 10**400],
+    "gpus": NO_LIST + [None, ["0"], [True], [-1], [[0]], [float("nan")]],
+    "group": NO_NUMBER + [1, [0]],
+    "share": NO_LIST + [[0], [0, 1, 2], ["0", "1"], [True, 1], [0, 2], [0, float("nan")]],
+    "work_load": NO_LIST + [None, [0], ["1"], [True], [float("inf")]],
+}
+
+
+@pytest.mark.parametrize(
+    "field, value", [(field, value) for field, values in HOSTILE.items() for value in values]
+)
+def test_a_plan_with_a_hostile_process_is_refused(field, value):
+    listing.adopt(plan(), "one", ASKED)
+    with pytest.raises(BadInput, match="^the plan of the job one on its nodes is invalid: "):
+        listing.adopt(plan(processes=[dict(PROCESS, **{field: value})]), "one", ASKED)
+
+
+PLAN = {
+    "schema": [True, "1", None],
+    "kv": NO_TEXT + ["dist_best"],
+    "nodes": NO_LIST + [{"../x": {}, "a": {}}, {"a": 1}, {"a": None}],
+    "processes": NO_LIST + [[], [PROCESS, PROCESS], [1], [None]],
+    "workers": NO_NUMBER,
+    "servers": NO_NUMBER,
+    "groups": NO_LIST + [["0"], [[True]], [[1]], [[0], [0]], [[0], []]],
+    "group_labels": NO_LIST + [[1], [None]],
+    "together": NO_LIST + [[[True]], [[1]], [[]]],
+    "slowdowns": NO_LIST + [[True], [float("nan")], ["1"]],
+    "balance": NO_LIST[:-1] + [{"sizes": [True]}, {"sizes": [0]}, {"sizes": [1, 1]}, {"sizes": {}}],
+    "heartbeat": [[], "1", {"timeout": "1"}, {"timeout": float("inf")}],
+    "timeouts": [[], "1", {"stall": "1"}, {"stall": True}],
+    "profile": [[], "1", {"fits": 1}, {"uses": "groups"}],
+    "mpi": [[], "mpirun", True],
+    "more": [deep(20), float("nan"), {"x": -float("inf")}, 10**400, {1: 2}],
+}
+
+
+@pytest.mark.parametrize(
+    "field, value", [(field, value) for field, values in PLAN.items() for value in values]
+)
+def test_a_plan_with_a_hostile_field_is_refused(field, value):
+    with pytest.raises(BadInput, match="^the plan of the job one on its nodes is invalid: "):
+        listing.adopt(plan(**{field: value}), "one", ASKED)
+
+
+OPTIONS = {
+    "lease": ["60", True, None, -1, [], float("nan"), float("inf")],
+    "step_ms": ["1", True, [1], -1, float("nan")],
+    "batch_size": NO_NUMBER + [None, 0],
+    "num_epochs": NO_NUMBER + [None],
+    "lr": ["0.1", None, True, [], float("nan")],
+    "max_restarts": NO_NUMBER + [None],
+    "restart_delay": ["1", True, None, [], float("inf")],
+    "keep_checkpoints": NO_NUMBER + [None],
+    "network": NO_TEXT,
+    "script": NO_TEXT,
+    "data": NO_TEXT,
+    "savemodel": [None, 1, "yes", []],
+    "resume": NO_TEXT + ["../x", "a/b"],
+    "without": NO_LIST + [[1], ["a/b"]],
+    "env": [deep(20)],
+}
+
+
+@pytest.mark.parametrize(
+    "name, value", [(name, value) for name, values in OPTIONS.items() for value in values]
+)
+def test_a_plan_with_a_hostile_option_is_refused(name, value):
+    with pytest.raises(BadInput, match="^the plan of the job one on its nodes is invalid: "):
+        listing.adopt(plan(options=dict({"lease": 60}, **{name: value})), "one", ASKED)
+
+
+def test_two_fields_of_a_plan_must_agree():
+    two = [PROCESS, dict(PROCESS, name="worker-1", index=1)]
+    grouped = dict(processes=two, groups=[[0, 1]], group_labels=["x"], together=[[0, 1]])
+    profile = {"fits": True, "uses": ["groups"], "noise": 0.1, "speeds": [1.0, 2.0], "job": "x"}
+    whole = dict(grouped, balance={"sizes": [1, 2]}, profile=profile)
+    assert listing.adopt(plan(**whole), "one", ASKED)["workers"] == 2
+    for changes in (
+        {"groups": [[0]]},
+        {"balance": {"sizes": [1]}},
+        {"together": [[0], [1]]},
+        {"profile": dict(profile, speeds=[1.0])},
+        {"profile": dict(profile, speeds=[1.0, 0])},
+        {"processes": [two[0], dict(two[1], group=None)]},
+        {"processes": [two[0], dict(two[1], index=2, name="worker-2")]},
+    ):
+        with pytest.raises(BadInput, match="the plan of the job one on its nodes is invalid: "):
+            listing.adopt(plan(**dict(whole, **changes)), "one", ASKED)
+
+
+@pytest.mark.parametrize("value", [None, [], "plan", 1, {}, deep(5000), {"job": deep(5000)}])
+def test_a_plan_of_another_type_is_refused(value):
+    for function in (
+        lambda: listing.adopt(value, "one", ASKED),
+        lambda: listing.adopt(listing.agreed({"a": value}, "one"), "one", ASKED),
+    ):
+        with pytest.raises(BadInput, match="the plan of the job one on its nodes is invalid: "):
+            function()
 
 
 def test_the_result_of_a_stop_is_shown():

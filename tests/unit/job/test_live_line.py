@@ -165,7 +165,7 @@ def test_the_line_after_the_end_of_all_workers():
     }
     assert (
         live_line.line(answers)
-        == "gsync  epoch 20/20  step 999  loss 0.25  accuracy 0.970  1 of 1 workers done"
+        == "gsync  epoch 20/20  step 999  loss 0.25  accuracy 0.970  1 of 1 worker done"
     )
 
 

@@ -221,11 +221,19 @@ def test_a_packed_status_covers_its_own_host_and_job_only():
     plan = fake_run.make_plan()
     # A process of node2.
     other = dict(STATUS["processes"][0], name="worker-2", state="ended", exit_code=0)
+    pulse = {"phase": "training", "pushes": 1, "time": 1.0}
     found = replies.packed(
         "node1",
-        dict(STATUS, job=plan["job"], host="node2", processes=STATUS["processes"] + [other]),
+        dict(
+            STATUS,
+            job=plan["job"],
+            host="node2",
+            processes=STATUS["processes"] + [other],
+            pulses=dict.fromkeys(("worker-0", "worker-2"), pulse),
+        ),
         plan,
     )
+    assert found["pulses"] == {"worker-0": pulse}
     assert found["host"] == "node1" and [part["name"] for part in found["processes"]] == [
         "worker-0"
     ]
@@ -251,14 +259,25 @@ CHECK = {
     "room": {"/opt/mxcluster": 5, "/dev/shm": 6},
     "ssh": {"peers": {"node2": None, "node3": "refused"}},
     "gpus": {
-        "listed": 1,
+        "listed": [{"uuid": "GPU-8f", "bus": "00000000:3b:00.0"}],
         "driver": "470.256.02",
         "nouveau": False,
         "nvcc": None,
-        "device_query": None,
         "cudnn": "7.6.5",
         "unresolved": [],
-        "computes": {"0": None},
+        "probe": {
+            "driver": {
+                "version": 11040,
+                "gpus": [
+                    {"uuid": "GPU-8f", "bus": "0000:3b:00.0", "name": "V", "capability": "7.0"}
+                ],
+                "peers": [[0, 1]],
+            },
+            "runtime": {"error": "cudaGetDeviceCount returned 35", "status": 35},
+            "cudnn": "7.6.5",
+            "nccl": None,
+        },
+        "trials": {"0": None, "0 -> 1": "refused"},
     },
 }
 
@@ -271,6 +290,8 @@ CHECK = {
         ("ssh", {"error": "no ssh"}),
         ("gpus", None),
         ("gpus", {"error": "no nvidia-smi"}),
+        ("gpus", dict(CHECK["gpus"], probe={"error": "no answer"})),
+        ("gpus", dict(CHECK["gpus"], probe=None)),
         ("room", {}),
     ],
 )
@@ -289,7 +310,9 @@ def test_a_check_may_report_its_own_failure(name, found):
         ("room", {"/": "much"}, "room"),
         ("ssh", {"peers": []}, "ssh.peers"),
         ("gpus", [], "gpus"),
-        ("gpus", dict(CHECK["gpus"], computes={"0": 1}), "gpus.computes.0"),
+        ("gpus", dict(CHECK["gpus"], trials={"0": 1}), "gpus.trials.0"),
+        ("gpus", dict(CHECK["gpus"], trials={"one -> two": "wrong"}), "gpus.trials"),
+        ("gpus", dict(CHECK["gpus"], probe={"driver": {}}), "gpus.probe"),
         ("gpus", {"listed": 2}, "gpus"),
     ],
 )
@@ -333,3 +356,66 @@ def test_an_event_about_batch_sizes_has_its_types(change):
     assert replies.is_event(event) and replies.is_event({"event": "batch", "batch_size": 48})
     assert not replies.is_event(dict(event, **change))
     assert not replies.is_event({"event": "batch", "batch_size": "48"})
+
+
+def deep(levels):
+    """Return a list in a list and so on, of so many levels."""
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+NOT_WHOLE = ["1", True, [], {}, -1, 1.5, float("nan"), float("inf"), 10**400]
+
+
+@pytest.mark.parametrize(
+    "kind, field, values",
+    [
+        ("batch", "role", [1, True, [], {}]),
+        ("batch", "index", [*NOT_WHOLE, {"0": 1}]),
+        ("batch", "host", [1, True, [], {}]),
+        ("batch", "time", ["1", True, None, [], float("nan"), 10**400]),
+        ("batch", "epoch", NOT_WHOLE),
+        ("batch", "loss", ["1", True, [], {}, float("nan"), float("inf")]),
+        ("batch", "own", [deep(50), deep(5000), {"x": float("nan")}]),
+        ("start", "samples_in_share", NOT_WHOLE),
+        ("start", "repeated", NOT_WHOLE),
+        ("kv", "waited_s", ["1", True, [], float("nan")]),
+        ("gsync", "group", NOT_WHOLE),
+        (["batch"], "x", [1]),
+    ],
+)
+def test_a_hostile_event_is_dropped(kind, field, values):
+    event = {"event": kind, "time": 1.0, "role": "worker", "index": 0, "host": "node1"}
+    if kind == "gsync":
+        event.update(group=0, y={"1": 5})
+    assert replies.is_event(event) == (kind != ["batch"])
+    for value in values:
+        assert not replies.is_event(dict(event, **{field: value})), value
+
+
+@pytest.mark.parametrize("value", [deep(50), deep(5000), {"x": float("nan")}])
+def test_a_plan_of_too_many_levels_is_refused_by_node(value):
+    assert replies.check("plan", "node1", {"plan": {"job": "j"}})["plan"] == {"job": "j"}
+    with pytest.raises(BadInput, match="the answer of node1 to the command plan is invalid: plan="):
+        replies.check("plan", "node1", {"plan": value})
+
+
+HOSTILE_PARTS = {
+    "name": [None, 1, True, [], {}, "", "..", "a/b", "../x"],
+    "role": [None, 1, True, [], {}],
+    "index": NOT_WHOLE,
+    "pid": NOT_WHOLE,
+    "exit_code": ["0", True, [], 1000, float("nan")],
+    "more": [deep(50), deep(5000), float("nan")],
+}
+
+
+@pytest.mark.parametrize(
+    "field, value", [(field, value) for field, values in HOSTILE_PARTS.items() for value in values]
+)
+def test_a_status_with_a_hostile_process_is_refused(field, value):
+    part = dict(STATUS["processes"][0], **{field: value})
+    with pytest.raises(BadInput, match="the answer of node1 to the command wait is invalid: "):
+        replies.check("wait", "node1", dict(WAIT, status=dict(STATUS, processes=[part])))

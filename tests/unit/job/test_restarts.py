@@ -149,6 +149,8 @@ def test_the_next_restart_waits_longer_and_counts_on():
 def test_restart_ids_are_unique_and_limited_in_length():
     used = {"mine-r1", "mine-r2"}
     assert restarts.next_id("mine", used.__contains__) == ("mine-r3", 3)
+    for other in ("mine-r²", "mine-r٣"):  # digits of other scripts are no number of an attempt
+        assert restarts.next_id("mine", {other}.__contains__) == ("mine-r1", 1)
     assert len(restarts.next_id("x" * 100, used.__contains__)[0]) <= 100
 
 

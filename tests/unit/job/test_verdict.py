@@ -522,3 +522,15 @@ def test_warnings_and_a_scripts_files_are_shown_at_the_end():
         "warning   node1: worker-0: 1 file stays",
         "files     6 files of the program, in runs/j1/nodes/*/files",
     ]
+
+
+def test_events_of_a_hostile_mpi_program_are_no_losses():
+    """An MPI job has no worker that a verdict on the learning could name."""
+    plan = dict(copy.deepcopy(PLAN), kv="mpi", mpi={"command": "./solve"})
+    plan["processes"] = [{"name": "mpirun", "role": "mpirun", "index": None, "host": "node1"}]
+    plan["nodes"] = {"node1": {}}
+    found = {"node1": dict(statuses()["node1"], processes=[{"name": "mpirun", "exit_code": 0}])}
+    events = [
+        {"event": "batch", "time": 1.0 + epoch, "epoch": epoch, "loss": 1.0} for epoch in range(3)
+    ]
+    assert verdict.compute(plan, found, events)["ok"]

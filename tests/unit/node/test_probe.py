@@ -12,7 +12,7 @@ import pytest
 import mxcluster
 from mxcluster.agent import claims
 from mxcluster.cluster import node_records
-from mxcluster.node import addresses, gpus, json_cli, probe, software
+from mxcluster.node import addresses, driver, gpus, json_cli, probe, software
 
 NO_JOBS = {"ports": {}, "gpus": {}}
 KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
@@ -166,6 +166,7 @@ def test_the_record_of_a_node(tmp_path):
     assert record == {
         "address_of_default_route": addresses.default_route_address(),
         "interfaces": addresses.interfaces(),
+        "driver": driver.state(),
         "gpus": gpus.count(),
         "python_version": ".".join(map(str, sys.version_info[:3])),
         "mxnet": "1.9.1",
@@ -188,9 +189,16 @@ def test_the_record_of_a_node(tmp_path):
         "raise OSError('libgfortran.so.3: cannot open')"
     )
     known = json.dumps({"known": whole})
-    assert call("record", "--request", known, PYTHONPATH=str(tmp_path)) == (0, whole), (
-        "the second record must not import MXNet"
-    )
+    # A CUDA that was replaced since then may lack a library, so the linker is asked.
+    (tmp_path / "bin").mkdir()
+    places = {"PYTHONPATH": str(tmp_path), "PATH": "%s/bin:%s" % (tmp_path, os.environ["PATH"])}
+    for found, status in (("/usr/lib64/libcufft.so.9.2", 0), ("not found", 1)):
+        script = "#!/bin/sh\necho '\tlibcufft.so.9.2 => %s'\n" % found
+        (tmp_path / "bin" / "ldd").write_text(script)
+        (tmp_path / "bin" / "ldd").chmod(0o755)
+        code, told = call("record", "--request", known, **places)
+        assert code == status, told
+        assert status or told == whole, "the second record must not import MXNet"
     for other in (
         dict(whole, python_version="3.5.0"),
         dict(whole, fingerprints=record["fingerprints"]),

@@ -109,6 +109,64 @@ def test_foreign_output_is_not_taken_for_the_answer(monkeypatch):
     )
 
 
+class Templar:
+    """Replace Ansible's templar."""
+
+    def template(self, value):
+        return {"{{ own_host }}": "10.9.9.9", "{{ own_port }}": "2222", "{{ own }}": "python3"}[
+            value
+        ]
+
+
+def hello_with(variables, answer):
+    """Return the result of `hello` on a node with these host variables."""
+    action = object.__new__(plugin.ActionModule)
+    action._connection, action._templar = mock.Mock(transport="ssh"), Templar()
+    action._low_level_execute_command = lambda command, in_data=None: answer(command)
+    return action.hello({"users": []}, dict({"inventory_hostname": "node2"}, **variables))[0]
+
+
+def test_templates_in_the_variables_of_a_connection_are_evaluated():
+    def no_answer(command):
+        raise node_task.AnsibleConnectionFailure(
+            VIA + "No ED25519 host key is known for x\nHost key verification failed."
+        )
+
+    told = hello_with(
+        {"ansible_host": "{{ own_host }}", "ansible_port": "{{ own_port }}"}, no_answer
+    )
+    assert "ssh-keyscan -p 2222 10.9.9.9" in told["msg"], told
+    refused = hello_with({"ansible_port": "ssh"}, no_answer)
+    assert refused["failed"] and "node2: ansible_port='ssh' is refused" in refused["msg"]
+
+
+@pytest.mark.parametrize(
+    "interpreter, asked",
+    [
+        ("{{ own }}", "for p in python3; do"),
+        ("python3.8", "for p in python3.8; do"),
+        ("/opt/python", "for p in /opt/python; do"),
+        ("auto_silent", "for p in python3 python3.12"),
+        (None, "for p in python3 python3.12"),
+    ],
+)
+def test_the_named_python_of_a_node_is_used(interpreter, asked):
+    """A program name and a template once meant any Python of the node."""
+    commands = []
+
+    def answer(command):
+        commands.append(command)
+        return {"rc": 0, "stdout": "", "stderr": ""}
+
+    hello_with({"ansible_python_interpreter": interpreter}, answer)
+    assert asked in commands[0], commands
+
+
+def test_a_node_without_the_named_python_is_refused():
+    told = hello_with({"ansible_python_interpreter": "python3.99"}, noisy)
+    assert told["failed"] and "(looked for python3.99)" in told["msg"], told
+
+
 def test_a_node_without_python_or_a_shell_fails(monkeypatch):
     bare = say_hello(
         monkeypatch, lambda command: noisy(command.replace(sys.executable, "/no/python"))

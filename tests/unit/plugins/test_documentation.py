@@ -1,4 +1,4 @@
-"""Every own module documents itself, and says what it does in check mode and with --diff."""
+"""The documentation of each module of mxcluster, with its behaviour in check mode and --diff."""
 
 import ast
 import pathlib
@@ -13,7 +13,7 @@ NAMES = sorted(
 
 
 def documentation(name):
-    """The DOCUMENTATION of the module, or of the action plugin that is all there is."""
+    """Return the DOCUMENTATION of the module, or of the action plugin if there is no module."""
     path = PLUGINS / "modules" / (name + ".py")
     path = path if path.exists() else PLUGINS / "action" / (name + ".py")
     found = [

@@ -5,6 +5,7 @@ import hashlib
 import pytest
 from ansible.errors import AnsibleError
 
+from mxcluster import file_io
 from mxcluster.cluster import archives, extra_packages, wheels
 from plugins.action import mxcluster_downloads
 from tests import ansible_modules
@@ -15,7 +16,7 @@ NEED = {"digest": "d", "python": "3.11", "requirements": ["six==1.16.0 --hash=sh
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """A file with its URL, as the role versions describes it."""
+    """Return a file with its URL, name and SHA-256, as the role versions gives it."""
     monkeypatch.setattr(archives, "PAUSE", 0.0)
     (tmp_path / "there.tgz").write_bytes(b"content")
     digest = hashlib.sha256(b"content").hexdigest()
@@ -34,6 +35,24 @@ def test_an_archive_is_downloaded_once_and_not_in_check_mode(tmp_path, file):
     assert (store / "a.tgz").read_bytes() == b"content"
     told = run(store=str(store), **given)
     assert not told["changed"] and told["fetched"] == []
+
+
+def test_a_file_of_the_store_is_read_once_for_all_nodes(tmp_path, file, monkeypatch):
+    """A changed file is read again."""
+    monkeypatch.setattr(mxcluster_downloads.C, "DEFAULT_LOCAL_TMP", str(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    store, given, read = tmp_path / "store", {"command": "archives", "files": [file]}, []
+    store.mkdir()
+    (store / "a.tgz").write_bytes(b"content")
+    for module in (archives, mxcluster_downloads):
+        monkeypatch.setattr(
+            module, "sha256", lambda path: read.append(path) or file_io.sha256(path), raising=False
+        )
+    for _ in range(3):
+        assert not run(store=str(store), **given).get("failed")
+    assert read == [str(store / "a.tgz")]
+    (store / "a.tgz").write_bytes(b"another")
+    assert "a.tgz has the sha256" in run(store=str(store), **given)["msg"] and len(read) == 2
 
 
 def test_another_file_than_the_wanted_one_is_refused_by_name(tmp_path, file):

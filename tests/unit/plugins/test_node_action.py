@@ -190,6 +190,17 @@ def test_while_a_node_is_silent_the_others_are_polled_at_once(clock, monkeypatch
     assert seen[0] == seen[-1] == 5 and set(seen[1:-1]) == {0}, seen
 
 
+@pytest.mark.parametrize("keeper", [True, False])
+@pytest.mark.parametrize("trouble", [LOST, BROKEN])
+def test_short_polls_end_after_a_lost_node(clock, monkeypatch, tmp_path, trouble, keeper):
+    """A job goes on without a node that an attached controller cannot reach, for hours."""
+    made, _ = plugin([trouble], clock, patience=10, board=str(tmp_path), keeper=keeper)
+    during, post = [], action.post
+    monkeypatch.setattr(action, "post", lambda *given: during.append(given[1]) or post(*given))
+    run(made, monkeypatch)
+    assert during[0] == action.SILENT + "node1" and not action.any_is_silent(str(tmp_path))
+
+
 def test_without_patience_there_is_no_retry(clock, monkeypatch):
     made, commands = plugin([BROKEN], clock)
     assert run(made, monkeypatch) == BROKEN and commands == ["wait"] and clock.slept == 0

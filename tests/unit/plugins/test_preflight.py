@@ -103,6 +103,21 @@ def test_a_bare_variable_of_the_inventory_is_noted_and_never_attaches(look):
 
 
 @pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"command": "link"}, "no command link: set command to one of controller, conn"),
+        ({}, "no command in its arguments: set command to one of controller, connection"),
+    ],
+)
+def test_an_unknown_command_is_refused_with_the_known_ones(arguments, words):
+    """A misspelt `connection` must not check the controller instead of the node."""
+    task = mock.Mock(async_val=0, check_mode=False, args=arguments)
+    action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), None, None, None)
+    told = action.run(task_vars={"groups": {}})
+    assert told["failed"] and words in told["msg"], told
+
+
+@pytest.mark.parametrize(
     "controller, words",
     [
         (

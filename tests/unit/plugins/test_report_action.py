@@ -220,7 +220,7 @@ def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
 
 @pytest.fixture
 def killed(run, tmp_path, monkeypatch):
-    """killed(program): the answer about a job with max_restarts=2 after a SIGKILL."""
+    """Return killed(program), which gives the answer about a job after a SIGKILL."""
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     plan["options"].update(max_restarts=2, restart_delay=7, without=[])
     archives = fake_run.make_archives(

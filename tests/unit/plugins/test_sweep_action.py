@@ -24,7 +24,7 @@ GIVEN = {
 
 @pytest.fixture
 def sweep(tmp_path, monkeypatch):
-    """sweep(*playbooks, **arguments): the result of the task; nothing is planned or started."""
+    """Return sweep(*playbooks, **arguments), which gives the task's result and starts no job."""
     program = tmp_path / "ansible-playbook"
     program.write_text("")
     monkeypatch.setattr(sys, "argv", [str(program), "benchmark.yml"])

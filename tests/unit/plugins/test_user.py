@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from mxcluster.node import training_user
 from tests.ansible_modules import PROJECT
 from tests.training.environments import find_python
 
@@ -212,6 +213,16 @@ def test_root_gets_the_childs_answer_and_never_waits_for_ever(python, work, word
     assert done.stdout.decode().startswith(words) and done.stdout.decode().endswith("PARENT 0\n"), (
         done
     )
+
+
+def test_a_changed_clock_does_not_shorten_the_time_of_an_answer(monkeypatch):
+    moments = iter(range(0, 10**9, 10**6))
+    monkeypatch.setattr(training_user.time, "time", lambda: float(next(moments)))
+    told, tell = os.pipe()
+    os.write(tell, b"answer")
+    os.close(tell)
+    assert training_user.hear(told, training_user.clock() + 5.0) == (b"answer", False)
+    os.close(told)
 
 
 def test_modules_and_the_package_share_one_file():

@@ -1,6 +1,7 @@
-"""The decisions of the roles cuda and nvidia_driver by the answers of rpm."""
+"""The decisions of the roles cuda and nvidia_driver, by the answers of rpm and by the plan."""
 
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -17,7 +18,7 @@ LISTED = [
 
 
 def decided(role, expression, **variables):
-    """What Ansible makes of an expression without braces, with the variables of a role."""
+    """Return Ansible's value of an expression without braces, with the variables of a role."""
     known = yaml.safe_load((ROLES / role / "vars" / "main.yml").read_text())
     return Templar(DataLoader(), variables=dict(known, **variables)).template(
         "{{ %s }}" % expression
@@ -25,7 +26,7 @@ def decided(role, expression, **variables):
 
 
 def asserted():
-    """The conditions under which an RPM is accepted."""
+    """Return the conditions under which the role accepts an RPM."""
     tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / "local_rpm.yml").read_text())
     names = [task["name"] for task in tasks]
     found = [task for task in tasks if "ansible.builtin.assert" in task]
@@ -103,42 +104,87 @@ def test_a_package_of_another_version_is_lacking(installed, lacking):
 
 
 @pytest.mark.parametrize(
-    "asked, install, wanted, ours",
+    "planned, wanted, ours",
     [
-        ({"rc": 1}, "auto", True, True),
-        ({"rc": 1}, False, False, False),
-        ({"rc": 0}, "auto", False, True),
-        ({"skipped": True}, True, False, False),
+        ({"action": "install", "ours": None}, True, True),
+        ({"action": "change", "ours": "470.57.02"}, True, True),
+        ({"action": "keep", "ours": "470.82.01"}, False, True),
+        ({"action": "keep", "ours": None}, False, False),
+        ({}, False, False),  # a system on which no driver is planned
     ],
 )
-def test_a_driver_is_installed_where_rpm_does_not_know_it(asked, install, wanted, ours):
-    machine = {"driver": None, "driver_installed": None, "kernel": "3.10.0-1160.el7.x86_64"}
-    variables = {
-        "nvidia_driver_install": install,
-        "versions_chosen": {"machine": machine, "driver": {"branch": 470}},
-        "__nvidia_driver_rpms": asked,
-    }
+def test_a_driver_of_another_source_is_left_alone(planned, wanted, ours):
+    variables = {"nvidia_driver_planned": planned}
     assert decided("nvidia_driver", "__nvidia_driver_wanted | bool", **variables) is wanted
     assert decided("nvidia_driver", "__nvidia_driver_ours | bool", **variables) is ours
 
 
 @pytest.mark.parametrize("index, option", [(0, "--toolkit"), (1, "--accept-eula")])
 @pytest.mark.parametrize("status", [0, 1])
-def test_an_installer_leaves_a_mark_if_it_succeeds(tmp_path, index, option, status):
+def test_an_installer_gets_its_options_and_a_patch_its_own(tmp_path, index, option, status):
     (tmp_path / "cuda").mkdir()
     script = 'echo "$@" >%s/told; exit %d' % (tmp_path, status)
     (tmp_path / "cuda" / "a.run").write_text(script)
-    mark = tmp_path / ".mxcluster-0123456789ab"
-    (task,) = yaml.safe_load((ROLES / "cuda" / "tasks" / "runfile.yml").read_text())
+    shutil.copy(str(ROLES / "cuda" / "files" / "run_installer.sh"), str(tmp_path / "cuda"))
+    tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / "runfile_one.yml").read_text())
+    (task,) = [one for one in tasks if one["name"].startswith("Run ")]
     argv = decided(
         "cuda",
         task["ansible.builtin.command"]["argv"].strip("{} "),
-        item={"name": "a.run", "sha256": "0123456789abcdef"},
+        __cuda_file={"name": "a.run", "sha256": "0123456789abcdef"},
         mxcluster_cache_dir=str(tmp_path),
         __cuda_index=index,
         __cuda_dir=str(tmp_path),
         versions_chosen={"cuda": {"version": "9.2"}},
-        __cuda_mark=task["vars"]["__cuda_mark"],
     )
-    assert subprocess.call(argv) == status and mark.exists() == (status == 0)
+    assert subprocess.call(argv) == status
     assert (tmp_path / "told").read_text().startswith("--silent " + option)
+
+
+@pytest.mark.parametrize(
+    "change, differs",
+    [
+        ({}, False),
+        ({"gpu_users": ["python (pid 7)"]}, False),  # not in the record
+        ({"driver": "470.82.01"}, True),
+        ({"driver_installed": "470.82.01"}, True),
+        ({"nouveau": False}, True),
+    ],
+)
+def test_a_driver_that_was_loaded_at_the_end_renews_the_record(change, differs):
+    first = {"driver_installed": None, "driver": None, "nouveau": True, "gpu_users": []}
+    now = dict(first, **change)
+    variables = {"__nvidia_driver_now": now, "__nvidia_driver_first": first}
+    assert decided("nvidia_driver", "__nvidia_driver_differs", **variables) is differs
+    playbook = pathlib.Path(str(ROLES)).parent / "playbooks" / "provision.yml"
+    tasks = yaml.safe_load(playbook.read_text())[4]["tasks"]
+    files = [(one.get("ansible.builtin.include_role") or {}).get("tasks_from") for one in tasks]
+    assert files.index("state.yml") < files.index("renew.yml") < files.index("restart.yml")
+    # Also with this tag, which loads the driver of a node, but does not write its record.
+    assert tasks[files.index("renew.yml")]["tags"] == ["nvidia_driver"]
+
+
+@pytest.mark.parametrize(
+    "lines, good",
+    [
+        (["GPU 0: A100 (UUID: GPU-a)", "GPU 1: A100 (UUID: GPU-b)"], True),
+        (
+            # With MIG, each instance has a line of its own.
+            ["GPU 0: A100 (UUID: GPU-a)", "  MIG 3g.20gb     Device  0: (UUID: MIG-c)"]
+            + ["  MIG 3g.20gb     Device  1: (UUID: MIG-d)", "GPU 1: A100 (UUID: GPU-b)"],
+            True,
+        ),
+        (["GPU 0: A100 (UUID: GPU-a)"], False),  # a GPU that has fallen off the bus
+        (["GPU 0: A100 (UUID: GPU-a)", "  MIG 3g.20gb     Device  0: (UUID: MIG-c)"], False),
+        ([], False),
+    ],
+)
+def test_nvidia_smi_must_list_each_gpu_of_the_bus(lines, good):
+    tasks = yaml.safe_load((ROLES / "nvidia_driver" / "tasks" / "state.yml").read_text())
+    (block,) = [one["block"] for one in tasks if "block" in one]
+    (task,) = [one["ansible.builtin.assert"] for one in block if "ansible.builtin.assert" in one]
+    variables = {
+        "__nvidia_driver_smi": {"rc": 0, "stdout_lines": lines},
+        "versions_chosen": {"machine": {"gpus": ["20b0", "20b0"]}},
+    }
+    assert decided("nvidia_driver", task["that"], **variables) is good

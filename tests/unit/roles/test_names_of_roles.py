@@ -1,4 +1,4 @@
-"""Variables of roles: `__<role>_x` is read by its role alone; what others read is `<role>_x`.
+"""Variables of roles: only its own role reads `__<role>_x`, and other roles read `<role>_x`.
 
 A role registers and sets names of its own prefix only.
 """
@@ -67,3 +67,9 @@ def test_a_role_makes_only_names_of_its_own(role):
     paths = (PROJECT / "roles" / role).glob("tasks/*.yml")
     names = {name for path in paths for name in made(yaml.safe_load(path.read_text()))}
     assert {name for name in names if owner(name) != role} == set()
+    # A registered result wins over the role's variable of that name for the rest of the run.
+    kept = [PROJECT / "roles" / role / folder / "main.yml" for folder in ("defaults", "vars")]
+    own = {
+        name for path in kept if path.exists() for name in yaml.safe_load(path.read_text()) or {}
+    }
+    assert names & own == set()

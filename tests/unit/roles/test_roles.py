@@ -7,7 +7,7 @@ import jinja2
 import pytest
 import yaml
 
-from mxcluster.cluster import versions
+from mxcluster.cluster import version_table
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
 VARS = dict.fromkeys(
@@ -29,7 +29,7 @@ def render(text, **variables):
 
 def test_each_rpm_key_has_a_fingerprint():
     """Without a fingerprint, rpm_key trusts any file."""
-    keys = versions.table()["keys"]
+    keys = version_table.table()["keys"]
     tasks = [
         task
         for path in ROLES.glob("*/tasks/*.yml")

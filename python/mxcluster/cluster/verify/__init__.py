@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from mxcluster.cluster.verify import gpus
 from mxcluster.cluster.verify.network import clocks, not_met, open_files
 from mxcluster.errors import some
-from mxcluster.lists import grouped
+from mxcluster.lists import grouped, several
 
 Json = Dict[str, Any]
 Answers = Dict[
@@ -80,6 +80,15 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
         {host: dict(found, wanted=cuda[host]) for host, found in having}, line, skipped
     )
     lines += [line("GPUs", unasked) for _ in unasked[:1]]
+    without = sorted(host for host, answer in known.items() if host in cuda and not answer["gpus"])
+    if without:
+        lines.append(
+            skipped(
+                "GPUs",
+                "%s: the plan has CUDA, but the answer has no facts about GPUs: run provision.yml, "
+                "then verify.yml" % ", ".join(without),
+            )
+        )
     if silent or not wanted["met"]:
         lines += [
             skipped(label, "not all nodes answer" if silent else "a dry run starts no rendezvous")
@@ -139,10 +148,10 @@ def text(verdict: Json, path: str) -> List[str]:
         for result in ("ok", "failed", "not run")
     }
     lines = [
-        "%-9s %d nodes: %s"
+        "%-9s %s: %s"
         % (
             "OK" if verdict["ok"] else "FAILED",
-            len(verdict["nodes"]),
+            several(len(verdict["nodes"]), "node"),
             ", ".join("%d %s" % (number, result) for result, number in count.items() if number),
         )
     ]

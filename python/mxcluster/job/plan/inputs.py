@@ -13,10 +13,10 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 from mxcluster import package, schemes
 from mxcluster.cluster import node_records, profile
 from mxcluster.datasets import DATASETS
-from mxcluster.errors import BadInput, did_you_mean, refuse
+from mxcluster.errors import BadInput, did_you_mean, refuse, shown
 from mxcluster.job import checkpoints, launchers, user_script
 from mxcluster.job import options as knobs
-from mxcluster.job.option_types import is_job_id, shown
+from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import (
     batch,
     containers,
@@ -28,7 +28,8 @@ from mxcluster.job.plan import (
     talks,
 )
 from mxcluster.job.plan.gpus import takes_all
-from mxcluster.lists import unique
+from mxcluster.lists import several, unique
+from mxcluster.numbers import to_int
 
 Json = Dict[str, Any]
 MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding
@@ -322,11 +323,15 @@ def resumed(
                 + problems
             )
         )
-    if str(merged["num_epochs"]).isdigit() and found.epoch >= int(merged["num_epochs"]):
+    try:
+        wanted: Optional[int] = to_int(merged["num_epochs"])
+    except ValueError:  # `_options` refuses the value
+        wanted = None
+    if wanted is not None and 0 <= wanted <= found.epoch:
         raise BadInput(
-            "resume=%s: the job has already trained %d epochs, and num_epochs is %s: give a larger "
+            "resume=%s: the job has already trained %s, and num_epochs is %s: give a larger "
             "num_epochs, such as -e num_epochs=%d"
-            % (job, found.epoch, merged["num_epochs"], 2 * found.epoch)
+            % (job, several(found.epoch, "epoch"), merged["num_epochs"], 2 * found.epoch)
         )
     merged.update(model_load_epoch=found.epoch, model_load_job=asked[-1])
     where = os.path.join(runs_dir, asked[-1], checkpoints.FOLDER, found.name)

@@ -2,6 +2,7 @@
 
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
+from mxcluster.cluster.driver import restarts
 from mxcluster.cluster.files import parse_hosts
 from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.knob_table import SLOWDOWN
@@ -12,13 +13,12 @@ from mxcluster.job.option_types import (
     between,
     cast_value,
     to_gpus,
-    to_int,
     to_numbers,
     to_text,
 )
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import grouped, unique
-from mxcluster.numbers import to_float
+from mxcluster.numbers import to_float, to_int
 
 # Each worker and each server is a separate process with a port and a copy of MXNet in memory.
 MOST_PER_HOST = 256
@@ -182,10 +182,16 @@ def check_forks(hosts: Sequence[str], forks: int) -> None:
 
 
 def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse node records without the path of Python.
+    """Refuse nodes whose driver waits for a restart, and records without the path of Python.
 
-    Earlier versions of mxcluster wrote such records.
+    Earlier versions of mxcluster wrote records without this path.
     """
+    waiting = restarts({host: records[host] for host in hosts})
+    refuse(
+        "%s: %s, and only a restart can change this: restart %s, then run provision.yml again"
+        % (host, why, host)
+        for host, why in waiting.items()
+    )
     refuse(
         "%s: an earlier version of mxcluster has provisioned the node: run provision.yml" % host
         for host in hosts

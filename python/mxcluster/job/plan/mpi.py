@@ -10,12 +10,12 @@ import posixpath
 from typing import Any, Dict, List, Optional
 
 from mxcluster.environment import GPU_ORDER
-from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.knob_table import HOST, MPI
-from mxcluster.job.option_types import Knob, cast_value, is_job_id, shown
+from mxcluster.job.option_types import Knob, cast_value, is_job_id
 from mxcluster.job.options import LOADER_VARIABLES, is_own
 from mxcluster.job.plan import addresses, containers, gpus, members, ports
-from mxcluster.lists import unique
+from mxcluster.lists import several, unique
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
@@ -213,9 +213,9 @@ def instances(hosts: List[str], options: Json) -> List[str]:
         return hosts
     if wanted > len(hosts):
         raise BadInput(
-            "mpi_num_instances=%d, but only %d nodes are in the group workers (%s): give at most "
+            "mpi_num_instances=%d, but the group workers has only %s (%s): give at most "
             "%d, or all, or add hosts to the group"
-            % (wanted, len(hosts), ", ".join(hosts), len(hosts))
+            % (wanted, several(len(hosts), "node"), ", ".join(hosts), len(hosts))
         )
     return hosts[:wanted]
 
@@ -291,12 +291,10 @@ def table(plan: Json) -> str:
     spec = plan["mpi"]
     lines = [
         "job %s" % plan["job"],
-        "MPI program in %d process%s on %d node%s: %s"
+        "MPI program in %s on %s: %s"
         % (
-            plan["workers"],
-            "" if plan["workers"] == 1 else "es",
-            len(plan["nodes"]),
-            "" if len(plan["nodes"]) == 1 else "s",
+            several(plan["workers"], "process", "processes"),
+            several(len(plan["nodes"]), "node"),
             spec["command"],
         ),
         "engine %s" % (spec["runtime"] or "of mpirun in the PATH of the nodes"),

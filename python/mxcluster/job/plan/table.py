@@ -11,7 +11,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import batch_sizes, launchers
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import containers, paces
-from mxcluster.lists import spans
+from mxcluster.lists import several, spans
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
 
@@ -67,9 +67,9 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
         % (
             plan["kv"],
             staleness,
-            _number(plan["workers"], "worker"),
-            _number(len(plan["groups"]), "group"),
-            _number(plan["servers"], "server"),
+            several(plan["workers"], "worker"),
+            several(len(plan["groups"]), "group"),
+            several(plan["servers"], "server"),
         ),
     ]
     lines += containers.lines(plan)
@@ -173,7 +173,7 @@ def _length(options: Dict[str, Any]) -> str:
     """Return the length of the training as text: the number of epochs or of measured batches."""
     if options["measured"]:
         return "%d batches to warm up, %d measured" % (options["warm_up"], options["measured"])
-    return _number(options["num_epochs"], "epoch")
+    return several(options["num_epochs"], "epoch")
 
 
 def _step(options: Dict[str, Any], workers: int) -> str:
@@ -218,10 +218,6 @@ def _row(process: Dict[str, Any], plan: Dict[str, Any]) -> Tuple[str, ...]:
         "-" if group is None else plan["group_labels"][group],
         "-" if share is None else "%.6g %.6g" % tuple(share),
     )
-
-
-def _number(count: int, noun: str) -> str:
-    return "%d %s%s" % (count, noun, "" if count == 1 else "s")
 
 
 def _per_worker(counts: List[int]) -> str:

@@ -9,7 +9,7 @@ do not need these packages.
 import contextlib
 import json
 import os
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from mxcluster import events as event_files
 from mxcluster.cluster import profile as profiles
@@ -18,7 +18,7 @@ from mxcluster.file_io import replace
 from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
 from mxcluster.job.plan import measuring, paces
-from mxcluster.job.report import archive, checkpoint_arrivals, files, profile, series
+from mxcluster.job.report import archive, checkpoint_arrivals, files, profile, series, sound_events
 
 MOST_TOLD = 500  # most characters of a line, and most lines of a node
 
@@ -64,7 +64,10 @@ def assemble(
         )
         if os.path.exists(path)
     }
-    events = event_files.merge(found.values(), [own_events(plan, host) for host in found])
+    damaged: List[str] = []
+    events = event_files.merge(
+        found.values(), [sound_events.own_events(plan, host) for host in found], damaged.append
+    )
     replace(
         os.path.join(run_dir, event_files.FILE),
         "".join(json.dumps(event) + "\n" for event in events),
@@ -98,6 +101,7 @@ def assemble(
         untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
         left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
         warnings=[line for line in [paces.emulated(plan)] if line]
+        + sound_events.warnings({host: damaged.count(path) for host, path in found.items()})
         + series.unheard_groups(plan, events)
         + profile.drifted(plan, events)
         + [line for host in plan["nodes"] for line in _behind(host, said[host])],
@@ -111,23 +115,6 @@ def assemble(
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
     write(run_dir, cache_dir)
     return verdict
-
-
-def own_events(plan: Dict[str, Any], host: str) -> Callable[[Dict[str, Any]], bool]:
-    """Return a function(event) that returns True for valid events of the processes of `host`.
-
-    The function returns False for an event of a process on another node, because a node reports
-    only about its own processes. The function returns True for a valid event without a role.
-    """
-    own = [
-        (process["role"], process["index"])
-        for process in plan["processes"]
-        if process["host"] == host
-    ]
-    return lambda event: (
-        replies.is_event(event)
-        and (event.get("role") is None or (event["role"], event.get("index")) in own)
-    )
 
 
 def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
@@ -209,7 +196,11 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
             "%s has no verdict.json or no events.jsonl: fetch the results of the job with "
             "train.yml -e attach=<job>" % run_dir
         )
-    data = series.collect(plan, event_files.read(path))
+    damaged: List[str] = []
+    events = event_files.merge([path], [sound_events.own_events(plan)], damaged.append)
+    told = sound_events.warnings({event_files.FILE: len(damaged)})
+    verdict = dict(verdict, warnings=verdict.get("warnings", []) + told)
+    data = series.collect(plan, events)
     data["profile"] = files.read_json(os.path.join(run_dir, profile.FILE))
     drawn = curves.draw(data, plan, verdict, cache_dir)
     html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")

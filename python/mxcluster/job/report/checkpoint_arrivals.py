@@ -17,6 +17,7 @@ import shutil
 import time
 from typing import Any, Callable, Dict, Match, Optional, cast
 
+from mxcluster.errors import DAMAGED
 from mxcluster.file_io import digest
 from mxcluster.job import checkpoints
 from mxcluster.job.report import files as run_files
@@ -151,7 +152,7 @@ def files_of(manifest: str, text: str) -> Optional[Dict[str, Json]]:
             file: {"sha256": str(said["sha256"]), "bytes": int(said["bytes"])}
             for file, said in json.loads(text)["files"].items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except DAMAGED:
         return None
     return files if set(files) <= {stem + ".params", stem + ".npz"} else None
 

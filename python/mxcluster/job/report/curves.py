@@ -196,10 +196,11 @@ def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
         axis.set_xlim(0, max(end, 1.02 * moment))
         axis.axvline(moment, color=BAD, linewidth=1.2, linestyle=(0, (2, 2)))
         if named:
+            is_early = moment < axis.get_xlim()[1] / 2  # the text has more room on the other side
             axis.annotate(
-                "%s failed " % failure["name"],
+                " %s failed " % failure["name"],
                 (moment, 0.97),
-                ha="right",
+                ha="left" if is_early else "right",
                 va="top",
                 xycoords=("data", "axes fraction"),
                 color=BAD,

@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from mxcluster.errors import BadInput
+from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
 from mxcluster.job.verdict import printable
 from mxcluster.package import OWN_FOLDERS
@@ -84,7 +84,7 @@ def read_json(path: str) -> Optional[Any]:
             return json.load(stream)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except DAMAGED as error:
         raise BadInput(
             "%s is damaged: the content is not valid JSON (%s). Restore or remove this file"
             % (path, error)

@@ -12,9 +12,9 @@ from typing import Any, Dict, List, Tuple
 from mxcluster import schemes
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import Knob, at_least, between, cast_value, to_int, to_text
+from mxcluster.job.option_types import Knob, at_least, between, cast_value, to_text
 from mxcluster.job.sweep.schemes_table import NAMES
-from mxcluster.numbers import to_float
+from mxcluster.numbers import to_float, to_int
 
 BENCHMARK, COMPARE = "benchmark.yml", "compare.yml"
 
@@ -31,15 +31,15 @@ def _items(value: Any) -> List[Any]:
     """Return the items of `value` as a list, without repetitions and empty strings.
 
     `value` is a list, the JSON text of a list, a string such as 'a,b', or one number. Raises
-    ValueError for all other values.
+    ValueError for all other values, and for a list or a dict inside the list.
     """
     if isinstance(value, str):
         text = value.strip()
         value = json.loads(text) if text.startswith("[") else re.split(r"[,\s]+", text)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = [value]
-    if not isinstance(value, (list, tuple)):
-        raise ValueError("not a list")
+    if not isinstance(value, (list, tuple)) or any(isinstance(i, (list, dict)) for i in value):
+        raise ValueError("the value must be a list of strings and numbers")
     return list(dict.fromkeys(item for item in value if item != ""))
 
 
@@ -91,10 +91,12 @@ _BOTH = (
         "str",
         "",
         to_text,
-        ("", "failed"),
-        "empty, or failed",
-        "`failed` runs the failed jobs of an earlier `sweep` once more.",
-        choices=("", "failed"),
+        ("", "failed", "late"),
+        "empty, failed or late",
+        "`failed` runs the failed jobs of an earlier `sweep` once more. `late` runs its jobs with "
+        "late steps once more: with `slowdown` or `step_ms`, steps that took longer than planned "
+        "on an overloaded machine.",
+        choices=("", "failed", "late"),
     ),
     _knob(
         "max_jobs",

@@ -9,6 +9,7 @@ Json = Dict[str, Any]
 
 SERIES = ("network", "kv", "batch_size", "gpus", "scaling")
 MOST_BARS = 8  # largest Y in a histogram
+LABEL_ROOM = 0.1  # height for a line of text above the data, as a part of the y axis
 
 
 def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
@@ -89,17 +90,28 @@ def _series(rows: Sequence[Json]) -> List[Tuple[str, List[Json]]]:
         varying = [name for name in varying if name != "batch_size"] + ["total"]
     found = {}  # type: Dict[Tuple[str, ...], List[Json]]
     for row in rows:
+        found.setdefault(_key(row["about"], row["about"]["scaling"], varying), []).append(row)
+    for row in rows:
         about = row["about"]
-        strong = about["scaling"] == "strong"
-        total = about["batch_size"] * about["workers"]
-        values = dict(
-            about, total="%d in all" % total if strong else "%d each" % about["batch_size"]
-        )
-        found.setdefault(tuple(str(values[name]) for name in varying), []).append(row)
+        if about["workers"] == 1:
+            # Both kinds of scaling have this job, and it ran under the first one.
+            other = "weak" if about["scaling"] == "strong" else "strong"
+            points = found.get(_key(about, other, varying))
+            if points is not None and all(one["about"]["workers"] > 1 for one in points):
+                points.append(row)
     return [
         (", ".join(key) or "all jobs", sorted(points, key=lambda row: int(row["about"]["workers"])))
         for key, points in found.items()
     ]
+
+
+def _key(about: Json, scaling: str, varying: Sequence[str]) -> Tuple[str, ...]:
+    """Return the label of a job's series under `scaling`, a text for each name of `varying`."""
+    total = "%d in all" % (about["batch_size"] * about["workers"])
+    if scaling == "weak":
+        total = "%d each" % about["batch_size"]
+    values = dict(about, scaling=scaling, total=total)
+    return tuple(str(values[name]) for name in varying)
 
 
 def _accuracy(axis: Any, rows: Sequence[Json], target: float, colours: Dict[str, str]) -> None:
@@ -138,6 +150,8 @@ def _times(axis: Any, rows: Sequence[Json], target: float, colours: Dict[str, st
     axis.set_title("Seconds to an accuracy of %g %%: seeds, median, quartiles" % (100 * target))
     _named(axis, rows)
     axis.set_ylim(bottom=0)
+    if any(job["target_s"] is None for row in rows for job in row["jobs"]):
+        _leave_room(axis)
 
 
 def _speeds(axis: Any, rows: Sequence[Json], colours: Dict[str, str]) -> None:
@@ -155,7 +169,7 @@ def _speeds(axis: Any, rows: Sequence[Json], colours: Dict[str, str]) -> None:
             )
     axis.set_title("Samples per second while all workers train")
     _named(axis, rows)
-    axis.margins(y=0.15)
+    _leave_room(axis)
 
 
 def _histograms(rows: Sequence[Json]) -> Dict[str, Dict[int, float]]:
@@ -189,9 +203,18 @@ def _bars_of_y(axis: Any, groups: Dict[str, Dict[int, float]]) -> None:
     axis.set_title("Histogram of Y of GSP, all seeds")
     axis.set_xlabel("Y, up to %d" % MOST_BARS)
     axis.set_ylabel("% of the group's updates")
-    axis.set_ylim(top=1.3 * axis.get_ylim()[1])  # room for the legend
-    axis.legend(fontsize=9, ncols=2)
+    axis.legend(fontsize=9)
+    _leave_room(axis, len(groups))
     _whole(axis)
+
+
+def _leave_room(axis: Any, lines: int = 1) -> None:
+    """Extend the y axis at its top, so that words above the data lie inside the axes.
+
+    Args: `axis` has its data already; `lines` of text, each with the height LABEL_ROOM.
+    """
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high + min(1.0, lines * LABEL_ROOM) * (high - low))
 
 
 def _named(axis: Any, rows: Sequence[Json]) -> None:

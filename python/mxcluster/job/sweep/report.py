@@ -63,7 +63,8 @@ def context(spec: Json, records: Records, picture: bytes) -> Json:
             "results.jsonl, results.csv, sweep.json",
         ),
         "notes": [printable(note) for note in spec["notes"]],
-        "findings": [] if spec["playbook"] == BENCHMARK else summary.findings(spec, records),
+        "findings": ([] if spec["playbook"] == BENCHMARK else summary.findings(spec, records))
+        + summary.late(spec, {one["job"]: one for one in found}),
         "tables": tables(spec, records),
         "picture": page.embedded(picture),
         "alt": ALT[spec["playbook"] == BENCHMARK],
@@ -82,15 +83,15 @@ def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]
         )
         return [("Jobs", under, table)]
     target, rows = spec["knobs"]["target"], summary.comparison_rows(spec, records)
-    found = []
-    if rows:
+    found, failed = [], summary.failed_schemes(spec, records)
+    if rows or failed:
         under = (
             "Median and quartiles over the seeds. The jobs with the first seed decide the best "
             "rate of each scheme and the common rate. speed-up: time of BSP divided by the time of "
             "the scheme. samples/s: while all workers train. waited: the share of the training "
             "time in which workers wait for the network, the servers and other workers."
         )
-        table = summary.comparison_table(rows, target)
+        table = summary.comparison_table(rows, target, failed)
         found.append(("Schemes", under, table))
     under = "Jobs with the same seed train equal numbers of samples."
     return found + [("Jobs", under, jobs_table(spec, records))]

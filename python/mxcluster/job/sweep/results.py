@@ -23,6 +23,7 @@ Points = List[Tuple[float, float]]
 
 FILE, TABLE = "results.jsonl", "results.csv"
 OK, DIVERGED, FAILED = "ok", "diverged", "failed"
+LATE_SHARE = 0.01  # of a worker's steps
 
 _measured = shapes.fields(
     {
@@ -39,6 +40,9 @@ _measured = shapes.fields(
 )
 _waits = shapes.fields(
     {"seconds": shapes.number, "waited_s": shapes.number}, rest=lambda value: value
+)
+_padded = shapes.fields(
+    {"steps": shapes.whole(1), "late_steps": shapes.whole()}, rest=lambda value: value
 )
 _machine = shapes.fields(
     {
@@ -74,6 +78,7 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
         "about": job.about,
         "wall_s": round(wall_s, 3),
         "environment": environment(plan, events),
+        **lateness(events),
     }
     if spec["playbook"] == BENCHMARK:
         found.update(benchmark_figures(events, plan["workers"]) or {})
@@ -100,6 +105,22 @@ def state_of(verdict: Json) -> str:
         failure.get("exit_code") == exit_codes.NOT_A_NUMBER
     )
     return DIVERGED if wrong_rate else FAILED
+
+
+def lateness(events: Iterable[Json]) -> Json:
+    """Return {"late_steps": int, "late": bool} of a job with emulated slowness, {} for other jobs.
+
+    A late step took longer than `slowdown` and `step_ms` say, because its machine was overloaded.
+    late_steps is the largest number of a worker. late is True if a worker had more late steps than
+    1, and more than LATE_SHARE of its steps: then the machines were slower than planned.
+    """
+    found = _of_workers(events, "end", _padded).values()
+    if not found:
+        return {}
+    return {
+        "late_steps": max(one["late_steps"] for one in found),
+        "late": any(one["late_steps"] > max(1, LATE_SHARE * one["steps"]) for one in found),
+    }
 
 
 def benchmark_figures(events: Iterable[Json], workers: int) -> Optional[Json]:

@@ -151,7 +151,7 @@ def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
     return plans
 
 
-def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str, Json]:
+def go(spec: Json, runs_dir: str, means: Means, again: str = "") -> Dict[str, Json]:
     """Run the jobs that lack a record, and return {name of a job: record} of the whole sweep.
 
     The function updates the files of the sweep after every job. Raises BadInput if another process
@@ -162,7 +162,8 @@ def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str
         spec: from `opened`.
         runs_dir: the folder of the runs.
         means: the functions that plan, start and end jobs.
-        again: True to run failed jobs once more.
+        again: "failed" to run failed jobs once more, "late" to run those with late steps once more
+            (see `results.lateness`), "" for neither.
     """
     folder = os.path.join(runs_dir, spec["sweep"])
     os.makedirs(folder, exist_ok=True)
@@ -170,8 +171,7 @@ def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str
         if not os.path.exists(os.path.join(folder, SPEC)):
             files.write_json(os.path.join(folder, SPEC), spec)
         records = _earlier(spec, folder, runs_dir, means)
-        if again:
-            records = {name: one for name, one in records.items() if one["state"] != results.FAILED}
+        records = {name: one for name, one in records.items() if not _runs_again(one, again)}
         took = []  # type: List[float]
         while True:
             todo = stages.next_jobs(spec, records)
@@ -182,6 +182,13 @@ def go(spec: Json, runs_dir: str, means: Means, again: bool = False) -> Dict[str
             took.append(one["wall_s"])
             results.write(folder, in_order(spec, records))
             means.say(outcome(one))
+
+
+def _runs_again(one: Json, again: str) -> bool:
+    """Return True if the job of the record `one` must run once more. Args: `again` as in `go`."""
+    if again == "late":
+        return bool(one.get("late"))
+    return again == "failed" and bool(one["state"] == results.FAILED)
 
 
 def in_order(spec: Json, records: Dict[str, Json]) -> List[Json]:
@@ -225,6 +232,8 @@ def outcome(one: Json) -> str:
         words.append("%s samples/s" % figure(one["samples_per_s"]))
     if one.get("accuracy") is not None:
         words.append("accuracy %.4f" % one["accuracy"])
+    if one.get("late"):
+        words.append("up to %s of a worker" % several(one["late_steps"], "late step"))
     return printable("RESULT    %s %s" % (one["id"], ", ".join(words)))
 
 

@@ -21,9 +21,9 @@ import re
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster import schemes
-from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import Knob, cast_value, shown
+from mxcluster.job.option_types import Knob, cast_value
 from mxcluster.job.sweep import knob_table, schemes_table
 from mxcluster.job.sweep.knob_table import BENCHMARK
 

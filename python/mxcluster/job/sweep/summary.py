@@ -60,6 +60,18 @@ def comparison_rows(spec: Json, records: Records) -> List[Json]:
     return rows
 
 
+def failed_schemes(spec: Json, records: Records) -> List[str]:
+    """Return the titles of the schemes whose jobs with the first seed all failed.
+
+    Such a scheme has no best rate, and no row of `comparison_rows`. [] while the first stage runs.
+    """
+    chosen = stages.choose(spec, records)
+    if chosen is None:
+        return []
+    names = [name for name in spec["knobs"]["schemes"] if name not in chosen.best]
+    return [schemes_table.of(name).title for name in names]
+
+
 def findings(spec: Json, records: Records) -> List[str]:
     """Return sentences that compare GSP and load-balanced BSP with rival schemes.
 
@@ -77,6 +89,20 @@ def findings(spec: Json, records: Records) -> List[str]:
         if scheme in best:
             found += [_against(best[scheme], rival, rival in usual, spec) for rival in rivals]
     return list(dict.fromkeys(found))
+
+
+def late(spec: Json, records: Records) -> List[str]:
+    """Return a sentence that names the jobs with late steps, [] without such a job.
+
+    `results.lateness` defines late steps.
+    """
+    names = [one["id"] for one in records.values() if one.get("late")]
+    if not names:
+        return []
+    return [
+        "these jobs had late steps: %s; run them again with -e sweep=%s -e again=late on a quieter "
+        "machine" % (", ".join(names), spec["sweep"])
+    ]
 
 
 def _against(row: Json, rival: Json, is_best: bool, spec: Json) -> str:
@@ -140,7 +166,11 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
     if spec["playbook"] == BENCHMARK:
         table = benchmark_table(benchmark_rows(spec, records))
     else:
-        table = comparison_table(comparison_rows(spec, records), spec["knobs"]["target"])
+        table = comparison_table(
+            comparison_rows(spec, records),
+            spec["knobs"]["target"],
+            failed_schemes(spec, records),
+        )
     lines = [head] + aligned(table)
     if spec["playbook"] != BENCHMARK:
         lines += ["found     %s" % line for line in findings(spec, records)]
@@ -151,6 +181,7 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
     ]
     if failed:
         lines.append("again     -e sweep=%s -e again=failed" % spec["sweep"])
+    lines += ["late      %s" % line for line in late(spec, records)]
     lines += ["note      %s" % note for note in spec["notes"]]
     return [printable(line) for line in lines + ["report    %s/report.html" % path]]
 
@@ -175,13 +206,22 @@ def benchmark_table(rows: Sequence[Json]) -> List[List[str]]:
     return table
 
 
-def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
-    """Return the table of a comparison as rows of strings; row 0 has the column titles."""
+def comparison_table(
+    rows: Sequence[Json], target: float, failed: Sequence[str] = ()
+) -> List[List[str]]:
+    """Return the table of a comparison as rows of strings; row 0 has the column titles.
+
+    Args: `rows` from `comparison_rows`; `target` the accuracy; `failed` from `failed_schemes`.
+    """
     table = [
         ["scheme", "lr", "rate", "to %g %%" % (100 * target), "quartiles", "reached"]
         + ["speed-up", "samples/s", "accuracy", "quartiles", "waited", "Y"]
     ]
     for row in rows:
+        if not row["jobs"]:
+            cells = [row["title"], "%g" % row["lr"], " and ".join(row["kinds"]), "all failed"]
+            table.append(cells + [""] * (len(table[0]) - len(cells)))
+            continue
         time, accuracy = row["target_s"], row["accuracy"]
         table.append(
             [
@@ -203,6 +243,8 @@ def comparison_table(rows: Sequence[Json], target: float) -> List[List[str]]:
                 "%.2f" % row["y"] if row["y"] is not None else "-",
             ]
         )
+    for title in failed:
+        table.append([title, "", "", "all failed"] + [""] * (len(table[0]) - 4))
     return table
 
 

@@ -13,18 +13,34 @@ WANTED = {
     "driver": "396.37",
     "folder": "/usr/local/cuda-9.2",
     "cudnn": "7.6.5.32",
+    "nccl": None,
+    "sass": ["3.0", "7.0"],
     "gpus": 2,
+}
+LISTED = [{"uuid": "GPU-%d" % one, "bus": "00000000:0%d:00.0" % one} for one in range(2)]
+PROBE = {
+    "driver": {
+        "version": 11040,
+        "gpus": [
+            {"uuid": "GPU-%d" % one, "bus": "0000:0%d:00.0" % one, "name": "V", "capability": "7.0"}
+            for one in range(2)
+        ],
+        "peers": [[0, 1], [1, 0]],
+    },
+    "runtime": {"version": 9020, "count": 2},
+    "cudnn": "7.6.5",
+    "nccl": None,
 }
 WELL = {
     "wanted": WANTED,
-    "listed": 2,
+    "listed": LISTED,
     "driver": "470.256.02",
     "nouveau": False,
     "nvcc": "9.2.148",
-    "device_query": "Result = PASS",
     "cudnn": "7.6.5",
     "unresolved": [],
-    "computes": {"0": None, "1": None},
+    "probe": PROBE,
+    "trials": {"0": None, "1": None, "0 -> 1": None, "1 -> 0": None},
 }
 
 
@@ -39,7 +55,8 @@ def judged(**changes):
 
 def test_all_checks_pass():
     lines = judged()
-    assert len(lines) == 7 and all(line == [("ok", [])] for line in lines.values())
+    assert lines.pop("NCCL") == [("not run", ["a, b: this MXNet contains NCCL"])]
+    assert len(lines) == 10 and all(line == [("ok", [])] for line in lines.values())
 
 
 def test_no_lines_without_gpus():
@@ -55,17 +72,12 @@ def test_no_lines_without_gpus():
             "b: driver 390.87 is older than 396.37, which CUDA 9.2 needs",
         ),
         (
-            {"listed": 1},
+            {"listed": LISTED[:1], "probe": None},
             "a driver that CUDA works with",
-            "b: nvidia-smi shows 1 GPUs, but the PCI bus has 2",
+            "b: nvidia-smi shows 1 GPU, but the PCI bus has 2",
         ),
         ({"nouveau": True}, "no nouveau", "b: the driver nouveau is loaded: restart the node"),
         ({"nvcc": "9.0.176"}, "CUDA's compiler", "b: nvcc has version 9.0.176, not 9.2.148"),
-        (
-            {"device_query": "Result = FAIL"},
-            "NVIDIA's deviceQuery",
-            "b: deviceQuery did not pass (Result = FAIL)",
-        ),
         (
             {"unresolved": ["libcudart.so.9.2"]},
             "the libraries that MXNet needs",
@@ -74,9 +86,27 @@ def test_no_lines_without_gpus():
         ({"cudnn": "7.1.4"}, "cuDNN", "b: cuDNN is 7.1.4, not 7.6.5.32"),
         ({"cudnn": None}, "cuDNN", "b: cuDNN is missing, not 7.6.5.32"),
         (
-            {"computes": {"0": None, "1": "out of memory"}},
+            {"trials": dict(WELL["trials"], **{"1": "out of memory"})},
             "MXNet computes on every GPU",
             "b: GPU 1: out of memory",
+        ),
+        (
+            {"trials": dict(WELL["trials"], **{"0 -> 1": "8 of 9 numbers arrive changed"})},
+            "MXNet copies between all GPUs",
+            "b: copies from GPU 0 -> 1: 8 of 9 numbers arrive changed. The GPUs have direct access",
+        ),
+        (
+            {
+                "trials": dict(WELL["trials"], **{"0 -> 1": "8 of 9 numbers arrive changed"}),
+                "probe": dict(PROBE, driver=dict(PROBE["driver"], peers=[])),
+            },
+            "MXNet copies between all GPUs",
+            "arrive changed: see dmesg on this node",
+        ),
+        (
+            {"probe": dict(PROBE, cudnn="8.2.4")},
+            "cuDNN",
+            "b: cuDNN is 8.2.4, not 7.6.5.32",
         ),
     ],
 )
@@ -84,17 +114,36 @@ def test_a_failure_is_named_with_its_remedy(changes, check, says):
     lines = judged(**changes)
     ((result, why),) = lines.pop(check)
     assert result == "failed" and says in why[0]
-    assert all(line == [("ok", [])] for line in lines.values())
+    others = [line for line in lines.values() if not any(one[0] == "not run" for one in line)]
+    assert len(others) >= 5 and all(line == [("ok", [])] for line in others)
 
 
 def test_checks_that_did_not_run_are_listed_beside_the_others():
-    lines = judged(driver=None, listed=0, device_query=None, computes={}, nvcc=None)
+    lines = judged(driver=None, listed=[], probe=None, trials={}, nvcc=None)
     assert lines["a driver that CUDA works with"][0][0] == "failed"
     assert lines["MXNet computes on every GPU"] == [
         ("ok", []),
         ("not run", ["b: no driver shows a GPU"]),
     ]
-    assert (
-        lines["NVIDIA's deviceQuery"][1][0] == "not run"
-        and lines["CUDA's compiler"][1][0] == "not run"
+    for check in ("CUDA's compiler", "CUDA shows the GPUs of nvidia-smi", "CUDA's runtime"):
+        assert [result for result, _ in lines[check]] == ["ok", "not run"]
+
+
+def test_one_gpu_has_no_copies_to_check():
+    lines = judged(trials={"0": None})
+    assert lines["MXNet copies between all GPUs"][1] == (
+        "not run",
+        ["b: the driver shows fewer than two GPUs"],
     )
+
+
+@pytest.mark.parametrize("number", [{}, {"gpus": None}])
+def test_a_record_without_the_number_of_gpus_is_reported(number):
+    wanted = {name: value for name, value in WANTED.items() if name != "gpus"}
+    lines = judged(wanted=dict(wanted, **number))["a driver that CUDA works with"]
+    assert lines == [
+        ("ok", []),
+        ("not run", ["b: the node record has no number of GPUs: run provision.yml"]),
+    ]
+    lines = judged(wanted=dict(wanted, **number), driver=None)["a driver that CUDA works with"]
+    assert lines[0][0] == "failed" and "nvidia-smi shows none" in lines[0][1][0]

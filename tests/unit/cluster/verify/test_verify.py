@@ -279,20 +279,30 @@ def test_ports_without_a_firewall_are_listed_as_not_run():
 def test_libraries_are_compared_among_nodes_of_the_same_build():
     """Nodes with GPUs have another library than nodes without; the verdict includes their GPUs."""
     cuda = {"version": "9.2", "release": "9.2.148", "driver": "396.37", "cudnn": None, "gpus": 1}
+    # Without "sass", as in a record of an older mxcluster.
 
     def change(answers, meetings, wanted):
         for host in "bc":
             wanted["nodes"][host] = {"build": "cu92", "cuda": cuda}
             answers[host]["mxnet"]["libmxnet"] = "b" * 64
             answers[host]["gpus"] = {
-                "listed": 1,
+                "listed": [{"uuid": "GPU-8f", "bus": "00000000:3b:00.0"}],
                 "driver": "470.256.02",
                 "nouveau": False,
                 "nvcc": "9.2.148",
-                "device_query": None,
                 "cudnn": None,
                 "unresolved": [],
-                "computes": {"0": None},
+                "probe": {
+                    "driver": {
+                        "version": 11040,
+                        "gpus": [{"uuid": "GPU-8f", "bus": "0000:3b:00.0"}],
+                        "peers": [],
+                    },
+                    "runtime": {"version": 9020, "count": 1},
+                    "cudnn": None,
+                    "nccl": None,
+                },
+                "trials": {"0": None},
             }
 
     verdict = judged(change)
@@ -323,3 +333,16 @@ def test_builds_differ_also_without_root():
         answers["b"]["gpus"] = {"never": "asked for"}
 
     assert judged(change)["ok"]
+
+
+def test_an_answer_without_gpu_facts_is_reported():
+    """Without the line, the verdict would pass without any check of the node's GPUs."""
+
+    def change(answers, meetings, wanted):
+        for host in "ab":
+            wanted["nodes"][host]["cuda"] = {"version": "9.2", "folder": "/usr/local/cuda-9.2"}
+
+    verdict = judged(change)
+    (found,) = [one for one in verdict["checks"] if one["check"] == "GPUs"]
+    assert found["result"] == "not run" and found["why"][0].startswith("a, b: "), found
+    assert "run provision.yml" in found["why"][0] and verdict["ok"]

@@ -119,7 +119,7 @@ def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "c: mpi_processes_per_node=gpus, but the job has no GPU on this node" in refused(
         planned, mpi_processes_per_node="gpus"
     )
-    assert "mpi_num_instances=4, but only 3 nodes are in the group workers (a, b, c)" in (
+    assert "mpi_num_instances=4, but the group workers has only 3 nodes (a, b, c)" in (
         refused(planned, mpi_num_instances=4)
     )
     assert "mpi_resource_files='absent.txt' does not exist" in refused(

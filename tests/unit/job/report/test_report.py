@@ -337,6 +337,26 @@ class Recorder(dict):
         return super().__getitem__(key)
 
 
+@pytest.mark.parametrize("part", [0.0, 0.02, 0.5, 1.0])
+def test_the_name_of_the_failed_process_lies_inside_of_the_axes(
+    part, failed_run, cache_dir, monkeypatch
+):
+    drawn = []
+    monkeypatch.setattr(curves.style, "png", lambda figure: drawn.append(figure) or b"png")
+    plan = json.loads((failed_run / "plan.json").read_text())
+    verdict = json.loads((failed_run / "verdict.json").read_text())
+    lines = (failed_run / "events.jsonl").read_text().splitlines()
+    data = series.collect(plan, [json.loads(line) for line in lines])
+    longest = max(point[0] for worker in data["workers"].values() for point in worker["loss"])
+    verdict["first_failure"]["time"] = data["begin"] + part * longest
+    curves.draw(data, plan, verdict, cache_dir)
+    (figure,) = drawn
+    figure.canvas.draw()
+    ((axis, text),) = [(axis, text) for axis in figure.axes for text in axis.texts]
+    inside, box = axis.get_window_extent(), text.get_window_extent()
+    assert inside.x0 <= box.x0 and box.x1 <= inside.x1 and box.y1 <= inside.y1
+
+
 def test_a_job_without_events_has_a_page_and_no_picture(tmp_path):
     plan = fake_run.make_plan(script="/home/me/train.py")
     (tmp_path / "curves.png").write_bytes(b"of an earlier attempt")

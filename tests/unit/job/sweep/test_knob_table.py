@@ -44,6 +44,9 @@ def test_a_list_has_many_spellings(given, wanted):
     [
         (BENCHMARK, "worker_counts", "1,zwei", "whole numbers of at least 1"),
         (BENCHMARK, "worker_counts", "0", "whole numbers of at least 1"),
+        (BENCHMARK, "networks", [["mlp"]], "a list of networks"),
+        (BENCHMARK, "batch_sizes", "[[32], 64]", "whole numbers of at least 1"),
+        (COMPARE, "schemes", [{"bsp": 1}], "a list of schemes out of bsp, asp"),
         (BENCHMARK, "worker_counts", True, "whole numbers of at least 1"),
         (BENCHMARK, "batch_sizes", "", "whole numbers of at least 1"),
         (BENCHMARK, "gpu_counts", "-1", "whole numbers of at least 0"),
@@ -54,7 +57,7 @@ def test_a_list_has_many_spellings(given, wanted):
         (BENCHMARK, "rendezvous", "a b:10.0.0.1:9091", "INTERFACE:ADDRESS:PORT"),
         (BENCHMARK, "max_jobs", "0", "at least 1"),
         (BENCHMARK, "sweep", "../up", "letters, digits"),
-        (BENCHMARK, "again", "all", "empty, or failed"),
+        (BENCHMARK, "again", "all", "empty, failed or late"),
         (COMPARE, "schemes", "bsp,dist_sync", "a list of schemes out of bsp, asp"),
         (COMPARE, "lr_factors", "1/V", "1/sqrt(W)"),
         (COMPARE, "lr_factors", "", "1/sqrt(W)"),

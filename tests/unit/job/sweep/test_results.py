@@ -118,6 +118,26 @@ def test_a_job_without_events_has_empty_figures():
 
 
 @pytest.mark.parametrize(
+    "steps,late_steps,late",
+    [(50, 1, False), (50, 2, True), (1000, 10, False), (1000, 11, True), (1000, 0, False)],
+)
+def test_a_job_is_late_with_more_than_one_late_step_in_a_hundred(tmp_path, steps, late_steps, late):
+    events = [event("end", 0, steps=1000, late_steps=0)]
+    events += [event("end", 1, steps=steps, late_steps=late_steps), of_measured(0)]
+    assert results.lateness(events) == {"late_steps": late_steps, "late": late}
+    spec = spec_of(worker_counts="1")
+    (job,) = specs.benchmark_jobs(spec)
+    found = results.record(spec, job, "mine-001", ran(tmp_path / "run", OK, events), 0)
+    assert found["late"] is late
+    assert results.as_csv([found]).splitlines()[0].count("late_steps") == 1
+
+
+def test_a_job_without_emulated_slowness_has_no_late_steps():
+    assert results.lateness([event("end", 0, samples=32)]) == {}
+    assert results.lateness([event("end", 0, steps=0, late_steps="many")]) == {}
+
+
+@pytest.mark.parametrize(
     "failure,state",
     [
         (None, "ok"),

@@ -33,7 +33,7 @@ class Cluster:
         ran(self.runs / knobs["job_id"], verdict, [of_measured(0)])
         return 0 if verdict["ok"] else 2
 
-    def go(self, spec, again=False):
+    def go(self, spec, again=""):
         return runner.go(spec, str(self.runs), self.means, again)
 
     def opened(self, given=None, playbook="benchmark.yml", options=None, names=None):
@@ -121,10 +121,23 @@ def test_failed_jobs_run_again_only_on_request(cluster):
     assert "RESULT    mine-001 failed: gone" in cluster.said
     cluster.go(cluster.opened())
     assert len(cluster.started) == 2
-    records = cluster.go(cluster.opened(), again=True)
+    records = cluster.go(cluster.opened(), again="failed")
     assert cluster.started[2:] == ["mine-001-a2"] and records["001"]["id"] == "mine-001-a2"
     lines = (cluster.runs / "mine" / "results.jsonl").read_text().splitlines()
     assert [json.loads(line)["job"] for line in lines] == ["001", "002"]
+
+
+def test_jobs_with_late_steps_run_again_only_on_request(cluster):
+    records = cluster.go(cluster.opened(LISTS))
+    records["002"].update(late=True, late_steps=7)
+    results.write(str(cluster.runs / "mine"), records.values())
+    assert runner.outcome(records["002"]) == (
+        "RESULT    mine-002 ok, 1000 samples/s, up to 7 late steps of a worker"
+    )
+    cluster.go(cluster.opened(), again="failed")
+    assert len(cluster.started) == 2, "a job with late steps has not failed"
+    records = cluster.go(cluster.opened({"again": "late"}), again="late")
+    assert cluster.started[2:] == ["mine-002-a2"] and not records["002"].get("late")
 
 
 def test_two_controllers_do_not_run_one_sweep(cluster):

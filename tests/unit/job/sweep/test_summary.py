@@ -94,6 +94,21 @@ def test_the_text_of_a_benchmark():
     )
 
 
+def test_jobs_with_late_steps_are_named(tmp_path):
+    for spec, found in (benchmark([100, 180, 320]), comparison()):
+        assert summary.late(spec, found) == []
+        assert not [line for line in summary.text(spec, found, "runs/mine") if "late" in line]
+        names = list(found)[:2]
+        for name in names:
+            found[name]["late"] = True
+        text = (
+            "these jobs had late steps: mine-%s, mine-%s; run them again with -e sweep=mine "
+            "-e again=late on a quieter machine" % tuple(names)
+        )
+        assert "late      " + text in summary.text(spec, found, "runs/mine")
+        assert text in report.context(spec, found, b"")["findings"]
+
+
 def comparison(seeds=3, bsp=(10.0, 12.0, 11.0), asp=(5.0, None, 6.0)):
     """Return (specification, records): BSP is best at 0.05, and ASP at 0.025."""
     spec = compared("bsp", "asp", seeds=seeds)
@@ -188,6 +203,68 @@ def test_series_are_named_by_what_differs():
     assert [(name, len(points)) for name, points in series] == [("mlp", 2), ("lenet", 2)]
     spec, found = benchmark([1, 2, 3])
     assert [name for name, _ in plots._series(summary.benchmark_rows(spec, found))] == ["all jobs"]
+
+
+def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
+    spec, found = benchmark([100, 180, 150], scaling="weak,strong", worker_counts="1,2")
+    series = plots._series(summary.benchmark_rows(spec, found))
+    assert [
+        (name, [(row["about"]["workers"], row["samples_per_s"]) for row in points])
+        for name, points in series
+    ] == [
+        ("weak, 32 each", [(1, 100), (2, 180)]),
+        ("strong, 32 in all", [(1, 100), (2, 150)]),
+    ]
+
+
+def test_a_scheme_without_a_good_job_says_so():
+    spec, found = comparison()
+    for lr in ("0.025", "0.05"):
+        found["asp-lr%s-seed0" % lr].update(state="failed", target_s=None, why="gone")
+    assert summary.failed_schemes(spec, found) == ["ASP"]
+    lines = summary.text(spec, found, "runs/mine")
+    assert "ASP all failed" in [" ".join(line.split()) for line in lines]
+    (_, _, table), _ = report.tables(spec, found)
+    assert table[-1][:4] == ["ASP", "", "", "all failed"] and len(table[-1]) == len(table[0])
+    assert summary.failed_schemes(compared("bsp"), {}) == []
+
+
+def test_a_row_without_a_good_job_says_so():
+    spec, found = comparison()
+    for seed in range(3):
+        found["bsp-lr0.025-seed%d" % seed].update(state="failed", why="gone")
+        found["asp-lr0.025-seed%d" % seed].update(target_s=None, accuracy=0.1)
+    rows = [dict(row, jobs=[]) for row in summary.comparison_rows(spec, found)[:1]]
+    titles, cells = summary.comparison_table(rows, 0.9)
+    assert cells[3] == "all failed" and len(cells) == len(titles) and not any(cells[4:])
+
+
+def test_words_in_a_plot_lie_inside_of_the_axes_and_on_no_point(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(plots.style, "png", lambda figure: drawn.append(figure) or b"png")
+    spec, found = comparison(asp=(5.0, None, 30.0))
+    rows = summary.comparison_rows(spec, found)
+    assert plots.comparison(rows, 0.9, str(tmp_path)) == b"png"
+    (figure,) = drawn
+    figure.canvas.draw()
+    words = 0
+    for axis in figure.axes:
+        inside = axis.get_window_extent()
+        points = [
+            tuple(point)
+            for line in axis.lines
+            if line.get_marker() == "o"
+            for point in axis.transData.transform(line.get_xydata())
+        ]
+        for text in axis.texts:
+            box = text.get_window_extent()
+            words += 1
+            assert inside.y0 <= box.y0 and box.y1 <= inside.y1, text.get_text()
+            assert not [point for point in points if box.contains(*point)], text.get_text()
+    bars = figure.axes[3]
+    legend = bars.get_legend().get_window_extent()
+    assert legend.y0 >= max(bar.get_window_extent().y1 for bar in bars.patches)
+    assert words == 3, "one scheme misses the target, and both wait"
 
 
 def test_environments_are_told_once():

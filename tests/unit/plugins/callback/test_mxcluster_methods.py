@@ -146,7 +146,7 @@ def test_long_output_is_cut_at_its_beginning(plugin):
 
 @pytest.fixture
 def end(job, plugin, monkeypatch):
-    """end(action, **result): (exit status, lines at the end) of a callback with this result."""
+    """Return end(action, **result), which gives (exit status, last lines) of a callback."""
     recap = lambda self, stats: self._display.display("PLAY RECAP")  # noqa: E731
     monkeypatch.setattr(plugin.Default, "v2_playbook_on_stats", recap)
     monkeypatch.setattr(plugin.CallbackModule, "_gather", lambda self, *_: None)

@@ -45,7 +45,7 @@ def machine():
 
 
 def test_gpus_are_found_by_class_and_vendor(machine, tmp_path):
-    """Sound functions and switches of NVIDIA do not count, nor displays of other vendors."""
+    """NVIDIA's sound devices and switches, and displays of other vendors, are no GPUs."""
     for slot, (vendor, kind, device) in {
         "0000:3b:00.0": ("0x10de", "0x030200", "0x1db4"),
         "0000:3b:00.1": ("0x10de", "0x040300", "0x10f2"),
@@ -104,3 +104,62 @@ def test_a_library_of_the_interpreters_own_is_not_missing(tmp_path):
         libraries=["libmine.so.1", "libnone.so.1"],
     )
     assert answer["missing_libraries"] == ["libnone.so.1"]
+
+
+def test_kernels_are_sorted_by_number_and_need_their_modules(machine, tmp_path):
+    for name in ("3.10.0-1160.119.1.el7.x86_64", "3.10.0-957.el7.x86_64", "3.10.0-1160.el7.x86_64"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "modules.order").write_text("")
+    (tmp_path / "3.10.0-1200.el7.x86_64").mkdir()  # removed, and dkms has left its folder
+    assert machine.kernels(str(tmp_path)) == [
+        "3.10.0-957.el7.x86_64",
+        "3.10.0-1160.el7.x86_64",
+        "3.10.0-1160.119.1.el7.x86_64",
+    ]
+    assert machine.kernels(str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    "older, newer",
+    [
+        # Updates of a first kernel, whose own numbers are smaller than that of the system's name.
+        ("3.10.0-1160.el7.x86_64", "3.10.0-1160.2.2.el7.x86_64"),
+        ("3.10.0-1160.el7.x86_64", "3.10.0-1160.6.1.el7.x86_64"),
+        ("3.10.0-957.el7.x86_64", "3.10.0-957.1.3.el7.x86_64"),
+        ("3.10.0-693.el7.x86_64", "3.10.0-693.1.1.el7.x86_64"),
+        ("3.10.0-327.el7.x86_64", "3.10.0-327.3.1.el7.x86_64"),
+        ("3.10.0-957.27.2.el7.x86_64", "3.10.0-1062.el7.x86_64"),
+        ("3.10.0-1160.119.1.el7.x86_64", "5.4.278-1.el7.elrepo.x86_64"),
+        ("4.18.0-372.el8.x86_64", "4.18.0-372.9.1.el8_6.x86_64"),
+        ("5.4.0-26-generic", "5.4.0-150-generic"),
+    ],
+)
+def test_the_newest_kernel_is_the_one_that_the_next_boot_starts(machine, tmp_path, older, newer):
+    for name in (newer, older):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "modules.order").write_text("")
+    assert machine.kernels(str(tmp_path)) == [older, newer]
+
+
+@pytest.mark.parametrize(
+    "content, on", [(b"\6\0\0\0\1", True), (b"\6\0\0\0\0", False), (b"", False)]
+)
+def test_secure_boot_is_the_fifth_byte_of_the_variable(machine, tmp_path, content, on):
+    name = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    (tmp_path / name).write_bytes(content)
+    assert machine.secure_boot(str(tmp_path)) is on
+    assert machine.secure_boot(str(tmp_path / "none")) is False
+
+
+def test_who_has_a_gpu_open(machine, tmp_path):
+    for pid, name, target in (
+        (7, "python", "/dev/nvidia0"),
+        (8, "nvidia-persiste", "/dev/nvidia0"),
+        (9, "bash", "/dev/null"),
+        (10, "java", "/dev/nvidia-uvm"),
+    ):
+        (tmp_path / str(pid) / "fd").mkdir(parents=True)
+        (tmp_path / str(pid) / "comm").write_text(name + "\n")
+        os.symlink(target, str(tmp_path / str(pid) / "fd" / "3"))
+    (tmp_path / "self").mkdir()
+    assert machine.gpu_users(str(tmp_path)) == ["python (pid 7)", "java (pid 10)"]

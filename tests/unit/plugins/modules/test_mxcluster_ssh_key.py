@@ -108,7 +108,7 @@ def test_a_given_key_is_installed(see_to, tmp_path):
 
 
 def test_a_key_and_a_block_are_one_call(tmp_path):
-    """In check mode, for a user who was only talked of."""
+    """In check mode, the user does not exist yet."""
     blocks = [{"path": ".ssh/config", "block": "a", "marker": "# {mark} of ours"}]
     told = ansible_modules.run(
         "mxcluster_ssh",

@@ -7,6 +7,7 @@ from mxcluster import schemes, work_load
 from mxcluster.errors import BadInput
 from mxcluster.job import option_types
 from mxcluster.job.knob_table import OPTIONS, SLOWDOWN
+from mxcluster.numbers import to_int
 
 # {flag: knob of train.yml}. The table of knobs has the type, default and limits of each knob.
 SHARED = {knob.flag: knob.name for knob in OPTIONS if knob.flag}
@@ -24,7 +25,7 @@ def _to_sizes(value: str) -> List[int]:
 
     Raises ValueError for an invalid number.
     """
-    return [option_types.to_int(size) for size in value.split(",")] if value else []
+    return [to_int(size) for size in value.split(",")] if value else []
 
 
 # Flags that the plan adds. The module `batch_sizes` checks the sizes against each other.

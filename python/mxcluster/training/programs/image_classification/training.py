@@ -282,7 +282,12 @@ class Training:
         self._save(args.num_epochs)
         accuracy = self._accuracy()
         self.log.write(
-            "end", accuracy=accuracy, samples=self.samples, seconds=seconds, samples_per_s=speed
+            "end",
+            accuracy=accuracy,
+            samples=self.samples,
+            seconds=seconds,
+            samples_per_s=speed,
+            **self.pace.figures(self.steps),
         )
         say(
             "end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s"
@@ -328,7 +333,13 @@ class Training:
             self.module.reshape(*self._shapes())
 
     def _end_measurement(self, seconds: float, speed: float) -> None:
-        self.log.write("end", samples=self.samples, seconds=seconds, samples_per_s=speed)
+        self.log.write(
+            "end",
+            samples=self.samples,
+            seconds=seconds,
+            samples_per_s=speed,
+            **self.pace.figures(self.steps),
+        )
         say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
 
     def _train(self, epoch: int) -> float:

@@ -1,0 +1,221 @@
+"""NVIDIA's driver on CentOS 7, with the traps of the real repositories (stand_in/packages.yml).
+
+The tests run in their order: some leave a driver to the next one, because a node costs minutes.
+They run before test_el7.py; the inventory sets nvidia_driver_reboot to false, so that the first
+installation succeeds although gpu2 needs a restart.
+"""
+
+import json
+import re
+
+import pytest
+
+V = "470.82.01"  # the newest version whose packages are all there
+SET = {
+    *("nvidia-driver-latest-dkms" + end for end in ("", "-libs", "-cuda", "-cuda-libs", "-NVML")),
+    *("nvidia-driver-latest-dkms" + end for end in ("-NvFBCOpenGL", "-devel")),
+    *("nvidia-%s-latest-dkms" % name for name in ("modprobe", "xconfig", "persistenced")),
+    "kmod-nvidia-latest-dkms",
+}
+RUNNING, NEWEST = "3.10.0-957.el7.x86_64", "3.10.0-1160.119.1.el7.x86_64"  # of gpu2
+DRIVER = ("--limit", "gpu2", "--tags", "nvidia_driver")
+LOCKS = "/etc/yum/pluginconf.d/versionlock.list"
+
+
+def drivers(nodes, name):
+    found = nodes.packages(name)
+    return {one: found[one] for one in found if re.match(r"(kmod-)?nvidia-", one)}
+
+
+def test_the_newest_complete_driver_of_the_branch_is_installed(nodes, name):
+    """470.182.03 has no kmod, 550 is another branch, and branch-470 would hold kernels back."""
+    assert drivers(nodes, name) == dict.fromkeys(SET, V)
+    assert "nvidia-driver-latest-dkms" not in nodes.packages("head")
+
+
+def test_every_package_of_the_driver_is_held(cluster, name):
+    held = cluster.shell(name, "grep -v '^#' " + LOCKS).splitlines()
+    assert sorted(held) == sorted("3:%s-%s-1.el7.*" % (one, V) for one in SET)
+
+
+def test_the_module_is_built_for_the_running_and_for_the_newest_kernel(cluster):
+    """dkms builds for the running kernel only, and a restart boots the newest."""
+    for kernel in (RUNNING, NEWEST):
+        assert cluster.shell("gpu2", "modinfo -k %s -F version nvidia" % kernel) == V
+    assert set(re.findall(r"kernel-devel-\S+", cluster.shell("gpu2", "rpm -q kernel-devel"))) == {
+        "kernel-devel-" + kernel for kernel in (RUNNING, NEWEST)
+    }
+
+
+def test_headers_of_an_older_kernel_come_from_its_own_archive(server):
+    found = server.requests("kernel-devel-3.10.0-957.el7.x86_64.rpm")
+    assert [line["path"].split("/")[2:4] for line in found] == [["7.6.1810", "os"]]
+
+
+def test_dkms_runs_at_every_boot_without_weak_modules(cluster, name):
+    assert cluster.shell(name, "systemctl is-enabled dkms") == "enabled"
+    assert 'NO_WEAK_MODULES="yes"' in cluster.shell(name, "cat /etc/dkms/nvidia.conf")
+
+
+def test_a_node_without_nouveau_needs_no_restart(cluster):
+    listed = cluster.shell("gpu1", "nvidia-smi --query-gpu=driver_version --format=csv,noheader")
+    assert listed.split() == [V, V]
+    assert "reboot" not in cluster.shell("gpu1", "cat /var/log/stand-in")
+
+
+def test_no_repository_of_the_installation_stays_enabled(cluster, name):
+    """Repositories of mxcluster and of NVIDIA's RPMs are disabled; the RPMs enable their own."""
+    enabled = cluster.shell(name, "yum -q repolist enabled")
+    assert not re.search("mxcluster|cuda|nvidia|epel", enabled), enabled
+    assert re.search("^base ", enabled, re.M), enabled
+
+
+def test_an_update_of_the_system_changes_neither_driver_nor_cuda(cluster, nodes, name):
+    before = nodes.packages(name)
+    cluster.shell(name, "yum -y -q update")
+    assert nodes.packages(name) == before
+
+
+def test_an_update_from_nvidias_repository_keeps_the_held_driver(cluster, nodes):
+    cluster.shell("gpu1", "yum -y -q --enablerepo=mxcluster-nvidia-driver update")
+    assert drivers(nodes, "gpu1") == dict.fromkeys(SET, V)
+    # The lock does it: without the plugin the newest driver would come.
+    offered = cluster.node("gpu1").run(
+        "yum -q --disableplugin=versionlock --enablerepo=mxcluster-nvidia-driver check-update"
+    )
+    assert "550.163.01" in offered.stdout, offered
+
+
+def test_the_drivers_repository_shows_nothing_but_the_driver(cluster):
+    listed = cluster.shell(
+        "gpu1", "yum -q --disablerepo='*' --enablerepo=mxcluster-nvidia-driver list available"
+    )
+    names = {line.split()[0] for line in listed.splitlines() if ".x86_64" in line}
+    assert names and not [one for one in names if not re.match("(kmod-)?nvidia-|yum-pl", one)]
+
+
+def test_a_restart_that_is_needed_is_reported_everywhere(cluster, nodes):
+    """The output, the record and status.yml name the restart, and train.yml refuses the node."""
+    said = nodes.refused(nvidia_driver_reboot="auto")
+    assert "restart gpu2, then run provision.yml again" in said
+    assert "but nouveau is loaded" in said and "gpu1: driver" not in said
+    record = json.loads((cluster.state / "nodes" / "gpu2.json").read_text())
+    assert record["driver"] == {"installed": V, "loaded": None, "nouveau": True}
+    status = cluster.play("status.yml")
+    assert "restart needed gpu2: driver" in status.output, status.output
+    told = json.loads((cluster.state / "status.json").read_text())
+    assert list(told["restart_needed"]) == ["gpu2"]
+    job = cluster.train(gpus="")
+    assert job.result.code != 0 and "restart gpu2, then run provision.yml" in job.result.output
+
+
+def test_a_restart_that_is_refused_by_the_user_is_a_warning(nodes):
+    result = nodes.provision(nvidia_driver_reboot=False)
+    assert set(nodes.changes(result).values()) == {0}
+    assert "Warning: gpu2: driver" in result.output, result.output
+
+
+@pytest.mark.parametrize("tag", ["mxnet", "ssh_mesh"])
+def test_a_tag_works_on_nodes_with_gpus(nodes, tag):
+    """The report of a restart runs with every tag, and the driver's other tasks do not."""
+    result = nodes.provision("--tags", tag, nvidia_driver_reboot=False)
+    assert "Warning: gpu2: driver" in result.output, result.output
+
+
+def test_nouveau_is_off_after_a_restart_on_request(cluster, nodes):
+    called = cluster.shell("gpu2", "cat /var/log/stand-in")
+    assert "modprobe -r nouveau" in called, called
+    for kernel in (RUNNING, NEWEST):
+        assert called.count("dracut --force /boot/initramfs-%s.img %s" % (kernel, kernel)) == 1
+    # NVIDIA's package sets the arguments; a repetition would change the node at each run.
+    assert re.findall("grubby --update.*", called) == [
+        "grubby --update-kernel=ALL --args=nouveau.modeset=0 rd.driver.blacklist=nouveau"
+    ]
+    nodes.provision(nvidia_driver_reboot=True)
+    listed = cluster.shell("gpu2", "nvidia-smi --query-gpu=driver_version --format=csv,noheader")
+    assert listed.split() == [V]
+    assert cluster.node("gpu2").run("test -e /sys/module/nouveau").rc != 0
+    assert "shutdown" not in cluster.shell("gpu1", "cat /var/log/stand-in")
+    # The same run renews the record, so that train.yml takes the node.
+    record = json.loads((cluster.state / "nodes" / "gpu2.json").read_text())
+    assert record["driver"] == {"installed": V, "loaded": V, "nouveau": False}
+    again = nodes.provision(nvidia_driver_reboot=True)
+    assert set(nodes.changes(again).values()) == {0}, again.output
+
+
+def test_a_driver_in_use_is_not_replaced(cluster, nodes):
+    cluster.shell("gpu2", "sleep 1000 <>/dev/nvidia0 >/dev/null 2>&1 & echo $! >/run/gpu-user")
+    said = nodes.refused(*DRIVER, nvidia_driver_install=True, nvidia_driver_version="470.57.02")
+    cluster.shell("gpu2", "kill $(cat /run/gpu-user)")
+    assert re.search(r"gpu2: the driver cannot be replaced .*: end sleep \(pid \d+\)", said)
+    assert drivers(nodes, "gpu2") == dict.fromkeys(SET, V)
+
+
+def test_an_idle_driver_is_replaced_without_a_restart(cluster, nodes):
+    """The locks and the loaded module change together with the driver."""
+    options = dict(nvidia_driver_install=True, nvidia_driver_version="470.57.02")
+    nodes.provision(*DRIVER, **options)
+    assert drivers(nodes, "gpu2") == dict.fromkeys(SET, "470.57.02")
+    assert "470.57.02-1.el7" in cluster.shell("gpu2", "cat " + LOCKS)
+    assert V not in cluster.shell("gpu2", "cat " + LOCKS)
+    listed = cluster.shell("gpu2", "nvidia-smi --query-gpu=driver_version --format=csv,noheader")
+    assert listed == "470.57.02"
+    nodes.provision(*DRIVER, nvidia_driver_install=True, nvidia_driver_version=V)
+    assert drivers(nodes, "gpu2") == dict.fromkeys(SET, V)
+
+
+def test_secure_boot_is_refused_before_anything_is_installed(cluster, nodes):
+    without_driver(cluster)
+    cluster.shell("gpu2", "touch /etc/stand-in/secure-boot; systemctl restart stand-in-hardware")
+    said = nodes.refused(*DRIVER)
+    cluster.shell("gpu2", "rm /etc/stand-in/secure-boot; systemctl restart stand-in-hardware")
+    assert "gpu2: secure boot is on" in said and drivers(nodes, "gpu2") == {}
+
+
+def without_driver(cluster):
+    """Remove the driver, its module and its locks from gpu2.
+
+    The list of the locks stays: without the file, the plugin versionlock ends every yum.
+    """
+    cluster.shell(
+        "gpu2",
+        "systemctl stop nvidia-persistenced; modprobe -r nvidia; "
+        "rpm -qa 'nvidia-*' 'kmod-nvidia*' | xargs rpm -e; : >%s" % LOCKS,
+    )
+
+
+def test_a_kernel_without_headers_is_named(cluster, nodes):
+    before = cluster.shell("gpu2", "cat /etc/stand-in/kernels")
+    cluster.shell("gpu2", "echo 3.10.0-1001.el7.x86_64 >/etc/stand-in/kernels")
+    said = nodes.refused(*DRIVER)
+    cluster.shell("gpu2", "echo '%s' >/etc/stand-in/kernels" % before)
+    assert "no repository of the node has kernel-devel" in said and "3.10.0-1001.el7" in said
+    assert drivers(nodes, "gpu2") == {}
+
+
+def test_a_build_that_fails_is_seen_though_yum_succeeds(cluster, nodes):
+    cluster.shell("gpu2", "touch /etc/stand-in/dkms-fails")
+    said = nodes.refused(*DRIVER)
+    cluster.shell("gpu2", "rm /etc/stand-in/dkms-fails")
+    assert drivers(nodes, "gpu2") == dict.fromkeys(SET, V)  # yum has succeeded
+    assert "dkms could not build driver %s for the kernel" % V in said and RUNNING in said
+    assert "/var/lib/dkms/nvidia/%s/build/make.log" % V in said
+
+
+def test_the_next_run_builds_what_is_missing(cluster, nodes):
+    nodes.provision(*DRIVER)
+    for kernel in (RUNNING, NEWEST):
+        assert cluster.shell("gpu2", "modinfo -k %s -F version nvidia" % kernel) == V
+    assert cluster.shell("gpu2", "nvidia-smi -L").count("GPU 0") == 1
+
+
+@pytest.mark.soak
+def test_a_full_disk_is_named_with_its_space(cluster, nodes):
+    """yum checks the space before its transaction. The next run installs the driver."""
+    without_driver(cluster)
+    cluster.shell("gpu2", "mount -t tmpfs -o size=8k tmpfs /usr/share/stand-in")
+    said = nodes.refused(*DRIVER)
+    cluster.shell("gpu2", "umount /usr/share/stand-in")
+    assert "gpu2: the disk is full" in said and "/usr has" in said, said
+    nodes.provision(*DRIVER)
+    assert drivers(nodes, "gpu2") == dict.fromkeys(SET, V)

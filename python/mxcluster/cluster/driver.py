@@ -1,0 +1,318 @@
+"""Choose NVIDIA's driver for CentOS 7 and RHEL 7, and find faults of an installed driver.
+
+The code runs on the controller and connects to no node. The names of packages and the rules come
+from NVIDIA's packaging sources (yum-packaging-nvidia-driver and yum-packaging-dkms-nvidia, branches
+N-rhel7).
+"""
+
+import re
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+
+from mxcluster.cluster.version_table import number
+from mxcluster.cluster.versions import check_branch
+from mxcluster.errors import BadInput, some
+
+Json = Dict[str, Any]
+
+# The only flavour that supports each new kernel. The flavour "branch-470" holds kernels back.
+FLAVOUR = "latest-dkms"
+DRIVER, KMOD = "nvidia-driver-" + FLAVOUR, "kmod-nvidia-latest-dkms"
+# The packages that a driver must have. All have the same version.
+NEEDED = [
+    DRIVER,
+    DRIVER + "-libs",
+    DRIVER + "-cuda",
+    DRIVER + "-cuda-libs",
+    DRIVER + "-NVML",
+    "nvidia-persistenced-" + FLAVOUR,
+    "nvidia-modprobe-" + FLAVOUR,
+    KMOD,
+]
+SET = NEEDED + [
+    DRIVER + "-NvFBCOpenGL",
+    DRIVER + "-devel",
+    "nvidia-xconfig-" + FLAVOUR,
+]
+EPOCH = 3
+# Packages of other drivers: NVIDIA's other flavours and older names, and ELRepo's packages.
+FOREIGN = (
+    r"(nvidia-driver(-branch-\d+|-latest)?|kmod-nvidia(-branch-\d+.*|-latest|-\d+xx)?"
+    r"|nvidia-x11-drv(-.*)?|xorg-x11-drv-nvidia|nvidia-kmod|nvidia-detect)"
+)
+# The release of CentOS 7 by the number of its first kernel: 3.10.0-<number>.el7.
+MINORS = {
+    123: "7.0.1406",
+    229: "7.1.1503",
+    327: "7.2.1511",
+    514: "7.3.1611",
+    693: "7.4.1708",
+    862: "7.5.1804",
+    957: "7.6.1810",
+    1062: "7.7.1908",
+    1127: "7.8.2003",
+    1160: "7.9.2009",
+}
+NEWEST_MINOR = "7.9.2009"
+# Kernel arguments that disable nouveau.
+ARGUMENTS = ["rd.driver.blacklist=nouveau", "nouveau.modeset=0"]
+
+
+def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> Json:
+    """Return {"action": "install", "change" or "keep", "why", "branch", "version", "ours"}.
+
+    "why" is the reason of the action. "ours" is the version of the driver that mxcluster has
+    installed on the node, or None. Raises BadInput if mxcluster cannot install the wanted driver on
+    the node. provision.yml calls the function before it changes the node.
+
+    Args:
+        settings: the user's "install" ("auto", "true" or "false"), "branch" and "version" ("" for
+            the default).
+        decided: "driver" from `versions.decide`.
+        machine: the result of the module mxcluster_machine.
+        rpms: a line "<name> <version>" for each package of the node with nvidia in its name.
+    """
+    install = str(settings["install"]).lower()
+    version = str(settings["version"] or "")
+    branch = int(settings["branch"] or (number(version)[0] if version else decided["branch"]))
+    if version and number(version)[0] != branch:
+        raise BadInput(
+            "nvidia_driver_version %s does not belong to nvidia_driver_branch %d: remove one of "
+            "these settings" % (version, branch)
+        )
+    check_branch(branch, decided["cuda"], machine["gpus"])
+    known: Dict[str, Set[str]] = {}
+    for line in rpms:
+        name, _, there = line.strip().partition(" ")
+        known.setdefault(name, set()).add(there)
+    others = sorted(name for name in known if re.fullmatch(FOREIGN, name))
+    ours = _version_of_set(known) if DRIVER in known or not others else None
+    found: Json = {"action": "keep", "why": "", "branch": branch, "version": version, "ours": ours}
+    if install == "false":
+        return dict(found, why="nvidia_driver_install is false")
+    if ours is None:
+        present = machine["driver"] or machine["driver_installed"]
+        if install == "auto" and (present or others):
+            return dict(found, why="the node has another driver")
+        if present and number(present) >= number(decided["least"]):
+            return dict(found, why="the node has another driver, which is new enough")
+        if others or present:
+            raise BadInput(
+                "the node has a driver%s that mxcluster did not install (%s), but CUDA %s needs %s "
+                "or newer: remove that driver (%s), restart the node, and run provision.yml again"
+                % (
+                    " " + present if present else "",
+                    some(others) if others else "no package of yum",
+                    decided["cuda"],
+                    decided["least"],
+                    "yum remove " + " ".join(others) if others else "nvidia-uninstall",
+                )
+            )
+        found.update(action="install", why="the node has no driver")
+    else:
+        lacking = [name for name in NEEDED if known.get(name) != {ours}]
+        if lacking:
+            # The earlier installation was interrupted, and may have left several versions.
+            found.update(
+                action="install",
+                why="packages of the driver are missing or have mixed versions: " + some(lacking),
+            )
+        elif install == "true":
+            old = number(ours) < number(decided["least"])
+            other = ours != version if version else old or int(number(ours)[0]) != branch
+            if other:
+                found.update(action="change", why="the node has driver %s" % ours)
+    if found["action"] != "keep":
+        _check_machine(machine, found["action"])
+    return found
+
+
+def _version_of_set(known: Dict[str, Set[str]]) -> Optional[str]:
+    """Return the newest version of mxcluster's driver packages, or None without such a package.
+
+    yum installs the kernel module before the package DRIVER, which requires the module. So an
+    interrupted transaction may leave any package of SET.
+
+    Args: `known` {package: installed versions}. An interrupted transaction may leave two versions.
+    """
+    found = known.get(DRIVER) or {one for name in SET for one in known.get(name, ())}
+    return max(found, key=number) if found else None
+
+
+def _check_machine(machine: Json, action: str) -> None:
+    """Raise BadInput if the kernel refuses modules of dkms, or if programs use the old driver.
+
+    Args: `machine` as in `plan`; `action` "install" or "change".
+    """
+    if machine["secure_boot"]:
+        raise BadInput(
+            "secure boot is on, so the kernel loads signed modules only, but dkms builds unsigned "
+            "modules: disable secure boot in the firmware of the node; or sign the module with "
+            "your own key (mokutil --import, at the console), install the driver yourself, and "
+            "set nvidia_driver_install: false"
+        )
+    if action == "change" and machine["gpu_users"]:
+        raise BadInput(
+            "the driver cannot be replaced while programs use the GPUs: end %s, then run "
+            "provision.yml again" % some(machine["gpu_users"])
+        )
+
+
+def listed(text: str) -> Dict[str, List[str]]:
+    """Return {package: sorted versions} from `text`, the output of `yum list --showduplicates`.
+
+    A version has the epoch and the release, such as "3:470.82.01-1.el7". yum 3 breaks the line of a
+    long name.
+    """
+    found: Dict[str, List[str]] = {}
+    for name, version in re.findall(
+        r"^(\S+)\.(?:x86_64|noarch)\s+((?:\d+:)?\d\S*-\S+)\s+\S", text, re.M
+    ):
+        found.setdefault(name, []).append(version)
+    return {name: sorted(set(versions), key=_order) for name, versions in found.items()}
+
+
+def _order(version: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    """Return the sort key of a version such as "3:470.82.01-1.el7": (version, release)."""
+    upstream, _, release = version.rpartition(":")[2].partition("-")
+    return number(upstream), number(release)
+
+
+def choose(text: str, branch: int, wanted: str = "", url: str = "") -> Json:
+    """Return {"version", "packages", "locks"} of the driver that a repository has for a branch.
+
+    "version" is `wanted`, or the newest version with all packages of NEEDED. "packages" are
+    arguments for yum. "locks" are lines for yum-plugin-versionlock, one for each package of SET,
+    because a later version of a missing package would update the other packages. Raises BadInput
+    if the repository has no such driver.
+
+    Args: `text` the output of `yum list --showduplicates` for SET; `branch` such as 470; `wanted` a
+    version such as "470.82.01", or ""; `url` of the repository, for messages.
+    """
+    known = listed(text)
+    of_branch = [
+        version
+        for version in known.get(DRIVER, [])
+        if _upstream(version) == wanted or not wanted and number(_upstream(version))[0] == branch
+    ]
+    if not of_branch:
+        there = sorted({_upstream(version) for version in known.get(DRIVER, [])}, key=number)
+        raise BadInput(
+            "the repository %s has no %s %s, only %s: set nvidia_driver_version to one of these "
+            "versions, or nvidia_mirror to a complete mirror"
+            % (
+                url,
+                DRIVER,
+                wanted or "of branch %d" % branch,
+                some(there) if there else "no version",
+            )
+        )
+    reasons = []
+    for version in reversed(of_branch):
+        lacking = [name for name in NEEDED if version not in known.get(name, [])]
+        if lacking:
+            reasons.append("%s lacks %s" % (_upstream(version), some(lacking)))
+            continue
+        names = [name for name in SET if version in known.get(name, [])]
+        bare, release = version.rpartition(":")[2].split("-", 1)
+        return {
+            "version": bare,
+            "packages": ["%s-%s-%s" % (name, bare, release) for name in names],
+            "locks": ["%d:%s-%s-%s.*" % (EPOCH, name, bare, release) for name in SET],
+        }
+    raise BadInput(
+        "the repository %s has no complete driver of branch %d: %s. Set nvidia_driver_version to "
+        "another version, or nvidia_mirror to a complete mirror" % (url, branch, "; ".join(reasons))
+    )
+
+
+def _upstream(version: str) -> str:
+    return version.rpartition(":")[2].partition("-")[0]
+
+
+def vault(kernel: str) -> str:
+    """Return the release of CentOS 7 with the headers of `kernel`, such as "7.6.1810".
+
+    Returns "" for release 7.9, because the role el7_repos adds the archive of 7.9. Returns "" for a
+    kernel from another source than CentOS.
+    """
+    found = re.match(r"3\.10\.0-(\d+)(?:\.[\d.]+)?\.el7\.", kernel)
+    release = MINORS.get(int(found.group(1)), "") if found else ""
+    return "" if release == NEWEST_MINOR else release
+
+
+def kernels(machine: Json) -> List[str]:
+    """Return the kernels that need the driver: the running kernel, and the node's newest kernel.
+
+    A restart boots the newest kernel.
+
+    Args: `machine` as in `plan`.
+    """
+    newest = machine["kernels"][-1:] if machine["kernels"] else []
+    return list(dict.fromkeys([machine["kernel"]] + newest))
+
+
+def unbuilt(version: str, wanted: Sequence[str], machine: Json, status: str) -> List[str]:
+    """Return the kernels without a module of the driver `version`.
+
+    yum succeeds even if the build of dkms fails. So modinfo must find the module, and dkms must
+    list the module as installed.
+
+    Args: `wanted` the kernels to check; `machine` as in `plan`; `status` the output of
+    `dkms status -m nvidia`.
+    """
+    return [
+        kernel
+        for kernel in wanted
+        if machine["modules"].get(kernel) != version or not _has_built(version, kernel, status)
+    ]
+
+
+def _has_built(version: str, kernel: str, status: str) -> bool:
+    """Return True if `status`, an output of dkms 2 or 3, lists the module as installed."""
+    lines = re.findall(
+        r"^nvidia[/,] ?%s, %s, \S+: (\S+)" % (re.escape(version), re.escape(kernel)), status, re.M
+    )
+    return any(word.startswith("installed") for word in lines)
+
+
+def lacking_arguments(info: str) -> List[str]:
+    """Return the arguments of ARGUMENTS that a kernel of the boot loader lacks.
+
+    NVIDIA's package sets the same arguments in another order, but only for the present kernels.
+
+    Args: `info` the output of `grubby --info=ALL`.
+    """
+    entries = [line.split() for line in re.findall(r'^args="(.*)"', info, re.M)] or [[]]
+    return [one for one in ARGUMENTS if any(one not in entry for entry in entries)]
+
+
+def restarts(records: Dict[str, Json]) -> Dict[str, str]:
+    """Return {host: the reason of a restart} for the nodes whose driver needs a restart.
+
+    Args: `records` {host: node record}.
+    """
+    found = {
+        host: restart_reason(record.get("driver"))
+        for host, record in records.items()
+        if record.get("bus")
+    }
+    return {host: why for host, why in sorted(found.items()) if why}
+
+
+def restart_reason(driver: Optional[Json]) -> str:
+    """Return the reason why a node needs a restart for its driver, or "" without a reason.
+
+    Args: `driver` {"installed": version of the module for the running kernel, or None, "loaded":
+    version of the loaded module, or None, "nouveau": True if nouveau is loaded}, or None if
+    unknown.
+    """
+    if not driver or not driver["installed"]:
+        return ""
+    if driver["nouveau"]:
+        return "driver %s is installed, but nouveau is loaded" % driver["installed"]
+    if driver["loaded"] != driver["installed"]:
+        return "driver %s is installed, but %s is loaded" % (
+            driver["installed"],
+            driver["loaded"] or "none",
+        )
+    return ""

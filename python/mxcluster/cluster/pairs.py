@@ -1,0 +1,310 @@
+"""Decide which MXNet works with which CUDA, Python, GPU and driver, and what the pair needs.
+
+A pair is an MXNet version and a target such as "cu92". For each GPU wheel, gpu_wheels.yml lists the
+libraries that its libmxnet.so needs, and the GPUs for which the wheel has code.
+"""
+
+import re
+from typing import Any, Dict, Iterable, List, Optional, Sequence
+
+from mxcluster.cluster.version_table import (
+    chip,
+    cuda_row,
+    gpu_wheels,
+    has_code,
+    mxnet_row,
+    nearest,
+    number,
+    table,
+)
+from mxcluster.errors import BadInput
+
+Json = Dict[str, Any]
+
+CPU = "cpu"
+ON_CPU = 'set cuda_version: "" to train on the CPU'
+
+
+class Misfit(BadInput):
+    """Error for a pair that does not work on a node. The message is the reason.
+
+    Args: `reason` the message; `cures` remedies beside another pair, as imperatives.
+    """
+
+    def __init__(self, reason: str, cures: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.cures = list(cures)
+
+
+def target(cuda: str, mkl: bool = False) -> str:
+    """Return the target of a wheel, such as "cpu", "cu92", "cpu-mkl" or "cu92-mkl".
+
+    Args: `cuda` a version such as "9.2", or "" for a CPU target; `mkl` True for a target with MKL.
+    """
+    return ("cu" + cuda.replace(".", "") if cuda else CPU) + ("-mkl" if mkl else "")
+
+
+def spoken(wanted: str) -> str:
+    """Return a target as words for messages, such as "CUDA 9.2 with MKL" for "cu92-mkl"."""
+    cuda = cuda_of(wanted)
+    return ("CUDA " + cuda if cuda else "CPUs only") + (
+        " with MKL" if wanted.endswith("-mkl") else ""
+    )
+
+
+def cuda_of(wanted: str) -> str:
+    """Return the CUDA version of a target, such as "9.2" for "cu92-mkl", or "" for "cpu"."""
+    digits = re.sub(r"\D", "", wanted)
+    return "%s.%s" % (digits[:-1], digits[-1]) if digits else ""
+
+
+def wheel(mxnet: str, wanted: str) -> str:
+    """Return the wheel of an MXNet version for a target.
+
+    The result for ("1.2.1", "cu92") is "mxnet-cu92==1.2.1.post1". Raises Misfit if the table has no
+    such wheel.
+
+    Args: `mxnet` the version; `wanted` the target, as `target` returns it.
+    """
+    wheels = mxnet_row(mxnet)["wheels"]
+    if wanted not in wheels:
+        raise Misfit(
+            "MXNet %s has no wheel for %s" % (mxnet, spoken(wanted)),
+            ["set mxnet_build: openblas"] if wanted.endswith("-mkl") else [],
+        )
+    found: str = wheels[wanted]
+    return found
+
+
+def environment(mxnet: str, wanted: str) -> Json:
+    """Return {"builds", "hashes", "name", "note"} of an MXNet version for a target.
+
+    These values are arguments of the module mxcluster_env. "builds" has an entry for each version
+    of Python that this MXNet supports. Raises Misfit if MXNet has no wheel for the target.
+
+    Args: `mxnet` the version; `wanted` the target.
+    """
+    first = wheel(mxnet, wanted)
+    row, builds, hashes = mxnet_row(mxnet), [], {}
+    for numpy, pythons in row["pythons"].items():
+        for python in pythons:
+            stand = table()["pythons"][python]
+            wheels = [first, numpy, stand["graphviz"]] + list(row.get("instead") or stand["beside"])
+            builds.append({"python": [python], "pip": stand["pip"], "wheels": wheels})
+            hashes.update({one: table()["wheel_sha256"][one] for one in wheels + [stand["pip"]]})
+    return {
+        "builds": builds,
+        "hashes": hashes,
+        "name": "MXNet %s for %s" % (mxnet, spoken(wanted)),
+        "note": row["note"],
+    }
+
+
+def pythons(mxnet: str) -> List[str]:
+    """Return the versions of Python that the MXNet version `mxnet` supports, the oldest first."""
+    return sorted(
+        (python for known in mxnet_row(mxnet)["pythons"].values() for python in known), key=number
+    )
+
+
+def check(mxnet: str, wanted: str, node: Json) -> None:
+    """Raise BadInput if a pair does not work on a node.
+
+    The message has the reason, the nearest pairs that work on this node, and other cures.
+
+    Args: `mxnet` the version; `wanted` the target; `node` {"python": a version such as "3.6" or
+    None, "gpus": PCI device numbers, "driver": version of the loaded driver or None, "libcuda":
+    True if the node has a driver or gets a driver from mxcluster}.
+    """
+    try:
+        _check(mxnet, wanted, node)
+    except Misfit as misfit:
+        cures = _nearest_pairs(mxnet, wanted, node) + misfit.cures
+        if not cures and cuda_of(wanted):
+            cures = [ON_CPU]
+        raise BadInput("%s: %s" % (misfit, "; or ".join(cures))) from None
+
+
+def _check(mxnet: str, wanted: str, node: Json) -> None:
+    wheel(mxnet, wanted)
+    check_python(mxnet, node["python"])
+    if cuda_of(wanted):
+        check_gpus(mxnet, wanted, node["gpus"])
+        check_driver(cuda_of(wanted), node["driver"])
+        if needs(mxnet, wanted)["libcuda"] and not node["libcuda"]:
+            raise Misfit(
+                "the node has GPUs and no driver, but the import of MXNet %s for %s needs a driver"
+                % (mxnet, spoken(wanted)),
+                ["install driver %s or newer" % cuda_row(cuda_of(wanted))["driver"], ON_CPU],
+            )
+
+
+def _works(mxnet: str, wanted: str, node: Json) -> bool:
+    try:
+        _check(mxnet, wanted, node)
+    except Misfit:
+        return False
+    return True
+
+
+def _nearest_pairs(mxnet: str, wanted: str, node: Json) -> List[str]:
+    """Return the settings of the nearest pairs that work on the node, as imperatives.
+
+    If possible, a setting changes only the MXNet version or only the CUDA version. Otherwise the
+    function returns one imperative that changes both versions.
+    """
+    mkl = wanted.endswith("-mkl")
+    cuda = cuda_of(wanted)
+
+    def cudas(version: str) -> List[str]:
+        every = table()["cuda"] if cuda else [""]
+        return [one for one in every if _works(version, target(one, mkl), node)]
+
+    by_mxnet = {version: cudas(version) for version in table()["mxnet"]}
+    same = [version for version, found in by_mxnet.items() if cuda in found]
+    cures = []
+    if same:
+        cures.append('set mxnet_version: "%s"' % nearest(mxnet, same))
+    if by_mxnet[mxnet]:
+        cures.append('set cuda_version: "%s"' % nearest(cuda, by_mxnet[mxnet]))
+    others = [version for version, found in by_mxnet.items() if found]
+    if others and not cures:
+        other = nearest(mxnet, others)
+        cures.append(
+            'set mxnet_version: "%s" and cuda_version: "%s"'
+            % (other, nearest(cuda, by_mxnet[other]))
+        )
+    return cures
+
+
+def check_python(mxnet: str, python: Optional[str]) -> None:
+    """Raise BadInput if the MXNet version `mxnet` does not support a version of Python.
+
+    Args: `python` a version such as "3.6". The function accepts None, an unknown version.
+    """
+    if python is None or python in pythons(mxnet):
+        return
+    if number(python) < (3, 6):
+        raise BadInput(
+            "Python %s is too old for mxcluster's nodes: install Python 3.6 (CentOS 7: yum install "
+            "python3), and set mxnet_python to the path of Python 3.6" % python
+        )
+    raise Misfit(
+        "MXNet %s does not run on Python %s, only on %s. %s"
+        % (mxnet, python, ", ".join(pythons(mxnet)), mxnet_row(mxnet)["note"].rstrip(".")),
+        ["set mxnet_python to another interpreter"],
+    )
+
+
+def runs_on(mxnet: str, wanted: str, capability: str) -> bool:
+    """Return True if a pair's wheel has machine code for GPUs of a compute capability.
+
+    The function ignores PTX. The driver would compile MXNet's kernels from PTX for a newer GPU, but
+    cuBLAS and cuDNN of that CUDA do not support the newer GPU.
+
+    Args: `mxnet` the version; `wanted` the target; `capability` such as "3.7".
+    """
+    return has_code(compiled_for(mxnet, wanted), capability)
+
+
+def compiled_for(mxnet: str, wanted: str) -> List[str]:
+    """Return the compute capabilities of the machine code in a pair's wheel: ["3.0", ...]."""
+    found: List[str] = gpu_wheels()[wheel(mxnet, wanted)]["sass"]
+    return found
+
+
+def check_gpus(mxnet: str, wanted: str, devices: Iterable[str]) -> None:
+    """Raise Misfit if a pair's wheel has no code for a GPU of a node.
+
+    Args: `devices` PCI device numbers (hexadecimal texts).
+    """
+    for device in sorted(set(devices)):
+        name, capability = chip(device)
+        # the table lacks newer devices: accept an unknown device
+        if capability is None or runs_on(mxnet, wanted, capability):
+            continue
+        raise Misfit(
+            "MXNet %s for %s has no code for the GPU %s (%s, compute capability %s), only for the "
+            "compute capabilities %s"
+            % (
+                mxnet,
+                spoken(wanted),
+                device,
+                name,
+                capability,
+                ", ".join(compiled_for(mxnet, wanted)),
+            ),
+            ["remove the GPU from the node", ON_CPU],
+        )
+
+
+def check_driver(cuda: str, driver: Optional[str]) -> None:
+    """Raise Misfit if a node's loaded driver is too old for a CUDA version.
+
+    Args: `cuda` such as "9.2"; `driver` the driver's version, None without a driver.
+    """
+    least = cuda_row(cuda)["driver"]
+    if driver and number(driver) < number(least):
+        raise Misfit(
+            "the driver %s is too old for CUDA %s, which needs %s or newer" % (driver, cuda, least),
+            ["install a newer driver"],
+        )
+
+
+def needs(mxnet: str, wanted: str) -> Json:
+    """Return the libraries that a pair's wheel needs from the node.
+
+    The result is {"cudnn": major version such as "8", or None, "nccl": True if needed, "libcuda":
+    True if the wheel needs libcuda.so.1, a library of the driver}. A wheel without such a need
+    contains this library.
+    """
+    needed = gpu_wheels()[wheel(mxnet, wanted)]["needed"]
+    majors = [one.split(".so.")[1] for one in needed if one.startswith("libcudnn.so.")]
+    return {
+        "cudnn": majors[0] if majors else None,
+        "nccl": "libnccl.so.2" in needed,
+        "libcuda": "libcuda.so.1" in needed,
+    }
+
+
+def cudnn(mxnet: str, wanted: str, asked: str = "") -> Optional[Json]:
+    """Return {"version", "url", "sha256"} of the cuDNN for a pair, or None for no cuDNN.
+
+    Args: `mxnet` the version; `wanted` the target; `asked` such as "7.6.5" or "7.6.5.32", "" for
+    the table's choice, "none" for no cuDNN.
+
+    Raises BadInput if the table has no such cuDNN, or if the wheel needs another major version.
+    """
+    cuda, major = cuda_of(wanted), needs(mxnet, wanted)["cudnn"]
+    rows = table()["cudnn"][cuda]
+    fitting = [version for version in rows if major in (None, version.split(".")[0])]
+    if asked == "none" and major is None:
+        return None
+    found = (
+        [one for one in fitting if one == asked or one.startswith(asked + ".")]
+        if asked
+        else [cuda_row(cuda)["cudnn"]]
+    )
+    if not found:
+        raise BadInput(
+            "%s: set cudnn_version to %s, or remove the setting"
+            % (
+                "MXNet %s for %s needs cuDNN %s, but cudnn_version is %s"
+                % (mxnet, spoken(wanted), major, asked)
+                if major
+                else "mxcluster's table has no cuDNN %s for CUDA %s" % (asked, cuda),
+                " or ".join(fitting),
+            )
+        )
+    return dict(rows[found[-1]], version=found[-1])
+
+
+def nccl(mxnet: str, wanted: str) -> Optional[Json]:
+    """Return {"version", "url", "sha256"} of the NCCL for a pair, or None for no NCCL.
+
+    A wheel that needs no NCCL contains NCCL.
+    """
+    if not needs(mxnet, wanted)["nccl"]:
+        return None
+    found: Json = table()["nccl"][cuda_of(wanted)]
+    return found

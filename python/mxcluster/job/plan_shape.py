@@ -1,0 +1,220 @@
+"""Check a plan from the nodes before a controller continues the job. All functions are pure.
+
+The training user can write to the copies of plan.json on the nodes. So every field that a
+controller reads later has a shape here. Other fields may have any JSON of at most DEEPEST levels.
+"""
+
+from typing import Any, Dict, Iterator, List, Tuple
+
+from mxcluster import schemes, shapes
+from mxcluster.job.option_types import is_job_id
+from mxcluster.job.plan.mpi import KIND
+from mxcluster.shapes import (
+    dict_of,
+    either,
+    fields,
+    flag,
+    list_of,
+    number,
+    one_of,
+    passing,
+    whole,
+)
+
+Json = Dict[str, Any]
+
+DEEPEST = 12  # levels of a plan, about twice those of a real plan
+MOST = 100000  # processes, workers, groups, arguments or variables of a plan
+
+_text = passing(lambda value: isinstance(value, str), "a text")
+any_json = passing(
+    lambda value: shapes.is_json(value, DEEPEST), "JSON of at most %d levels" % DEEPEST
+)
+_positive = passing(lambda value: number(value) > 0, "a number above 0")
+_not_negative = passing(lambda value: number(value) >= 0, "a number of at least 0")
+_fraction = passing(lambda value: 0 <= number(value) <= 1, "a number from 0 to 1")
+_share = passing(lambda value: isinstance(value, list) and len(value) == 2, "a list of two numbers")
+_indices = list_of(whole(), MOST)
+# The name of one file or folder, not a path.
+_file_name = passing(
+    lambda value: isinstance(value, str) and value not in ("", ".", "..") and "/" not in value,
+    "a name without /",
+)
+_host = _file_name
+
+_process = fields(
+    {
+        "name": _file_name,
+        "role": one_of("scheduler", "server", "worker", "mpirun", "node"),
+        "index": either(None, whole()),
+        "host": _host,
+        "address": shapes.ipv4,
+        "port": either(None, whole(1, 65535)),
+        "gpus": list_of(whole()),
+    },
+    {
+        "group": either(None, whole()),
+        "share": either(None, lambda value: list_of(_fraction)(_share(value))),
+        "work_load": list_of(_positive),
+        "folder": either(None, _text),
+        "command": list_of(_text, MOST),
+        "env": dict_of(_text, _text, MOST),
+    },
+    any_json,
+)
+_options = fields(
+    {"lease": _not_negative},
+    {
+        "batch_size": whole(1),
+        "data": _text,
+        "data_dir": _text,
+        "data_src": _text,
+        "detach": flag,
+        "gsync_max_y": whole(),
+        "keep_checkpoints": whole(),
+        "lr": number,
+        "lr_scale": _text,
+        "max_restarts": whole(),
+        "model_load_epoch": whole(),
+        "network": _text,
+        "num_epochs": whole(),
+        "program": _text,
+        "restart_delay": _not_negative,
+        "resume": either("", passing(lambda value: is_job_id(_text(value)), "the id of a job")),
+        "savemodel": flag,
+        "script": _text,
+        "step_ms": either(None, _not_negative),
+        "without": list_of(_host),
+    },
+    any_json,
+)
+_profile = fields(
+    {
+        "job": _text,
+        "fits": flag,
+        "uses": list_of(_text),
+        "noise": _not_negative,
+        "speeds": list_of(_positive, MOST),
+    },
+    rest=any_json,
+)
+_plan = fields(
+    {
+        "schema": passing(lambda value: whole()(value) == 1, "1"),
+        "job": passing(lambda value: is_job_id(_text(value)), "the id of a job"),
+        "kv": one_of(*(schemes.NAMES + (KIND,))),
+        "nodes": dict_of(_host, fields({}, {"build": any_json}, any_json), MOST),
+        "processes": list_of(_process, MOST),
+        "options": _options,
+    },
+    {
+        "workers": whole(),
+        "servers": whole(),
+        "groups": list_of(_indices, MOST),
+        "group_labels": list_of(_text, MOST),
+        "together": list_of(_indices, MOST),
+        "slowdowns": list_of(number, MOST),
+        "balance": either(
+            None,
+            fields({"sizes": list_of(whole(1), MOST)}, rest=any_json),
+        ),
+        "heartbeat": either(None, fields({"timeout": number}, rest=any_json)),
+        "timeouts": either(None, fields({"stall": number}, rest=any_json)),
+        "profile": either(None, _profile),
+        "mpi": either(None, fields({}, rest=any_json)),
+    },
+    any_json,
+)
+
+
+def checked(value: Any) -> Json:
+    """Check the plan `value`, and return it with the missing fields of an older plan.
+
+    Raises shapes.Wrong if a field has another type than in a real plan, or if fields contradict
+    each other.
+    """
+    plan: Json = _plan(any_json(value))
+    processes = plan["processes"]
+    workers = [one for one in processes if one["role"] == "worker"]
+    plan = dict(
+        {
+            "workers": len(workers),
+            "servers": sum(one["role"] == "server" for one in processes),
+            "groups": [],
+            "group_labels": [],
+            "together": [],
+        },
+        **plan,
+    )
+    for place, what, is_met in _conditions(plan, processes, workers):
+        if not is_met:
+            raise shapes.Wrong(what, plan.get(place), "." + place)
+    return plan
+
+
+def _conditions(
+    plan: Json, processes: List[Json], workers: List[Json]
+) -> Iterator[Tuple[str, str, bool]]:
+    """Yield (field, wanted value in words, True if met) of each condition on a plan's fields."""
+    names = [one["name"] for one in processes]
+    indices = [one["index"] for one in workers]
+    groups, together = plan["groups"], plan["together"]
+    yield (
+        "processes",
+        "a list with one process of each name, a role and an index",
+        len(set(names)) == len(names) and all(one["name"] == _name(one) for one in processes),
+    )
+    yield (
+        "processes",
+        "a list with the workers 0, 1 and so on",
+        set(indices) == set(range(len(indices))) and bool(indices or plan["kv"] == KIND),
+    )
+    yield (
+        "nodes",
+        "an object with the hosts of all processes",
+        {one["host"] for one in processes} <= set(plan["nodes"]),
+    )
+    yield "groups", "a list of all workers' groups", _are_sets(groups, len(workers), bool(groups))
+    yield "together", "a list of sets of workers", _are_sets(together, len(workers))
+    yield (
+        "groups",
+        "a list with the groups of all processes",
+        all(one.get("group") in range(len(groups)) for one in workers)
+        if groups
+        else not any(one.get("group") for one in processes),
+    )
+    if plan.get("balance"):
+        sizes, labels = plan["balance"]["sizes"], plan["group_labels"]
+        yield "balance", "an object with a size of each worker", len(sizes) == len(workers)
+        yield (
+            "group_labels",
+            "a list with a label of each group",
+            len(together) < 2 or len(labels) == len(together),
+        )
+    used = plan.get("profile")
+    if used and used["fits"]:
+        yield (
+            "profile",
+            "an object with a speed of each worker",
+            len(used["speeds"]) == len(workers),
+        )
+
+
+def _name(process: Json) -> str:
+    """Return the name of a process with this role and index in a real plan."""
+    index = process["index"]
+    return str(process["role"]) + ("" if index is None else "-%d" % index)
+
+
+def _are_sets(sets: List[List[int]], workers: int, holds_all: bool = False) -> bool:
+    """Return True if no set is empty, and each index below `workers` occurs at most once.
+
+    With `holds_all`, the sets must contain each index.
+    """
+    found = [index for members in sets for index in members]
+    return (
+        all(sets)
+        and len(set(found)) == len(found)
+        and set(found) <= set(range(workers))
+        and (not holds_all or len(found) == workers)
+    )

@@ -1,0 +1,149 @@
+"""Test the GPUs of a node for verify.yml: the driver, CUDA's libraries, and MXNet on each GPU.
+
+Child processes load NVIDIA's libraries, because a broken library can end its process.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+from mxcluster.environment import GPU_ORDER
+from mxcluster.node.gpus import listed, said_by
+
+Json = Dict[str, Any]
+
+FIRST_SECONDS = 300  # timeout of MXNet on all GPUs: the driver may first compile MXNet's code
+
+
+def check(cuda: Json) -> Json:
+    """Return the GPU facts of a node for verify.yml.
+
+    The result is {"listed": [{"uuid", "bus"}, ...] from nvidia-smi, "driver": version, "nouveau":
+    True if this kernel module is loaded, "nvcc": version, "cudnn": version in cuDNN's header,
+    "unresolved": [library, ...], "probe": the result of `probe`, "trials": the result of `trials`}.
+    A version is None if the program, header or driver is missing. Without a driver "listed" is [],
+    "probe" is None and "trials" is {}.
+
+    `cuda`: {"folder": path of the CUDA installation}. The function ignores other keys.
+    """
+    there, paths = listed(), variables(cuda["folder"])
+    return {
+        "listed": [{"uuid": gpu.uuid, "bus": gpu.bus.lower()} for gpu in there],
+        "driver": there[0].driver if there else None,
+        "nouveau": os.path.isdir("/sys/module/nouveau"),
+        "nvcc": nvcc(cuda["folder"]),
+        "cudnn": cudnn(cuda["folder"]),
+        "unresolved": unresolved(paths),
+        "probe": probe(cuda["folder"], paths) if there else None,
+        "trials": trials(len(there), paths) if there else {},
+    }
+
+
+def variables(folder: str) -> Dict[str, str]:
+    """Return the environment variables of programs that use the CUDA in `folder` and all GPUs.
+
+    The variables make CUDA number the GPUs like nvidia-smi. The function removes the variable
+    CUDA_VISIBLE_DEVICES of the user's shell.
+    """
+    found = dict(os.environ, LD_LIBRARY_PATH=folder + "/lib64", **GPU_ORDER)
+    found.pop("CUDA_VISIBLE_DEVICES", None)
+    return found
+
+
+def nvcc(folder: str) -> Optional[str]:
+    """Return the version of CUDA's compiler in `folder`, such as "9.2.148".
+
+    Returns None if the compiler is missing.
+    """
+    said = said_by([folder + "/bin/nvcc", "--version"])
+    found = re.search(r"\bV(\d+(?:\.\d+)+)", said or "")
+    return found.group(1) if found else None
+
+
+def cudnn(folder: str) -> Optional[str]:
+    """Return the version in cuDNN's header in `folder`, such as "7.6.5".
+
+    Returns None if the header is missing or has no version.
+    """
+    numbers = {}  # type: Dict[str, str]
+    for name in ("cudnn_version.h", "cudnn.h"):
+        try:
+            with open(
+                os.path.join(folder, "include", name), encoding="utf-8", errors="replace"
+            ) as stream:
+                numbers.update(
+                    re.findall(r"#define\s+CUDNN_(MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", stream.read())
+                )
+        except OSError:
+            continue
+    return "%(MAJOR)s.%(MINOR)s.%(PATCHLEVEL)s" % numbers if len(numbers) == 3 else None
+
+
+def unresolved(environment: Dict[str, str]) -> List[str]:
+    """Return the libraries that libmxnet.so needs and that the linker cannot find.
+
+    `environment`: the variables for the linker, such as LD_LIBRARY_PATH.
+    """
+    spec = importlib.util.find_spec("mxnet")
+    if spec is None or not spec.origin:
+        return ["libmxnet.so"]
+    said = (
+        said_by(["ldd", os.path.join(os.path.dirname(spec.origin), "libmxnet.so")], environment)
+        or "ldd => not found"
+    )
+    return [line.split()[0] for line in said.splitlines() if "not found" in line]
+
+
+def probe(folder: str, environment: Dict[str, str]) -> Json:
+    """Run the module cuda_probe for the CUDA in `folder`, and return the answer.
+
+    Returns {"error": message} if the program prints no answer. `environment`: all variables of the
+    program.
+    """
+    out, last = run(["mxcluster.node.cuda_probe", folder], environment)
+    try:
+        found = json.loads(out.splitlines()[-1])
+    except (IndexError, ValueError):
+        return {"error": last}
+    return found if isinstance(found, dict) else {"error": last}
+
+
+def trials(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str]]:
+    """Compute with MXNet on each GPU, copy between all pairs of GPUs, and return the errors.
+
+    The result is {"0": None, "1": the error, "0 -> 1": None, ...}. None stands for success.
+
+    `number`: the number of GPUs to test. `environment`: all variables of the program.
+    """
+    out, last = run(["mxcluster.node.gpu_trial", str(number)], environment)
+    marked = [line[len("TRIAL ") :] for line in out.splitlines() if line.startswith("TRIAL ")]
+    told = dict(json.loads(line) for line in marked)
+    copies = ["%d -> %d" % (one, two) for one in range(number) for two in range(number)]
+    wanted = [str(one) for one in range(number)]
+    wanted += [copy for copy in copies if len(set(copy.split(" -> "))) == 2]
+    return {one: told.get(one, last) for one in wanted}
+
+
+def run(module: List[str], environment: Dict[str, str]) -> Tuple[str, str]:
+    """Run a module of this package as a program, and return (stdout, last line of stderr).
+
+    `module`: the name of the module and the arguments. `environment`: all variables of the program.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-m"] + module,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        out, err = child.communicate(timeout=FIRST_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        out, err = child.communicate()
+    last = (err.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+    return out.decode(errors="replace"), last

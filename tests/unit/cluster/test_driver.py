@@ -1,0 +1,230 @@
+"""Which driver is installed on CentOS 7, what is refused, and what is checked after it."""
+
+import pytest
+
+from mxcluster.cluster import driver
+from mxcluster.errors import BadInput
+
+VOLTA, KEPLER, ADA, FERMI = "1db4", "102d", "2684", "06d1"
+KERNEL, OLD = "3.10.0-1160.119.1.el7.x86_64", "3.10.0-957.el7.x86_64"
+AUTO = {"install": "auto", "branch": "", "version": ""}
+TRUE = dict(AUTO, install="true")
+OURS = [name + " 470.82.01" for name in driver.SET]
+
+
+def machine(**facts):
+    found = {"gpus": [VOLTA], "driver": None, "driver_installed": None, "secure_boot": False}
+    return dict(found, gpu_users=[], kernel=KERNEL, kernels=[KERNEL], modules={}, **{}) | facts
+
+
+def plan(settings=AUTO, rpms=(), least="396.37", cuda="9.2", **facts):
+    decided = {"branch": 470, "least": least, "cuda": cuda}
+    return driver.plan(settings, decided, machine(**facts), rpms)
+
+
+LISTED = """Last metadata expiration check: 0:00:01 ago.
+Installed Packages
+nvidia-driver-latest-dkms.x86_64      3:470.57.02-1.el7      @mxcluster-nvidia-driver
+Available Packages
+"""
+
+
+def listing(*versions, without=(), names=driver.SET):
+    """The output of yum 3, which breaks the line of a long name."""
+    lines = []
+    for name in names:
+        for version in versions:
+            if (name, version) in without:
+                continue
+            gap = "\n" + " " * 20 if len(name) > 30 else "  "
+            lines.append("%s.x86_64%s3:%s-1.el7  mxcluster-nvidia-driver" % (name, gap, version))
+    return LISTED + "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "settings, rpms, facts, action",
+    [
+        (AUTO, [], {}, "install"),
+        (dict(AUTO, install="false"), [], {}, "keep"),
+        (AUTO, [], {"driver": "396.37"}, "keep"),
+        (AUTO, [], {"driver_installed": "390.46"}, "keep"),
+        (AUTO, ["kmod-nvidia 390.87", "nvidia-x11-drv 390.87"], {}, "keep"),
+        (AUTO, OURS, {}, "keep"),
+        (AUTO, OURS[1:], {"driver": "470.82.01"}, "install"),
+        (AUTO, OURS[1:] + ["nvidia-driver-branch-470 470.82.01"], {"driver": "470.82.01"}, "keep"),
+        (AUTO, OURS[:1], {}, "install"),  # a transaction that was cut off
+        (AUTO, OURS[:-4] + [driver.KMOD + " 470.57.02"], {}, "install"),
+        (TRUE, OURS, {}, "keep"),
+        (dict(TRUE, version="470.57.02"), OURS, {}, "change"),
+        (dict(AUTO, version="470.57.02"), OURS, {}, "keep"),
+        (dict(TRUE, branch="550"), OURS, {}, "change"),
+        (TRUE, [], {"driver": "450.80.02"}, "keep"),  # another's, and new enough
+    ],
+)
+def test_what_is_done_with_a_node(settings, rpms, facts, action):
+    assert plan(settings, rpms, **facts)["action"] == action
+
+
+@pytest.mark.parametrize("settings", [AUTO, TRUE])
+@pytest.mark.parametrize("count", range(1, len(driver.SET)))
+def test_a_transaction_that_was_cut_off_anywhere_is_repeated(settings, count):
+    """yum installs the kmod, whose script builds the module, before the package of the driver."""
+    left = [name + " 470.82.01" for name in [driver.KMOD] + driver.SET[1:]][:count]
+    found = plan(settings, left, driver_installed="470.82.01")
+    assert (found["action"], found["ours"]) == ("install", "470.82.01")
+
+
+def test_two_versions_of_a_package_are_a_transaction_that_was_cut_off():
+    for old in (driver.DRIVER, driver.KMOD):
+        for both in (OURS + [old + " 470.57.02"], [old + " 470.57.02"] + OURS):
+            found = plan(AUTO, both)
+            assert (found["action"], found["ours"]) == ("install", "470.82.01")
+            assert found["why"].endswith("missing or have mixed versions: " + old)
+
+
+def test_an_older_driver_of_ours_is_replaced_on_request_only():
+    old = [name + " 396.26" for name in driver.SET]
+    assert plan(AUTO, old)["action"] == "keep"
+    assert plan(TRUE, old)["action"] == "change"
+
+
+@pytest.mark.parametrize(
+    "settings, rpms, facts, said",
+    [
+        (AUTO, [], {"secure_boot": True}, "disable secure boot"),
+        (
+            dict(TRUE, branch="550"),
+            OURS,
+            {"gpu_users": ["python (pid 7)"]},
+            "end python (pid 7), then",
+        ),
+        (TRUE, ["kmod-nvidia 390.87"], {"driver": "390.87"}, "yum remove kmod-nvidia"),
+        (TRUE, [], {"driver": "390.87"}, "nvidia-uninstall"),
+        (dict(AUTO, branch="550"), [], {"gpus": [KEPLER]}, "102d (GK210) needs 470 or older"),
+        (AUTO, [], {"gpus": [ADA]}, "2684 (AD102) needs 520 or newer"),
+        (dict(AUTO, branch="550", version="470.82.01"), [], {}, "remove one of "),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_any_change(settings, rpms, facts, said):
+    with pytest.raises(BadInput) as refusal:
+        plan(settings, rpms, **facts)
+    assert said in str(refusal.value)
+
+
+def test_a_kept_driver_asks_for_neither_secure_boot_nor_idle_gpus():
+    facts = {"secure_boot": True, "gpu_users": ["python (pid 7)"]}
+    assert plan(AUTO, OURS, **facts)["action"] == "keep"
+
+
+def test_the_newest_complete_version_of_the_branch_is_chosen():
+    text = listing("470.57.02", "470.182.03", "470.82.01", "550.163.01")
+    assert driver.choose(text, 470)["version"] == "470.182.03"
+    assert driver.choose(text, 550)["version"] == "550.163.01"
+    assert driver.choose(text, 470, "470.57.02")["version"] == "470.57.02"
+    lacking = listing("470.82.01", "470.182.03", without=[(driver.KMOD, "470.182.03")])
+    assert driver.choose(lacking, 470)["version"] == "470.82.01"
+
+
+def test_all_packages_of_the_set_are_named_and_held():
+    chosen = driver.choose(listing("470.82.01", without=[(driver.SET[-1], "470.82.01")]), 470)
+    assert chosen["packages"][0] == "nvidia-driver-latest-dkms-470.82.01-1.el7"
+    assert len(chosen["packages"]) == len(driver.SET) - 1
+    # Also the package that is not there: a later version of it would draw the others along.
+    assert len(chosen["locks"]) == len(driver.SET)
+    assert "3:kmod-nvidia-latest-dkms-470.82.01-1.el7.*" in chosen["locks"]
+
+
+@pytest.mark.parametrize(
+    "text, wanted, said",
+    [
+        ("", "", "only no version"),
+        (listing("550.163.01"), "", "only 470.57.02, 550.163.01"),
+        (listing("470.82.01"), "470.256.02", "nvidia-driver-latest-dkms 470.256.02"),
+        (listing("470.82.01", without=[(driver.KMOD, "470.82.01")]), "", "lacks kmod-nvidia"),
+    ],
+)
+def test_a_repository_without_a_complete_driver_is_refused(text, wanted, said):
+    if "550" in text:
+        text = text.replace("nvidia-driver-latest-dkms.x86_64      3:470.57.02", "x.y 1", 1)
+        said = "only 550.163.01"
+    with pytest.raises(BadInput) as refusal:
+        driver.choose(text, 470, wanted, "http://mirror")
+    assert said in str(refusal.value) and "http://mirror" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "kernel, release",
+    [
+        ("3.10.0-123.el7.x86_64", "7.0.1406"),
+        ("3.10.0-957.21.3.el7.x86_64", "7.6.1810"),
+        ("3.10.0-1127.el7.x86_64", "7.8.2003"),
+        (KERNEL, ""),  # the archive of 7.9 is among the ordinary repositories
+        ("5.4.278-1.el7.elrepo.x86_64", ""),
+        ("3.10.0-1001.el7.x86_64", ""),
+    ],
+)
+def test_headers_come_from_the_archive_of_the_kernels_release(kernel, release):
+    assert driver.vault(kernel) == release
+
+
+def test_the_running_and_the_newest_kernel_need_a_module():
+    assert driver.kernels(machine()) == [KERNEL]
+    assert driver.kernels(machine(kernel=OLD, kernels=[OLD, "x", KERNEL])) == [OLD, KERNEL]
+    assert driver.kernels(machine(kernels=[])) == [KERNEL]
+
+
+@pytest.mark.parametrize(
+    "status, built",
+    [
+        ("nvidia/470.82.01, %s, x86_64: installed\n", True),
+        ("nvidia, 470.82.01, %s, x86_64: installed (WARNING! Diff between ...)\n", True),
+        ("nvidia, 470.82.01, %s, x86_64: installed-weak from 3.10.0-957.el7.x86_64\n", True),
+        ("nvidia/470.82.01, %s, x86_64: built\n", False),
+        ("nvidia/470.57.02, %s, x86_64: installed\n", False),
+        ("nvidia/470.82.01: added\n", False),
+        ("", False),
+    ],
+)
+def test_a_kernel_has_the_driver_if_dkms_and_modinfo_say_so(status, built):
+    status = status % KERNEL if "%s" in status else status
+    facts = machine(modules={KERNEL: "470.82.01"})
+    assert driver.unbuilt("470.82.01", [KERNEL], facts, status) == ([] if built else [KERNEL])
+    assert driver.unbuilt("470.82.01", [KERNEL], machine(), status) == [KERNEL]
+
+
+BOTH = "nouveau.modeset=0 rd.driver.blacklist=nouveau"  # in the order of NVIDIA's package
+
+
+@pytest.mark.parametrize(
+    "entries, lacking",
+    [
+        (["ro quiet " + BOTH, BOTH], []),
+        (["ro quiet " + BOTH, "ro quiet"], driver.ARGUMENTS),  # a kernel that was installed later
+        (["ro nouveau.modeset=0", BOTH], driver.ARGUMENTS[:1]),
+        (["ro nouveau.modeset=01 rd.driver.blacklist=nouveau"], driver.ARGUMENTS[1:]),
+        ([], driver.ARGUMENTS),
+    ],
+)
+def test_every_kernel_of_the_boot_loader_needs_the_arguments_in_any_order(entries, lacking):
+    text = "".join('index=%d\nargs="%s"\nroot=/dev/sda1\n' % one for one in enumerate(entries))
+    assert driver.lacking_arguments(text + "non linux entry\n") == lacking
+
+
+@pytest.mark.parametrize(
+    "facts, why",
+    [
+        (None, ""),
+        (("470.82.01", "470.82.01", False), ""),
+        ((None, None, True), ""),
+        ((None, "396.37", False), ""),
+        (("470.82.01", None, True), "driver 470.82.01 is installed, but nouveau is loaded"),
+        (("470.82.01", "470.57.02", False), "driver 470.82.01 is installed, but 470.57.02"),
+        (("470.82.01", None, False), "but none is loaded"),
+    ],
+)
+def test_why_only_a_restart_helps(facts, why):
+    told = facts and dict(zip(("installed", "loaded", "nouveau"), facts))
+    found = driver.restart_reason(told)
+    assert (why in found) if why else found == ""
+    records = {"gpu": {"bus": 1, "driver": told}, "cpu": {"bus": 0, "driver": told}}
+    assert list(driver.restarts(records)) == (["gpu"] if why else [])

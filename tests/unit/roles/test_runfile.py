@@ -1,0 +1,83 @@
+"""The scripts around NVIDIA's runfiles: the started program, and the check for missing parts."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+FILES = pathlib.Path(__file__).resolve().parents[3] / "roles" / "cuda" / "files"
+NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release %s, V%s.148'\n"
+LIBRARIES = ("cudart cublas cufft curand cusolver cusparse nvrtc nvrtc-builtins nvToolsExt").split()
+
+
+def tree(folder, version="9.2"):
+    """Return a CUDA folder with the files that a runfile installs."""
+    for name in ("bin/ptxas", "bin/nvlink", "bin/fatbinary", "include/cuda.h"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "bin/nvcc").write_text(NVCC % (version, version))
+    (folder / "bin/nvcc").chmod(0o755)
+    (folder / "lib64").mkdir()
+    for name in LIBRARIES:
+        (folder / "lib64" / ("lib%s.so.%s" % (name, version))).write_text("x")
+    return folder
+
+
+def missing(folder, version="9.2"):
+    return subprocess.run(
+        ["sh", str(FILES / "missing.sh"), str(folder), version], stdout=subprocess.PIPE, check=True
+    ).stdout.decode().splitlines()  # fmt: skip
+
+
+def test_a_whole_toolkit_lacks_nothing(tmp_path):
+    assert missing(tree(tmp_path / "cuda")) == []
+
+
+@pytest.mark.parametrize(
+    "damage, said",
+    [
+        (lambda folder: (folder / "bin/nvcc").unlink(), ["bin/nvcc of release 9.2"]),
+        (lambda folder: (folder / "lib64/libcublas.so.9.2").write_text(""), ["lib64/libcublas.so"]),
+        (
+            lambda folder: (folder / "lib64/libnvrtc-builtins.so.9.2").unlink(),
+            ["lib64/libnvrtc-builtins.so"],
+        ),
+        (lambda folder: (folder / "include/cuda.h").unlink(), ["include/cuda.h"]),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path, damage, said):
+    damage(tree(tmp_path / "cuda"))
+    assert missing(tmp_path / "cuda") == said
+
+
+def test_an_empty_folder_and_another_release_are_no_installation(tmp_path):
+    (tmp_path / "cuda/bin").mkdir(parents=True)
+    (tmp_path / "cuda/bin/uninstall_cuda_9.2.pl").write_text("x")
+    assert len(missing(tmp_path / "cuda")) == 14
+    shutil.rmtree(str(tmp_path / "cuda"))
+    assert missing(tree(tmp_path / "cuda", "9.0")) == ["bin/nvcc of release 9.2"]
+
+
+INSTALLER = """#!/bin/sh
+case $1 in
+--tar) echo 1 >InstallUtils.pm; exit ;;
+esac
+echo "$*|$LANG|${DISPLAY-none}|${SUDO_USER-none}|${PERL5LIB-none}"
+"""
+
+
+@pytest.mark.parametrize(
+    "name, perl", [("cuda_8.0.61_375.26_linux-run", True), ("cuda_9.2", False)]
+)
+def test_an_installer_runs_in_a_clean_environment(tmp_path, name, perl):
+    (tmp_path / name).write_text(INSTALLER)
+    done = subprocess.run(
+        ["sh", str(FILES / "run_installer.sh"), str(tmp_path), str(tmp_path / name), "--toolkit"],
+        stdout=subprocess.PIPE,
+        env={"PATH": "/usr/bin:/bin", "DISPLAY": ":0", "SUDO_USER": "me", "LANG": "de_DE.UTF-8"},
+        check=True,
+    )
+    work = str(tmp_path) if perl else "none"
+    assert done.stdout.decode() == "--silent --toolkit|C|none|none|%s\n" % work
+    assert (tmp_path / "InstallUtils.pm").exists() is perl
