@@ -173,6 +173,9 @@ PROVE = (
     "import numpy; 'bool' in vars(numpy) or setattr(numpy, 'bool', bool); "
     "import mxnet; print(mxnet.__version__)"
 )
+# Libraries of CUDA, cuDNN and NCCL, which MXNet's GPU wheels need.
+NVIDIA = ["lib" + name for name in ("cublas", "cudart", "cudnn", "cufft", "curand", "cusolver")]
+NVIDIA += ["libnccl", "libnvrtc", "libnvToolsExt"]
 # User settings that would add other packages or change the folder of the installation.
 HARMFUL = (
     "PYTHONPATH",
@@ -252,7 +255,18 @@ def cure_for(last_words):
     """
     missing = re.search(r"(lib[\w+]+)\.so[.\d]*: cannot open shared object file", last_words)
     if not missing:
-        return " Correct the error in the output below, and run provision.yml again."
+        return " Remove the error in the output below, and run provision.yml again."
+    if missing.group(1) == "libcuda":
+        return (
+            " The node lacks the library libcuda of NVIDIA's driver: install a driver, then run "
+            "provision.yml again."
+        )
+    if missing.group(1) in NVIDIA:
+        return (
+            " The linker does not find the library %s of CUDA, cuDNN or NCCL: run `ldconfig` as "
+            "root on the node if the file is there. Otherwise remove this CUDA from the node. Then "
+            "run provision.yml again." % missing.group(1)
+        )
     return (
         " The node lacks the library %s: install this library (CentOS: yum install %s; Debian, "
         "Ubuntu: the package whose name begins with %s), then run provision.yml again."

@@ -88,9 +88,12 @@ def cuda(version, release, stubs):
         )
 
     def library(name):
+        # NVRTC loads libnvrtc-builtins at run time, from the same package.
+        names = (name, "nvrtc-builtins") if name == "nvrtc" else (name,)
         return {
             "%s/targets/x86_64-linux/lib/%s" % (root, path.name): path
-            for path in stubs.glob("lib%s.so*" % name)
+            for one in names
+            for path in stubs.glob("lib%s.so*" % one)
         }
 
     # As in NVIDIA's packages, lib64 is a link, and the last installed version sets /usr/local/cuda.

@@ -21,7 +21,7 @@ BODIES = {
     "return &handle; }",
 }
 # Libraries without symbols in these wheels.
-OTHERS = ("cusparse", "nvrtc", "nvToolsExt")
+OTHERS = ("cusparse", "nvrtc", "nvrtc-builtins", "nvToolsExt")
 
 
 def symbols(*libraries):
@@ -51,13 +51,16 @@ def make(folder, version, release):
     The names come without .so.
     """
     folder.mkdir(parents=True)
-    wanted = dict(listed(), **{"lib" + name: ["mxcluster_stub_" + name] for name in OTHERS})
+    wanted = dict(
+        listed(), **{"lib" + name: ["stub_of_" + name.replace("-", "_")] for name in OTHERS}
+    )
     for library, names in wanted.items():
         soname = "%s.so.%s" % (library, "1" if library == "libnvToolsExt" else version)
         source = "".join(
             BODIES.get(name, "int %s() { return %d; }" % (name, NO_DEVICE)) + "\n" for name in names
         )
-        (folder / "versions").write_text("%s { global: *; };\n" % soname)
+        version_node = soname.replace("-", "_")  # the linker accepts no hyphen here
+        (folder / "versions").write_text("%s { global: *; };\n" % version_node)
         linker = "-Wl,-soname,%s,--version-script,%s" % (soname, folder / "versions")
         subprocess.run(
             [

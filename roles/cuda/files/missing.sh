@@ -1,7 +1,8 @@
 #!/bin/sh
-# missing.sh FOLDER VERSION: print a line for each missing part of the CUDA toolkit VERSION in FOLDER.
-# NVIDIA's installers may end with status 0 and leave an almost empty folder.
-folder=$1 version=$2
+# missing.sh FOLDER VERSION [BEGUN]: print a line for each missing part of the CUDA toolkit VERSION in FOLDER.
+# NVIDIA's installers may end with status 0 and leave an almost empty folder. After a patch, BEGUN is the file
+# that run_installer.sh writes: a patch must change files of the toolkit.
+folder=$1 version=$2 begun=$3
 "$folder/bin/nvcc" --version 2>/dev/null | grep -qF "release $version," || echo "bin/nvcc of release $version"
 for name in bin/ptxas bin/nvlink bin/fatbinary include/cuda.h; do
     [ -s "$folder/$name" ] || echo "$name"
@@ -13,3 +14,5 @@ for name in cudart cublas cufft curand cusolver cusparse nvrtc nvrtc-builtins nv
     done
     [ -n "$found" ] || echo "lib64/lib$name.so"
 done
+[ -z "$begun" ] || [ -n "$(find "$folder/" -type f -cnewer "$begun" ! -name '.mxcluster-*' -print -quit)" ] ||
+    echo "the files of the patch"

@@ -1,11 +1,14 @@
 """The scripts around NVIDIA's runfiles: the started program, and the check for missing parts."""
 
+import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 
+STAND_IN = pathlib.Path(__file__).resolve().parents[3] / "molecule" / "el7" / "stand_in"
 FILES = pathlib.Path(__file__).resolve().parents[3] / "roles" / "cuda" / "files"
 NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release %s, V%s.148'\n"
 LIBRARIES = ("cudart cublas cufft curand cusolver cusparse nvrtc nvrtc-builtins nvToolsExt").split()
@@ -24,10 +27,18 @@ def tree(folder, version="9.2"):
     return folder
 
 
-def missing(folder, version="9.2"):
-    return subprocess.run(
-        ["sh", str(FILES / "missing.sh"), str(folder), version], stdout=subprocess.PIPE, check=True
-    ).stdout.decode().splitlines()  # fmt: skip
+def missing(folder, version="9.2", begun=""):
+    argv = ["sh", str(FILES / "missing.sh"), str(folder), version, str(begun)]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, check=True)
+    return done.stdout.decode().splitlines()
+
+
+def install(work, script, *options):
+    """Run an installer, the text of a script, as the role does; return its output."""
+    work.mkdir(exist_ok=True)
+    (work / "a.run").write_text(script)
+    argv = ["sh", str(FILES / "run_installer.sh"), str(work), str(work / "a.run"), *options]
+    return subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout.decode()
 
 
 def test_a_whole_toolkit_lacks_nothing(tmp_path):
@@ -81,3 +92,38 @@ def test_an_installer_runs_in_a_clean_environment(tmp_path, name, perl):
     work = str(tmp_path) if perl else "none"
     assert done.stdout.decode() == "--silent --toolkit|C|none|none|%s\n" % work
     assert (tmp_path / "InstallUtils.pm").exists() is perl
+
+
+@pytest.mark.parametrize(
+    "patch, said",
+    [
+        ("cat %s/lib64/libcublas.so.9.2 >%s/new; mv %s/new %s/lib64/libcublas.so.9.2", []),
+        ("echo Installation Failed", ["the files of the patch"]),
+        ("touch %s/.mxcluster-0123456789ab", ["the files of the patch"]),  # a mark is no patch
+    ],
+)
+def test_a_patch_changes_files_of_the_toolkit(tmp_path, patch, said):
+    """The exit status of NVIDIA's patches proves nothing, like that of the installers."""
+    folder = tree(tmp_path / "cuda")
+    install(tmp_path / "work", patch.replace("%s", str(folder)))
+    assert missing(folder, begun=tmp_path / "work" / "begun") == said
+
+
+def test_the_stand_ins_installer_and_patch_leave_a_whole_toolkit(tmp_path, monkeypatch):
+    """The scenario el7 runs both. The installer lacked a library for which the role looks."""
+    if not shutil.which("gcc"):
+        pytest.skip("gcc is missing, which makes the stub libraries")
+    monkeypatch.syspath_prepend(str(STAND_IN))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    import contents
+    import stubs
+
+    stubs.make(tmp_path / "stubs", "9.2", "9.2.148")
+    installer, patch = contents.runfiles("9.2", "9.2.148", "9.2.148.1", tmp_path / "stubs")
+    folder, work = tmp_path / "cuda-9.2", tmp_path / "work"
+    options = ["--toolkit", "--toolkitpath=%s" % folder, "--override", "--tmpdir=%s" % work]
+    install(work, installer, *options)
+    assert missing(folder) == []
+    install(work, patch, "--accept-eula", "--installdir=%s" % folder)
+    assert missing(folder, begun=work / "begun") == []
+    assert os.readlink(str(folder / "lib64/libcublas.so.9.2")) == "libcublas.so.9.2.148"

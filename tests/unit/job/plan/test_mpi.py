@@ -76,6 +76,7 @@ def test_first_node_runs_mpirun_and_each_other_node_a_daemon(planned):
     env = plan["processes"][1]["env"]
     assert env["MXCLUSTER_WORK_DIR"] == "/jobs/b/one/files/node-1"
     assert env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # the numbers are those of nvidia-smi
     assert plan["mpi"]["network"] == "10.0.0.0/24"
 
 

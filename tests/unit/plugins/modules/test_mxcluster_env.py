@@ -248,6 +248,23 @@ def no_import(node):
 
 
 @pytest.mark.parametrize(
+    "library, cure",
+    [
+        ("libgomp.so.1", "yum install libgomp"),
+        ("libcuda.so.1", "of NVIDIA's driver: install a driver"),
+        ("libcublas.so.9.2", "libcublas of CUDA, cuDNN or NCCL: run `ldconfig`"),
+        ("libnccl.so.2", "libnccl of CUDA, cuDNN or NCCL"),
+        ("libnvToolsExt.so.1", "libnvToolsExt of CUDA, cuDNN or NCCL"),
+        ("libcurl.so.4", "yum install libcurl"),
+    ],
+)
+def test_the_cure_for_a_missing_library_names_its_source(library, cure):
+    """No yum repository has a package libcublas."""
+    said = "OSError: %s: cannot open shared object file: No such file or directory" % library
+    assert cure in mxcluster_env.cure_for(said)
+
+
+@pytest.mark.parametrize(
     "harm, told",
     [
         (swap, "DO NOT MATCH THE HASHES"),
