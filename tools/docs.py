@@ -8,7 +8,7 @@ With `--check` the script only compares the files with their wanted contents.
   mxcluster/job/sweep/knob_table.py for the role sweep.
 - The defaults and argument specs of all roles give docs/knobs.md and the table in each role's
   README.
-- The tables of versions in mxcluster/cluster give the table in docs/gpu-versions.md.
+- The tables of versions in mxcluster/cluster give the table in docs/gpus.md.
 """
 
 import json
@@ -434,7 +434,7 @@ def wanted():
         (PROJECT / "docs" / "schemes.md", schemes.SCHEMES),
     ):
         pages[path] = between(path.read_text(), "schemes", schemes_table(chosen))
-    path = PROJECT / "docs" / "gpu-versions.md"
+    path = PROJECT / "docs" / "gpus.md"
     pages[path] = between(path.read_text(), "pairs", pairs_table())
     return pages
 
