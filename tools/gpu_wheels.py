@@ -141,8 +141,6 @@ def rows(measured):
             break_on_hyphens=False,
         )
         lines.append("  sass: [%s]" % ", ".join('"%s"' % one for one in told["sass"]))
-        if "measured" in told:
-            lines.append("  measured: %s" % str(told["measured"]).lower())
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ class FilterModule(object):
         """Return the filters of this file by name."""
         return {
             "mxcluster_explained": install_failures.explained,
+            "mxcluster_is_full": install_failures.is_full,
             "mxcluster_lacks_dependencies": install_failures.lacks_dependencies,
             "mxcluster_needs": install_failures.needs,
             "mxcluster_said": install_failures.said,

@@ -1,7 +1,10 @@
 """The action plugin mxcluster_jobs, which reads the nodes' answers about jobs."""
 
+import json
+
 import pytest
 
+from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import packed
 from plugins.action import mxcluster_jobs
@@ -61,3 +64,16 @@ def test_the_plan_of_a_node_in_without_does_not_count():
     )
     with pytest.raises(BadInput, match="different plans of the job one"):
         carry_out(without=[], **given)
+
+
+def test_status_names_the_nodes_that_need_a_restart(tmp_path):
+    driver = {"installed": "470.82.01", "loaded": None, "nouveau": True}
+    for host, told in (("a", driver), ("b", dict(driver, loaded="470.82.01", nouveau=False))):
+        record = {"host": host, "schema": node_records.SCHEMA, "bus": 1, "driver": told}
+        (tmp_path / (host + ".json")).write_text(json.dumps(record))
+    answers = {"a": {"jobs": []}, "b": {"jobs": []}, "c": {"jobs": []}}  # c has no record
+    given = dict(command="status", records_dir=str(tmp_path), answers=answers)
+    said = carry_out(path=str(tmp_path / "status"), json=False, **given)["mxcluster_verdict_text"]
+    why = "driver 470.82.01 is installed, but nouveau is loaded"
+    assert said[-1] == "restart needed a: " + why
+    assert json.loads((tmp_path / "status").read_text())["restart_needed"] == {"a": why}

@@ -4,6 +4,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job.plan import members
 from mxcluster.job.plan.addresses import Node
 
+DRIVER = {"installed": "470.82.01", "loaded": "470.82.01", "nouveau": False}
 GROUPS = {"scheduler": ["a"], "servers": ["a", "b"], "workers": ["b", "c"]}
 
 
@@ -109,3 +110,16 @@ def test_different_versions_are_refused():
         BadInput, match=r"numpy \(1.19.5: a; 1.23.5: b, c\)(?s:.*)Python \(3.6: a; 3.11: b, c\)"
     ):
         members.check_versions(["a", "b", "c"], of_numpy)
+
+
+def test_a_node_whose_driver_needs_a_restart_is_refused():
+    records = {host: {"python": "/p", "bus": 1, "driver": DRIVER} for host in "abc"}
+    members.check_provisioned("abc", records)
+    records["b"]["driver"] = dict(DRIVER, loaded="470.57.02")
+    records["c"]["driver"] = dict(DRIVER, loaded=None, nouveau=True)
+    members.check_provisioned("a", records)
+    with pytest.raises(BadInput) as refusal:
+        members.check_provisioned("abc", records)
+    said = str(refusal.value)
+    assert "b: driver 470.82.01 is installed, but 470.57.02 is loaded, and only a restart" in said
+    assert "but nouveau is loaded, and only a restart can change this: restart c, then run" in said
