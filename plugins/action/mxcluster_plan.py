@@ -189,7 +189,7 @@ def measure(job: str) -> None:
     status = attempts.run(extra, show, own, PROFILE)
     if status:
         raise BadInput(
-            "grouping=auto: %s failed with status %d. See the output above and correct the cause, "
+            "grouping=auto: %s failed with status %d. Remove the error in the output above, "
             "or use -e grouping=given" % (PROFILE, status)
         )
 

@@ -248,8 +248,8 @@ def carry_out(given: Json, check: bool) -> Json:
         )
     except OSError as error:
         raise BadInput(
-            "cannot write the report in %s (%s: %s): correct the cause on the controller, then "
-            "fetch the results again with train.yml -e attach=%s"
+            "cannot write the report in %s (%s: %s): give the controller space and the right to "
+            "write there, then fetch the results again with train.yml -e attach=%s"
             % (run_dir, error.filename or run_dir, error.strerror or error, job)
         )
     forget(given["collected"], job)

@@ -126,7 +126,7 @@ def carry_out(given: Json, check: bool) -> Json:
                 "FAILED    job %s: ansible-playbook ended with status %d" % (job, status)
                 + " before the verdict. See the error in the output above",
                 "next      run status.yml. If it lists the job, run train.yml -e attach=%s" % job,
-                "          If not, correct the cause, and run train.yml -e resume=%s" % before,
+                "          If not, remove the error, and run train.yml -e resume=%s" % before,
             ],
             None,
         )

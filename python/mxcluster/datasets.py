@@ -143,8 +143,9 @@ def main(folder: str, check: str = "") -> None:
             )
         except OSError as error:
             sys.exit(
-                "cannot write digits.npz on the controller (%s: %s): correct the cause, and run "
-                "provision.yml again" % (error.filename or folder, error.strerror or error)
+                "cannot write digits.npz on the controller (%s: %s): give the controller space and "
+                "the right to write there, and run provision.yml again"
+                % (error.filename or folder, error.strerror or error)
             )
     print("made" if made else "kept", base64.b64encode(content).decode("ascii"), sep="\n")
 

@@ -238,7 +238,7 @@ def test_an_attempt_without_a_verdict_ends_the_chain_with_its_status(chain, sign
     words = (
         "FAILED    job mine-r1: ansible-playbook ended with status %d before the verdict. See the "
         "error in the output above\nnext      run status.yml. If it lists the job, run train.yml "
-        "-e attach=mine-r1\n          If not, correct the cause, and run train.yml -e resume=mine"
+        "-e attach=mine-r1\n          If not, remove the error, and run train.yml -e resume=mine"
         % status
     )
     assert output.rstrip().endswith(words), output

@@ -62,8 +62,8 @@ for word; do
 done
 echo "CUDA Patch Version {release}" >>"$root/version.txt"
 """
-# What a patch holds beside cuBLAS, by its release. No page of NVIDIA's lists it for 9.2, so the
-# roles must ask yum.
+# The packages of a patch beside cuBLAS, by its release. No page of NVIDIA lists them for 9.2, so
+# the roles must ask yum.
 PATCHED = {"9.2.148.1": ("cudart", "cudart-dev", "nvcc"), "9.0.176.3": ("core",)}
 LIBRARIES = ("cublas", "cufft", "curand", "cusolver", "cusparse", "nvrtc")
 

@@ -8,7 +8,7 @@ N-rhel7).
 import re
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from mxcluster.cluster.version_table import number
+from mxcluster.cluster.version_table import number, table
 from mxcluster.cluster.versions import check_branch
 from mxcluster.errors import BadInput, some
 
@@ -78,6 +78,13 @@ def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> J
         raise BadInput(
             "nvidia_driver_version %s does not belong to nvidia_driver_branch %d: remove one of "
             "these settings" % (version, branch)
+        )
+    newest = max(table()["driver_branches"])
+    if branch > newest:
+        raise BadInput(
+            "NVIDIA has no driver branch %d for EL 7, whose last branch is %d: set "
+            "nvidia_driver_branch to %s"
+            % (branch, newest, " or ".join(map(str, table()["driver_branches"])))
         )
     check_branch(branch, decided["cuda"], machine["gpus"])
     known: Dict[str, Set[str]] = {}

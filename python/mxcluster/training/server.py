@@ -83,7 +83,7 @@ def serve() -> int:
         if command == _OURS:
             _guarded(
                 commands.receive,
-                "a worker's command failed on the server: correct the cause in the traceback above",
+                "a worker's command failed on the server: see the error in the traceback above",
             )(body)
 
     check_call(_LIB.MXKVStoreRunServer(store.handle, _CONTROLLER(controller), None))
@@ -191,7 +191,7 @@ class Commands(object):
         self._store._set_updater(
             _guarded(
                 _felt(update),
-                "the optimizer failed on the server: correct the cause in the traceback above",
+                "the optimizer failed on the server: see the error in the traceback above",
             )
         )
 

@@ -103,6 +103,8 @@ def test_an_older_driver_of_ours_is_replaced_on_request_only():
         (dict(AUTO, branch="550"), [], {"gpus": [KEPLER]}, "102d (GK210) needs 470 or older"),
         (AUTO, [], {"gpus": [ADA]}, "2684 (AD102) needs 520 or newer"),
         (dict(AUTO, branch="550", version="470.82.01"), [], {}, "remove one of "),
+        (dict(AUTO, branch="580"), [], {}, "whose last branch is 550: set nvidia_driver_branch to"),
+        (dict(AUTO, version="580.65.06"), [], {}, "no driver branch 580 for EL 7"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_any_change(settings, rpms, facts, said):

@@ -73,7 +73,11 @@ int cudaRuntimeGetVersion(int *version) {
     *version = number("FAKE_RUNTIME", 9020);
     return 0;
 }
-int cudaGetDeviceCount(int *count) { CALL(cudaGetDeviceCount); *count = visible(); return 0; }
+int cudaGetDeviceCount(int *count) {
+    CALL(cudaGetDeviceCount);
+    *count = number("FAKE_COUNT", visible());
+    return 0;
+}
 size_t cudnnGetVersion(void) { return number("FAKE_CUDNN", 7605); }
 int ncclGetVersion(int *version) {
     CALL(ncclGetVersion);

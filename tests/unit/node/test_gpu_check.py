@@ -158,11 +158,12 @@ def test_a_status_of_the_runtime_is_named_with_its_cure(cuda, monkeypatch, statu
     [
         ("FAKE_DRIVER", "9010", "CUDA's runtime", "supports CUDA up to 9.1, not 9.2: install"),
         ("FAKE_RUNTIME", "9000", "CUDA's runtime", "has version 9.0, not 9.2: run provision.yml"),
+        ("FAKE_COUNT", "1", "CUDA's runtime", "libcudart shows 1 GPU, but nvidia-smi 2: run"),
         ("FAKE_CUDNN", "8204", "cuDNN", "cuDNN is 8.2.4, not 7.6.5.32: run provision.yml"),
         ("FAKE_NCCL", "21104", "NCCL", "NCCL is 2.11.4, not 2.7.8: run provision.yml"),
     ],
 )
-def test_another_version_of_a_library_is_named(cuda, monkeypatch, name, value, check, says):
+def test_another_answer_of_a_library_is_named(cuda, monkeypatch, name, value, check, says):
     monkeypatch.setenv(name, value)
     result, why = results(cuda)[check]
     assert result is False and says in why

@@ -18,5 +18,5 @@ def test_an_attempt_without_a_verdict_names_the_next_step(tmp_path, monkeypatch)
         "FAILED    job mine-r1: ansible-playbook ended with status 99 before the verdict. See the "
         "error in the output above",
         "next      run status.yml. If it lists the job, run train.yml -e attach=mine-r1",
-        "          If not, correct the cause, and run train.yml -e resume=mine",
+        "          If not, remove the error, and run train.yml -e resume=mine",
     ]

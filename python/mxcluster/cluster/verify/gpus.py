@@ -140,7 +140,7 @@ def code(answer: Json) -> Result:
 
 
 def runtime(answer: Json) -> Result:
-    """Check that CUDA's runtime library has the planned version, which the driver supports."""
+    """Check CUDA's runtime library: the planned version, a driver for it, and all GPUs."""
     found, below = _probed(answer, "runtime"), _probed(answer, "driver")
     if isinstance(found, tuple):
         return found
@@ -157,6 +157,12 @@ def runtime(answer: Json) -> Result:
         return False, (
             "the driver %s supports CUDA up to %s, not %s: install driver %s or newer"
             % (answer["driver"], _cuda(below["version"]), wanted["version"], wanted["driver"])
+        )
+    if found["count"] != len(answer["listed"]):
+        return False, "libcudart shows %s, but nvidia-smi %d: %s" % (
+            several(found["count"], "GPU"),
+            len(answer["listed"]),
+            RIGHTS,
         )
     return True, ""
 
