@@ -148,6 +148,17 @@ def test_the_reference_cluster():
     }
 
 
+@pytest.mark.parametrize(
+    "name, version, installable",
+    [("CentOS", "7.6", True), ("RedHat", "7.9", True), ("Debian", "12", False)],
+)
+def test_mxcluster_installs_a_driver_on_el_7_only(name, version, installable):
+    node = {"system": name, "system_version": version}
+    assert decide(node, mxnet_version="1.3.1")["driver"]["installable"] is installable
+    rootless = dict(node, own_system=False, python="3.6")
+    assert decide(rootless, mxnet_version="1.3.1")["driver"]["installable"] is False
+
+
 def test_a_node_without_a_gpu_gets_the_cpu_wheel():
     decided = decide({"gpus": []})
     assert (

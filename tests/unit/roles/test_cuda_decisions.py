@@ -188,3 +188,16 @@ def test_nvidia_smi_must_list_each_gpu_of_the_bus(lines, good):
         "versions_chosen": {"machine": {"gpus": ["20b0", "20b0"]}},
     }
     assert decided("nvidia_driver", task["that"], **variables) is good
+
+
+@pytest.mark.parametrize("system", ["CentOS 7", "RedHat 7"])
+def test_both_systems_get_epel_and_only_centos_its_older_releases(system):
+    """dkms comes from EPEL. RHEL has the headers of all its kernels in its own repositories."""
+    tasks = yaml.safe_load((ROLES / "el7_repos" / "tasks" / "epel.yml").read_text())
+    known = {"el7_repos_manage": True, "versions_chosen": {"system": system}}
+    epel = dict(known, el7_repos_epel="http://epel", ansible_check_mode=False)
+    assert decided("el7_repos", tasks[0]["when"], **epel) is True
+    assert decided("el7_repos", tasks[0]["when"], **dict(epel, el7_repos_manage=False)) is False
+    releases = decided("el7_repos", "__el7_repos_vaults", el7_repos_releases=["7.6.1810"], **known)
+    both = [["7.6.1810", "os"], ["7.6.1810", "updates"]]
+    assert [list(one) for one in releases] == (both if system == "CentOS 7" else [])

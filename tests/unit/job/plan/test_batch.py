@@ -128,3 +128,14 @@ def test_a_submit_host_that_is_not_provisioned_is_refused():
 def test_knobs_that_a_batch_system_cannot_serve_are_refused(knobs, words):
     with pytest.raises(BadInput, match=words):
         submitted(**knobs)
+
+
+def test_an_allocated_node_whose_driver_needs_a_restart_is_refused():
+    """Every launcher refuses such a node; only the job itself shows which nodes it gets."""
+    plan = submitted()
+    plan["batch"]["record"]["bus"] = 1
+    loaded = {"installed": "470.82.01", "loaded": "470.82.01", "nouveau": False}
+    drivers = {"n1": loaded, "n2": dict(loaded, loaded=None), "n3": loaded}
+    told = {host: dict(facts(int(host[1:])), driver=drivers[host]) for host in drivers}
+    with pytest.raises(BadInput, match="^n2: driver 470.82.01 is installed, but none is loaded"):
+        batch.complete(plan, sorted(told), told)
