@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from mxcluster.cluster import extra_packages
+from mxcluster.cluster import archives, extra_packages
 from mxcluster.errors import MxclusterError
 from tests.unit.cluster.test_extra_packages import ENVIRONMENT, Index, wish
 from tools import bundle
@@ -120,3 +120,29 @@ def test_packages_are_bundled_for_every_python_with_wheels(tmp_path, monkeypatch
     with pytest.raises(SystemExit, match="no Python of MXNet has wheels of all requested packages"):
         bundle.packages_of(dict(ENVIRONMENT, builds=ENVIRONMENT["builds"][1:]), wish("six"), fetch)
     assert bundle.packages_of(ENVIRONMENT, [], fetch) == []
+
+
+@pytest.mark.parametrize(
+    "version, wanted, libraries",
+    [
+        ("1.2.1", "cu92", ["cudnn-9.2-linux-x64-v7.6.5.32.tgz"]),
+        (
+            "1.9.1",
+            "cu102",
+            ["cudnn-10.2-linux-x64-v8.2.4.15.tgz", "nccl_2.11.4-1+cuda10.2_x86_64.txz"],
+        ),
+    ],
+)
+def test_a_bundle_holds_cuda_and_the_libraries_of_the_pair(
+    tmp_path, monkeypatch, version, wanted, libraries
+):
+    fetched = []
+    monkeypatch.setattr(bundle, "CACHE", tmp_path)
+    monkeypatch.setattr(
+        archives, "provide", lambda store, file: fetched.append(file) or file["name"]
+    )
+    found = {name for kind, name in bundle.files(version, wanted, "http://mirror")}
+    assert set(libraries + ["7fa2af80.pub", "D42D0685.pub"]) < found
+    others = found - set(libraries)
+    assert len(others) > 2 and all(name.endswith((".pub", ".rpm")) for name in others)
+    assert all(file["url"].startswith("http://mirror/") for file in fetched)
