@@ -201,3 +201,22 @@ def test_both_systems_get_epel_and_only_centos_its_older_releases(system):
     releases = decided("el7_repos", "__el7_repos_vaults", el7_repos_releases=["7.6.1810"], **known)
     both = [["7.6.1810", "os"], ["7.6.1810", "updates"]]
     assert [list(one) for one in releases] == (both if system == "CentOS 7" else [])
+
+
+def test_every_installation_of_cuda_renews_the_linkers_cache():
+    """The configuration of the linker may be there since an earlier run, and notifies nothing."""
+    notify = "Add CUDA's libraries to the node's linker cache"
+    found = []
+    for name in ("packages.yml", "runfile_one.yml"):
+        tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / name).read_text())
+        tasks += [
+            task for one in tasks for part in ("block", "rescue") for task in one.get(part, [])
+        ]
+        found += [
+            task.get("notify")
+            for task in tasks
+            if "ansible.builtin.yum" in task or task["name"] == "Run the CUDA installer on the node"
+        ]
+    assert found == [notify] * 4
+    link = yaml.safe_load((ROLES / "cuda" / "tasks" / "link.yml").read_text())
+    assert link[-1]["ansible.builtin.meta"] == "flush_handlers"
