@@ -21,8 +21,9 @@ mkdir -p .state
 tools/molecule.sh --images >.state/images.log 2>&1 & # the scenarios make what is missing, and report it
 images=$!
 make venv-dev
+beside=(el7 cluster slurm sge container)
 # A session of its own, so that the exit of this script can end all its processes.
-setsid bash -c "while kill -0 $images 2>/dev/null; do sleep 1; done; tools/molecule.sh el7 cluster slurm sge" \
+setsid bash -c "while kill -0 $images 2>/dev/null; do sleep 1; done; tools/molecule.sh ${beside[*]}" \
     >.state/molecule.log 2>&1 &
 scenarios=$!
 trap 'kill -- -$scenarios 2>/dev/null || true' EXIT

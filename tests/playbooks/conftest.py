@@ -28,7 +28,8 @@ HOSTS = {
     }
 }
 # Concurrent test processes use separate addresses; otherwise their nodes would compete for ports.
-NET = "127.0.%s" % re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))
+# The process without a number is that of the scenario container, which runs beside numbered ones.
+NET = "127.0.%s" % re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "9"))
 # The modules of the package that a job's processes run.
 OF_JOBS = ("agent", "training", "node.rendezvous", "node.mpi_job")
 # The servers' part of inventory/local/hosts.yml.
