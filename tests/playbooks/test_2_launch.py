@@ -55,13 +55,15 @@ def test_words_variables_and_exit_statuses_arrive(project, tmp_path):
     line = ["-n", "3", "-s", "2", "--launcher", "local", "--env", "BOTH"]
     line += ["--env-worker", "MODE:worker", "--env-server", "MODE:server"]
     line += ["python", "train.py", "--kv-store", "dist_sync"]
-    code, output = launch(project, tmp_path, *line, "a b", "it's $HOME", "-n", "9", BOTH="x y")
+    code, output = launch(
+        project, tmp_path, *line, "a b", "it's $HOME", "{{ 7 * 7 }}{#", "-n", "9", BOTH="x y"
+    )
     assert code == 0, output
     assert "the nodes run train.py with the Python of their own environments" in output
     (job,) = set(project.jobs()) - before
     nodes = project.path / "runs" / job / "nodes"
     logs = [path.read_text() for path in sorted(nodes.glob("*/worker-*.log"))]
-    words = "['--kv-store', 'dist_sync', 'a b', \"it's $HOME\", '-n', '9']"
+    words = "['--kv-store', 'dist_sync', 'a b', \"it's $HOME\", '{{ 7 * 7 }}{#', '-n', '9']"
     assert len(logs) == 3 and all("HEARD %s" % words in log for log in logs), logs
     assert all("SUM [3.0, 3.0]" in log for log in logs), logs
     assert all("MODES x y worker 1" in log for log in logs), logs  # and the inventory's env

@@ -9,6 +9,8 @@ import sys
 import tempfile
 from typing import Any, Dict, List, Optional
 
+import yaml
+
 import mxcluster
 from mxcluster.errors import BadInput
 from mxcluster.node import processes
@@ -22,7 +24,8 @@ INTERRUPTED = 130  # as in shells: 128 + SIGINT
 def run(inventories: List[str], knobs: Json) -> int:
     """Run train.yml with `knobs`, and return the exit status of the job (see `status_of`).
 
-    The child reads the knobs from a file that only this user can read. `inventories`: absolute
+    The child reads the knobs from a file that only this user can read. Ansible evaluates no
+    template in them, so that words with braces reach the script unchanged. `inventories`: absolute
     paths, [] for the inventory of ansible.cfg. Raises BadInput if the project is missing.
     """
     program = os.path.join(os.path.dirname(sys.executable), "ansible-playbook")
@@ -32,13 +35,26 @@ def run(inventories: List[str], knobs: Json) -> int:
             "project, and use its .venv/bin/mxcluster" % (PROJECT, sys.executable)
         )
     with tempfile.TemporaryDirectory(prefix="mxcluster-launch-") as folder:
-        given, verdict = os.path.join(folder, "knobs.json"), os.path.join(folder, "verdict.json")
+        given, verdict = os.path.join(folder, "knobs.yml"), os.path.join(folder, "verdict.json")
         with open(os.open(given, os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
-            json.dump(knobs, stream)
+            yaml.dump(knobs, stream, Dumper=_Verbatim)
         chosen = [word for path in inventories for word in ("-i", path)]
         argv = [program, *chosen, "train.yml", "-e", "@" + given]
         code = _wait(argv, dict(os.environ, PWD=str(PROJECT), MXCLUSTER_VERDICT=verdict))
         return status_of(code, _read(verdict))
+
+
+class _Verbatim(yaml.SafeDumper):
+    """Writes each string with the tag `!unsafe`, in which Ansible evaluates no template."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Return True: Ansible's loader gets each value in its place."""
+        return True
+
+
+_Verbatim.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("!unsafe", text, style='"')
+)
 
 
 def _wait(argv: List[str], environment: Dict[str, str]) -> int:

@@ -799,7 +799,7 @@ SECTIONS = {
         ),
         _word(
             "gres",
-            "The resources of each node, such as `gpu:2` for `sbatch --gres` and `gpu=2` for "
+            "Resources: `gpu:2` of each node for `sbatch --gres`, or `gpu=2` of each slot for "
             "`qsub -l`.",
         ),
         _knob(

@@ -407,7 +407,7 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
             "the answer of %s to the command %s is invalid: %s. %s" % (host, command, wrong, CURE)
         ) from None
     if known:
-        told["status"] = of_host(host, known)
+        told["status"] = of_host(host, known, for_all=bool(known.get("batch")))
     own = {
         name: item
         for name, item in result.items()
@@ -416,13 +416,14 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
     return dict(own, **told)
 
 
-def of_host(host: str, known: Json) -> Json:
+def of_host(host: str, known: Json, for_all: bool = False) -> Json:
     """Return the status `known` with `host` as its host and as the host of its first failure.
 
-    The status of a batch job comes from the submit host, for all nodes: its failure keeps its host.
+    `for_all`: True to keep the host of the failure. The live line of a batch job needs this host,
+    because the submit host speaks for all nodes. A verdict takes no such status.
     """
     cause = known.get("first_failure")
-    where = (cause or {}).get("host") if known.get("batch") else host
+    where = (cause or {}).get("host") if for_all else host
     return dict(
         known,
         host=host,

@@ -4,7 +4,9 @@ import glob
 import os
 import re
 import subprocess
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+
+from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
 Gpu = NamedTuple(
@@ -37,6 +39,33 @@ def listed() -> List[Gpu]:
 def count() -> int:
     """Return the number of NVIDIA GPUs from nvidia-smi, else from the driver's files in /proc."""
     return len(listed()) or len(glob.glob(PROC + "/*"))
+
+
+def granted(environ: Mapping[str, str]) -> Optional[List[int]]:
+    """Return the numbers of the GPUs that a batch system has given to this process.
+
+    None if it has said nothing about GPUs. `environ`: the variables of the process. The batch
+    system names the GPUs in CUDA_VISIBLE_DEVICES, by number or by UUID; Slurm writes NoDevFiles for
+    no GPU. BadInput if nvidia-smi does not show one of them.
+    """
+    told = environ.get("CUDA_VISIBLE_DEVICES")
+    if told is None:
+        return None
+    there, found = listed(), []
+    for word in [one.strip() for one in told.split(",") if one.strip() not in ("", "NoDevFiles")]:
+        fitting = [
+            gpu.number
+            for gpu in there
+            if (word == str(gpu.number) if word.isdigit() else gpu.uuid.startswith(word))
+        ]
+        if len(fitting) != 1:
+            raise BadInput(
+                "the batch system gives the GPU %s (CUDA_VISIBLE_DEVICES=%s), but nvidia-smi shows "
+                "%s: correct gres.conf, or the prolog that sets this variable"
+                % (word, told, "the GPUs 0 to %d" % (len(there) - 1) if there else "no GPU")
+            )
+        found += fitting
+    return found
 
 
 def users() -> Dict[str, List[str]]:

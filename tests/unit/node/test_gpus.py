@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from mxcluster.errors import BadInput
 from mxcluster.node import gpus
 
 TWO = """case "$*" in
@@ -34,6 +35,27 @@ def test_gpus_are_listed(smi):
         1, "GPU-a0", "00000000:AF:00.0", "Tesla V100-PCIE-16GB", "470.256.02"
     )
     assert gpus.problems([0, 1]) == gpus.problems([]) == []
+
+
+@pytest.mark.parametrize(
+    "told, numbers",
+    [
+        (None, None),
+        ("", []),
+        ("NoDevFiles", []),
+        ("1", [1]),
+        ("GPU-a0,GPU-8f", [1, 0]),
+    ],
+)
+def test_gpus_of_a_batch_system(smi, told, numbers):
+    smi(TWO % ":")
+    assert gpus.granted({} if told is None else {"CUDA_VISIBLE_DEVICES": told}) == numbers
+
+
+def test_a_gpu_that_does_not_exist_is_refused(smi):
+    smi(TWO % ":")
+    with pytest.raises(BadInput, match="gives the GPU 2 .* nvidia-smi shows the GPUs 0 to 1"):
+        gpus.granted({"CUDA_VISIBLE_DEVICES": "2"})
 
 
 def test_a_missing_gpu_is_named(smi):

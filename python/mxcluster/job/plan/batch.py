@@ -7,11 +7,12 @@ the job (`mxcluster.batch.head`). The head makes the plan with `complete`, which
 """
 
 import posixpath
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from mxcluster.errors import BadInput
 from mxcluster.job import launchers
 from mxcluster.job.plan import make_plan
+from mxcluster.job.plan.members import host_variable
 from mxcluster.job.plan.ports import FIRST
 
 Json = Dict[str, Any]
@@ -110,7 +111,7 @@ def submission(
             # The nodes share the folder of the submit host, so all paths are the same.
             "record": {
                 name: record.get(name)
-                for name in ("python", "job_dir", "data_dir", "target", "cuda", "bus")
+                for name in ("python", "job_dir", "data_dir", "target", "cuda")
             },
             "model_file": model_file,
             "checkpoint": checkpoint,
@@ -168,7 +169,8 @@ def complete(
     Args:
         plan: the result of `submission`.
         hosts: the nodes of the job. The first node runs the scheduler.
-        facts: {host: result of `mxcluster.node.probe.record`}.
+        facts: {host: result of `mxcluster.node.probe.record`, and "granted": the numbers of the
+            GPUs that the batch system gives to the job on this host, None if it says nothing}.
         held: as for `make_plan`.
         number: the id of the job in the batch system.
     """
@@ -179,6 +181,8 @@ def complete(
         host: dict(wanted["common"], **dict(wanted["own"].get(host) or {}, mxcluster_user=""))
         for host in hosts
     }
+    for host, own in variables.items():
+        own["gpus"] = _gpus(host, plan["options"]["gpus"], variables, facts[host].get("granted"))
     job_dir = posixpath.join(record["job_dir"], plan["job"], NODES)
     return make_plan(
         plan["options"],
@@ -197,3 +201,31 @@ def complete(
         checkpoint=wanted["checkpoint"],
         first_port=first_port(number),
     )
+
+
+def _gpus(
+    host: str, asked: Any, variables: Dict[str, Json], granted: Optional[List[int]]
+) -> Union[str, List[int]]:
+    """Return the GPUs of the job on `host`, as the value of the host variable `gpus`.
+
+    BadInput if the job names GPUs that the batch system has not given to it. `asked`: the knob
+    `gpus`. `granted`: see `complete`.
+    """
+    wanted: Union[str, List[int]] = host_variable("gpus", host, variables)
+    if granted is None:
+        return wanted
+    named = wanted if asked == "auto" else asked
+    if named == "auto":
+        return granted
+    foreign = [number for number in named if number not in granted]
+    if foreign:
+        raise BadInput(
+            "%s: gpus=%s, but the batch system gives %s to the job: leave gpus at auto, and "
+            "request GPUs with -e gres="
+            % (
+                host,
+                ",".join(map(str, named)),
+                "the GPUs " + ",".join(map(str, granted)) if granted else "no GPU",
+            )
+        )
+    return wanted

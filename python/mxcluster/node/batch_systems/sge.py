@@ -8,6 +8,8 @@ from mxcluster.errors import MxclusterError, did_you_mean
 from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
 
 NAME = "Grid Engine"
+# Settings of a parallel environment without which `qrsh -inherit` starts no program on a node.
+NEEDED = {"control_slaves": "TRUE", "job_is_first_task": "FALSE"}
 RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before the start"
 
 
@@ -46,7 +48,13 @@ def _problem(wanted: Json) -> Optional[str]:
             "parallel_environment=%s: Grid Engine has no such parallel environment%s: use one of "
             "%s, or add one with `qconf -ap`" % (name, did_you_mean(name, known), ", ".join(known))
         )
-    rule = _rule(name)
+    rule, settings = _rule(name), _settings(name)
+    wrong = ["%s %s" % (key, value) for key, value in NEEDED.items() if settings.get(key) != value]
+    if wrong:
+        return (
+            "parallel_environment=%s: qrsh cannot start programs on its nodes: set %s with `qconf "
+            "-mp %s`, or name another parallel environment" % (name, " and ".join(wrong), name)
+        )
     if not rule.isdigit():
         return (
             "parallel_environment=%s: %s: use a parallel environment with a number, such as 1 (one "
@@ -68,10 +76,15 @@ def _problem(wanted: Json) -> Optional[str]:
     return None
 
 
+def _settings(environment: str) -> Dict[str, str]:
+    """Return {name: first word} of the settings of a parallel environment."""
+    lines = [line.split() for line in ask(["qconf", "-sp", environment]).splitlines()]
+    return {words[0]: words[1] for words in lines if len(words) > 1}
+
+
 def _rule(environment: str) -> str:
     """Return the allocation_rule of a parallel environment, such as 1 or $fill_up."""
-    match = re.search(r"^allocation_rule\s+(\S+)", ask(["qconf", "-sp", environment]), re.M)
-    return match.group(1) if match else "unknown"
+    return _settings(environment).get("allocation_rule", "unknown")
 
 
 def submit(folder: str, job: str, wanted: Json, script: str) -> str:

@@ -30,13 +30,13 @@ def facts(number):
     }
 
 
-def submitted(variables=None, groups=None, **knobs):
+def submitted(variables=None, groups=None, record=RECORD, **knobs):
     inventory = {
         "groups": groups or dict.fromkeys(("scheduler", "servers", "workers"), ["login"]),
         "hosts": dict({"login": {}}, **(variables or {})),
     }
     given = options.cast(dict({"launcher": "slurm", "num_nodes": 3}, **knobs))
-    return batch.submission(given, inventory, {"login": RECORD}, "job-1")
+    return batch.submission(given, inventory, {"login": record}, "job-1")
 
 
 def completed(plan, count=3, **more):
@@ -69,6 +69,25 @@ def test_variables_of_the_submit_host_and_of_nodes_of_the_inventory_count():
     variables["n1"] = variables["n2"] = {"worker_group": "near"}
     plan = completed(submitted(variables, kv="dist_gsync", num_servers=1))
     assert plan["workers"] == 6 and plan["group_labels"] == ["near", "far"]
+
+
+def granted(plan, *numbers, **more):
+    """Return the plan on one node with four GPUs, of which the batch system gives `numbers`."""
+    found = dict(facts(1), gpus=4, granted=list(numbers), **more)
+    return batch.complete(plan, ["n1"], {"n1": found})
+
+
+def test_a_job_takes_the_gpus_that_the_batch_system_gives():
+    """Other GPUs may belong to another job, also while they are idle."""
+    record = dict(RECORD, target="cu92", bus=8)
+    plan = submitted(record=record, num_nodes=1)
+    of_worker = granted(plan, 1, 3)["processes"][-1]
+    assert of_worker["gpus"] == [1, 3], of_worker
+    assert granted(plan)["processes"][-1]["gpus"] == []
+    of_all = batch.complete(plan, ["n1"], {"n1": dict(facts(1), gpus=4, granted=None)})
+    assert of_all["processes"][-1]["gpus"] == [0, 1, 2, 3], "it says nothing about GPUs"
+    with pytest.raises(BadInput, match="n1: gpus=0, but the batch system gives the GPUs 1,3 to"):
+        granted(submitted(record=record, num_nodes=1, gpus="0"), 1, 3)
 
 
 def test_busy_ports_are_avoided():

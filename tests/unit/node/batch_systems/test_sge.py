@@ -17,10 +17,12 @@ job-ID  prior   name       user         state submit/start at     queue         
       9 0.00000 mxcluster- mxcluster    Eqw   11/23/2026 18:00:01                         3
      10 0.00000 mxcluster- mxcluster    hqw   11/23/2026 18:00:01                         3
 """
+TIGHT = "control_slaves     TRUE\njob_is_first_task  FALSE\n"
 ANSWERS = {
-    "qconf -spl": "fill\nmpi",
-    "qconf -sp mpi": "pe_name            mpi\nallocation_rule    1\n",
-    "qconf -sp fill": "pe_name            fill\nallocation_rule    $fill_up\n",
+    "qconf -spl": "fill\nloose\nmpi",
+    "qconf -sp mpi": "pe_name            mpi\nallocation_rule    1\n" + TIGHT,
+    "qconf -sp fill": "pe_name            fill\nallocation_rule    $fill_up\n" + TIGHT,
+    "qconf -sp loose": "pe_name   loose\nallocation_rule    1\ncontrol_slaves     FALSE\n",
     "qselect -pe mpi": "main.q@node1\nmain.q@node2\nmain.q@node3\nother.q@node1",
     "qselect -pe fill": "main.q@node1",
     "qstat -u *": QSTAT,
@@ -67,6 +69,11 @@ def test_a_job_that_fits_has_no_problem(told):
             "parallel_environment=mpl: Grid Engine has no such parallel envir",
         ),
         ({"environment": "fill"}, "parallel_environment=fill: its allocation_rule is $fill_up"),
+        (
+            {"environment": "loose"},
+            "parallel_environment=loose: qrsh cannot start programs on its nodes: set "
+            "control_slaves TRUE and job_is_first_task FALSE with `qconf -mp loose`",
+        ),
         ({"nodes": 4}, "num_nodes=4: only 3 nodes have queues with the parallel environment mpi"),
         ({"queue": "nowhere"}, "queue=nowhere: no such queue has the parallel environment"),
     ],
