@@ -200,7 +200,7 @@ def test_a_failed_start_leaves_nothing(cluster):
     wait_for_nothing(cluster, 10)
 
 
-def test_the_launch_line_over_mpi(cluster, tmp_path):
+def test_the_launch_line_over_mpi_and_ssh(cluster, tmp_path):
     """The nodes come from a file of hosts; words and variables arrive, and the true exit status."""
     (tmp_path / "train.py").write_text(
         "import os, sys\nimport mxnet as mx\n"
@@ -218,10 +218,10 @@ def test_the_launch_line_over_mpi(cluster, tmp_path):
     own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     environment = dict(own, ANSIBLE_SSH_CONTROL_PATH_DIR=str(cluster.shared / "cp"))
 
-    def launch(*words):
+    def launch(launcher, *words):
         return subprocess.run(
             [sys.executable, "-m", "mxcluster.cli", "launch", "-n", "2", "-s", "1", "-H", "hosts"]
-            + ["--launcher", "mpi", "--env-worker", "MODE:a b", *inventories]
+            + ["--launcher", *launcher, "--env-worker", "MODE:a b", *inventories]
             + ["python", "train.py", "--kv-store", "dist_sync", *words],
             cwd=str(tmp_path),
             env=environment,
@@ -231,10 +231,10 @@ def test_the_launch_line_over_mpi(cluster, tmp_path):
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
-    done = launch("it's", "a b")
+    done = launch(["mpi"], "it's", "a b")
     assert done.returncode == 0, done.stdout.decode()
     logs = [path.read_text() for path in sorted(cluster.runs.glob("*/nodes/*/worker-*.log"))]
     heard = [log for log in logs if "HEARD [\"it's\", 'a b'] a b 2" in log]
     assert len(heard) == 2, done.stdout.decode()
-    failed = launch("fail")
+    failed = launch(["ssh", "-i", "eth0", "--sync-dst-dir", "/tmp/away"], "fail")
     assert failed.returncode == 5, failed.stdout.decode()

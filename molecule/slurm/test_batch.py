@@ -15,7 +15,7 @@ from tests.often import seldom
 
 ENGINES = {
     "slurm": {
-        "launcher": {"launcher": "slurm"},
+        "launcher": {"launcher": "slurm", "queue": "main", "time_limit": "0:20"},
         "held": ["--begin=now+1hour"],
         "cancel": "scancel %s",
         "jobs": "squeue --noheader",
@@ -26,7 +26,12 @@ ENGINES = {
         "nowhere": ({"queue": "nowhere"}, "queue=nowhere: Slurm has no such partition"),
     },
     "sge": {
-        "launcher": {"launcher": "sge", "parallel_environment": "mpi"},
+        "launcher": {
+            "launcher": "sge",
+            "parallel_environment": "mpi",
+            "queue": "main.q",
+            "time_limit": "0:20",
+        },
         "held": ["-h"],
         "cancel": "qdel %s",
         "jobs": "qstat -u '*'",
