@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from mxcluster.agent import claims
 from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
 from mxcluster.agent.supervisor import failure
-from mxcluster.errors import BadInput
+from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.node import batch_systems, processes
 
 Json = Dict[str, Any]
@@ -27,7 +27,9 @@ PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers an
 LOG = "batch"  # batch.log has the output of the head
 SILENT = 4.0  # seconds without a beat before the first question to the batch system
 LOST = 40.0  # seconds without a beat after which the head of a running job counts as lost
+CANCELS = {"slurm": "scancel", "sge": "qdel"}  # the program that cancels a job
 ENDS = 40.0  # timeout for the head's end of the job, in seconds; then the batch system cancels it
+LEAVES = 10.0  # seconds until an ended job counts as a leftover in the batch system
 ASKED = 2.0  # seconds for which an answer of the batch system is valid
 POLL = 0.5  # seconds between two checks
 _answers: Dict[str, Tuple[float, batch_systems.State]] = {}  # job folder -> time, answer
@@ -126,6 +128,23 @@ def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> 
     return last
 
 
+def close(folder: JobFolder) -> bool:
+    """Write the last status of a batch job that the batch system has ended, and tidy its folder.
+
+    Return True in this case. The head writes no such status if the batch system cancels the job.
+    The function cancels no job, because a job without a beat may still run.
+    """
+    known = folder.status()
+    if known is None or not is_batch(known) or known["state"] != "running":
+        return False
+    last = look(folder, known, False)
+    if last["state"] != "ended" or answer(folder, known).phase != "ended":
+        return False
+    folder.tidy()
+    folder.write_status(last)
+    return True
+
+
 def why_ended(
     folder: JobFolder, known: Json, state: batch_systems.State, silent: Optional[float]
 ) -> str:
@@ -157,7 +176,10 @@ def why_ended(
 
 def failed(folder: JobFolder, known: Json, cause: str) -> Json:
     """Return the value of "first_failure" for a job that ended because of `cause` (text)."""
-    lines = folder.log_lines(LOG)
+    try:
+        lines = folder.log_lines(LOG)
+    except OSError:  # the shared file system has a fault, which may be the cause
+        lines = []
     return failure(known["host"], AGENT, cause, None, time.time(), lines, kind="batch")
 
 
@@ -211,16 +233,19 @@ def stop(folder: JobFolder, known: Json, reason: str) -> Json:
     """End a job, and return {"ran", "status"}. `reason`: "stopped" or "peer".
 
     The head ends the agents. If the head needs more than ENDS seconds, or if the job waits in the
-    queue, the batch system cancels the job.
+    queue, the batch system cancels the job. Raises MxclusterError if the batch system may still
+    have the job after ENDS seconds. The folder then keeps the order, and the job counts as running.
     """
     engine, number = batch_systems.of(known["batch"]["launcher"]), known["batch"]["id"]
     folder.write_private(ORDER, reason)
     if silence(folder) is not None:
         _until(lambda: look(folder, folder.status() or known, False)["state"] == "ended", ENDS)
     engine.cancel(number)
-    _until(lambda: answer(folder, known, anew=True).phase == "ended", ENDS)
+    there = _still_there(folder, known, ENDS)
     last = folder.status() or known
     if last["state"] != "ended":
+        if there:
+            raise MxclusterError(there + ". Then run stop.yml again")
         last = end(last, reason, None)
         folder.tidy()
         folder.write_status(last)
@@ -237,10 +262,27 @@ def left(folder: JobFolder, known: Json) -> List[str]:
             lines += ["%s: %s" % (host, line) for line in part["left"] or []]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # the head has not written the file
-    engine = batch_systems.of(known["batch"]["launcher"])
-    if not _until(lambda: answer(folder, known, anew=True).phase in ("ended", "unknown"), 10.0):
-        lines.append("%s still has the job %s" % (engine.NAME, known["batch"]["id"]))
-    return lines
+    there = _still_there(folder, known, LEAVES)
+    return lines + [there] if there else lines
+
+
+def _still_there(folder: JobFolder, known: Json, seconds: float) -> str:
+    """Wait until the job has ended in the batch system. Return "" then.
+
+    Return a line for the user if the batch system may still have the job after `seconds`.
+    """
+    if _until(lambda: answer(folder, known, anew=True).phase == "ended", seconds):
+        return ""
+    launcher, number = known["batch"]["launcher"], known["batch"]["id"]
+    is_mute = answer(folder, known).phase == "unknown"
+    told = "does not answer, so it may still have" if is_mute else "still has"
+    return "%s %s the job %s: run `%s %s`" % (
+        batch_systems.of(launcher).NAME,
+        told,
+        number,
+        CANCELS[launcher],
+        number,
+    )
 
 
 def script_of(folder: JobFolder) -> Optional[str]:

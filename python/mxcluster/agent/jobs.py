@@ -1,9 +1,10 @@
 """List the jobs of a node, from the folder that holds all job folders."""
 
+import contextlib
 import os
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
-from mxcluster.agent import claims, commands
+from mxcluster.agent import batch_job, claims, commands
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job.option_types import is_job_id
@@ -27,9 +28,9 @@ def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool
     `root` is the folder of all job folders. The list has all running and prepared jobs, the `last`
     newest of the ended and broken jobs, and the job with the id `also` at any age. With `clear` the
     function first removes tokens, leases, reserves and secrets of ended jobs. The result then has
-    "cleared", the ids of these jobs (see `claims.clear`).
+    "cleared", the ids of these jobs (see `_clear`).
     """
-    cleared = {"cleared": claims.clear(root)} if clear else {}
+    cleared = {"cleared": _clear(root)} if clear else {}
     found = [
         entry
         for entry in (summary(JobFolder(os.path.join(root, name))) for name in claims.names(root))
@@ -39,6 +40,19 @@ def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool
     ended = [entry for entry in found if entry["state"] in ("ended", "broken")]
     left_out = {entry["job"] for entry in ended[last:]} - {also}
     return dict(cleared, jobs=[entry for entry in found if entry["job"] not in left_out])
+
+
+def _clear(root: str) -> List[str]:
+    """Remove tokens, leases, reserves and secrets of ended jobs. Return the ids of these jobs.
+
+    The function also closes batch jobs (see `batch_job.close`).
+    """
+    closed = []
+    for name in claims.names(root):
+        with contextlib.suppress(MxclusterError, OSError, *DAMAGED):  # `summary` names the error
+            if batch_job.close(JobFolder(os.path.join(root, name))):
+                closed.append(name)
+    return sorted(set(closed + claims.clear(root)))
 
 
 def summary(folder: JobFolder) -> Optional[Json]:

@@ -9,7 +9,7 @@ import pytest
 from mxcluster.agent import batch_job, claims, commands, jobs
 from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
-from mxcluster.job import listing, live_line, replies
+from mxcluster.job import launchers, listing, live_line, replies
 from mxcluster.node import batch_systems as batch_systems_of_nodes
 from tests import batch_systems
 
@@ -170,6 +170,77 @@ def test_stop_gives_the_head_time_to_end_the_agents(state, folder, monkeypatch):
     monkeypatch.setattr(batch_job.time, "sleep", obey)
     assert commands.stop(folder)["status"]["reason"] == "stopped"
     assert (state / "7.state").read_text() == "CANCELLED"
+
+
+def mute(state):
+    """Replace scontrol of the stand-in, so that Slurm does not answer."""
+    path = state.parent / "bin" / "scontrol"
+    path.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+
+
+def test_stop_reports_a_batch_system_that_does_not_answer(state, folder, monkeypatch):
+    (state / "queue").write_text("Resources")
+    commands.start(folder, plan(), None, TOKEN)
+    monkeypatch.setattr(batch_job, "ENDS", 0.0)
+    mute(state)
+    with pytest.raises(MxclusterError, match="does not answer, so it may .* 7: run `scancel 7`"):
+        commands.stop(folder)
+    assert folder.status()["state"] == "running" and os.path.exists(folder.file("token"))
+
+
+def test_stop_reports_a_job_that_the_batch_system_keeps(state, folder, monkeypatch):
+    (state / "queue").write_text("Resources")
+    commands.start(folder, plan(), None, TOKEN)
+    monkeypatch.setattr(batch_job, "ENDS", 0.0)
+    (state.parent / "bin" / "scancel").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(MxclusterError, match="Slurm still has the job 7: run `scancel 7`"):
+        commands.stop(folder)
+    assert folder.status()["state"] == "running" and os.path.exists(folder.file("token"))
+
+
+def test_a_batch_system_without_an_answer_is_a_leftover(state, folder, monkeypatch):
+    started(folder, monkeypatch)
+    folder.write_status(dict(folder.status(), state="ended", reason="done", ended=1.0))
+    monkeypatch.setattr(batch_job, "LEAVES", 0.0)
+    mute(state)
+    assert commands.stop(folder)["left"] == [
+        "Slurm does not answer, so it may still have the job 7: run `scancel 7`"
+    ]
+
+
+def test_each_batch_system_has_a_program_that_cancels():
+    systems = [one.name for one in launchers.LAUNCHERS.values() if one.is_batch]
+    assert sorted(batch_job.CANCELS) == sorted(systems)
+
+
+def test_status_yml_closes_a_job_that_was_cancelled_in_the_queue(state, folder):
+    """No head has run, so the token and the secrets are still on the shared disk."""
+    (state / "queue").write_text("Resources")
+    commands.start(folder, plan(), {"PASSWORD": "x"}, TOKEN)
+    root = os.path.dirname(folder.path)
+    assert jobs.listing(root, clear=True)["cleared"] == []
+    assert os.path.exists(folder.file("token"))
+    os.system("scancel 7")
+    told = jobs.listing(root, clear=True)
+    assert told["cleared"] == ["job-1"] and told["jobs"][0]["state"] == "ended"
+    known = folder.status()
+    assert known["state"] == "ended" and "CANCELLED" in known["first_failure"]["reason"]
+    assert not {"token", "secret_env.json"} & set(os.listdir(folder.path))
+
+
+def test_status_yml_cancels_no_silent_job(state, folder, monkeypatch):
+    started(folder, monkeypatch)
+    beat(folder, batch_job.LOST + 10)
+    told = jobs.listing(os.path.dirname(folder.path), clear=True)
+    assert told["cleared"] == [] and os.path.exists(folder.file("token"))
+    assert folder.status()["state"] == "running"
+    assert not (state / "7.state").exists()
+
+
+def test_a_damaged_status_does_not_stop_the_clearing(state, folder):
+    folder.make()
+    folder.write_private("status.json", "[" * 100000)
+    assert jobs.listing(os.path.dirname(folder.path), clear=True)["jobs"][0]["state"] == "broken"
 
 
 def test_another_job_leaves_the_files_of_a_submitted_one(state, folder, monkeypatch):
