@@ -30,6 +30,10 @@ class Lease:
     renewal's age once, by the wall clock. From then on the monotonic clock counts. A change of the
     wall clock while the job runs therefore neither ends nor extends a job. An mtime in the future
     counts as a renewal now. An mtime that goes back cancels no renewal.
+
+    The controller of a batch job renews the lease with the clock of the submit host. This clock may
+    differ from the clock of the node that checks the lease. The caller then gives no wall clock,
+    and each change of the mtime counts as a renewal now.
     """
 
     def __init__(self, seconds: Optional[float]) -> None:
@@ -50,16 +54,21 @@ class Lease:
         return max(most, HANGS) if controller else self.seconds
 
     def expired(
-        self, mtime: Optional[float], wall: float, ticks: float, controller: Optional[bool] = None
+        self,
+        mtime: Optional[float],
+        wall: Optional[float],
+        ticks: float,
+        controller: Optional[bool] = None,
     ) -> Optional[Dict[str, Optional[float]]]:
         """Return None while the lease holds, else {"age", "limit", "gap"} in seconds.
 
         "age" is the time since the last renewal, "limit" the result of `limit`, and "gap" the
         longest time between two renewals. `mtime` is the mtime of the lease file (None without a
-        file), `wall` is time.time(), `ticks` is time.monotonic(). See `limit` for `controller`.
+        file), `wall` is time.time() (None if the mtime comes from the clock of another machine),
+        `ticks` is time.monotonic(). See `limit` for `controller`.
         """
         if mtime is not None and mtime != self.mtime:
-            renewed = ticks - max(0.0, wall - mtime)
+            renewed = ticks if wall is None else ticks - max(0.0, wall - mtime)
             if self.mtime is not None:
                 assert self._renewed is not None  # set together with the mtime
                 self.gap = max(self.gap or 0.0, renewed - self._renewed)

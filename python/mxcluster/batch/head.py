@@ -6,10 +6,10 @@ the plan, and watches the nodes until all parts have ended. The submit host and 
 job folder. The head writes the status of the job into this folder, and reads orders and the lease.
 """
 
+import contextlib
 import json
 import os
 import secrets
-import select
 import signal
 import sys
 import time
@@ -18,10 +18,10 @@ from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import package, seal
 from mxcluster.agent import batch_job, claims
-from mxcluster.agent.folder import BEAT, ORDER, JobFolder
+from mxcluster.agent.folder import BEAT, LEASE, ORDER, JobFolder
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.supervisor import note
-from mxcluster.batch.node_channel import NodeChannel
+from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.batch.node_part import NONCE
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import verdict
@@ -37,6 +37,7 @@ ANSWER = 180.0  # timeout for the facts of a node, in seconds; the node imports 
 SILENT = 15.0  # seconds without a line of a node after which the node counts as lost
 SIGNAL = 1.0  # seconds between the signals of a batch system on two nodes
 LAST = 20.0  # timeout for the last lines of the nodes after the end of the job, in seconds
+SAVES = 20  # maximum number of attempts to write the last status
 TRIES = 3  # maximum number of plans around busy ports and GPUs
 
 
@@ -82,6 +83,11 @@ class Head:
         except Exception as error:  # no error here may leave a process behind
             note(traceback.format_exc())
             reason, cause = "failed", self.fault("the head failed: %s (see batch.log)" % error)
+        try:
+            cause = self.end_nodes(reason, cause)
+        except Exception as error:  # the job must get its last status
+            note(traceback.format_exc())
+            cause = cause or self.fault("the head failed: %s (see batch.log)" % error)
         self.finish(reason, cause)
         return bool(self.status["reason"] == "done")
 
@@ -111,14 +117,14 @@ class Head:
         self.plan = made
         self.folder.write_private(batch_job.PLANNED, json.dumps(made))
         token = seal.read_token(self.folder.path).decode()
-        secret_env, script = self.folder.take_secret_env(), batch_job.script_of(self.folder)
+        secret_env = self.folder.take_secret_env()
         for host in list(self.nodes):
             if host not in made["nodes"]:  # kv=local uses only one node
                 self.nodes.pop(host).close()
         for host, node in self.nodes.items():
             # The agents need no lease: their nodes' programs end them if the head is gone.
             part = dict(for_node(made, host), lease=0, whole=made)
-            node.ask(ask="start", plan=part, token=token, secret_env=secret_env, script=script)
+            node.ask(ask="start", plan=part, token=token, secret_env=secret_env)
         nodes = self.nodes.values()
         self.until(
             lambda: (
@@ -189,17 +195,19 @@ class Head:
 
     def turn(self) -> None:
         """Read the lines of the nodes, and write the beat. Raises Ended if the job must end."""
-        readable = [node for node in self.nodes.values() if node.is_open]
-        for node in select.select(readable, [], [], PERIOD)[0]:
-            node.read()
+        exchange(self.nodes.values(), PERIOD)
         self.beat()
         if self.signalled:
             raise Ended("failed", None)
         order = self.order()
         if order:
             raise Ended(order, None)
-        os.close(os.open(self.folder.file("lease"), os.O_RDONLY))  # NFS then reads fresh times
-        expired = self.lease.expired(self.folder.lease_mtime(), time.time(), time.monotonic())
+        with contextlib.suppress(OSError):  # as in the agent, a fault of the disk ends no job
+            if self.folder.lease_mtime() is None:
+                self.folder.begin_lease(self.lease.mtime)
+            os.close(os.open(self.folder.file(LEASE), os.O_RDONLY))  # NFS then reads fresh times
+        # The clock of the submit host sets the mtime, so this node's clock has no meaning here.
+        expired = self.lease.expired(self.folder.lease_mtime(), None, time.monotonic())
         if expired:
             self.status["lease"] = expired
             raise Ended("lease", None)
@@ -228,8 +236,11 @@ class Head:
             if len(ends) == len(self.nodes):
                 return "done"
 
-    def finish(self, reason: str, cause: Optional[Json]) -> None:
-        """End the agents, read the last lines of the nodes, and write the last status."""
+    def end_nodes(self, reason: str, cause: Optional[Json]) -> Optional[Json]:
+        """End the agents, and read the last lines of the nodes. Return the first failure or None.
+
+        `cause`: the first failure of the head, or None.
+        """
         note("ending: %s" % reason)
         self.status["batch"]["phase"] = "ends"
         for node in self.nodes.values():
@@ -240,12 +251,12 @@ class Head:
                 node.close()
         deadline = time.monotonic() + LAST
         while time.monotonic() < deadline:
-            readable = [node for node in self.nodes.values() if node.is_open]
-            waiting = [node for node in readable if node.host not in self.lost]
+            waiting = [
+                node for node in self.nodes.values() if node.is_open and node.host not in self.lost
+            ]
             if not waiting:
                 break
-            for node in select.select(readable, [], [], PERIOD)[0]:
-                node.read()
+            exchange(self.nodes.values(), PERIOD)
             self.beat()
         for host, node in self.nodes.items():
             if self.plan["processes"] and not self.signalled and not _is_ended(node):
@@ -261,22 +272,41 @@ class Head:
             host: {"left": node.left, "lost": self.lost.get(host)}
             for host, node in self.nodes.items()
         }
-        self.folder.write_private(batch_job.PARTS, json.dumps(parts))
+        _attempt(lambda: self.folder.write_private(batch_job.PARTS, json.dumps(parts)))
+        return cause
+
+    def finish(self, reason: str, cause: Optional[Json]) -> None:
+        """Write the last status, and remove the files that only a running job needs."""
         if self.signalled:
             # The batch system gives the reason for its signal only after the end of the whole job.
             # So the submit host asks for the reason, and writes the last status (`batch_job.look`).
+            for folder in [self.folder] + self.folder.parts():
+                _attempt(folder.forget_token)
+                _attempt(folder.forget_secret_env)
             self.save()
             return
         self.status["first_failure"] = cause or self.status["first_failure"]
         self.status = batch_job.end(self.status, reason, None)
-        self.folder.tidy()
-        self.save()
+        _attempt(self.folder.tidy)
+        for _ in range(SAVES):  # a full disk may have space again after the end of the processes
+            if self.save():
+                break
+            time.sleep(PERIOD)
         note("ended: %s" % reason)
 
     def merge(self) -> None:
-        """Merge the statuses of the nodes into the status of the job."""
+        """Merge the statuses of the nodes into the status of the job.
+
+        A node speaks only for the processes that the plan gives to this node.
+        """
         statuses = [node.status for node in self.nodes.values() if node.status]
-        self.status["processes"] = [part for one in statuses for part in one["processes"]]
+        own = {(process["host"], process["name"]) for process in self.plan["processes"]}
+        self.status["processes"] = [
+            part
+            for one in statuses
+            for part in one["processes"]
+            if (one["host"], part["name"]) in own
+        ]
         meeting = [one["meeting"] for one in statuses if one.get("meeting")]
         running = [part for part in meeting if part["state"] == "running"]
         self.status["meeting"] = (running + meeting + [None])[0]
@@ -299,15 +329,33 @@ class Head:
         """Write the file BEAT every BEATS seconds, as a sign that the head runs."""
         if time.monotonic() - self.beaten >= BEATS:
             self.beaten = time.monotonic()
-            with open(self.folder.file(BEAT), "wb") as stream:
-                stream.write(b"%d\n" % time.time())
+            _attempt(self._write_beat)
 
-    def save(self) -> None:
-        """Write the status if it has changed."""
+    def _write_beat(self) -> None:
+        with open(self.folder.file(BEAT), "wb") as stream:
+            stream.write(b"%d\n" % time.time())
+
+    def save(self) -> bool:
+        """Write the status if it has changed. Return False if the write fails."""
         text = json.dumps(self.status, sort_keys=True)
         if text != self.saved:
-            self.folder.write_status(self.status)
+            if not _attempt(lambda: self.folder.write_status(self.status)):
+                return False
             self.saved = text
+        return True
+
+
+def _attempt(change: Callable[[], Any]) -> bool:
+    """Call `change`, which changes files of the job folder. Return False after an OSError.
+
+    As in the agent, a full disk or a fault of the file system must not end the head.
+    """
+    try:
+        change()
+    except OSError as error:
+        note("the head cannot change a file of the job folder: %s" % error)
+        return False
+    return True
 
 
 def _is_ended(node: NodeChannel) -> bool:

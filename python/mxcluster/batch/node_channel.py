@@ -2,12 +2,14 @@
 
 import json
 import os
+import select
 import subprocess
-import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster import shapes
+from mxcluster.agent.supervisor import note
+from mxcluster.errors import DAMAGED
 from mxcluster.job import replies
 
 Json = Dict[str, Any]
@@ -35,6 +37,7 @@ class NodeChannel:
         self.answers: Json = {}
         self.heard = time.monotonic()
         self.is_open = True
+        self.unsent = b""  # the rest of the requests that the pipe to the program has no room for
         self._part = b""
         # In a session of its own the program does not get the signals for the head.
         self.process = subprocess.Popen(
@@ -44,6 +47,10 @@ class NodeChannel:
             stderr=log,
             start_new_session=True,
         )
+        assert self.process.stdin
+        self.requests = self.process.stdin.fileno()
+        # A frozen node must not block the head.
+        os.set_blocking(self.requests, False)
         os.set_blocking(self.fileno(), False)
 
     def fileno(self) -> int:
@@ -52,14 +59,22 @@ class NodeChannel:
         return self.process.stdout.fileno()
 
     def ask(self, **asked: Any) -> None:
-        """Send a request. The function ignores a lost node, because its silence shows the loss."""
-        stdin = self.process.stdin
-        assert stdin
+        """Send a request. `exchange` sends the rest if the pipe to the program is full."""
+        self.unsent += json.dumps(asked).encode() + b"\n"
+        self.send()
+
+    def send(self) -> None:
+        """Send as much of the requests as the pipe takes.
+
+        The function ignores a lost node, because its silence shows the loss.
+        """
         try:
-            stdin.write(json.dumps(asked).encode() + b"\n")
-            stdin.flush()
-        except (OSError, ValueError):
+            while self.unsent:
+                self.unsent = self.unsent[os.write(self.requests, self.unsent) :]
+        except BlockingIOError:
             pass
+        except OSError:
+            self.unsent = b""
 
     def read(self) -> None:
         """Read the lines that have arrived."""
@@ -83,9 +98,9 @@ class NodeChannel:
         try:
             told = json.loads(line.decode())
             kind, value = next(iter(told.items()))
-        except (ValueError, AttributeError, StopIteration):
+        except DAMAGED + (StopIteration,):
             # The shell of the node may print lines, too.
-            print("%s printed %r" % (self.host, line[:200]), file=sys.stderr)
+            note("%s printed %r" % (self.host, line[:200]))
             return
         try:
             if kind == "wait" and value is not None:
@@ -117,3 +132,14 @@ class NodeChannel:
             self.process.kill()
         self.process.wait()
         self.is_open = False  # a child of the program may still have stdout open
+
+
+def exchange(nodes: Iterable[NodeChannel], seconds: float) -> None:
+    """Send the rest of the requests, and read the lines of the nodes. Wait at most `seconds`."""
+    connected = [node for node in nodes if node.is_open]
+    full = {node.requests: node for node in connected if node.unsent}
+    readable, writable, _ = select.select(connected, list(full), [], seconds)
+    for number in writable:
+        full[number].send()
+    for node in readable:
+        node.read()

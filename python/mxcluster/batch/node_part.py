@@ -5,12 +5,13 @@ Each line is a JSON object:
 
     {"ask": "record", "nonce": text}   -> {"record": facts}
     {"ask": "look", "request": {...}}  -> {"look": answer of the probe}
-    {"ask": "start", "plan": ..., "token": ..., "secret_env": ..., "script": ...}
+    {"ask": "start", "plan": ..., "token": ..., "secret_env": ...}
                                        -> {"wait": status of the agent}, every second
     {"ask": "stop", "peer": bool}      ends the agent
 
-After an error the answer is {"error": text}. The last line is {"left": leftovers on this node}. The
-agent is a child of this program. Without the head, stdin ends, and the program ends the agent.
+The program reads the script from the job folder, which all nodes share. After an error the answer
+is {"error": text}. The last line is {"left": leftovers on this node}. The agent is a child of this
+program. Without the head, stdin ends, and the program ends the agent.
 """
 
 import json
@@ -22,7 +23,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from mxcluster.agent import claims, commands, daemon, leftovers
+from mxcluster.agent import batch_job, claims, commands, daemon, leftovers
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
@@ -143,9 +144,8 @@ class NodePart:
         for name in SHARED:
             if os.path.exists(os.path.join(self.job_dir, name)):
                 os.symlink(os.path.join(self.job_dir, name), self.folder.file(name))
-        daemon.prepare(
-            self.folder, plan, asked.get("secret_env"), asked.get("token"), asked.get("script")
-        )
+        script = batch_job.script_of(JobFolder(self.job_dir))
+        daemon.prepare(self.folder, plan, asked.get("secret_env"), asked.get("token"), script)
         me = os.getpid()
         log = self.folder.open_log("agent")
         self.agent = subprocess.Popen(

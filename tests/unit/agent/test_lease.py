@@ -44,6 +44,18 @@ def test_a_changed_clock_neither_ends_nor_extends_the_lease(jump):
     assert lease.expired(1000.0, wall=1011.0 + jump, ticks=61.0, controller=GONE)
 
 
+def test_each_change_counts_as_a_renewal_now_if_another_machine_sets_the_mtime():
+    lease = Lease(10)
+    assert not lease.expired(1000.0, wall=None, ticks=5000.0, controller=GONE)
+    assert not lease.expired(1001.0, wall=None, ticks=5009.0, controller=GONE)
+    assert not lease.expired(900.0, wall=None, ticks=5018.0, controller=GONE)
+    assert lease.expired(900.0, wall=None, ticks=5028.5, controller=GONE) == {
+        "age": 10.5,
+        "limit": 10,
+        "gap": 9.0,
+    }
+
+
 def test_a_lease_without_a_file_begins_with_the_first_check():
     lease = Lease(10)
     assert not lease.expired(None, wall=1000.0, ticks=50.0, controller=GONE)

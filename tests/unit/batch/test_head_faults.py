@@ -1,0 +1,194 @@
+"""The head of a batch job after faults: a full disk, a frozen node, false answers, wrong clocks.
+
+The nodes are shell scripts, so no test needs a batch system.
+"""
+
+import errno
+import io
+import json
+import os
+import time
+
+import pytest
+
+from mxcluster.agent import batch_job
+from mxcluster.agent.folder import BEAT, LEASE, JobFolder
+from mxcluster.batch import head as heads
+from mxcluster.batch.node_channel import NodeChannel, exchange
+from mxcluster.batch.node_part import NodePart
+
+WORKER = {"name": "worker-0", "role": "worker", "index": 0, "host": "a"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = JobFolder(str(tmp_path / "job-1"))
+    made.make()
+    made.begin_lease()
+    return made
+
+
+@pytest.fixture
+def head(folder, monkeypatch):
+    monkeypatch.setattr(heads, "PERIOD", 0.01)
+    plan = {
+        "job": "job-1",
+        "host": "login",
+        "lease": 10,
+        "processes": [],
+        "batch": {"launcher": "slurm"},
+    }
+    return heads.Head(folder, plan, {"SLURM_JOB_ID": "7"})
+
+
+@pytest.fixture
+def node():
+    """Yield a function that starts a node's program, a shell script, and returns its channel."""
+    made = []
+
+    def start(script, host="a"):
+        made.append(NodeChannel(host, ["sh", "-c", script], "job-1", None))
+        return made[-1]
+
+    yield start
+    for channel in made:
+        channel.close()
+
+
+def status(*names):
+    """Return the status of a node whose processes have these names."""
+    part = {"role": "worker", "index": 0, "pid": 5, "start_time": 1, "state": "ended"}
+    ending = {"exit_code": 0, "ended_at": 1.0, "ended_by": "self"}
+    return {
+        "job": "job-1",
+        "agent": {"pid": 4, "start_time": 1},
+        "state": "ended",
+        "reason": "done",
+        "started": 1.0,
+        "processes": [dict(part, name=name, **ending) for name in names],
+    }
+
+
+def full(*_, **__):
+    raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+def test_a_full_disk_does_not_end_the_head(head, folder, monkeypatch):
+    os.mkdir(folder.file(BEAT))  # open() raises OSError, as on a full disk
+    monkeypatch.setattr(folder, "write_status", full)
+    head.turn()
+    head.save()
+    monkeypatch.undo()
+    assert head.save() and folder.status()["job"] == "job-1"
+
+
+def test_the_head_restores_a_missing_lease_file(head, folder):
+    head.turn()
+    known = folder.lease_mtime()
+    os.remove(folder.file(LEASE))
+    head.turn()
+    assert folder.lease_mtime() == known
+
+
+def test_the_last_status_waits_for_space_on_the_disk(head, folder, monkeypatch):
+    monkeypatch.setattr(head, "start", lambda: None)
+    monkeypatch.setattr(head, "watch", lambda: "done")
+    monkeypatch.setattr(folder, "write_private", full)
+    write, refused = folder.write_status, iter(range(5))
+
+    def refuse_some(told):
+        if next(refused, None) is not None:
+            full()
+        write(told)
+
+    monkeypatch.setattr(folder, "write_status", refuse_some)
+    assert head.run()
+    assert folder.status()["state"] == "ended"
+
+
+def test_an_error_while_the_nodes_end_leaves_a_last_status(head, folder, monkeypatch):
+    monkeypatch.setattr(head, "start", lambda: None)
+    monkeypatch.setattr(head, "watch", lambda: "failed")
+    monkeypatch.setattr(head, "merge", lambda: 1 / 0)
+    assert not head.run()
+    known = folder.status()
+    assert known["state"] == "ended" and "division" in known["first_failure"]["reason"]
+
+
+def test_a_signalled_head_removes_the_token_and_the_secrets(head, folder):
+    part = JobFolder(folder.file("nodes/a/job-1"))
+    part.make()
+    for place in (folder, part):
+        place.write_private("token", "t")
+        place.write_private("secret_env.json", "{}")
+    head.signalled = True
+    head.finish("failed", None)
+    assert folder.status()["state"] == "running"  # the submit host asks for the reason of the end
+    for place in (folder, part):
+        assert not {"token", "secret_env.json"} & set(os.listdir(place.path))
+
+
+def test_the_clock_of_the_first_node_does_not_end_the_lease(head, folder, monkeypatch):
+    """The submit host sets the mtime, and the clock of the first node is an hour ahead."""
+    ahead = time.time() + 3600
+    monkeypatch.setattr(heads.time, "time", lambda: ahead)
+    head.turn()
+    folder.begin_lease(ahead - 3599)
+    head.turn()
+
+
+def test_a_frozen_node_does_not_block_the_head(node):
+    channel = node("sleep 4; read line; echo")
+    began = time.monotonic()
+    channel.ask(ask="start", plan="x" * (1 << 20))
+    exchange([channel], 0.1)
+    assert time.monotonic() - began < 2 and channel.unsent
+
+
+def test_a_long_request_arrives_whole(node):
+    channel = node('read line; printf \'{"error": "%d"}\\n\' "${#line}"')
+    request = {"ask": "start", "plan": "x" * (1 << 18)}
+    channel.ask(**request)
+    deadline = time.monotonic() + 20
+    while not channel.error and time.monotonic() < deadline:
+        exchange([channel], 0.1)
+    assert channel.error == str(len(json.dumps(request))) and not channel.unsent
+
+
+def test_a_request_to_a_node_whose_program_has_ended_is_dropped(node):
+    channel = node("exit 0")
+    channel.process.wait()
+    channel.ask(ask="stop", peer=True)
+    assert channel.unsent == b""
+
+
+def test_a_deeply_nested_answer_does_not_end_the_head(node, capfd):
+    channel = node("head -c 200000 /dev/zero | tr '\\0' '['; echo; echo '{\"left\": []}'")
+    while channel.left is None and channel.is_open:
+        exchange([channel], 0.1)
+    assert channel.left == [] and channel.error is None
+    assert "a printed b'[[[" in capfd.readouterr().err
+
+
+def test_a_node_speaks_only_for_its_own_processes(head, node):
+    head.plan = dict(head.plan, processes=[WORKER, dict(WORKER, name="worker-1", host="b")])
+    head.nodes = {host: node("sleep 9", host) for host in ("a", "b")}
+    for channel in head.nodes.values():
+        channel._take(json.dumps({"wait": status("worker-0", "worker-1", "odd")}).encode())
+    head.merge()
+    assert [part["name"] for part in head.status["processes"]] == ["worker-0", "worker-1"]
+
+
+def test_a_node_reads_the_script_from_the_shared_folder(folder, monkeypatch):
+    folder.write_private("script.b64", "c2NyaXB0")
+    given = []
+    monkeypatch.setattr("mxcluster.agent.daemon.prepare", lambda *args: given.append(args[-1]))
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: None)
+    plan = {"host": "a", "nodes": {"a": {"job_dir": folder.file("nodes/a/job-1")}}}
+    NodePart(folder.path, io.StringIO()).start({"ask": "start", "plan": plan, "token": "t"})
+    assert given == ["c2NyaXB0"]
+
+
+def test_the_cause_needs_no_readable_log(folder, monkeypatch):
+    monkeypatch.setattr(folder, "log_lines", full)
+    assert batch_job.failed(folder, {"host": "login"}, "gone")["log"] == []
