@@ -171,6 +171,7 @@ def test_a_fault_ends_all_containers(project, name):
     suffer(project, name, kv, job, {name: fault._replace(options=contained)})
 
 
+@pytest.mark.soak
 def test_a_detached_job_is_shown_and_stopped(pair):
     result, _ = train(pair, kv="dist_sync", job_id="detached", detach=True, num_epochs=2000)
     assert result.code == 0, result.output

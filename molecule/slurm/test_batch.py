@@ -209,6 +209,7 @@ def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):
     nothing_is_left(cluster, engine)
 
 
+@shown_under_slurm
 def test_a_killed_worker_ends_the_job(cluster, engine):
     def kill(status):
         logs = "%s/%s/nodes/*/*/worker-1.log" % (JOBS, status["job"])
