@@ -27,7 +27,7 @@ from mxcluster.agent import batch_job, claims, commands, daemon, leftovers
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
-from mxcluster.node import processes
+from mxcluster.node import gpus, processes
 from mxcluster.node.probe import look
 
 Json = Dict[str, Any]
@@ -100,7 +100,10 @@ class NodePart:
             self.end(peer=True)
 
     def record(self, asked: Json) -> Json:
-        """Return the facts of this node. BadInput if the node does not share the job folder."""
+        """Return the facts of this node, and the GPUs that the batch system gives to the job.
+
+        BadInput if the node does not share the job folder.
+        """
         path = os.path.join(self.job_dir, NONCE)
         try:
             with open(path, encoding="ascii") as stream:
@@ -112,13 +115,7 @@ class NodePart:
                 "%s is not the file that the first node has written, but all nodes must share this "
                 "folder: set mxcluster_home to a folder of a shared file system" % path
             )
-        # A process of its own, because MXNet would stay in the memory of this process.
-        done = subprocess.run(
-            [sys.executable, "-I", "-m", "mxcluster.node.probe", "record"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        done = probe()
         try:
             found = json.loads(done.stdout.decode().splitlines()[-1])
         except (IndexError, ValueError):
@@ -129,7 +126,7 @@ class NodePart:
             ) from None
         if "error" in found:
             raise MxclusterError(str(found["error"]))
-        return {"record": found}
+        return {"record": dict(found, granted=gpus.granted(os.environ))}
 
     def look(self, asked: Json) -> Json:
         """Return the answer of `probe.look` to asked["request"]."""
@@ -171,6 +168,16 @@ class NodePart:
         if self.folder is None or self.folder.status() is None:
             return None
         return commands.look(self.folder, tidy=True)
+
+
+def probe() -> Any:
+    """Ask for the facts of this node, in a process of its own: MXNet would stay in the memory."""
+    return subprocess.run(
+        [sys.executable, "-I", "-m", "mxcluster.node.probe", "record"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def main(argv: List[str]) -> None:

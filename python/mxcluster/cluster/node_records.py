@@ -82,7 +82,12 @@ PLACES = {
     ),
 }
 
-of_node = shapes.fields({}, dict(MACHINE, **dict(ENVIRONMENT, fingerprints=FINGERPRINTS)))
+# Only a batch job's programs tell it (`mxcluster.batch.node_part`).
+GRANTED = shapes.either(None, shapes.list_of(shapes.whole(0, 1023)))
+
+of_node = shapes.fields(
+    {}, dict(MACHINE, **dict(ENVIRONMENT, fingerprints=FINGERPRINTS, granted=GRANTED))
+)
 of_role = shapes.fields({}, PLACES)
 
 

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import subprocess
 import time
 
 import pytest
@@ -14,8 +15,9 @@ import pytest
 from mxcluster.agent import batch_job
 from mxcluster.agent.folder import BEAT, LEASE, JobFolder
 from mxcluster.batch import head as heads
+from mxcluster.batch import node_part
 from mxcluster.batch.node_channel import NodeChannel, exchange
-from mxcluster.batch.node_part import NodePart
+from mxcluster.batch.node_part import NONCE, NodePart
 
 WORKER = {"name": "worker-0", "role": "worker", "index": 0, "host": "a"}
 
@@ -187,6 +189,23 @@ def test_a_node_reads_the_script_from_the_shared_folder(folder, monkeypatch):
     plan = {"host": "a", "nodes": {"a": {"job_dir": folder.file("nodes/a/job-1")}}}
     NodePart(folder.path, io.StringIO()).start({"ask": "start", "plan": plan, "token": "t"})
     assert given == ["c2NyaXB0"]
+
+
+def test_a_node_tells_the_gpus_that_the_batch_system_gives(folder, node, tmp_path, monkeypatch):
+    """srun and qrsh name them in a variable; the channel lets these numbers through."""
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\nfor n in 0 1; do echo $n, GPU-$n, 00000000:3B, V100, 470.82; done\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    folder.write_private(NONCE, "n")
+    told = subprocess.CompletedProcess([], 0, b'{"gpus": 2}\n', b"")
+    monkeypatch.setattr(node_part, "probe", lambda: told)
+    found = NodePart(folder.path, io.StringIO()).record({"nonce": "n"})
+    channel = node("echo '%s'; exec sleep 9" % json.dumps(found))
+    while "record" not in channel.answers and channel.is_open:
+        exchange([channel], 0.1)
+    assert channel.answers["record"] == {"gpus": 2, "granted": [1]}
 
 
 def test_the_cause_needs_no_readable_log(folder, monkeypatch):
