@@ -35,6 +35,10 @@ Json = Dict[str, Any]
 FOLDER = "mpi"  # in the job folder: the hosts file, and the program that mpirun calls
 START = 60.0  # timeout in seconds for the start of the processes on all nodes
 LEAVE = 10.0  # timeout in seconds for the end of the daemons after the success of mpirun
+# Hydra (MPICH, Intel MPI) prints this line when it has seen the failure of a process and ends the
+# others. MPICH 5.0 then waits for ever if another daemon was still starting its processes.
+FAILED = b"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
+CLEANUP = 10.0  # timeout in seconds for the end of mpirun after this line
 SSH_LOST = 255  # the exit status of ssh after a lost connection, which mpirun expects
 # The variables that mpirun passes to all processes. Each daemon already has the variables of its
 # node. Without this list, Hydra would replace them by the variables of the first node.
@@ -148,6 +152,7 @@ class Run:
         self.heard = {}  # type: Dict[str, float]  # host -> monotonic time of the last heartbeat
         self.ready = set()  # type: set  # hosts
         self.lost = {}  # type: Dict[str, str]  # host -> reason
+        self.read = 0  # bytes of the log in which `has_given_up` has found no failure
 
     def run(self) -> int:
         """Run the job to its end, and return the exit status."""
@@ -158,8 +163,20 @@ class Run:
         if code:
             return code
         mpirun = self.job.start(self.command(here))
+        given_up = None  # type: Optional[float]
+        looked = 0.0
         while mpirun.poll() is None and not self.lost:
             time.sleep(0.05)
+            now = time.monotonic()
+            if given_up is None and now - looked > BEAT:
+                looked, given_up = now, now + CLEANUP if self.has_given_up() else None
+            if given_up and now > given_up:
+                mpirun.kill()
+                say(
+                    "mpirun has reported the failure of a process, and has not ended for %d s: "
+                    "mxcluster ends the job. Read the lines above" % CLEANUP
+                )
+                return 1
         if not self.lost and mpirun.returncode:
             self.look_after_failure()
         if self.lost:
@@ -168,6 +185,17 @@ class Run:
         for channel in self.channels.values() if mpirun.returncode == 0 else ():
             channel.send("done")
         return status_of(mpirun.returncode)
+
+    def has_given_up(self) -> bool:
+        """Return True if mpirun has written the line FAILED to the log of this process."""
+        try:
+            with open(os.path.join(self.job.path, self.job.own["name"] + ".log"), "rb") as log:
+                log.seek(self.read)
+                piece = log.read()
+        except OSError:
+            return False
+        self.read += max(0, len(piece) - len(FAILED))  # the line may be written in two pieces
+        return FAILED in piece
 
     def follow(self, one: Json) -> None:
         """Connect to the process `serve` of the node `one`, and receive heartbeats.

@@ -81,7 +81,7 @@ def start(tmp_path):
                 os.environ, MXCLUSTER_JOB_DIR=str(folder), MXCLUSTER_JOB="j", NODE=one["host"]
             )
             what = "serve" if nodes else "run"
-            with open(str(folder / "log"), "wb") as log:
+            with open(str(folder / (one["name"] + ".log")), "ab") as log:
                 process = subprocess.Popen(
                     [sys.executable, "-u", "-m", "mxcluster.node.mpi_job", what],
                     cwd=str(folder),
@@ -108,7 +108,9 @@ def codes(nodes):
 
 
 def logs(nodes):
-    return "\n".join((node.folder / "log").read_text() for node in nodes.values())
+    return "\n".join(
+        path.read_text() for node in nodes.values() for path in node.folder.glob("*.log")
+    )
 
 
 def until(test):
@@ -152,7 +154,16 @@ def test_silent_node_is_lost_after_the_heartbeat_timeout(start):
     until(lambda: (nodes["b"].folder / "files" / "node-1" / "begun").exists())
     os.kill(nodes["b"].process.pid, signal.SIGSTOP)
     assert nodes["a"].process.wait(timeout=60) == exit_codes.PEER_DIED
-    assert "timed out" in (nodes["a"].folder / "log").read_text()
+    assert "timed out" in (nodes["a"].folder / "mpirun.log").read_text()
+
+
+@pytest.mark.slow
+def test_mpirun_that_waits_after_a_failure_is_ended(start):
+    """MPICH's mpirun waited for ever when a process failed while another node was starting."""
+    failed = "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
+    nodes = start('[ "$NODE" != a ] || echo "=   %s"; sleep 100' % failed)
+    assert codes(nodes) == {"a": 1, "b": exit_codes.PEER_DIED, "c": exit_codes.PEER_DIED}
+    assert "has reported the failure of a process, and has not ended for 10 s" in logs(nodes)
 
 
 def test_failed_coordination_command_ends_the_job_before_mpirun(start):
