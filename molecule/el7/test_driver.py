@@ -122,6 +122,15 @@ def test_a_tag_works_on_nodes_with_gpus(nodes, tag):
     assert "Warning: gpu2: driver" in result.output, result.output
 
 
+def test_a_node_in_use_is_not_restarted(cluster, nodes):
+    """A program has a GPU open: the message names the program, and the node keeps running."""
+    cluster.shell("gpu2", "sleep 1000 <>/dev/nvidia0 >/dev/null 2>&1 & echo $! >/run/gpu-user")
+    said = nodes.refused(nvidia_driver_reboot=True)
+    cluster.shell("gpu2", "kill $(cat /run/gpu-user); rm /dev/nvidia0")
+    assert re.search(r"end sleep \(pid \d+\), restart gpu2, then run provision.yml", said), said
+    assert "shutdown" not in cluster.shell("gpu2", "cat /var/log/stand-in")
+
+
 def test_nouveau_is_off_after_a_restart_on_request(cluster, nodes):
     called = cluster.shell("gpu2", "cat /var/log/stand-in")
     assert "modprobe -r nouveau" in called, called
@@ -162,6 +171,14 @@ def test_an_idle_driver_is_replaced_without_a_restart(cluster, nodes):
     assert listed == "470.57.02"
     nodes.provision(*DRIVER, nvidia_driver_install=True, nvidia_driver_version=V)
     assert drivers(nodes, "gpu2") == dict.fromkeys(SET, V)
+
+
+def test_a_kept_driver_without_a_lock_is_held_again(cluster, nodes):
+    """mxcluster treats packages latest-dkms as its own, also if the user installed them."""
+    held = cluster.shell("gpu2", "cat " + LOCKS)
+    cluster.shell("gpu2", "echo '# a comment of the package' >" + LOCKS)
+    nodes.provision(*DRIVER)
+    assert sorted(cluster.shell("gpu2", "cat " + LOCKS).split()) == sorted(held.split())
 
 
 def test_secure_boot_is_refused_before_anything_is_installed(cluster, nodes):

@@ -339,16 +339,24 @@ def test_a_node_without_the_right_gpu_is_refused_by_name(nodes, cluster, invento
     assert "gpu1: " not in result.output and set(nodes.changes(result).values()) == {0}
 
 
-def test_a_driver_that_is_too_old_is_refused(cluster):
+def test_an_old_loaded_driver_is_replaced_by_the_installed_driver(cluster, nodes, trainable):
+    """The loaded module is older than CUDA 9.2 needs, and no program uses it."""
     version = "/proc/driver/nvidia/version"
-    cluster.shell("gpu2", "cp {0} /run/version; sed -i 's/470.82.01/390.46/' {0}".format(version))
+    cluster.shell("gpu2", "sed -i 's/470.82.01/390.46/' " + version)
+    nodes.provision()
+    assert "470.82.01" in cluster.shell("gpu2", "cat " + version)
+
+
+def test_an_old_installed_driver_is_refused(cluster, nodes, trainable):
+    """A restart would load this driver, whatever is loaded now."""
+    module = "/lib/modules/$(uname -r)/extra/nvidia.ko"
+    cluster.shell("gpu2", "cp %s /run/module; echo 390.46 >%s" % (module, module))
     try:
-        result = cluster.play("provision.yml")
+        said = nodes.refused()
     finally:
-        cluster.shell("gpu2", "cat /run/version > " + version)
-    assert result.code != 0 and "gpu2: " in result.output and "396.37" in result.output, (
-        result.output
-    )
+        cluster.shell("gpu2", "cat /run/module >" + module)
+    assert "gpu2: the driver 390.46 is too old for CUDA 9.2, which needs 396.37" in said
+    assert "gpu1: " not in said
 
 
 def gpus_of(job):

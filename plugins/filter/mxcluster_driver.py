@@ -33,5 +33,6 @@ class FilterModule(object):
             "mxcluster_driver_vault": driver.vault,
             "mxcluster_driver_unbuilt": driver.unbuilt,
             "mxcluster_driver_lacking_arguments": driver.lacking_arguments,
+            "mxcluster_driver_busy": driver.busy,
             "mxcluster_driver_restart": driver.restart_reason,
         }

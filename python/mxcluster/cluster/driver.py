@@ -58,18 +58,23 @@ ARGUMENTS = ["rd.driver.blacklist=nouveau", "nouveau.modeset=0"]
 
 
 def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> Json:
-    """Return {"action": "install", "change" or "keep", "why", "branch", "version", "ours"}.
+    """Return {"action": "install", "change" or "keep", "why", "branch", "version", ...}.
 
-    "why" is the reason of the action. "ours" is the version of the driver that mxcluster has
-    installed on the node, or None. Raises BadInput if mxcluster cannot install the wanted driver on
-    the node. provision.yml calls the function before it changes the node.
+    "why" is the reason of the action. The other keys are "ours", "prefer" and "locks". "ours" is
+    the version of the node's packages latest-dkms, or None. mxcluster treats these packages as its
+    own. "prefer" is the version that the repair of an incomplete driver installs if possible, or
+    "". "locks" are the lines for yum-plugin-versionlock that hold a kept driver.
+
+    Raises BadInput if mxcluster cannot install the wanted driver on the node. provision.yml calls
+    the function before it changes the node.
 
     Args:
         settings: the user's "install" ("auto", "true" or "false"), "branch" and "version" ("" for
             the default).
         decided: "driver" from `versions.decide`.
         machine: the result of the module mxcluster_machine.
-        rpms: a line "<name> <version>" for each package of the node with nvidia in its name.
+        rpms: a line "<name> <version> <release>" for each package of the node with nvidia in its
+            name.
     """
     install = str(settings["install"]).lower()
     version = str(settings["version"] or "")
@@ -88,16 +93,19 @@ def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> J
         )
     check_branch(branch, decided["cuda"], machine["gpus"])
     known: Dict[str, Set[str]] = {}
+    release = ""  # of the package DRIVER
     for line in rpms:
-        name, _, there = line.strip().partition(" ")
+        name, there, last = line.split()
         known.setdefault(name, set()).add(there)
+        release = last if name == DRIVER else release
     others = sorted(name for name in known if re.fullmatch(FOREIGN, name))
     ours = _version_of_set(known) if DRIVER in known or not others else None
-    found: Json = {"action": "keep", "why": "", "branch": branch, "version": version, "ours": ours}
+    found: Json = {"action": "keep", "why": "", "branch": branch, "version": version}
+    found.update(ours=ours, prefer="", locks=[])
     if install == "false":
         return dict(found, why="nvidia_driver_install is false")
     if ours is None:
-        present = machine["driver"] or machine["driver_installed"]
+        present = machine["driver_installed"] or machine["driver"]
         if install == "auto" and (present or others):
             return dict(found, why="the node has another driver")
         if present and number(present) >= number(decided["least"]):
@@ -123,14 +131,41 @@ def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> J
                 action="install",
                 why="packages of the driver are missing or have mixed versions: " + some(lacking),
             )
-        elif install == "true":
-            old = number(ours) < number(decided["least"])
-            other = ours != version if version else old or int(number(ours)[0]) != branch
-            if other:
-                found.update(action="change", why="the node has driver %s" % ours)
+            if not version and not settings["branch"] and _suits(ours, decided, machine):
+                found.update(branch=number(ours)[0], prefer=ours)
+        elif install == "true" and _is_unwanted(ours, settings, decided, machine):
+            found.update(action="change", why="the node has driver %s" % ours)
+        else:
+            found.update(locks=locks(ours, release))
     if found["action"] != "keep":
-        _check_machine(machine, found["action"])
+        _check_machine(machine)
     return found
+
+
+def _suits(version: str, decided: Json, machine: Json) -> bool:
+    """Return True if the driver `version` supports the chosen CUDA and all GPUs of a node.
+
+    Args: `decided` and `machine` as in `plan`.
+    """
+    try:
+        check_branch(number(version)[0], decided["cuda"], machine["gpus"])
+    except BadInput:
+        return False
+    return number(version) >= number(decided["least"])
+
+
+def _is_unwanted(ours: str, settings: Json, decided: Json, machine: Json) -> bool:
+    """Return True if nvidia_driver_install: true replaces the complete driver `ours`.
+
+    The default branch is no reason to replace a driver that suits the node.
+
+    Args: `settings`, `decided` and `machine` as in `plan`.
+    """
+    if settings["version"]:
+        return ours != str(settings["version"])
+    if settings["branch"] and number(ours)[0] != int(settings["branch"]):
+        return True
+    return not _suits(ours, decided, machine)
 
 
 def _version_of_set(known: Dict[str, Set[str]]) -> Optional[str]:
@@ -145,10 +180,10 @@ def _version_of_set(known: Dict[str, Set[str]]) -> Optional[str]:
     return max(found, key=number) if found else None
 
 
-def _check_machine(machine: Json, action: str) -> None:
+def _check_machine(machine: Json) -> None:
     """Raise BadInput if the kernel refuses modules of dkms, or if programs use the old driver.
 
-    Args: `machine` as in `plan`; `action` "install" or "change".
+    Args: `machine` as in `plan`.
     """
     if machine["secure_boot"]:
         raise BadInput(
@@ -157,7 +192,7 @@ def _check_machine(machine: Json, action: str) -> None:
             "your own key (mokutil --import, at the console), install the driver yourself, and "
             "set nvidia_driver_install: false"
         )
-    if action == "change" and machine["gpu_users"]:
+    if machine["driver"] and machine["gpu_users"]:
         raise BadInput(
             "the driver cannot be replaced while programs use the GPUs: end %s, then run "
             "provision.yml again" % some(machine["gpu_users"])
@@ -184,16 +219,16 @@ def _order(version: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     return number(upstream), number(release)
 
 
-def choose(text: str, branch: int, wanted: str = "", url: str = "") -> Json:
+def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str = "") -> Json:
     """Return {"version", "packages", "locks"} of the driver that a repository has for a branch.
 
-    "version" is `wanted`, or the newest version with all packages of NEEDED. "packages" are
-    arguments for yum. "locks" are lines for yum-plugin-versionlock, one for each package of SET,
-    because a later version of a missing package would update the other packages. Raises BadInput
-    if the repository has no such driver.
+    "version" is `wanted`, or the newest version with all packages of NEEDED. A complete version
+    `prefer` takes precedence over newer versions. "packages" are arguments for yum. "locks" is the
+    result of `locks`. Raises BadInput if the repository has no such driver.
 
     Args: `text` the output of `yum list --showduplicates` for SET; `branch` such as 470; `wanted` a
-    version such as "470.82.01", or ""; `url` of the repository, for messages.
+    version such as "470.82.01", or ""; `url` of the repository, for messages; `prefer` as in
+    `plan`.
     """
     known = listed(text)
     of_branch = [
@@ -214,7 +249,9 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "") -> Json:
             )
         )
     reasons = []
-    for version in reversed(of_branch):
+    for version in sorted(
+        of_branch, key=lambda one: (_upstream(one) == prefer, _order(one)), reverse=True
+    ):
         lacking = [name for name in NEEDED if version not in known.get(name, [])]
         if lacking:
             reasons.append("%s lacks %s" % (_upstream(version), some(lacking)))
@@ -224,12 +261,23 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "") -> Json:
         return {
             "version": bare,
             "packages": ["%s-%s-%s" % (name, bare, release) for name in names],
-            "locks": ["%d:%s-%s-%s.*" % (EPOCH, name, bare, release) for name in SET],
+            "locks": locks(bare, release),
         }
     raise BadInput(
         "the repository %s has no complete driver of branch %d: %s. Set nvidia_driver_version to "
         "another version, or nvidia_mirror to a complete mirror" % (url, branch, "; ".join(reasons))
     )
+
+
+def locks(version: str, release: str) -> List[str]:
+    """Return the lines for yum-plugin-versionlock that hold a driver, one for each package of SET.
+
+    The lines also hold missing packages, because a later version of a missing package would update
+    the other packages.
+
+    Args: `version` such as "470.82.01"; `release` of the packages, such as "1.el7".
+    """
+    return ["%d:%s-%s-%s.*" % (EPOCH, name, version, release) for name in SET]
 
 
 def _upstream(version: str) -> str:
@@ -291,6 +339,21 @@ def lacking_arguments(info: str) -> List[str]:
     """
     entries = [line.split() for line in re.findall(r'^args="(.*)"', info, re.M)] or [[]]
     return [one for one in ARGUMENTS if any(one not in entry for entry in entries)]
+
+
+def busy(users: Sequence[str], answer: Json) -> str:
+    """Return what to do before a restart of a node, such as "end python (pid 7)", or "" if idle.
+
+    Args: `users` the programs with an open GPU; `answer` the result of the module mxcluster_node
+    with the command "jobs". A node without MXNet gives no "jobs".
+    """
+    jobs = [
+        job["job"] for job in answer.get("jobs") or [] if job["state"] in ("running", "prepared")
+    ]
+    return ", ".join(
+        (["end " + some(list(users))] if users else [])
+        + (["wait for the end of job %s or run stop.yml" % some(jobs)] if jobs else [])
+    )
 
 
 def restarts(records: Dict[str, Json]) -> Dict[str, str]:

@@ -113,7 +113,7 @@ def check(mxnet: str, wanted: str, node: Json) -> None:
     The message has the reason, the nearest pairs that work on this node, and other cures.
 
     Args: `mxnet` the version; `wanted` the target; `node` {"python": a version such as "3.6" or
-    None, "gpus": PCI device numbers, "driver": version of the loaded driver or None, "libcuda":
+    None, "gpus": PCI device numbers, "driver": version of the node's driver or None, "libcuda":
     True if the node has a driver or gets a driver from mxcluster}.
     """
     try:
@@ -239,7 +239,7 @@ def check_gpus(mxnet: str, wanted: str, devices: Iterable[str]) -> None:
 
 
 def check_driver(cuda: str, driver: Optional[str]) -> None:
-    """Raise Misfit if a node's loaded driver is too old for a CUDA version.
+    """Raise Misfit if a node's driver is too old for a CUDA version.
 
     Args: `cuda` such as "9.2"; `driver` the driver's version, None without a driver.
     """

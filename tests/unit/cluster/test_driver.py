@@ -9,7 +9,7 @@ VOLTA, KEPLER, ADA, FERMI = "1db4", "102d", "2684", "06d1"
 KERNEL, OLD = "3.10.0-1160.119.1.el7.x86_64", "3.10.0-957.el7.x86_64"
 AUTO = {"install": "auto", "branch": "", "version": ""}
 TRUE = dict(AUTO, install="true")
-OURS = [name + " 470.82.01" for name in driver.SET]
+OURS = [name + " 470.82.01 1.el7" for name in driver.SET]
 
 
 def machine(**facts):
@@ -48,12 +48,17 @@ def listing(*versions, without=(), names=driver.SET):
         (dict(AUTO, install="false"), [], {}, "keep"),
         (AUTO, [], {"driver": "396.37"}, "keep"),
         (AUTO, [], {"driver_installed": "390.46"}, "keep"),
-        (AUTO, ["kmod-nvidia 390.87", "nvidia-x11-drv 390.87"], {}, "keep"),
+        (AUTO, ["kmod-nvidia 390.87 1.el7", "nvidia-x11-drv 390.87 1.el7"], {}, "keep"),
         (AUTO, OURS, {}, "keep"),
         (AUTO, OURS[1:], {"driver": "470.82.01"}, "install"),
-        (AUTO, OURS[1:] + ["nvidia-driver-branch-470 470.82.01"], {"driver": "470.82.01"}, "keep"),
+        (
+            AUTO,
+            OURS[1:] + ["nvidia-driver-branch-470 470.82.01 1.el7"],
+            {"driver": "470.82.01"},
+            "keep",
+        ),
         (AUTO, OURS[:1], {}, "install"),  # a transaction that was cut off
-        (AUTO, OURS[:-4] + [driver.KMOD + " 470.57.02"], {}, "install"),
+        (AUTO, OURS[:-4] + [driver.KMOD + " 470.57.02 1.el7"], {}, "install"),
         (TRUE, OURS, {}, "keep"),
         (dict(TRUE, version="470.57.02"), OURS, {}, "change"),
         (dict(AUTO, version="470.57.02"), OURS, {}, "keep"),
@@ -69,21 +74,21 @@ def test_what_is_done_with_a_node(settings, rpms, facts, action):
 @pytest.mark.parametrize("count", range(1, len(driver.SET)))
 def test_a_transaction_that_was_cut_off_anywhere_is_repeated(settings, count):
     """yum installs the kmod, whose script builds the module, before the package of the driver."""
-    left = [name + " 470.82.01" for name in [driver.KMOD] + driver.SET[1:]][:count]
+    left = [name + " 470.82.01 1.el7" for name in [driver.KMOD] + driver.SET[1:]][:count]
     found = plan(settings, left, driver_installed="470.82.01")
     assert (found["action"], found["ours"]) == ("install", "470.82.01")
 
 
 def test_two_versions_of_a_package_are_a_transaction_that_was_cut_off():
     for old in (driver.DRIVER, driver.KMOD):
-        for both in (OURS + [old + " 470.57.02"], [old + " 470.57.02"] + OURS):
+        for both in (OURS + [old + " 470.57.02 1.el7"], [old + " 470.57.02 1.el7"] + OURS):
             found = plan(AUTO, both)
             assert (found["action"], found["ours"]) == ("install", "470.82.01")
             assert found["why"].endswith("missing or have mixed versions: " + old)
 
 
 def test_an_older_driver_of_ours_is_replaced_on_request_only():
-    old = [name + " 396.26" for name in driver.SET]
+    old = [name + " 396.26 1.el7" for name in driver.SET]
     assert plan(AUTO, old)["action"] == "keep"
     assert plan(TRUE, old)["action"] == "change"
 
@@ -95,10 +100,16 @@ def test_an_older_driver_of_ours_is_replaced_on_request_only():
         (
             dict(TRUE, branch="550"),
             OURS,
-            {"gpu_users": ["python (pid 7)"]},
+            {"driver": "470.82.01", "gpu_users": ["python (pid 7)"]},
             "end python (pid 7), then",
         ),
-        (TRUE, ["kmod-nvidia 390.87"], {"driver": "390.87"}, "yum remove kmod-nvidia"),
+        (  # the repair of an incomplete driver, too
+            AUTO,
+            OURS[:1],
+            {"driver": "470.82.01", "gpu_users": ["python (pid 7)"]},
+            "end python (pid 7), then",
+        ),
+        (TRUE, ["kmod-nvidia 390.87 1.el7"], {"driver": "390.87"}, "yum remove kmod-nvidia"),
         (TRUE, [], {"driver": "390.87"}, "nvidia-uninstall"),
         (dict(AUTO, branch="550"), [], {"gpus": [KEPLER]}, "102d (GK210) needs 470 or older"),
         (AUTO, [], {"gpus": [ADA]}, "2684 (AD102) needs 520 or newer"),
@@ -118,11 +129,61 @@ def test_a_kept_driver_asks_for_neither_secure_boot_nor_idle_gpus():
     assert plan(AUTO, OURS, **facts)["action"] == "keep"
 
 
+@pytest.mark.parametrize(
+    "settings, version, facts, action",
+    [
+        (TRUE, "550.163.01", {}, "keep"),  # no setting asks for the default branch 470
+        (TRUE, "535.183.06", {}, "keep"),
+        (dict(TRUE, branch="470"), "550.163.01", {}, "change"),
+        (TRUE, "550.163.01", {"gpus": [KEPLER]}, "change"),  # 550 does not support Kepler
+        (TRUE, "390.87", {}, "change"),
+    ],
+)
+def test_the_default_branch_replaces_only_an_unsuitable_driver(settings, version, facts, action):
+    rpms = ["%s %s 1.el7" % (name, version) for name in driver.SET]
+    assert plan(settings, rpms, **facts)["action"] == action
+
+
+@pytest.mark.parametrize(
+    "settings, version, branch, prefer",
+    [
+        (AUTO, "550.144.03", 550, "550.144.03"),
+        (AUTO, "470.57.02", 470, "470.57.02"),
+        (dict(AUTO, branch="470"), "550.144.03", 470, ""),
+        (dict(AUTO, version="550.163.01"), "550.144.03", 550, ""),
+        (AUTO, "390.87", 470, ""),  # too old for CUDA 9.2
+    ],
+)
+def test_the_repair_of_an_incomplete_driver_keeps_its_version(settings, version, branch, prefer):
+    found = plan(settings, ["%s %s 1.el7" % (name, version) for name in driver.SET[:1]])
+    assert (found["action"], found["branch"], found["prefer"]) == ("install", branch, prefer)
+
+
+def test_the_newest_installed_version_is_the_reason_of_a_refusal():
+    """A restart loads the installed driver, so a loaded older driver is no reason."""
+    found = plan(TRUE, [], driver="390.87", driver_installed="470.82.01")
+    assert found["action"] == "keep"
+    with pytest.raises(BadInput, match="driver 390.87 that mxcluster did not install"):
+        plan(TRUE, [], driver="470.82.01", driver_installed="390.87")
+
+
+@pytest.mark.parametrize("install, held", [("auto", True), ("true", True), ("false", False)])
+def test_a_kept_driver_is_held_unless_the_user_refuses_a_driver(install, held):
+    locks = plan(dict(AUTO, install=install), [line.replace("1.el7", "2.el7") for line in OURS])
+    assert locks["action"] == "keep" and bool(locks["locks"]) is held
+    if held:
+        assert "3:kmod-nvidia-latest-dkms-470.82.01-2.el7.*" in locks["locks"]
+        assert len(locks["locks"]) == len(driver.SET)
+    assert plan(AUTO, ["kmod-nvidia 390.87 1.el7"])["locks"] == []
+
+
 def test_the_newest_complete_version_of_the_branch_is_chosen():
     text = listing("470.57.02", "470.182.03", "470.82.01", "550.163.01")
     assert driver.choose(text, 470)["version"] == "470.182.03"
     assert driver.choose(text, 550)["version"] == "550.163.01"
     assert driver.choose(text, 470, "470.57.02")["version"] == "470.57.02"
+    assert driver.choose(text, 470, prefer="470.57.02")["version"] == "470.57.02"
+    assert driver.choose(text, 470, prefer="470.94")["version"] == "470.182.03"
     lacking = listing("470.82.01", "470.182.03", without=[(driver.KMOD, "470.182.03")])
     assert driver.choose(lacking, 470)["version"] == "470.82.01"
 
@@ -230,3 +291,27 @@ def test_why_only_a_restart_helps(facts, why):
     assert (why in found) if why else found == ""
     records = {"gpu": {"bus": 1, "driver": told}, "cpu": {"bus": 0, "driver": told}}
     assert list(driver.restarts(records)) == (["gpu"] if why else [])
+
+
+@pytest.mark.parametrize(
+    "users, answer, todo",
+    [
+        ([], {}, ""),
+        ([], {"failed": True, "msg": "no Python"}, ""),
+        ([], {"skipped": True}, ""),
+        ([], {"jobs": [{"job": "a", "state": "ended"}]}, ""),
+        (["python (pid 7)"], {}, "end python (pid 7)"),
+        (
+            [],
+            {"jobs": [{"job": "a", "state": "running"}, {"job": "b", "state": "prepared"}]},
+            "wait for the end of job a, b or run stop.yml",
+        ),
+        (
+            ["x (pid 1)"],
+            {"jobs": [{"job": "a", "state": "running"}]},
+            "end x (pid 1), wait for the end of job a or run stop.yml",
+        ),
+    ],
+)
+def test_a_busy_node_is_not_restarted(users, answer, todo):
+    assert driver.busy(users, answer) == todo
