@@ -57,4 +57,7 @@ class FilterModule(object):
 
     def filters(self) -> Dict[str, Callable[..., Any]]:
         """Return {name of a filter: its function}."""
-        return {"mxcluster_versions": mxcluster_versions}
+        return {
+            "mxcluster_versions": mxcluster_versions,
+            "mxcluster_other_cublas": versions.other_cublas,
+        }

@@ -60,6 +60,9 @@ for word; do
     *) echo "$0: unknown option $word" >&2; exit 1 ;;
     esac
 done
+cd "$root/lib64"
+cp libcublas.so.9.2.148 libcublas.so.{cublas}
+ln -sf libcublas.so.{cublas} libcublas.so.9.2
 echo "CUDA Patch Version {release}" >>"$root/version.txt"
 """
 # The packages of a patch beside cuBLAS, by its release. No page of NVIDIA lists them for 9.2, so
@@ -181,7 +184,7 @@ def runfiles(version, release, patch, stubs):
         release=release,
         libraries=base64.encodebytes(packed).decode().strip(),
     )
-    return text, PATCH.format(release=patch)
+    return text, PATCH.format(release=patch, cublas="9.2.174")
 
 
 def table():

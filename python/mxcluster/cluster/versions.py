@@ -178,7 +178,8 @@ def decide(choice: Json, node: Json) -> Json:
         {
             "python": node["python"] or row.get("python"),
             "gpus": node["gpus"],
-            "driver": None if replaces else node["driver"],
+            # The installed driver counts: the role loads this driver, or a restart does.
+            "driver": None if replaces else node["driver_installed"] or node["driver"],
             "libcuda": bool(node["driver"] or node["driver_installed"] or installs),
         },
     )
@@ -290,6 +291,31 @@ def packages(cuda: str) -> Dict[str, Dict[str, str]]:
             **row.get("compilers", {}),
         ),
     }
+
+
+def other_cublas(cuda: str, rpms: Iterable[str]) -> str:
+    """Return the reason and the cure if a node has cuBLAS of another CUDA, or "".
+
+    The RPMs of CUDA 10.1 and 10.2 have one name for their cuBLAS, so yum would downgrade or replace
+    the cuBLAS of the other CUDA.
+
+    Args: `cuda` such as "10.1"; `rpms` a line "<name> <version>" for each package of the node.
+    """
+    rows = table()["cuda"]
+    pinned = {known: row["pinned"] for known, row in rows.items() if "pinned" in row}
+    for name, version in (line.split() for line in rpms):
+        # The newest CUDA whose cuBLAS is not newer than the installed cuBLAS, else the oldest CUDA.
+        owners = [known for known, names in pinned.items() if name in names]
+        older = [one for one in owners if number(pinned[one][name])[:3] <= number(version)]
+        owner = max(older, key=number) if older else min(owners, key=number, default=cuda)
+        if owner != cuda:
+            return (
+                "the node has %s %s of CUDA %s, and yum keeps only one version of this package, so "
+                "it cannot install CUDA %s beside CUDA %s: run \"yum remove 'cuda-*-%s' "
+                'libcublas10 libcublas-devel" on the node, or set cuda_source: runfile. Then run '
+                "provision.yml again" % (name, version, owner, cuda, owner, owner.replace(".", "-"))
+            )
+    return ""
 
 
 def cuda_source(wanted: str, row: Json, known: Optional[Tuple[str, Json]], node: Json) -> str:

@@ -202,7 +202,7 @@ def test_a_node_without_a_gpu_gets_the_cpu_wheel():
             "MXNet 1.2.1 does not run on Python 3.8, only on 3.6, 3.7. Python 3.8 and newer cannot",
         ),
         (
-            {"driver": "390.87"},
+            {"driver": "390.87", "driver_installed": "390.87"},
             {},
             "the driver 390.87 is too old for CUDA 9.2, which needs 396.37 or newer: set "
             'cuda_version: "9.1"; or install a newer driver',
@@ -302,6 +302,24 @@ def test_new_versions_of_mxnet_get_nccl():
     assert decided["installed"]["nccl"] == "2.11.4" and decided["cudnn"]["version"] == "8.2.4.15"
 
 
+@pytest.mark.parametrize(
+    "loaded, installed, refused",
+    [
+        ("390.87", "470.82.01", False),  # only a restart is missing
+        ("470.82.01", "390.87", True),  # the next restart loads the old driver
+        (None, "390.87", True),
+        ("390.87", None, True),
+    ],
+)
+def test_the_installed_driver_counts_before_the_loaded_driver(loaded, installed, refused):
+    node = {"driver": loaded, "driver_installed": installed}
+    for install in ("auto", "false"):
+        if refused:
+            assert "390.87 is too old for CUDA 9.2" in refusal(node, driver_install=install)
+        else:
+            assert decide(node, driver_install=install)["target"] == "cu92"
+
+
 def test_a_driver_of_the_node_may_be_missing_where_a_role_installs_it():
     newer = {"mxnet_version": "1.5.1"}
     assert decide(**newer)["target"] == "cu92"
@@ -310,7 +328,7 @@ def test_a_driver_of_the_node_may_be_missing_where_a_role_installs_it():
     assert "CUDA 9.2 needs a driver" in refusal(driver_install="false", **newer)
     rootless = {"own_system": False, "python": "3.6"}
     assert "CUDA 9.2 needs a driver" in refusal(rootless, **newer)
-    old = {"driver": "390.87"}
+    old = {"driver_installed": "390.87"}
     assert decide(old, driver_install="true")["target"] == "cu92"
     for system in ({"own_system": False}, {"system": "Debian", "system_version": "12"}):
         node = dict(old, python="3.6", **system)
@@ -389,3 +407,23 @@ def test_packages_that_mxcluster_installs_are_not_requested():
         mxnet_version="1.9.1",
         cuda_version="",
     )
+
+
+@pytest.mark.parametrize(
+    "cuda, rpms, other",
+    [
+        ("10.1", ["libcublas10 10.2.2.89"], "10.2"),
+        ("10.1", ["libcublas-devel 10.2.3.254"], "10.2"),
+        ("10.2", ["libcublas10 10.2.1.243", "libcublas-devel 10.2.1.243"], "10.1"),
+        ("10.2", ["libcublas10 10.1.0.105"], "10.1"),  # of an earlier release of CUDA 10.1
+        ("10.1", ["libcublas10 10.2.1.243"], ""),
+        ("10.1", ["libcublas10 10.2.0.168"], ""),
+        ("10.2", ["libcublas10 10.2.2.89", "libcublas-devel 10.2.2.89"], ""),
+        ("10.2", ["libcublas-11-2 11.4.1.1043"], ""),
+        ("10.2", [], ""),
+    ],
+)
+def test_cublas_of_another_cuda_is_refused(cuda, rpms, other):
+    said = versions.other_cublas(cuda, rpms)
+    assert ("yum remove 'cuda-*-%s' libcublas10" % other.replace(".", "-") in said) is bool(other)
+    assert said or not other

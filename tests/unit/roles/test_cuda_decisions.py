@@ -220,3 +220,70 @@ def test_every_installation_of_cuda_renews_the_linkers_cache():
     assert found == [notify] * 4
     link = yaml.safe_load((ROLES / "cuda" / "tasks" / "link.yml").read_text())
     assert link[-1]["ansible.builtin.meta"] == "flush_handlers"
+
+
+@pytest.mark.parametrize(
+    "asked, busy, reboots",
+    [
+        ({"skipped": True}, "", False),  # no restart is needed or requested
+        ({"jobs": []}, "", True),
+        ({"failed": True}, "", True),  # a node without MXNet has no jobs
+        ({"jobs": []}, "end python (pid 7)", False),
+    ],
+)
+def test_only_an_idle_node_is_restarted(asked, busy, reboots):
+    tasks = yaml.safe_load((ROLES / "nvidia_driver" / "tasks" / "state.yml").read_text())
+    (task,) = [one for one in tasks if one.get("ansible.builtin.include_tasks", "") == "reboot.yml"]
+    variables = {"__nvidia_driver_jobs": asked, "__nvidia_driver_busy": busy}
+    assert decided("nvidia_driver", task["when"], **variables) is reboots
+    told = decided(
+        "nvidia_driver",
+        "__nvidia_driver_told",
+        __nvidia_driver_stale="driver 2 is installed, but 1 is loaded",
+        __nvidia_driver_controller=False,
+        nvidia_driver_reboot=True,
+        inventory_hostname="gpu2",
+        **variables,
+    )
+    assert "change this: %srestart gpu2, then run" % (busy and busy + ", ") in told
+
+
+@pytest.mark.parametrize(
+    "chosen, planned, locks",
+    [
+        ({}, {"locks": ["3:kept"]}, ["3:kept"]),
+        ({"__nvidia_driver_chosen": {"locks": ["3:new"]}}, {"locks": []}, ["3:new"]),
+    ],
+)
+def test_an_installed_and_a_kept_driver_are_held(chosen, planned, locks):
+    found = decided(
+        "nvidia_driver", "__nvidia_driver_locks", nvidia_driver_planned=planned, **chosen
+    )
+    assert found == locks
+    for name in ("packages.yml", "module.yml"):
+        tasks = yaml.safe_load((ROLES / "nvidia_driver" / "tasks" / name).read_text())
+        assert "hold.yml" in [one.get("ansible.builtin.include_tasks") for one in tasks]
+
+
+@pytest.mark.parametrize(
+    "source, known", [("local_rpm", True), ("runfile", True), ("network_repo", False)]
+)
+def test_the_needed_space_is_told_only_if_it_is_known(source, known):
+    places = decided(
+        "cuda",
+        "__cuda_places",
+        mxcluster_cache_dir="/cache",
+        versions_chosen={"cuda": {"source": source}},
+    )
+    assert "/usr/local" in places
+    assert all(places.values()) if known else not any(places.values())
+
+
+@pytest.mark.parametrize("role, name", [("cuda", "bring.yml"), ("mxnet", "build.yml")])
+def test_large_files_do_not_pass_through_the_home_of_the_ssh_user(role, name):
+    tasks = yaml.safe_load((ROLES / role / "tasks" / name).read_text())
+    tasks += [one for task in tasks for one in task.get("block", [])]
+    (copy,) = [one for one in tasks if "throttle" in one]
+    folder = copy["vars"]["ansible_remote_tmp"]
+    made = [one["ansible.builtin.file"] for one in tasks if "ansible.builtin.file" in one]
+    assert {"path": folder, "state": "directory", "mode": "1733"} in made

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 STAND_IN = pathlib.Path(__file__).resolve().parents[3] / "molecule" / "el7" / "stand_in"
 FILES = pathlib.Path(__file__).resolve().parents[3] / "roles" / "cuda" / "files"
@@ -97,16 +98,36 @@ def test_an_installer_runs_in_a_clean_environment(tmp_path, name, perl):
 @pytest.mark.parametrize(
     "patch, said",
     [
-        ("cat %s/lib64/libcublas.so.9.2 >%s/new; mv %s/new %s/lib64/libcublas.so.9.2", []),
+        ("cat %s/lib64/libcublas.so.9.1 >%s/new; mv %s/new %s/lib64/libcublas.so.9.1", []),
         ("echo Installation Failed", ["the files of the patch"]),
         ("touch %s/.mxcluster-0123456789ab", ["the files of the patch"]),  # a mark is no patch
     ],
 )
 def test_a_patch_changes_files_of_the_toolkit(tmp_path, patch, said):
     """The exit status of NVIDIA's patches proves nothing, like that of the installers."""
-    folder = tree(tmp_path / "cuda")
+    folder = tree(tmp_path / "cuda", "9.1")
     install(tmp_path / "work", patch.replace("%s", str(folder)))
+    assert missing(folder, "9.1", begun=tmp_path / "work" / "begun") == said
+
+
+@pytest.mark.parametrize(
+    "patch, said",
+    [
+        ("echo x >lib64/libcublas.so.9.2.174; echo CUDA Patch Version 9.2.148.1 >version.txt", []),
+        ("echo x >lib64/libcublas.so.9.2.174", ["version.txt of patch 9.2.148.1"]),
+        ("echo CUDA Patch Version 9.2.148.1 >version.txt", ["lib64/libcublas.so.9.2.174"]),
+    ],
+)
+def test_the_patch_of_cuda_9_2_is_known_by_its_files(tmp_path, patch, said):
+    """The status counts for nothing: this patch ends with status 1."""
+    folder = tree(tmp_path / "cuda")
+    script = "cd %s; echo >bin/nvlink; %s; exit 1" % (folder, patch)
+    with pytest.raises(subprocess.CalledProcessError):
+        install(tmp_path / "work", script.replace("echo >", "echo x >", 1))
     assert missing(folder, begun=tmp_path / "work" / "begun") == said
+    tasks = yaml.safe_load((FILES.parent / "tasks" / "runfile_one.yml").read_text())
+    (task,) = [one for one in tasks if one["name"].startswith("Run ")]
+    assert task["failed_when"] is False
 
 
 def test_the_stand_ins_installer_and_patch_leave_a_whole_toolkit(tmp_path, monkeypatch):
@@ -126,4 +147,4 @@ def test_the_stand_ins_installer_and_patch_leave_a_whole_toolkit(tmp_path, monke
     assert missing(folder) == []
     install(work, patch, "--accept-eula", "--installdir=%s" % folder)
     assert missing(folder, begun=work / "begun") == []
-    assert os.readlink(str(folder / "lib64/libcublas.so.9.2")) == "libcublas.so.9.2.148"
+    assert os.readlink(str(folder / "lib64/libcublas.so.9.2")) == "libcublas.so.9.2.174"
