@@ -2,8 +2,9 @@
 # Run the scenario on a real CentOS 7: `molecule/el7/real.sh [IMAGE]`, without IMAGE centos:7.
 #
 # The image of a container has no systemd as its first process, no sshd and no sudo. This script
-# makes an image that has them, from CentOS's archive, and runs the tests that need no stand-in:
-# real repositories, real keys, real yum. It needs docker, a network, and a machine whose kernel
+# makes an image that has them, from CentOS's archive, and runs test_on_any_centos7.py alone. Without
+# an NVIDIA card every node gets MXNet for CPUs: CentOS's real repositories and keys and the real yum
+# run, but neither EPEL nor NVIDIA's repositories, keys and packages. It needs docker, a network, and a machine whose kernel
 # still has cgroup v1 (systemd 219 of CentOS 7 does not boot on cgroup v2 alone).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
