@@ -149,6 +149,7 @@ def test_nouveau_is_off_after_a_restart_on_request(cluster, nodes):
     record = json.loads((cluster.state / "nodes" / "gpu2.json").read_text())
     assert record["driver"] == {"installed": V, "loaded": V, "nouveau": False}
     again = nodes.provision(nvidia_driver_reboot=True)
+    assert json.loads((cluster.state / "nodes" / "gpu2.json").read_text()) == record
     assert set(nodes.changes(again).values()) == {0}, again.output
 
 
