@@ -1,5 +1,6 @@
 """The decisions of the roles cuda and nvidia_driver, by the answers of rpm and by the plan."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -7,8 +8,10 @@ import subprocess
 import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar
 
+init_plugin_loader()  # lookups and tests of ansible.builtin
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
 LISTED = [
     "/etc/yum.repos.d/cuda.repo",
@@ -23,6 +26,27 @@ def decided(role, expression, **variables):
     return Templar(DataLoader(), variables=dict(known, **variables)).template(
         "{{ %s }}" % expression
     )
+
+
+def test_a_renewed_record_keeps_the_ssh_key_of_the_last_record(tmp_path):
+    """The last play writes the record of a node again, without the facts of the role ssh_mesh."""
+    (tmp_path / "nodes").mkdir()
+    known = {"mxcluster_state_dir": str(tmp_path), "inventory_hostname": "gpu2"}
+    key = ["__node_record_places.ssh." + name for name in ("public_key", "user")]
+    places = dict.fromkeys(("mxcluster_env_dir", "mxcluster_job_dir", "mxcluster_data_dir"), "")
+    known.update(places, versions_chosen={"target": "cpu", "gpus": 0, "installed": {}})
+
+    def told(**more):
+        return [decided("node_record", one, **dict(known, **more)) for one in key]
+
+    assert told() == ["", ""], "the first record of a node without the role"
+    record = {"ssh": {"public_key": "ssh-ed25519 A", "user": "mx", "port": 22}}
+    (tmp_path / "nodes" / "gpu2.json").write_text(json.dumps(record))
+    assert told() == ["ssh-ed25519 A", "mx"]
+    assert told(ssh_mesh_key={"public_key": "ssh-ed25519 B", "user": "my"}) == [
+        *("ssh-ed25519 B", "my")
+    ]
+    assert told(ssh_mesh_mode="none") == ["", ""]
 
 
 def asserted():
