@@ -51,7 +51,7 @@ run alone playbooks alone
 run faults tools/molecule.sh default
 
 if ((${#failed[@]})); then
-    for name in "${failed[@]}"; do
+    for name in ${failed[*]}; do
         echo "mxcluster: failures of $name, from $logs/$name.log:"
         evidence "$name"
     done
