@@ -9,7 +9,7 @@ if [ "$(hostname)" = node1 ]; then
     chown -R sgeadmin: /var/lib/gridengine/default /var/spool/gridengine
     /etc/init.d/gridengine-master restart
     until qconf -sh >/dev/null 2>&1; do sleep 0.2; done
-    runuser -u sgeadmin -- qconf -am root || true
+    runuser -u sgeadmin -- qconf -am root || true # root may be a manager already
     cat >/tmp/pe <<'PE'
 pe_name            mpi
 slots              99
@@ -28,6 +28,7 @@ PE
     sed -e 's/^pe_name .*/pe_name fill/' -e 's/^allocation_rule .*/allocation_rule $fill_up/' /tmp/pe >/tmp/fill
     qconf -Ap /tmp/fill
     for node in $(echo "$1" | tr , '\n' | cut -d ' ' -f 2); do
+        # A node may be in the lists already.
         qconf -ah $node || true
         qconf -as $node || true
     done
