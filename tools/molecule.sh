@@ -38,7 +38,7 @@ for scenario in "${scenarios[@]}"; do
     began=$SECONDS
     # Remove the containers of an interrupted run; the scenario's own `destroy` removes the rest.
     docker ps --all --quiet --filter name=^mxcluster- |
-        xargs --no-run-if-empty docker rm --force >/dev/null
+        xargs --no-run-if-empty docker rm --force --volumes >/dev/null
     molecule test --scenario-name "$scenario" || failed+=("$scenario")
     echo "mxcluster: scenario $scenario took $((SECONDS - began)) s"
 done

@@ -22,14 +22,6 @@ run() {
     echo "mxcluster: $name took $((SECONDS - began)) s"
 }
 
-# Print the lines of a part's output that name a failure, or its end where it has none.
-evidence() {
-    local plain
-    plain=$(sed 's/\x1b\[[0-9;]*m//g' "$logs/$1.log")
-    grep -aoE '(FAILED|ERROR) (tests|molecule)/.*|fatal: \[.*|mxcluster: failed: .*' <<<"$plain" |
-        cut -c1-400 | tail -n 30 || tail -n 25 <<<"$plain"
-}
-
 mkdir -p "$logs"
 tools/molecule.sh --images >$logs/images.log 2>&1 & # the scenarios make what is missing, and report it
 images=$!
@@ -53,7 +45,7 @@ run faults tools/molecule.sh default
 if ((${#failed[@]})); then
     for name in ${failed[*]}; do
         echo "mxcluster: failures of $name, from $logs/$name.log:"
-        evidence "$name"
+        tools/evidence.sh "$logs/$name.log"
     done
     echo "mxcluster: failed: ${failed[*]}" >&2
     exit 1
