@@ -60,7 +60,7 @@ def job(tmp_path, engine):
     made.engine = engine
     yield made
     made.ask("stop")
-    assert not made.containers()
+    made.nothing_left()
 
 
 def test_processes_end_with_their_own_status(job):
