@@ -60,7 +60,7 @@ def job(tmp_path, engine):
     made.engine = engine
     yield made
     made.ask("stop")
-    made.nothing_left()
+    assert not made.containers()
 
 
 def test_processes_end_with_their_own_status(job):

@@ -133,19 +133,14 @@ def two_engines(project, second):
     return On(project, project.inventory("two_engines", nodes=2, **{at: shell}))
 
 
-def none_is_left(before=frozenset(), host=None):
-    """Wait until the engine has no container of a job but those in `before`."""
-    deadline = time.time() + 20  # the engine removes an ended container soon
-    while not containers(host) <= before:
-        assert time.time() < deadline, docker("ps", "--all", host=host)
-        time.sleep(0.2)
-
-
 @pytest.fixture(autouse=True)
 def no_container_is_left():
     before = containers()
     yield
-    none_is_left(before)
+    deadline = time.time() + 20  # the engine removes an ended container soon
+    while not containers() <= before:
+        assert time.time() < deadline, docker("ps", "--all")
+        time.sleep(0.2)
 
 
 def train(project, **options):
@@ -236,7 +231,7 @@ def test_a_job_runs_on_the_engines_of_two_nodes(two_engines, second):
     ):
         started = docker("events", *times, *shown, host=host).split()
         assert set(names) <= set(started), (host, started)
-    none_is_left(host=second.host)
+    assert not containers(second.host)
 
 
 def test_nodes_with_different_images_of_one_name_are_refused(two_engines, second):
