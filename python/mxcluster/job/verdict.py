@@ -180,7 +180,7 @@ def compute(
         "accuracy": accuracy,
         "samples_per_s": round(samples / seconds, 1) if seconds and samples else None,
         "seconds": round(
-            seconds if seconds and failure is None else _elapsed(statuses.values()), 3
+            seconds if seconds and failure is None else _elapsed(statuses.values(), engine), 3
         ),
         "exit_codes": codes,
         "first_failure": failure,
@@ -598,11 +598,19 @@ def _not_finished(
     return None
 
 
-def _elapsed(statuses: Iterable[Optional[Json]]) -> float:
-    """Return the seconds from the first start to the last end in `statuses`, 0.0 without an end."""
+def _elapsed(statuses: Iterable[Optional[Json]], engine: Optional[Json]) -> float:
+    """Return the seconds from the first start to the last end in `statuses`, 0.0 without an end.
+
+    `engine`: the failure that a batch system has caused, or None. Its time is an end too, because
+    agents that a batch system kills write none.
+    """
     known = [status for status in statuses if status]
     ends = [status["ended"] for status in known if status.get("ended")]
-    return max(0.0, max(ends) - min(status["started"] for status in known)) if ends else 0.0
+    if engine and engine.get("time"):
+        ends.append(engine["time"])
+    if not known or not ends:
+        return 0.0
+    return max(0.0, float(max(ends) - min(status["started"] for status in known)))
 
 
 def _state(status: Optional[Json]) -> str:

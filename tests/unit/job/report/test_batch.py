@@ -126,3 +126,12 @@ def test_an_end_by_the_batch_system_explains_killed_processes():
     assert first(killed, engine) == CANCELLED["reason"]
     assert first(killed, None) == killed["reason"]
     assert first(own, engine) == own["reason"]
+
+
+def test_a_job_that_the_batch_system_killed_has_a_duration():
+    """The agents were killed before they could write their ends."""
+    status = dict(STATUS, host="n1", state="running", reason=None, started=100.0, ended=None)
+    engine = dict(CANCELLED, host="login", log=[], time=112.5)
+    found = verdict.compute(completed(submitted()), {"n1": status}, [], engine=engine)
+    assert found["seconds"] == 12.5
+    assert verdict.compute(completed(submitted()), {"n1": status}, [])["seconds"] == 0.0
