@@ -7,6 +7,8 @@ import tempfile
 import hypothesis
 import pytest
 
+from tests import machine
+
 # A run tries the same examples as the one before, and the speed of the machine decides nothing.
 # `pytest --hypothesis-profile=random` tries others.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
@@ -25,3 +27,11 @@ def tmp_path():
     made.chmod(0o755)
     yield made
     shutil.rmtree(str(made), ignore_errors=True)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Add the load of the machine and its busiest processes to the report of a failed test."""
+    report = (yield).get_result()
+    if report.failed:
+        report.sections.append(("machine", machine.described()))

@@ -1,0 +1,30 @@
+"""Waiting for a condition in tests, with the evidence of a wait that ends without it."""
+
+import time
+
+from tests import machine
+
+
+def until(condition, seconds=60.0, evidence="", pause=0.05):
+    """Wait until `condition()` is true, and return its value.
+
+    Args: `seconds` after which the test fails: no measure of the product, so it is many times what
+    a busy machine needs; `evidence`, a text or a function that returns it, for the message;
+    `pause` in seconds between two calls. A condition may raise AssertionError to end the wait.
+    """
+    began = time.monotonic()
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() - began > seconds:
+            raise AssertionError(
+                "%s is not true after %.1f s\n%s\n%s"
+                % (
+                    getattr(condition, "__qualname__", condition),
+                    time.monotonic() - began,
+                    evidence() if callable(evidence) else evidence,
+                    machine.described(),
+                )
+            )
+        time.sleep(pause)
