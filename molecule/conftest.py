@@ -45,7 +45,6 @@ class Cluster:
 
     def node(self, name):
         """Return the node through docker, which works regardless of its sshd and firewall."""
-        keep_control_groups(self.container(name))
         return testinfra.get_host("docker://" + self.container(name))
 
     @staticmethod
@@ -129,27 +128,6 @@ class Cluster:
         return Job(result, folder, verdict)
 
 
-def keep_control_groups(container):
-    """Create the cgroups of a container again, which `docker exec` needs.
-
-    This concerns machines that share old cgroup hierarchies with containers.
-
-    When the systemd of a container boots there, it removes the empty cgroups of other containers,
-    whose systemds have moved all processes out of them.
-    """
-    known = (
-        subprocess.run(
-            ["docker", "inspect", "--format", "{{.Id}}", container],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        .stdout.decode()
-        .strip()
-    )
-    for groups in pathlib.Path("/sys/fs/cgroup").glob("*/docker") if known else ():
-        (groups / known).mkdir(exist_ok=True)
-
-
 def environment():
     """Return a user's environment, without molecule's settings for Ansible.
 
@@ -186,7 +164,6 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.when == "call" and report.failed:
         for name in Cluster().names:
-            keep_control_groups(Cluster.container(name))
             journal = subprocess.run(
                 ["docker", "exec", Cluster.container(name), "journalctl", "--no-pager", "-n", "40"],
                 stdout=subprocess.PIPE,
