@@ -46,9 +46,8 @@ unit: venv-dev ## the fast tests: a minute
 molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
-test: export PYTEST_ADDOPTS := -m 'not soak'
-test: ## everything: lint, fast tests, playbooks and real trainings, clusters in docker (half an hour on 2 cores)
-	tools/test.sh
+test: ## everything: lint, fast tests, playbooks and real trainings, clusters in docker; FROM=part goes on
+	@python3 tools/suite.py $(if $(FROM),--from $(FROM))
 
 fast: venv-dev
 	$(FAST)

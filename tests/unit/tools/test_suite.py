@@ -1,0 +1,111 @@
+"""The order, the times and the report of the parts of `make test`, with small real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.waiting import until
+from tools import suite
+from tools.suite import ALONE, DOCKER, HOST, Part
+
+TEST_FILE = "def test_fine(): pass\ndef test_wrong(): assert 1 == 2, 'a reason'\n"
+
+
+def shell(name, lane, text, needs=()):
+    return Part(name, lane, ["sh", "-c", text], needs)
+
+
+def test_the_parts_of_the_host_and_of_docker_run_beside_each_other(tmp_path, capsys):
+    """Each of two parts waits for a file of the other; the part of the last lane sees both."""
+    meet = "cd %s; touch %%s; until [ -e %%s ]; do sleep 0.02; done; touch %%s.ended" % tmp_path
+    both = "cd %s; ls host.ended docker.ended" % tmp_path
+    ran = suite.Suite(
+        [
+            shell("one", HOST, meet % ("host", "docker", "host")),
+            shell("two", DOCKER, meet % ("docker", "host", "docker")),
+            shell("three", ALONE, both),
+        ],
+        tmp_path / "logs",
+    )
+    assert ran.run(), capsys.readouterr().out
+    assert ran.failed == [] and ran.done[-1] == "three"
+    assert "all tests passed in 0:" in capsys.readouterr().out
+
+
+def test_a_part_waits_for_the_part_that_it_needs(tmp_path):
+    made = tmp_path / "made"
+    ran = suite.Suite(
+        [
+            shell("venv", HOST, "sleep 0.3; touch %s" % made),
+            shell("scenario", DOCKER, "ls %s" % made, ["venv"]),
+        ],
+        tmp_path / "logs",
+    )
+    assert ran.run() and ran.done == ["venv", "scenario"]
+
+
+def test_a_failure_is_repeated_at_the_end_and_the_next_part_runs(tmp_path, capfd):
+    (tmp_path / "test_it.py").write_text(TEST_FILE)
+    ran = suite.Suite(
+        [
+            Part("units", HOST, [sys.executable, "-m", "pytest", "-q", str(tmp_path)], []),
+            shell("next", HOST, "echo next part"),
+        ],
+        tmp_path / "logs",
+    )
+    assert not ran.run() and ran.failed == ["units"] and ran.done == ["next"]
+    printed = capfd.readouterr().out
+    assert "next part\n" in printed
+    report = printed.split("part       result")[1]
+    assert "test_wrong - AssertionError: a reason" in report and "failed: units in 0:" in report
+    assert "test_it::test_fine" in report, "the slowest tests, from the JUnit file"
+
+
+def test_the_next_run_says_how_long_each_part_took(tmp_path, capsys):
+    phases = (
+        "echo 'INFO     default ➜ create: Executing'; sleep 0.2; echo 'INFO x ➜ verify: Executing'"
+    )
+    parts = [shell("scenario", DOCKER, phases), shell("other", HOST, "true")]
+    suite.Suite(parts[:1], tmp_path).run()
+    times = json.loads((tmp_path / "times.json").read_text())["scenario"]
+    assert times["passed"] and times["seconds"] >= 0.2 <= times["phases"]["create"]
+    assert set(times["phases"]) == {"create", "verify"} and 0 <= times["idle"] <= 1
+    capsys.readouterr()
+    suite.Suite(parts, tmp_path).announce()
+    printed = capsys.readouterr().out
+    assert "scenario   docker  took 0:00" in printed and "other      host    has not run" in printed
+
+
+def test_a_run_goes_on_at_a_part(monkeypatch):
+    names = [part.name for part in suite.chosen(suite.PARTS, "container")]
+    assert names == ["venv", "images", "container", "alone", "default"]
+    assert suite.chosen(suite.PARTS) == suite.PARTS
+    with pytest.raises(SystemExit, match="unknown part units; known are venv, images, lint"):
+        suite.chosen(suite.PARTS, "units")
+
+
+def test_an_interrupted_run_ends_its_processes_and_says_how_it_goes_on(tmp_path):
+    program = (
+        "import pathlib, sys; from tools import suite;"
+        "suite.PARTS[:] = [suite.Part('first', suite.HOST, ['true'], []),"
+        "suite.Part('long', suite.HOST, ['sh', '-c', 'echo $$; exec sleep 600'], [])];"
+        "suite.LOGS = pathlib.Path(sys.argv.pop()); suite.main()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=str(suite.PROJECT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        log = tmp_path / "long.log"
+        until(lambda: log.exists() and log.read_text().endswith("\n"), evidence=tmp_path)
+        process.send_signal(signal.SIGTERM)
+        printed = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "`make test FROM=long` goes on" in printed
+    pid = int(log.read_text())
+    until(lambda: not os.path.exists("/proc/%d" % pid), evidence="process %d stays" % pid)

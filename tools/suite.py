@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Run everything that CI runs: `make test`, or a part and all after it: `make test FROM=alone`.
+
+The parts of the host and the scenarios in docker run beside each other: one computes while the
+other waits. The parts of the lane `alone` measure times, and begin when both other lanes are done.
+
+After a failure the run goes on with the next part. At its end it names the failed parts and repeats
+the failures of each, since CI may show only the end of its output. `.state/tests` keeps the output
+of each part, its tests as JUnit XML, and the times of the parts.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+LOGS = PROJECT / ".state" / "tests"
+HOST, DOCKER, ALONE = "host", "docker", "alone"
+SLOWEST = 30
+# A line of molecule about the beginning of a phase, and the codes of its colours.
+PHASE = re.compile(r"INFO +\S+ ➜ (\w+): Executing")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+# `needs` are parts that end before; a run that goes on runs them again.
+Part = collections.namedtuple("Part", "name lane command needs")
+
+
+def tests(name, lane, folder, processes, marks):
+    """Return the Part that runs the tests of a folder with these marks in several processes."""
+    command = ["pytest", "-q", "-n", str(processes), "--dist", "worksteal", "-m", marks]
+    return Part(name, lane, [*command, "tests/" + folder], ["venv"])
+
+
+def scenario(name, lane=DOCKER):
+    """Return the Part that runs a scenario of molecule."""
+    return Part(name, lane, ["tools/molecule.sh", name], ["venv", "images"])
+
+
+PARTS = [
+    Part("venv", HOST, ["make", "venv-dev"], []),
+    Part("images", DOCKER, ["tools/molecule.sh", "--images"], []),
+    Part("lint", HOST, ["make", "lint"], ["venv"]),
+    Part("fast", HOST, ["make", "fast"], ["venv"]),
+    tests("trainings", HOST, "training", 3, "not soak"),
+    tests("playbooks", HOST, "playbooks", 2, "not soak and not alone"),
+    *map(scenario, ("el7", "cluster", "slurm", "sge", "container")),
+    tests("alone", ALONE, "playbooks", 2, "not soak and alone"),
+    scenario("default", ALONE),
+]
+
+
+def chosen(parts, first=None):
+    """Return the parts from the one with the name `first`, and those that they need."""
+    names = [part.name for part in parts]
+    if first not in [None, *names]:
+        raise SystemExit("mxcluster: unknown part %s; known are %s" % (first, ", ".join(names)))
+    kept = parts[names.index(first) if first else 0 :]
+    needed = {name for part in kept for name in part.needs}
+    return [part for part in parts if part in kept or part.name in needed]
+
+
+def clock(seconds):
+    """Return seconds as minutes:seconds."""
+    return "%d:%02d" % divmod(round(seconds), 60)
+
+
+def idle_and_all():
+    """Return the idle time of all cores and their whole time since the boot, in ticks."""
+    with open("/proc/stat") as stream:
+        ticks = [int(word) for word in stream.readline().split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def idle_since(before):
+    """Return the idle part of all cores, from 0 to 1, since `before` of idle_and_all()."""
+    idle, total = (now - then for now, then in zip(idle_and_all(), before))
+    return idle / max(1, total)
+
+
+def slowest(folder, number=SLOWEST):
+    """Return (seconds, part, test) of the slowest tests in the JUnit files of a folder."""
+    found = [
+        (float(case.get("time")), path.stem, "%s::%s" % (case.get("classname"), case.get("name")))
+        for path in folder.glob("*.xml")
+        for case in xml.etree.ElementTree.parse(str(path)).iter("testcase")
+    ]
+    return sorted(found, reverse=True)[:number]
+
+
+class Suite:
+    """A run of parts, with the times of the run before in `times`.
+
+    `times` is {part: {"seconds", "processor": seconds of its processes on the host, "idle": part of
+    the cores' time, "passed", "phases": {phase of a scenario: seconds}}}.
+    """
+
+    def __init__(self, parts, logs=None):
+        self.parts, self.logs = parts, logs or LOGS
+        self.file = self.logs / "times.json"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self.times = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.ended = {part.name: threading.Event() for part in parts}
+        self.done, self.failed, self.running = [], [], {}
+        self.stopped = False
+        self.lock = threading.Lock()
+
+    def say(self, text, *values):
+        """Print a line of our own; lines of two lanes do not mix."""
+        with self.lock:
+            print("mxcluster: " + text % values, flush=True)
+
+    def announce(self):
+        """Print what will run, where, and how long each part took in the run before."""
+        self.say("%d parts; their output is in %s", len(self.parts), self.logs)
+        for part in self.parts:
+            last = self.times.get(part.name)
+            told = "took %s" % clock(last["seconds"]) if last else "has not run here"
+            self.say("  %-10s %-7s %s", part.name, part.lane, told)
+
+    def run(self):
+        """Run all parts and print a report; return True if all passed."""
+        began, ticks = time.monotonic(), idle_and_all()
+        lanes = [
+            threading.Thread(target=self.run_lane, args=[lane], daemon=True)
+            for lane in (HOST, DOCKER)
+        ]
+        for thread in lanes:
+            thread.start()
+        for thread in lanes:
+            thread.join()
+        self.run_lane(ALONE)
+        self.report()
+        result = "failed: " + " ".join(self.failed) if self.failed else "all tests passed"
+        took = clock(time.monotonic() - began)
+        self.say("%s in %s minutes; cores idle %.0f %%", result, took, 100 * idle_since(ticks))
+        return not self.failed
+
+    def run_lane(self, lane):
+        """Run the parts of a lane one after the other, each after those that it needs."""
+        for part in self.parts:
+            if part.lane == lane:
+                for name in part.needs:
+                    self.ended[name].wait()
+                if not self.stopped:
+                    self.run_part(part)
+                self.ended[part.name].set()
+
+    def run_part(self, part):
+        """Run a part, keep its output and its times, and print the output unless others print."""
+        for suffix in (".log", ".xml"):
+            with contextlib.suppress(FileNotFoundError):
+                (self.logs / (part.name + suffix)).unlink()
+        beside = " beside " + ", ".join(sorted(self.running)) if self.running else ""
+        self.say("%s begins%s", part.name, beside)
+        began, ticks = time.monotonic(), idle_and_all()
+        process = subprocess.Popen(
+            part.command,
+            cwd=str(PROJECT),
+            env=self.environment(part),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.running[part.name] = process
+        phases = self.keep_output(part, process)
+        status, usage = os.wait4(process.pid, 0)[1:]
+        process.returncode = status  # the process has been waited for
+        del self.running[part.name]
+        seconds = time.monotonic() - began
+        self.times[part.name] = {
+            "seconds": round(seconds, 1),
+            "processor": round(usage.ru_utime + usage.ru_stime, 1),
+            "idle": round(idle_since(ticks), 3),
+            "passed": status == 0,
+            "phases": phases,
+        }
+        with self.lock:
+            self.file.write_text(json.dumps(self.times, indent=1))
+        (self.failed if status else self.done).append(part.name)
+        self.say("%s %s in %s", part.name, "failed" if status else "passed", clock(seconds))
+
+    def environment(self, part):
+        """Return the environment of a part's process."""
+        options = "--durations=10 --junitxml=%s" % (self.logs / (part.name + ".xml"))
+        # With CI, pytest gives the whole message of a failure in its summary.
+        made = dict(os.environ, CI="true", PYTEST_ADDOPTS="-m 'not soak' " + options)
+        if sys.stdout.isatty():
+            made["PY_COLORS"] = "1"
+        return made
+
+    def keep_output(self, part, process):
+        """Write the output of a part to its log; return {phase of a scenario: seconds}."""
+        began, phases = [], {}
+        with open(str(self.logs / (part.name + ".log")), "wb") as log:
+            for line in process.stdout:
+                log.write(line)
+                log.flush()
+                text = line.decode(errors="replace")
+                if part.lane != DOCKER:
+                    with self.lock:
+                        print(text, end="", flush=True)
+                phase = PHASE.search(COLOUR.sub("", text))
+                if phase:
+                    began.append((phase.group(1), time.monotonic()))
+        began.append(("", time.monotonic()))
+        for (name, start), (_, end) in zip(began, began[1:]):
+            phases[name] = round(phases.get(name, 0) + end - start, 1)
+        return phases
+
+    def stop(self):
+        """End the processes of all running parts, and print how the run goes on."""
+        self.stopped = True
+        for process in list(self.running.values()):
+            os.killpg(process.pid, signal.SIGTERM)
+        left = next((part.name for part in self.parts if part.name not in self.done), None)
+        self.say("stopped; `make test FROM=%s` goes on", left)
+
+    def report(self):
+        """Print the times of all parts, the slowest tests, and the failures of each part."""
+        self.say("part       result  wall    processor  idle  phases")
+        for part in self.parts:
+            told = self.times[part.name]
+            self.say(
+                "%-10s %-7s %-7s %-10s %3.0f%%  %s",
+                part.name,
+                "passed" if told["passed"] else "failed",
+                clock(told["seconds"]),
+                clock(told["processor"]),
+                100 * told["idle"],
+                ", ".join("%s %s" % (name, clock(part)) for name, part in told["phases"].items()),
+            )
+        for duration, part, test in slowest(self.logs):
+            self.say("%6.1f s  %s %s", duration, part, test)
+        for name in self.failed:
+            log = self.logs / (name + ".log")
+            self.say("failures of %s, from %s:", name, log)
+            subprocess.call([str(PROJECT / "tools" / "evidence.sh"), str(log)])
+
+
+def main():
+    """Run the parts that the arguments choose; the exit status is 1 after a failure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--from", dest="first", metavar="PART", help="skip the parts before PART")
+    parts = chosen(PARTS, parser.parse_args().first)
+    suite = Suite(parts)
+    suite.announce()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sys.exit(not suite.run())
+    finally:
+        if suite.running:
+            suite.stop()
+
+
+if __name__ == "__main__":
+    main()
