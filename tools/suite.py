@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run everything that CI runs: `make test`, or a part and all after it: `make test FROM=alone`.
 
-The parts of the host and the scenarios in docker run beside each other: one computes while the
-other waits. The parts of the lane `alone` measure times, and begin when both other lanes are done.
+The parts of the host and two scenarios in docker run beside each other: one computes while another
+waits. The parts of the lane `alone` measure times, and begin when the other lanes are done.
 
 After a failure the run goes on with the next part. At its end it names the failed parts and repeats
 the failures of each, since CI may show only the end of its output. `.state/tests` keeps the output
@@ -26,6 +26,7 @@ import xml.etree.ElementTree
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 LOGS = PROJECT / ".state" / "tests"
 HOST, DOCKER, ALONE = "host", "docker", "alone"
+AT_ONCE = {HOST: 1, DOCKER: 2, ALONE: 1}  # parts of a lane that run at the same time
 SLOWEST = 30
 # A line of molecule about the beginning of a phase, and the codes of its colours.
 PHASE = re.compile(r"INFO +\S+ ➜ (\w+): Executing")
@@ -130,30 +131,38 @@ class Suite:
     def run(self):
         """Run all parts and print a report; return True if all passed."""
         began, ticks = time.monotonic(), idle_and_all()
-        lanes = [
-            threading.Thread(target=self.run_lane, args=[lane], daemon=True)
-            for lane in (HOST, DOCKER)
-        ]
-        for thread in lanes:
-            thread.start()
-        for thread in lanes:
-            thread.join()
-        self.run_lane(ALONE)
+        self.run_lanes(HOST, DOCKER)
+        self.run_lanes(ALONE)
         self.report()
         result = "failed: " + " ".join(self.failed) if self.failed else "all tests passed"
         took = clock(time.monotonic() - began)
         self.say("%s in %s minutes; cores idle %.0f %%", result, took, 100 * idle_since(ticks))
         return not self.failed
 
-    def run_lane(self, lane):
-        """Run the parts of a lane one after the other, each after those that it needs."""
-        for part in self.parts:
-            if part.lane == lane:
-                for name in part.needs:
-                    self.ended[name].wait()
-                if not self.stopped:
-                    self.run_part(part)
-                self.ended[part.name].set()
+    def run_lanes(self, *lanes):
+        """Run the parts of some lanes beside each other, and wait for the end of all."""
+        threads = []
+        for lane in lanes:
+            left = iter([part for part in self.parts if part.lane == lane])
+            for _ in range(AT_ONCE[lane]):
+                threads.append(threading.Thread(target=self.run_next, args=[left], daemon=True))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def run_next(self, left):
+        """Run parts of the iterator `left` until none is left, each after those that it needs."""
+        while True:
+            with self.lock:
+                part = next(left, None)
+            if part is None:
+                return
+            for name in part.needs:
+                self.ended[name].wait()
+            if not self.stopped:
+                self.run_part(part)
+            self.ended[part.name].set()
 
     def run_part(self, part):
         """Run a part, keep its output and its times, and print the output unless others print."""
