@@ -108,7 +108,10 @@ def main(target):
             print("mxcluster: building the stand-in's packages (%s)" % final, file=sys.stderr)
             work = pathlib.Path(tempfile.mkdtemp(dir=str(final.parent)))
             try:
-                build(work)
+                try:
+                    build(work)
+                finally:  # gpg has started an agent
+                    subprocess.run(["gpgconf", "--homedir", str(work / "gnupg"), "--kill", "all"])
                 work.rename(final)
             finally:
                 shutil.rmtree(str(work), ignore_errors=True)
