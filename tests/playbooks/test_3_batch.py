@@ -28,14 +28,20 @@ def folder_of(project, job):
 
 
 def strike(project, job, num_nodes, action):
-    """Run a job without end, and call `action` once worker-1 trains; return (status, output)."""
+    """Run a job without end, and call `action` with the pid of worker-1 once it trains.
+
+    Returns (exit status, output).
+    """
     options = dict(launcher="slurm", num_nodes=num_nodes, num_epochs=9999, job_id=job)
     process = project.start("train.yml", "-e", json.dumps(options))
     events = folder_of(project, job) / "nodes" / "node2" / job / "events.jsonl"
-    project.until(
-        process, lambda: events.exists() and '"batch"' in events.read_text(errors="replace")
-    )
-    action(project.status(job, "node1"))
+
+    def pid():
+        if events.exists() and '"batch"' in events.read_text(errors="replace"):
+            parts = project.status(job, "node1")["processes"]
+            return next((part["pid"] for part in parts if part["name"] == "worker-1"), None)
+
+    action(project.until(process, pid))
     output = project.finish(process)
     return process.returncode, output
 
@@ -58,11 +64,7 @@ def test_a_job_trains_on_the_nodes_that_slurm_gives(project, slurm):
 
 
 def test_a_killed_worker_ends_the_job(project, slurm):
-    def kill(status):
-        [worker] = [part for part in status["processes"] if part["name"] == "worker-1"]
-        os.kill(worker["pid"], signal.SIGKILL)
-
-    code, output = strike(project, "batch-killed", 3, kill)
+    code, output = strike(project, "batch-killed", 3, lambda pid: os.kill(pid, signal.SIGKILL))
     assert code == 2 and "worker 1 on node2: killed by signal 9" in output, output
     run = project.path / "runs" / "batch-killed"
     states = json.loads((run / "verdict.json").read_text())["nodes"]

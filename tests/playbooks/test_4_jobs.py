@@ -12,6 +12,7 @@ import pytest
 
 from mxcluster.job import checkpoints
 from tests.playbooks.conftest import NET, On, end
+from tests.waiting import until
 
 # The script does not train and does not import MXNet, unlike servers and scheduler: several jobs
 # run on few cores.
@@ -106,8 +107,8 @@ def nodes(project):
 def test_jobs_beside_each_other(nodes):
     """Concurrent jobs get separate ports; a used port is refused; stop.yml ends the named job."""
     detach(nodes, "long", kv="dist_sync", script=nodes.script(LONG), start_timeout=0)
-    for module in ("mxcluster.agent", "mxcluster.training"):
-        assert module in " ".join(nodes.processes().values()), "no test would see it left behind"
+    for module in ("mxcluster.agent", "mxcluster.training"):  # else no test would see it left
+        until(lambda module=module: module in " ".join(nodes.processes().values()))
     result, run = nodes.train(kv="dist_gsync", num_epochs=3, job_id="beside")
     assert result.code == 0 and json.loads((run / "verdict.json").read_text())["ok"], result.output
     told = status(nodes)
