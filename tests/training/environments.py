@@ -53,12 +53,10 @@ def copy_environment(version, folder):
     """Copy the environment with this MXNet into the new `folder`, as if it was built there.
 
     A copy takes a second, a build takes half a minute of the processors. provision.yml finds the
-    copy complete, except for the package mxcluster. Other test processes may run programs of the
-    environment meanwhile: Python then writes drafts of bytecode there, and renames them.
+    copy complete, except for the package mxcluster.
     """
     built = mxnet_environment(version).python.parents[1]
-    drafts = shutil.ignore_patterns("*.pyc.*")
-    shutil.copytree(str(built), str(folder), symlinks=True, ignore=drafts)
+    shutil.copytree(str(built), str(folder), symlinks=True)
     for program in (folder / "bin").iterdir():  # their first lines hold the path of the environment
         if not program.is_symlink():
             program.write_bytes(
