@@ -95,10 +95,16 @@ class Elsewhere(On):
         return str(folder / "it.py")
 
 
+# A process may come back to this file after tests of others, so what is made once is the session's.
+@pytest.fixture(scope="session")
+def elsewhere(project):
+    return Elsewhere(project)
+
+
 @pytest.fixture(scope="module")
-def nodes(project):
+def nodes(project, elsewhere):
     """Return the project; kill the remaining processes of its jobs at the end."""
-    yield Elsewhere(project)
+    yield elsewhere
     for pid in project.processes():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -217,12 +223,12 @@ def test_one_who_attaches_may_go_without_ending_the_job(nodes):
     nodes.wait_for_nothing_left()
 
 
-@pytest.fixture(scope="module")
-def outlives(nodes):
+@pytest.fixture(scope="session")
+def outlives(elsewhere):
     """Return the run folder of an ended detached job whose results are still on the nodes."""
-    detach(nodes, "outlives", kv="dist_sync", num_epochs=2, savemodel=True, start_timeout=0)
-    nodes.wait_for_nothing_left()
-    return nodes.path / "runs" / "outlives"
+    detach(elsewhere, "outlives", kv="dist_sync", num_epochs=2, savemodel=True, start_timeout=0)
+    elsewhere.wait_for_nothing_left()
+    return elsewhere.path / "runs" / "outlives"
 
 
 def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):

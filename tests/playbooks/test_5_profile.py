@@ -10,7 +10,7 @@ LABELS = ("first pair", "second pair")
 QUICK = ("-e", "step_ms=60", "-e", "batch_size=16")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def unequal(project):
     """Return (the project, arguments): four nodes without labels, two of which pretend to be slow.
 
