@@ -11,7 +11,6 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from mxcluster.errors import some
 from mxcluster.file_io import replace
-from mxcluster.package import is_compiled
 
 Json = Dict[str, Any]
 
@@ -27,17 +26,14 @@ def of_sources(project: str) -> str:
     """Return a sha256 (hex) of all files in SOURCES below the folder `project`, except bytecode.
 
     A playbook calls this function at its start, because a user may edit the files during the run.
-    Other processes may write bytecode meanwhile. Python first writes a draft with another name into
-    `__pycache__`, so the function skips the whole folder.
     """
     return _of_files(
         [
             os.path.join(folder, name)
             for source in SOURCES
             for folder, _, names in os.walk(os.path.join(project, source))
-            if os.path.basename(folder) != "__pycache__"
             for name in names
-            if not is_compiled(name)
+            if not name.endswith(".pyc")
         ]
     )
 
