@@ -72,7 +72,7 @@ class Stopwatch:
         """Return True if the time was at most `bound` seconds of a quiet machine, else fail."""
         allowed = bound * self.slowness
         assert self.seconds <= allowed, (
-            "%.2f s, and %.2f s are allowed: %s s on a quiet machine, which is %.2f times slower now"
-            "\n%s" % (self.seconds, allowed, bound, self.slowness, described())
+            "%.2f s, and %.2f s are allowed: %s s on a quiet machine, which is %.2f times slower "
+            "now\n%s" % (self.seconds, allowed, bound, self.slowness, described())
         )
         return True

@@ -4,6 +4,7 @@ The folder FAKE_SLURM holds its state: "queue" with the reason that new jobs wai
 names of all nodes, and for each job its pid and its state.
 """
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -83,12 +84,16 @@ def scancel(arguments):
         (STATE / (job + ".state")).write_text("CANCELLED")
         for pid in [read(job + ".pid")] + read(job + ".steps").split():
             if pid and alive(pid):
-                os.kill(int(pid), signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(int(pid), signal.SIGTERM)
 
 
 def srun(arguments):
-    with open(str(STATE / (os.environ["SLURM_JOB_ID"] + ".steps")), "a") as stream:
+    job = os.environ["SLURM_JOB_ID"]
+    with open(str(STATE / (job + ".steps")), "a") as stream:
         stream.write("%d\n" % os.getpid())
+    if read(job + ".state"):  # scancel writes the state before it reads the steps
+        sys.exit("srun: error: the job %s has ended" % job)
     argv = [word for word in arguments if not word.startswith("--")]
     os.execvp(argv[0], arguments[arguments.index(argv[0]) :])
 

@@ -1,10 +1,10 @@
 """A copy of the project, in which tests run the playbooks as a user does."""
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +14,10 @@ import time
 import pytest
 import yaml
 
+from mxcluster.node import processes
+from tests import networks
 from tests.training.environments import NEWEST, copy_environment
+from tests.waiting import until
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 HOSTS = {
@@ -28,20 +31,24 @@ HOSTS = {
     }
 }
 # Concurrent test processes use separate addresses; otherwise their nodes would compete for ports.
-# The process without a number is that of the scenario container, which runs beside numbered ones.
-NET = "127.0.%s" % re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "9"))
+NET = networks.own_network()
 # The modules of the package that a job's processes run.
 OF_JOBS = ("agent", "training", "node.rendezvous", "node.mpi_job")
+# Seconds for the end of a playbook: many times what the longest needs on a quiet machine, and less
+# than stall_timeout. So a job that only its stall_timeout would end is not ended in time.
+PATIENCE = 240
 # The servers' part of inventory/local/hosts.yml.
 SERVERS = "    servers:\n      hosts:\n        node1:\n"
-Result = collections.namedtuple("Result", "code output seconds")
+Result = collections.namedtuple("Result", "code output")
 
 
 def hear_signals():
     """Restore the default signal actions, as in a program started from a terminal.
 
-    A background process may have inherited ignored signals.
+    A background process may have inherited ignored signals. The kernel kills the program if the
+    test process is killed: the lease then ends the jobs, and they hold no port of a later run.
     """
+    processes.set_pdeathsig(os.getppid())
     for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(signum, signal.SIG_DFL)
 
@@ -54,6 +61,13 @@ def refuse_warnings(output):
         if "[WARNING]" in line or "[DEPRECATION WARNING]" in line
     ]
     assert not found, output
+
+
+def end(process):
+    """Kill an ansible-playbook with its forks, if they still run, and return its whole output."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.communicate()[0].decode(errors="replace")
 
 
 class Project:
@@ -117,28 +131,38 @@ class Project:
         )
 
     def run(self, *arguments, timeout=300):
-        """Run ansible-playbook to its end; return exit status, output and seconds."""
-        began, before = time.time(), self.temporary()
+        """Run ansible-playbook to its end; return exit status and output."""
+        before = self.temporary()
         process = self.start(*arguments)
+        output = self.finish(process, timeout)
+        refuse_warnings(output)
+        left = self.temporary() - before
+        # Another playbook that is still running removes its files soon.
+        until(
+            lambda: not left & self.temporary(),
+            evidence=lambda: "leftover temporary files: %s\n%s" % (sorted(left), output),
+        )
+        return Result(process.returncode, output)
+
+    def finish(self, process, timeout=PATIENCE):
+        """Return the output of a started ansible-playbook after its end; fail after `timeout`."""
         try:
-            output = process.communicate(timeout=timeout)[0]
+            return process.communicate(timeout=timeout)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output = process.communicate()[0] + b"\n(killed after %d s)" % timeout
-        refuse_warnings(output.decode(errors="replace"))
-        self.refuse_leftovers(before, output.decode(errors="replace"))
-        return Result(process.returncode, output.decode(errors="replace"), time.time() - began)
+            raise AssertionError("killed after %d s\n%s" % (timeout, end(process))) from None
 
-    def refuse_leftovers(self, before, output):
-        """Fail if there are more temporary files than before, after a grace period.
+    def until(self, process, condition, seconds=PATIENCE):
+        """Wait for `condition()` while a started ansible-playbook runs, and return its value.
 
-        Another playbook that is still running removes its files soon.
+        If the playbook ends before, or after `seconds`, fail with its output.
         """
-        left, deadline = self.temporary() - before, time.time() + 5
-        while left and time.time() < deadline:
-            time.sleep(0.1)
-            left &= self.temporary()
-        assert not left, "leftover temporary files: %s\n%s" % (sorted(left), output)
+
+        def come():
+            value = condition()
+            assert value or process.poll() is None, "the playbook ended before\n" + end(process)
+            return value
+
+        return until(come, seconds, lambda: end(process))
 
     def temporary(self):
         """Return the temporary files, including those of modules and of Ansible's wrapper."""
@@ -174,15 +198,65 @@ class Project:
                 continue
         return found
 
-    def wait_for_nothing_left(self, seconds):
-        """Wait until no process of a job runs; fail after `seconds`."""
-        deadline = time.time() + seconds
-        while self.processes():
-            assert time.time() < deadline, "leftover processes after %d s: %s" % (
-                seconds,
-                self.processes(),
+    def folders(self, job="*"):
+        """Return the folders of jobs on their nodes. A batch job's first node has those of all."""
+        jobs = self.path / ".state" / "local" / "jobs"
+        return [*jobs.glob("*/" + job), *jobs.glob("*/*/nodes/*/" + job)]
+
+    def status(self, job, host):
+        """Return the status of a job on a node. The agent replaces the file as a whole."""
+        path = self.path / ".state" / "local" / "jobs" / host / job / "status.json"
+        return json.loads(path.read_text())
+
+    def wait_for_nothing_left(self, leased=False):
+        """Wait until no process of a job runs.
+
+        A process that is left runs until the lease of its job ends, or for ever. So no job may end
+        by its lease meanwhile, unless the job is `leased`: its controller is gone.
+        """
+        began = time.time()
+        until(lambda: not self.processes(), 120, self.processes)
+        if not leased:
+            for path in [folder / "status.json" for folder in self.folders()]:
+                told = json.loads(path.read_text()) if path.exists() else {}
+                assert told.get("reason") != "lease" or told["ended"] < began, told
+
+    def outlast(self, job, seconds):
+        """Wait until the lease of a job is `seconds` old, and its agents have looked since.
+
+        An agent looks twice a second and sleeps between, and the kernel counts the sleeps.
+        """
+        leases = [folder / "lease" for folder in self.folders(job)]
+        statuses = [lease.with_name("status.json") for lease in leases]
+        agents = [json.loads(path.read_text())["agent"]["pid"] for path in statuses]
+
+        def sleeps(agent):
+            try:
+                text = pathlib.Path("/proc/%d/status" % agent).read_text()
+            except OSError:  # an agent that has ended is found by the test
+                return float("inf")
+            return int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+        def old():
+            return all(
+                not lease.exists() or time.time() - lease.stat().st_mtime > seconds
+                for lease in leases
             )
-            time.sleep(0.1)
+
+        assert leases, self.folders()
+        until(old, seconds + 60)
+        before = [sleeps(agent) for agent in agents]
+        until(lambda: all(sleeps(agent) > count + 3 for agent, count in zip(agents, before)))
+
+    def logs(self, since=0.0):
+        """Return the ends of the jobs' logs that have changed after `since`, as one text."""
+        found = [*self.path.glob("runs/*/nodes/*/*.log")]
+        found += [path for folder in self.folders() for path in folder.glob("*.log")]
+        return "\n".join(
+            "--- %s\n%s" % (path, path.read_text(errors="replace")[-2000:])
+            for path in sorted(found)
+            if path.stat().st_mtime >= since
+        )
 
     def inventory(self, name, nodes=4, **replacements):
         """Write a variant of inventory/local with replaced texts and the same records.
@@ -300,7 +374,7 @@ def play(tmp_path):
             ],
             cwd=str(SOURCE),
             stdout=subprocess.PIPE,
-            timeout=60,
+            timeout=PATIENCE,
             env=dict(
                 os.environ,
                 LC_ALL="C.UTF-8",
@@ -309,6 +383,7 @@ def play(tmp_path):
             ),
         )
         assert os.listdir(str(tmp_path / "tmp")) == [], "leftover temporary files"
+        assert b"{" in done.stdout, "exit status %d, see stderr" % done.returncode
         told = json.loads(done.stdout.decode()[done.stdout.decode().index("{") :])
         results = {
             task["task"]["name"]: task["hosts"]["one"]
@@ -322,6 +397,17 @@ def play(tmp_path):
         return dict(results, refused=refused[0]["msg"] if refused else "")
 
     return run
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Add the ends of the jobs' logs to the report of a failed test."""
+    report = (yield).get_result()
+    if report.failed:
+        for made in item.funcargs.values():
+            if isinstance(made, Project):
+                with contextlib.suppress(OSError):  # a job that still runs may remove a file
+                    report.sections.append(("logs of the jobs", made.logs(since=call.start)))
 
 
 def role(name, file="main.yml"):

@@ -10,7 +10,9 @@ import pytest
 from mxcluster.cluster import drift
 from tests.playbooks.conftest import Project
 
-pytestmark = pytest.mark.alone
+# A test that finds a node unchanged. The second docker engine of the scenario container adds an
+# interface to this machine, and interfaces are facts of nodes.
+unchanged = pytest.mark.alone
 
 
 def changes(output):
@@ -66,6 +68,7 @@ def test_provision_writes_into_the_state_folder_only(project):
     )
 
 
+@unchanged
 @pytest.mark.soak  # molecule/default does the same, and test_0_cores.py without drift_anyway
 def test_a_second_run_changes_nothing(project):
     result = project.run("provision.yml", "-e", "drift_anyway=true")
@@ -75,6 +78,7 @@ def test_a_second_run_changes_nothing(project):
     )
 
 
+@unchanged
 def test_check_mode_after_it_has_nothing_to_promise(complete):
     result = complete.run("provision.yml", "--check", "-e", "drift_anyway=true", *ONE)
     assert result.code == 0 and set(changes(result.output).values()) == {(0, 0)}, result.output
@@ -91,6 +95,7 @@ def left_alone(project, *arguments):
     return ROLES not in result.output, result.output
 
 
+@unchanged
 def test_what_somebody_has_damaged_is_seen_and_mended(complete):
     """The check covers the package in the environment that all four nodes share here."""
     (module,) = complete.path.glob(
@@ -105,6 +110,7 @@ def test_what_somebody_has_damaged_is_seen_and_mended(complete):
     assert left_alone(complete, *ONE)[0]
 
 
+@unchanged
 def test_a_node_that_was_left_halfway_is_gone_through_again(project):
     digits = project.path / ".state" / "local" / "data" / "digits.npz"
     digits.unlink()

@@ -77,7 +77,7 @@ def test_words_variables_and_exit_statuses_arrive(project, tmp_path):
     code, output = launch(project, tmp_path, *line, "fail", BOTH="x")
     assert code == 7 and "worker 1 on" in output and "exited with status 7" in output, output
     assert not list(project.tmp.iterdir())
-    project.wait_for_nothing_left(10)
+    project.wait_for_nothing_left()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_schemes_train_with_the_local_launcher(project, kv):
     assert result.code == 0, result.output
     verdict = json.loads((run / "verdict.json").read_text())
     assert verdict["ok"] and verdict["accuracy"] >= 0.95, verdict
-    project.wait_for_nothing_left(10)
+    project.wait_for_nothing_left()
 
 
 def test_a_host_that_is_not_provisioned_is_named(project, tmp_path):

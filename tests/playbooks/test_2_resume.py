@@ -3,11 +3,8 @@
 import json
 import os
 import signal
-import time
 
 import pytest
-
-pytestmark = pytest.mark.alone
 
 CHECKPOINTS = ".state/local/jobs/node1/%s/checkpoints/mlp-%04d.json"
 
@@ -23,16 +20,13 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
         "seed": 5,
     }
     process = project.start("train.yml", "-e", json.dumps(options))
-    deadline = time.time() + 120
-    while not (project.path / (CHECKPOINTS % ("cut", 5))).exists():
-        assert time.time() < deadline and process.poll() is None, process.communicate()[0].decode()
-        time.sleep(0.02)
-    status = json.loads((project.path / ".state/local/jobs/node3/cut/status.json").read_text())
+    project.until(process, (project.path / (CHECKPOINTS % ("cut", 5))).exists)
+    status = project.status("cut", "node3")
     os.kill(
         next(part["pid"] for part in status["processes"] if part["role"] == "worker"),
         signal.SIGKILL,
     )
-    output = process.communicate(timeout=120)[0].decode()
+    output = project.finish(process)
     assert process.returncode != 0 and "SIGKILL" in output, output
     kept = project.path / "runs" / "cut" / "checkpoints"
     epochs = sorted(int(path.name[4:8]) for path in kept.glob("mlp-*.params"))

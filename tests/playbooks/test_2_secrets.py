@@ -4,26 +4,31 @@ import hashlib
 import json
 import os
 import pathlib
+import secrets
 import threading
 
 import pytest
 
-SECRET = "a-t0ken-th4t-nobody-may-see"
+SECRET = "a-t0ken-" + secrets.token_hex(8)  # no other run of this test has it on a command line
+# The script waits until its command line has been seen.
 SCRIPT = (
-    "import hashlib, os, shutil, sys, time\ntime.sleep(3)\n"
+    "import hashlib, os, shutil, sys, time\n"
+    "while not os.path.exists(sys.argv[1] + '.seen'): time.sleep(0.05)\n"
     "shutil.copy(os.environ['MXCLUSTER_JOB_DIR'] + '/token', sys.argv[1])\n"
     "print('DIGEST ' + hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())\nimport mxnet\n"
 )
 
 
-def watch_command_lines(seen, done):
-    """Record every command line."""
+def watch_command_lines(seen, done, token):
+    """Record every command line, and tell the script that its own is among them."""
     while not done.wait(0.05):
         for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 seen.add(path.read_bytes())
             except OSError:  # the process has ended
                 continue
+        if any(b"\0mxcluster.training" in line and bytes(token) in line for line in seen):
+            token.with_name("token.seen").touch()
 
 
 @pytest.mark.parametrize(
@@ -34,7 +39,7 @@ def test_no_secret_is_told(pair, tmp_path, knob):
     (tmp_path / "mine" / "reads_it.py").write_text(SCRIPT)
     (tmp_path / "secrets.json").write_text(json.dumps({knob: {"TOKEN": SECRET}}))
     seen, done = set(), threading.Event()
-    watcher = threading.Thread(target=watch_command_lines, args=(seen, done))
+    watcher = threading.Thread(target=watch_command_lines, args=(seen, done, tmp_path / "token"))
     watcher.start()
     try:
         result, run = pair.train(

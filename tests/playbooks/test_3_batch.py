@@ -6,8 +6,7 @@ The submit host is node1. The nodes of Slurm have the names and addresses of the
 import json
 import os
 import signal
-import threading
-import time
+import subprocess
 
 import pytest
 
@@ -28,21 +27,23 @@ def folder_of(project, job):
     return project.path / ".state" / "local" / "jobs" / "node1" / job
 
 
-def strike(project, job, action):
-    """Call `action` in a thread once worker-1 of the job trains."""
+def strike(project, job, num_nodes, action):
+    """Run a job without end, and call `action` with the pid of worker-1 once it trains.
 
-    def wait():
-        status = folder_of(project, job) / "status.json"
-        events = folder_of(project, job) / "nodes" / "node2" / job / "events.jsonl"
-        deadline = time.time() + 200
-        while time.time() < deadline:
-            if events.exists() and '"batch"' in events.read_text():
-                return action(json.loads(status.read_text()))
-            time.sleep(0.1)
+    Returns (exit status, output).
+    """
+    options = dict(launcher="slurm", num_nodes=num_nodes, num_epochs=9999, job_id=job)
+    process = project.start("train.yml", "-e", json.dumps(options))
+    events = folder_of(project, job) / "nodes" / "node2" / job / "events.jsonl"
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
+    def pid():
+        if events.exists() and '"batch"' in events.read_text(errors="replace"):
+            parts = project.status(job, "node1")["processes"]
+            return next((part["pid"] for part in parts if part["name"] == "worker-1"), None)
+
+    action(project.until(process, pid))
+    output = project.finish(process)
+    return process.returncode, output
 
 
 def test_a_job_trains_on_the_nodes_that_slurm_gives(project, slurm):
@@ -59,39 +60,25 @@ def test_a_job_trains_on_the_nodes_that_slurm_gives(project, slurm):
     assert (run / "nodes" / "node3" / "worker-2.log").exists() and (run / "report.html").exists()
     left = set(os.listdir(str(folder_of(project, "batch-ok"))))
     assert not left & {"token", "lease", "beat", "order", "secret_env.json", ".clock"}, left
-    project.wait_for_nothing_left(5)
+    project.wait_for_nothing_left()
 
 
 def test_a_killed_worker_ends_the_job(project, slurm):
-    def kill(status):
-        [worker] = [part for part in status["processes"] if part["name"] == "worker-1"]
-        os.kill(worker["pid"], signal.SIGKILL)
-
-    thread = strike(project, "batch-killed", kill)
-    result, run = project.train(
-        launcher="slurm", num_nodes=3, num_epochs=9999, job_id="batch-killed"
-    )
-    thread.join()
-    assert result.code == 2 and "worker 1 on node2: killed by signal 9" in result.output, (
-        result.output
-    )
+    code, output = strike(project, "batch-killed", 3, lambda pid: os.kill(pid, signal.SIGKILL))
+    assert code == 2 and "worker 1 on node2: killed by signal 9" in output, output
+    run = project.path / "runs" / "batch-killed"
     states = json.loads((run / "verdict.json").read_text())["nodes"]
     assert states["node2"] == "failed" and "done" not in states.values(), states
-    project.wait_for_nothing_left(5)
+    project.wait_for_nothing_left()
 
 
 def test_a_cancelled_job_names_slurm(project, slurm, tmp_path):
-    thread = strike(
-        project, "batch-cancelled", lambda _: os.system("%s 7" % (tmp_path / "bin" / "scancel"))
-    )
-    result, _ = project.train(
-        launcher="slurm", num_nodes=2, num_epochs=9999, job_id="batch-cancelled"
-    )
-    thread.join()
-    assert result.code == 2 and "Slurm has ended the job 7: CANCELLED" in result.output, (
-        result.output
-    )
-    project.wait_for_nothing_left(5)
+    def cancel(_):
+        subprocess.check_call([str(tmp_path / "bin" / "scancel"), "7"])
+
+    code, output = strike(project, "batch-cancelled", 2, cancel)
+    assert code == 2 and "Slurm has ended the job 7: CANCELLED" in output, output
+    project.wait_for_nothing_left()
 
 
 def test_a_detached_job_waits_in_the_queue_until_it_is_stopped(project, slurm):

@@ -3,14 +3,11 @@
 import json
 import os
 import signal
-import time
 
 import pytest
 
 from mxcluster.job import checkpoints
-from tests.playbooks.conftest import NET
-
-pytestmark = pytest.mark.alone
+from tests.playbooks.conftest import NET, end
 
 LONG = {
     "kv": "dist_gsync",
@@ -30,27 +27,22 @@ def start(project, *arguments, **options):
     """
     run = project.path / "runs" / options["job_id"]
     process = project.start("train.yml", *arguments, "-e", json.dumps(dict(LONG, **options)))
-    return process, run, whole_checkpoint(process, run)
+    return process, run, whole_checkpoint(project, process, run)
 
 
-def whole_checkpoint(process, run):
-    """Return the epoch of the first complete checkpoint that reaches the controller."""
-    deadline = time.time() + 120
-    while True:
+def whole_checkpoint(project, process, run, after=0):
+    """Return the epoch of the first complete checkpoint past `after` that the controller gets."""
+
+    def epoch():
         found, _ = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
-        if found:
-            return found.epoch
-        assert time.time() < deadline and process.poll() is None, process.communicate()[0].decode()
-        time.sleep(0.1)
+        return found.epoch if found and found.epoch > after else None
 
-
-def status(project, job, host):
-    return json.loads((project.path / ".state/local/jobs" / host / job / "status.json").read_text())
+    return project.until(process, epoch)
 
 
 def kill(project, job, host, role):
     """Kill a process of a role, or the agent."""
-    told = status(project, job, host)
+    told = project.status(job, host)
     pid = (
         told["agent"]["pid"]
         if role == "agent"
@@ -66,17 +58,11 @@ def verdict(run):
 @pytest.mark.soak
 def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
     process, run, first = start(project, job_id="watched", num_workers=4)
-    deadline = time.time() + 60
-    while checkpoints.last_complete(str(run / "checkpoints"), "mlp")[0].epoch == first:
-        assert time.time() < deadline, "no second checkpoint arrives"
-        time.sleep(0.1)
-    assert (
-        status(project, "watched", "node1")["state"] == "running" and (run / "plan.json").exists()
-    )
-    assert not (run / "verdict.json").exists()
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    project.wait_for_nothing_left(30)
+    whole_checkpoint(project, process, run, after=first)
+    assert project.status("watched", "node1")["state"] == "running"
+    assert (run / "plan.json").exists() and not (run / "verdict.json").exists()
+    end(process)
+    project.wait_for_nothing_left(leased=True)
     found, _ = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
 
     result = project.run("train.yml", "-e", "attach=watched")
@@ -138,11 +124,11 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
         restart_delay=1,
     )
     kill(project, "again", "node2", "worker")
-    second = whole_checkpoint(process, run.with_name("again-r1"))
+    second = whole_checkpoint(project, process, run.with_name("again-r1"))
     tmp.rename(tmp.with_name("gone"))
     tmp.write_text("")
     kill(project, "again-r1", "node2", "agent")
-    output = process.communicate(timeout=200)[0].decode()
+    output = project.finish(process)
     assert process.returncode == 0 and "OK        job again-r2" in output, output
     assert "RESTART   job again-r1, 1 of 2, from epoch " in output and "SIGKILL" in output, output
     assert "RESTART   job again-r2, 2 of 2, without node2, from epoch " in output, output

@@ -11,8 +11,6 @@ import pytest
 from tests.often import seldom
 from tests.playbooks.faults import FAULTS, KVS, suffer
 
-pytestmark = pytest.mark.alone
-
 CASES = [
     (name, kv if kv in FAULTS[name].kvs else FAULTS[name].kvs[0])
     for name, kv in zip((name for name in FAULTS if not FAULTS[name].alike), itertools.cycle(KVS))

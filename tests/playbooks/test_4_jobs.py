@@ -6,15 +6,13 @@ import os
 import re
 import shutil
 import signal
-import time
 import zlib
 
 import pytest
 
 from mxcluster.job import checkpoints
-from tests.playbooks.conftest import NET, On
-
-pytestmark = pytest.mark.alone
+from tests.playbooks.conftest import NET, On, end
+from tests.waiting import until
 
 # The script does not train and does not import MXNet, unlike servers and scheduler: several jobs
 # run on few cores.
@@ -97,10 +95,16 @@ class Elsewhere(On):
         return str(folder / "it.py")
 
 
+# A process may come back to this file after tests of others, so what is made once is the session's.
+@pytest.fixture(scope="session")
+def elsewhere(project):
+    return Elsewhere(project)
+
+
 @pytest.fixture(scope="module")
-def nodes(project):
+def nodes(project, elsewhere):
     """Return the project; kill the remaining processes of its jobs at the end."""
-    yield Elsewhere(project)
+    yield elsewhere
     for pid in project.processes():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -109,8 +113,8 @@ def nodes(project):
 def test_jobs_beside_each_other(nodes):
     """Concurrent jobs get separate ports; a used port is refused; stop.yml ends the named job."""
     detach(nodes, "long", kv="dist_sync", script=nodes.script(LONG), start_timeout=0)
-    for module in ("mxcluster.agent", "mxcluster.training"):
-        assert module in " ".join(nodes.processes().values()), "no test would see it left behind"
+    for module in ("mxcluster.agent", "mxcluster.training"):  # else no test would see it left
+        until(lambda module=module: module in " ".join(nodes.processes().values()))
     result, run = nodes.train(kv="dist_gsync", num_epochs=3, job_id="beside")
     assert result.code == 0 and json.loads((run / "verdict.json").read_text())["ok"], result.output
     told = status(nodes)
@@ -169,7 +173,7 @@ def test_jobs_beside_each_other(nodes):
     ]
     result = nodes.run("stop.yml", "-e", "all=true")
     assert result.code == 0 and "the job second has been ended" in result.output, result.output
-    nodes.wait_for_nothing_left(5)
+    nodes.wait_for_nothing_left()
 
 
 def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
@@ -187,13 +191,13 @@ def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
         "train.yml", "-e", "attach=goes-on"
     )  # the report of an ended job is written again
     assert again.code == 0 and "OK        job goes-on" in again.output, again.output
-    nodes.wait_for_nothing_left(2)
+    nodes.wait_for_nothing_left()
 
 
 @pytest.mark.soak
 def test_a_failure_that_nobody_saw_is_told_to_whoever_attaches(nodes):
     detach(nodes, "fails", kv="dist_sync", script=nodes.script(FAILS))
-    nodes.wait_for_nothing_left(60)
+    nodes.wait_for_nothing_left()
     assert status(nodes)["fails"]["state"] == "failed"
     logs = nodes.run("logs.yml", "-e", "job=fails", "-e", "lines=5")
     assert (
@@ -211,26 +215,20 @@ def test_a_failure_that_nobody_saw_is_told_to_whoever_attaches(nodes):
 def test_one_who_attaches_may_go_without_ending_the_job(nodes):
     detach(nodes, "left-alone", kv="dist_sync", script=nodes.script(LONG), start_timeout=0)
     watcher = nodes.start("train.yml", "-e", "attach=left-alone")
-    deadline = time.time() + 60
-    while not nodes.processes(asked=True):
-        assert time.time() < deadline and watcher.poll() is None, (
-            "no attached controller polls the job"
-        )
-        time.sleep(0.02)
-    os.killpg(watcher.pid, signal.SIGKILL)
-    watcher.communicate()
-    time.sleep(12)  # the lease of the local inventory is 10 s
+    nodes.until(watcher, lambda: nodes.processes(asked=True))
+    end(watcher)
+    nodes.outlast("left-alone", 2 * 10)  # twice the lease of the local inventory
     assert status(nodes)["left-alone"]["state"] == "running"
     assert nodes.run("stop.yml", "-e", "job=left-alone").code == 0
-    nodes.wait_for_nothing_left(5)
+    nodes.wait_for_nothing_left()
 
 
-@pytest.fixture(scope="module")
-def outlives(nodes):
+@pytest.fixture(scope="session")
+def outlives(elsewhere):
     """Return the run folder of an ended detached job whose results are still on the nodes."""
-    detach(nodes, "outlives", kv="dist_sync", num_epochs=2, savemodel=True, start_timeout=0)
-    nodes.wait_for_nothing_left(60)
-    return nodes.path / "runs" / "outlives"
+    detach(elsewhere, "outlives", kv="dist_sync", num_epochs=2, savemodel=True, start_timeout=0)
+    elsewhere.wait_for_nothing_left()
+    return elsewhere.path / "runs" / "outlives"
 
 
 def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
@@ -241,15 +239,15 @@ def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
     run, hosts = outlives, nodes.path / "inventory" / "elsewhere" / "hosts.yml"
     whole = hosts.read_text()
     dead = (
-        "\n          ansible_connection: ssh\n          ansible_host: 127.0.0.99"
+        "\n          ansible_connection: ssh\n          ansible_host: %s.99"
         "\n          ansible_port: 1\n"
-    )
+    ) % NET
     try:
         hosts.write_text(whole.rstrip() + "\n        stranger:" + dead)
         result = nodes.run("train.yml", "-e", "attach=outlives")
         assert result.code == 0 and "OK        job outlives" in result.output, result.output
         assert (
-            "no answer from a node: stranger (127.0.0.99, port 1): cannot reach the node"
+            "no answer from a node: stranger (%s.99, port 1): cannot reach the node" % NET
             in result.output
         ), result.output
 
@@ -319,7 +317,7 @@ def test_of_two_controllers_with_one_job_id_the_loser_leaves_the_winner_alone(no
         }
     )
     racers = [nodes.start("train.yml", "-e", options) for _ in range(2)]
-    outputs = [racer.communicate(timeout=280)[0].decode() for racer in racers]
+    outputs = [nodes.finish(racer) for racer in racers]
     lost = [output for output, racer in zip(outputs, racers) if racer.returncode]
     assert lost, outputs
     for output in lost:
@@ -332,7 +330,7 @@ def test_of_two_controllers_with_one_job_id_the_loser_leaves_the_winner_alone(no
         assert nodes.run("stop.yml", "-e", "job=same").code == 0
     else:  # each controller was first on some nodes
         assert folders(nodes, "same") == []
-    nodes.wait_for_nothing_left(5)
+    nodes.wait_for_nothing_left()
 
 
 def test_of_two_that_want_the_same_ports_at_once_none_is_left_half_started(nodes):
@@ -351,7 +349,7 @@ def test_of_two_that_want_the_same_ports_at_once_none_is_left_half_started(nodes
         job: nodes.start("train.yml", "-e", json.dumps(dict(options, job_id=job)))
         for job in ("race-a", "race-b")
     }
-    outputs = {job: racer.communicate(timeout=200)[0].decode() for job, racer in racers.items()}
+    outputs = {job: nodes.finish(racer) for job, racer in racers.items()}
     won = [job for job, racer in racers.items() if racer.returncode == 0]
     assert len(won) <= 1, outputs
     told = status(nodes)
@@ -361,7 +359,7 @@ def test_of_two_that_want_the_same_ports_at_once_none_is_left_half_started(nodes
     for job in won:
         assert set(told[job]["nodes"].values()) == {"running"}, told[job]
         assert nodes.run("stop.yml", "-e", "job=" + job).code == 0
-    nodes.wait_for_nothing_left(5)
+    nodes.wait_for_nothing_left()
 
 
 def test_a_job_that_one_node_cannot_start_runs_on_none(nodes):
@@ -378,7 +376,7 @@ def test_a_job_that_one_node_cannot_start_runs_on_none(nodes):
         re.findall(r"fatal: \[(\w+)\]", result.output) == ["node3"]
         and str(blocked) in result.output
     ), result.output
-    nodes.wait_for_nothing_left(5)
+    nodes.wait_for_nothing_left()
     assert folders(nodes, "halfway") == []
 
 

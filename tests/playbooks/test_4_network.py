@@ -9,8 +9,6 @@ from tests.often import seldom
 from tests.playbooks.faults import NETWORK, suffer
 from tests.playbooks.wires import Wires
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture(scope="module")
 def wires(project):

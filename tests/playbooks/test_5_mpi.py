@@ -50,7 +50,7 @@ def test_mpi_program_gets_its_files_and_returns_its_output(project, mpich):
         assert told == "rank %d of 4 on %s: sum 10\n" % (rank, host)
         assert (files / "word").read_text() == "hello\n"
     assert "./solve libmpi.so.12" in (folder / "report.html").read_text()
-    project.wait_for_nothing_left(10)
+    project.wait_for_nothing_left()
 
 
 def test_failed_program_is_named_and_its_output_stays_if_told_so(project, mpich):
@@ -67,7 +67,7 @@ def test_failed_program_is_named_and_its_output_stays_if_told_so(project, mpich)
     assert "no data" in "\n".join(failure["log"])
     assert not list((folder / "nodes").glob("*/files/*/out"))
     assert any("mpi_output=success" in warning for warning in verdict["warnings"])
-    project.wait_for_nothing_left(10)
+    project.wait_for_nothing_left()
 
 
 def test_example_has_the_parameters_of_the_recipe(project):

@@ -10,7 +10,7 @@ from tests.training.environments import find_python
 pytestmark = pytest.mark.soak  # molecule/el7 has such nodes
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def old_nodes(project):
     """Return an inventory provisioned with MXNet 1.2.1."""
     folder = project.path / "inventory" / "old"

@@ -6,13 +6,11 @@ import shutil
 import pytest
 import yaml
 
-pytestmark = pytest.mark.alone
-
 LABELS = ("first pair", "second pair")
 QUICK = ("-e", "step_ms=60", "-e", "batch_size=16")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def unequal(project):
     """Return (the project, arguments): four nodes without labels, two of which pretend to be slow.
 
@@ -41,6 +39,7 @@ def unequal(project):
     return project, ("-i", "inventory/unequal")
 
 
+@pytest.mark.alone
 def test_one_command_measures_groups_and_trains(unequal):
     """With grouping=auto, train.yml runs profile.yml first; the second time it has a profile."""
     project, arguments = unequal

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import signal
-import time
 
 import pytest
 
@@ -44,13 +43,10 @@ def test_an_impossible_sweep_is_refused(project):
 def test_an_interrupted_benchmark_goes_on(project):
     """Ctrl-C when the second job has come to the nodes; the next command runs that job only."""
     process = project.start("benchmark.yml", *extra(sweep="bench", **TINY))
-    deadline = time.time() + 240
     second = project.path / ".state" / "local" / "jobs" / "node1" / "bench-002"
-    while not records(project, "bench") or not second.exists():
-        assert time.time() < deadline and process.poll() is None, process.communicate()
-        time.sleep(0.2)
+    project.until(process, lambda: records(project, "bench") and second.exists())
     os.killpg(process.pid, signal.SIGINT)
-    output = process.communicate(timeout=60)[0].decode()
+    output = project.finish(process)
     assert process.returncode != 0, output
     refuse_warnings(output)
     assert [one["job"] for one in records(project, "bench")] == ["001"], output
@@ -71,7 +67,7 @@ def test_an_interrupted_benchmark_goes_on(project):
         assert row["mxnet"] == "1.9.1" and "cores" in row["cpus"]
     verdict = json.loads((project.path / "runs" / rows[1]["id"] / "verdict.json").read_text())
     assert verdict["ok"] and verdict["accuracy"] is None and verdict["warnings"] == []
-    project.wait_for_nothing_left(15)
+    project.wait_for_nothing_left()
 
     again = project.run("benchmark.yml", *extra(sweep="bench"))
     assert again.code == 0 and "SWEEP" not in again.output, "there is nothing left to do"
@@ -93,4 +89,4 @@ def test_a_comparison_of_two_schemes(project):
     assert set(gsp["y"]) == {"first pair", "second pair"} and not fastest["y"]
     assert "fastest group alone" in done.output.split("PLAY RECAP")[-1]
     assert (project.path / "runs" / "schemes" / "plots.png").stat().st_size > 10000
-    project.wait_for_nothing_left(15)
+    project.wait_for_nothing_left()

@@ -109,14 +109,14 @@ COPIER = """#!/bin/sh
 case $* in
 *AnsiballZ_copy*)
     case %(how)s in
-    alone) mkdir %(folder)s/busy || { touch %(folder)s/failed; exit 9; }; sleep 0.3 ;;
+    alone) mkdir %(folder)s/busy || { touch %(folder)s/failed; exit 9; }; sleep 1 ;;
     together)
         mktemp %(folder)s/begun.XXXXXX >/dev/null
-        for try in $(seq 200); do
+        for try in $(seq 600); do
             [ $(ls %(folder)s | grep -c begun) -ge 2 ] && break
             sleep 0.1
         done
-        [ $try -lt 200 ] || { touch %(folder)s/failed; exit 9; } ;;
+        [ $try -lt 600 ] || { touch %(folder)s/failed; exit 9; } ;;
     esac
     %(python)s "$@"; status=$?
     [ %(how)s = together ] || rmdir %(folder)s/busy

@@ -9,8 +9,6 @@ import pytest
 
 from tests.playbooks.conftest import SOURCE, Project
 
-pytestmark = pytest.mark.alone
-
 # The last version with the package in node/.
 BEFORE = "5faeefa9d23751c303ca619abea9ee384c7a2e53"
 SMALL = ("-i", "inventory/small")
@@ -70,7 +68,7 @@ def test_an_old_cluster_and_its_jobs_are_taken_over(cluster):
 
     stopped = cluster.run("stop.yml", *SMALL, "-e", "job=long")
     assert stopped.code == 0 and "left      nothing" in stopped.output, stopped.output
-    cluster.wait_for_nothing_left(5)
+    cluster.wait_for_nothing_left()
 
     resumed, run = cluster.train(*SMALL, resume="before", num_epochs=4, job_id="after")
     verdict = json.loads((run / "verdict.json").read_text())

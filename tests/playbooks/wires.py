@@ -2,9 +2,12 @@
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
-import time
+
+from mxcluster.node import processes
+from tests.waiting import until
 
 ADDRESSES = {"node1": "10.203.0.1", "node2": "10.203.0.2"}
 RULES = """table inet cut {
@@ -23,24 +26,30 @@ class Wires:
     """
 
     def __init__(self, project, name="wires"):
+        own = os.getpid()
         self.holders = {
-            host: subprocess.Popen(["unshare", "--net", "sleep", "infinity"]) for host in ADDRESSES
+            host: subprocess.Popen(
+                ["unshare", "--net", "sleep", "infinity"],
+                preexec_fn=lambda: processes.set_pdeathsig(own),
+            )
+            for host in ADDRESSES
         }
         self.inventory = project.path / "inventory" / name
+        self.state = project.path / ".state" / name
         try:
             self._join()
-            self._write(project, project.path / ".state" / name)
+            self._write(project, self.state)
         except BaseException:
             self.close()
             raise
 
     def _join(self):
-        own = subprocess.check_output(["readlink", "/proc/self/ns/net"])
-        deadline = time.time() + 10
-        for holder in self.holders.values():  # unshare(1) may not have created the namespace yet
-            while subprocess.check_output(["readlink", "/proc/%d/ns/net" % holder.pid]) == own:
-                assert time.time() < deadline
-                time.sleep(0.01)
+        def has_namespace(holder):
+            assert holder.poll() is None, "unshare has ended with status %d" % holder.returncode
+            return os.readlink("/proc/%d/ns/net" % holder.pid) != os.readlink("/proc/self/ns/net")
+
+        for holder in self.holders.values():
+            until(lambda holder=holder: has_namespace(holder))
         self.run(
             "node1",
             *"ip link add eth1 type veth peer name eth1 netns".split(),
@@ -112,9 +121,10 @@ class Wires:
             self.run(host, "nft", "flush", "ruleset")
 
     def close(self):
-        """Remove the namespaces and the inventory."""
+        """Remove the namespaces, the inventory and its state: others can come after them."""
         for holder in self.holders.values():
             holder.kill()
             holder.wait()
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(str(self.inventory))
+        for folder in (self.inventory, self.state):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(str(folder))

@@ -43,7 +43,7 @@ def test_healthy_jobs_in_a_row(project):
         while job.process.poll() is None:
             assert time.time() < began + 300, job.evidence()
             size = max(size, job.agents_memory())
-            time.sleep(0.2)
+            time.sleep(0.2)  # between two looks at the memory
         job.reader.join()
         verdict = job.verdict()
         assert job.process.returncode == 0 and verdict["ok"], job.evidence()
@@ -134,15 +134,10 @@ def test_what_was_stopped_while_it_saved_goes_on_in_another_cluster(project):
         process = project.start(
             "train.yml", "-e", json.dumps(dict(kv=kv, job_id=job, savemodel=True, num_epochs=2000))
         )
-        deadline = time.time() + 120
-        while not last_checkpoint(project, job):
-            assert time.time() < deadline and process.poll() is None, process.communicate()[
-                0
-            ].decode()
-            time.sleep(0.1)
-        time.sleep(0.03 * number)
+        project.until(process, lambda job=job: last_checkpoint(project, job))
+        time.sleep(0.03 * number)  # each job is stopped at another moment
         stopped = project.run("stop.yml", "-e", "job=" + job)
-        output = process.communicate()[0].decode()
+        output = project.finish(process)
         assert stopped.code == 0 and process.returncode != 0 and "stopped on request" in output, (
             stopped.output + output
         )
@@ -159,7 +154,7 @@ def test_what_was_stopped_while_it_saved_goes_on_in_another_cluster(project):
 def test_an_agent_does_not_grow(project):
     """The memory of agents does not grow during a job of several minutes."""
     job = Struck(project, "worker killed", "dist_gsync", "agents-memory")
-    job.until(job.trains, 60)
+    job.until(job.trains)
     sizes = [job.agents_memory()]
     for _ in range(12):
         time.sleep(15)

@@ -33,6 +33,9 @@ def mxnet_environment(version):
                 "mxnet_version=" + version,
                 "-e",
                 "mxcluster_home=%s" % home,
+                # The role packs wheels there and removes them. Versions are built at once.
+                "-e",
+                "mxcluster_state_dir=%s" % home,
                 "-e",
                 "mxnet_python=%s"
                 % (find_python(VERSIONS[version]) if VERSIONS[version] else sys.executable),

@@ -108,9 +108,12 @@ class JobFolder:
             SECRET_ENV: json.dumps(secret_env) if secret_env else None,
             TOKEN: token,
         }
+        # status.yml may read the files at any time, and must not see a part of a plan.
         for name, content in texts.items():
             if content:
-                self.write_private(name, content)
+                draft = ".%s.%d" % (name, os.getpid())
+                self.write_private(draft, content)
+                os.replace(self.file(draft), self.file(name))
 
     def write_private(self, name: str, text: str) -> None:
         """Write `text` into the file `name`, mode 0600. An existing file keeps its inode."""

@@ -147,6 +147,17 @@ def test_an_unusable_plan_is_refused(tmp_path, text, words):
     assert str(tmp_path / "plan.json") in str(refusal.value) and words in str(refusal.value)
 
 
+def test_a_reader_of_a_plan_sees_a_whole_plan(tmp_path):
+    """A reader that has opened the file before keeps the old content."""
+    folder = JobFolder(str(tmp_path))
+    (tmp_path / "plan.json").write_text('{"job": "old"}')
+    with (tmp_path / "plan.json").open() as reader:
+        folder.prepare({"job": "new", "processes": [], "files": {}}, token="t")
+        assert json.loads(reader.read()) == {"job": "old"}
+    assert json.loads((tmp_path / "plan.json").read_text())["job"] == "new"
+    assert sorted(os.listdir(str(tmp_path))) == ["plan.json", "token"]
+
+
 def test_writing_a_status_leaves_no_other_file(tmp_path):
     folder = JobFolder(str(tmp_path))
     assert folder.status() is None
