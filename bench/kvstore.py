@@ -122,7 +122,7 @@ def in_turns(python, pair, arrays, size, steps, rounds):
         ]
         for side, job in enumerate(jobs):
             (folder / "turns" / ("%d-end" % side)).touch()
-            job.succeed(120)
+            job.succeed()
         return [
             json.loads((folder / str(side) / "worker-0.json").read_text()) for side in (0, 1)
         ], memory
@@ -137,9 +137,9 @@ def turn(folder, jobs, side, block):
     Args: `folder` that both jobs watch; `jobs` both jobs.
     """
     (folder / "turns" / ("%d-%d" % (side, block))).touch()
-    deadline = time.time() + 300
+    deadline = time.monotonic() + 300
     while not (folder / "turns" / ("done-%d-%d" % (side, block))).exists():
-        if time.time() > deadline or any(
+        if time.monotonic() > deadline or any(
             process.poll() is not None for process in jobs[side].processes.values()
         ):
             for job in jobs:

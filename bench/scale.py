@@ -16,6 +16,7 @@ import time
 from bench._controller_cpu import WORDS
 from bench._nodes import PROJECT, say
 from mxcluster.job.plan import inputs
+from tests.networks import own_network
 
 WORKERS = (100, 300, 1000)
 HOSTS = (10, 30, 100)
@@ -51,11 +52,12 @@ def inventory(folder, count, workers, servers=1, net=None):
     """Write an inventory of `count` hosts that are all this machine, and return its folder.
 
     Args: `workers` of each host; `servers` of the cluster; `net` the second number of the hosts'
-    addresses, by default from `count`. Clusters that run at the same time need different numbers.
+    addresses, by default the network of this process. Clusters that run at the same time need
+    different networks. At most 249 hosts.
     """
-    net = 30 + count % 50 if net is None else net
+    network = own_network() if net is None else "127.%d.0" % net
     hosts = {
-        "node%d" % number: {"node_address": "127.%d.%d.%d" % (net, number // 250, 1 + number % 250)}
+        "node%d" % number: {"node_address": "%s.%d" % (network, 1 + number)}
         for number in range(count)
     }
     everything = {

@@ -1,8 +1,11 @@
 import pathlib
+import tempfile
 
 import pytest
 
+from mxcluster.datasets import write_digits
 from tests.often import seldom
+from tests.training import loopback
 from tests.training.environments import ENDS, NEWEST, VERSIONS, mxnet_environment
 
 # How often a test sees each MXNet: the default is the newest and the oldest in `make test`, and all
@@ -13,6 +16,31 @@ newest_often = pytest.mark.parametrize(
     [NEWEST, *(seldom(version) for version in VERSIONS if version != NEWEST)],
     indirect=True,
 )
+
+
+@pytest.fixture(autouse=True)
+def own_jobs(tmp_path):
+    """End the jobs of a test before their folders go, also after a failure in a running job."""
+    yield
+    while loopback.started:
+        loopback.started.pop().end()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Add the ends of all logs of the test's jobs to the report of a failed test."""
+    report = (yield).get_result()
+    if report.failed and call.when == "call":
+        for job in loopback.started:
+            report.sections.append(("job in %s" % job.folder, job.evidence()))
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """Return a folder with the data set of digits, which no test changes."""
+    with tempfile.TemporaryDirectory(prefix="mxcluster-test-") as folder:
+        write_digits(str(pathlib.Path(folder) / "digits.npz"))
+        yield pathlib.Path(folder)
 
 
 @pytest.fixture

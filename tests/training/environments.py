@@ -1,6 +1,7 @@
 """The MXNet environments of tests and benchmarks, built as provision.yml builds them on a node."""
 
 import collections
+import contextlib
 import fcntl
 import functools
 import os
@@ -18,13 +19,20 @@ NEWEST = ENDS[0]
 Environment = collections.namedtuple("Environment", "version python")
 
 
+@contextlib.contextmanager
+def _locked(version, operation):
+    """Lock the environment with this MXNet, which test processes share, and yield its folder."""
+    home = PROJECT / ".state" / "tests" / version
+    home.mkdir(parents=True, exist_ok=True)
+    with open(str(home) + ".lock", "w") as lock:
+        fcntl.flock(lock, operation)
+        yield home
+
+
 @functools.lru_cache(maxsize=None)
 def mxnet_environment(version):
     """Return the Environment with this MXNet; the role mxnet builds it once in .state/tests."""
-    home = PROJECT / ".state" / "tests" / version
-    home.mkdir(parents=True, exist_ok=True)
-    with open(str(home) + ".lock", "w") as lock:  # concurrent test processes share the environment
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(version, fcntl.LOCK_EX) as home:
         result = subprocess.run(
             [
                 str(pathlib.Path(sys.executable).with_name("ansible-playbook")),
@@ -56,7 +64,10 @@ def copy_environment(version, folder):
     copy complete, except for the package mxcluster.
     """
     built = mxnet_environment(version).python.parents[1]
-    shutil.copytree(str(built), str(folder), symlinks=True)
+    with _locked(version, fcntl.LOCK_SH):  # The role may run in another process, and changes files.
+        # Trainings write bytecode to such files, and rename them.
+        drafts = shutil.ignore_patterns("*.pyc.*")
+        shutil.copytree(str(built), str(folder), symlinks=True, ignore=drafts)
     for program in (folder / "bin").iterdir():  # their first lines hold the path of the environment
         if not program.is_symlink():
             program.write_bytes(

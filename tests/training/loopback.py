@@ -1,5 +1,7 @@
 """Start the processes of a job on loopback without Ansible and agents, for kv-store tests."""
 
+import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -9,18 +11,28 @@ import time
 import uuid
 
 from mxcluster.job.plan import processes
+from mxcluster.node.processes import set_pdeathsig
+from mxcluster.training.kvstore import shared_memory
+from tests.networks import own_network
 
 NODE_PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python"
-SCHEDULER = "127.0.0.11"
-PORT = 19091 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # tests run concurrently
+PORT = 19091
+# The last numbers of the addresses of the scheduler, of the first server and of the first worker.
+SCHEDULER, SERVER, WORKER = 11, 21, 31
+
+started = []  # the jobs of the present test, for its end and for the report of its failure
 
 
 class Job:
-    """Scheduler, servers and workers on 127.0.0.11 and up, which end together.
+    """Scheduler, servers and workers in the network of this test process, which end together.
 
     `groups` contains the group of each worker. Under dist_gsync each of `servers` is a process for
     each group. Every worker runs `script`. `environment` applies to every process,
-    `worker_environment[i]` to worker i.
+    `worker_environment[i]` to worker i. A healthy process sends a heartbeat each second. The
+    `heartbeat` timeout is much longer, because a busy machine may stop a process for seconds. A
+    test of a job whose processes notice a death chooses a shorter one.
+
+    `addresses` has the address of each process.
     """
 
     def __init__(
@@ -37,25 +49,31 @@ class Job:
         worker_environment=None,
         staleness=0,
         wrap=(),
-        heartbeat=5,
+        heartbeat=60,
     ):
         each = 1 + max(groups) if kv == "dist_gsync" else 1  # processes of a server
         servers = [
-            {"address": "127.0.0.%d" % (21 + index // each), "port": port + index % each}
+            {"address": _address(SERVER + index // each), "port": port + index % each}
             for index in range(servers * each)
         ]
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.processes = {}
+        self.processes, self.addresses = {}, {}
+        started.append(self)
+        token = uuid.uuid4().hex
+        # The servers of a host share a file, whose name the last one removes.
+        self._memories = [
+            shared_memory.path_of(token.encode(), host) for host in range(len(servers) // each)
+        ]
         with open(
             os.open(str(self.folder / "token"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w"
         ) as stream:
-            stream.write(uuid.uuid4().hex)
+            stream.write(token)
         self._common = dict(
             PATH=os.environ["PATH"],
             PYTHONPATH=str(NODE_PACKAGE),
             HOME=str(self.folder),
-            DMLC_PS_ROOT_URI=SCHEDULER,
+            DMLC_PS_ROOT_URI=_address(SCHEDULER),
             DMLC_PS_ROOT_PORT=str(port),
             DMLC_NUM_SERVER=str(len(servers)),
             DMLC_NUM_WORKER=str(len(groups)),
@@ -76,7 +94,7 @@ class Job:
                 "MXCLUSTER_SERVER_RANKS", ",".join(map(str, processes.ranks(servers)))
             )
         run = [*wrap, str(python), "-u", "-m", "mxcluster.training"]
-        self._start("scheduler", 0, SCHEDULER, port, [*run, "serve"])
+        self._start("scheduler", 0, _address(SCHEDULER), port, [*run, "serve"])
         for index, server in enumerate(servers):
             own = (
                 dict(
@@ -94,7 +112,7 @@ class Job:
             self._start(
                 "worker",
                 index,
-                "127.0.0.%d" % (31 + index),
+                _address(WORKER + index),
                 port,
                 [*run, "script", str(script), "--", *map(str, arguments)],
                 own,
@@ -102,6 +120,7 @@ class Job:
 
     def _start(self, role, index, address, port, command, own=None):
         name = "%s-%d" % (role, index)
+        self.addresses[name] = address
         environment = dict(
             self._common,
             DMLC_ROLE=role,
@@ -112,28 +131,34 @@ class Job:
             MXCLUSTER_HOST=address,
             **(own or {}),
         )
-        log = open(self.folder / (name + ".log"), "wb")
-        self.processes[name] = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=str(self.folder),
-            start_new_session=True,
-        )
+        with open(self.folder / (name + ".log"), "wb") as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=str(self.folder),
+                start_new_session=True,
+                # Processes that outlive a killed run would hold the ports of the next one.
+                preexec_fn=functools.partial(set_pdeathsig, os.getpid()),
+            )
 
-    def wait(self, seconds=120, grace=20):
+    def has_failed(self):
+        """Return True if a process has ended with another status than 0."""
+        return any(process.poll() for process in self.processes.values())
+
+    def wait(self, seconds=300, grace=20):
         """Return {process: exit status}; a process killed after `seconds` has a string as status.
 
         `grace` is the time in seconds for the other processes after a failure.
         """
-        deadline = time.time() + seconds
-        while time.time() < deadline and any(
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and any(
             process.poll() is None for process in self.processes.values()
         ):
-            if any(process.poll() for process in self.processes.values()):
-                deadline = min(deadline, time.time() + grace)
+            if self.has_failed():
+                deadline = min(deadline, time.monotonic() + grace)
             time.sleep(0.05)
         codes = {}
         for name, process in self.processes.items():
@@ -142,23 +167,35 @@ class Job:
         return codes
 
     def end(self):
+        """Kill the processes, and remove their shared memory, as an agent does."""
         for process in self.processes.values():
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        for path in self._memories:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
-    def succeed(self, seconds=120):
+    def succeed(self):
         """Wait, and fail with all logs unless all processes exit with 0."""
-        codes = self.wait(seconds)
+        codes = self.wait()
         assert set(codes.values()) == {0}, "%s\n%s" % (codes, self.evidence())
         return self
 
     def evidence(self, lines=25):
-        """Return the last lines of every log."""
+        """Return the exit status, the time of the last output and the last lines of every process.
+
+        The status of a process that the job itself has killed is -9.
+        """
         parts = []
-        for name in self.processes:
-            text = (self.folder / (name + ".log")).read_text(errors="replace").splitlines()[-lines:]
-            parts.append("--- %s\n%s" % (name, "\n".join(text)))
+        for name, process in self.processes.items():
+            path = self.folder / (name + ".log")
+            text = path.read_text(errors="replace").splitlines()[-lines:]
+            written = time.strftime("%H:%M:%S", time.localtime(path.stat().st_mtime))
+            parts.append(
+                "--- %s, status %s, last output %s\n%s"
+                % (name, process.poll(), written, "\n".join(text))
+            )
         return "\n".join(parts)
 
     def events(self, kind):
@@ -171,3 +208,7 @@ class Job:
             for event in map(json.loads, path.read_text().splitlines())
             if event["event"] == kind
         ]
+
+
+def _address(number):
+    return "%s.%d" % (own_network(), number)

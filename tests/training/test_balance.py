@@ -6,7 +6,6 @@ import textwrap
 import numpy as np
 import pytest
 
-from mxcluster.datasets import write_digits
 from mxcluster.job import checkpoints
 from tests.training.conftest import newest_often
 from tests.training.loopback import Job
@@ -14,13 +13,6 @@ from tests.training.test_program import MAIN, Run
 from tests.training.test_resume import states_of
 
 EPOCHS = 5
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("digits")
-    write_digits(str(folder / "digits.npz"))
-    return folder
 
 
 def train(
@@ -347,8 +339,7 @@ def test_a_wrong_key_for_the_exchange_is_refused(mxnet_new, tmp_path, scripts):
         "dist_sync",
         arguments=["dist_sync", 3, tmp_path / "none"],
     )
-    codes = job.wait()
-    # The other worker may end as a peer of this one.
+    codes = job.wait(grace=0)
     assert 1 in (codes["worker-0"], codes["worker-1"]), job.evidence()
     assert "a key that is not a parameter of the network" in job.evidence()
 
@@ -403,6 +394,6 @@ def test_sizes_that_do_not_fit_the_job_are_refused(
         arguments=["--data-dir", digits, "--kv-store", "dist_sync", "--balance", "batch"]
         + arguments,
     )
-    codes = job.wait(grace=2)
+    codes = job.wait(grace=0)
     assert 2 in (codes["worker-0"], codes["worker-1"]), job.evidence()
     assert message in job.evidence(), job.evidence()

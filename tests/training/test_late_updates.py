@@ -33,7 +33,7 @@ def run(python, folder, scripts, *cases):
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=120,
+        timeout=600,
         env=dict(
             os.environ,
             PYTHONPATH=str(NODE_PACKAGE),

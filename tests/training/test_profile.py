@@ -36,7 +36,11 @@ def test_each_worker_measures_itself_and_the_servers(every_mxnet, tmp_path, scri
 
 @pytest.mark.soak  # `make test` trains beside it on the same core
 def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_path, scripts):
-    """Three workers on one core measure together about a third of what each measures alone."""
+    """Three workers on one core measure together about a third of what each measures alone.
+
+    With n other programs on the core it is (n + 1) / (n + 3), so 0.6 for two. Without turns it is
+    1.
+    """
     job = Job(
         mxnet_new.python,
         tmp_path,
@@ -50,14 +54,14 @@ def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_
         event["together"]["samples_per_s"] / event["alone"]["samples_per_s"]
         for event in job.events("profile")
     ]
-    assert len(ratios) == 3 and np.median(ratios) < 0.6, ratios
+    assert len(ratios) == 3 and np.median(ratios) < 0.75, ratios
 
 
 def test_a_worker_measures_each_of_its_gpus_alone(mxnet_new, tmp_path, scripts):
     """Two devices of MXNet on the CPU stand in for GPUs; the second one is slowed down.
 
     Afterwards they share a batch by their speeds, so the worker is faster than with equal parts:
-    of 12 samples at 10 and 30 ms each, 6 and 6 take 180 ms, and 9 and 3 take 90 ms.
+    of 12 samples at 1 and 3 s each, 6 and 6 take 18 s, and 9 and 3 take 9 s.
     """
     job = Job(
         mxnet_new.python,
@@ -70,4 +74,4 @@ def test_a_worker_measures_each_of_its_gpus_alone(mxnet_new, tmp_path, scripts):
     (event,) = job.events("profile")
     fast, slow = event["gpu_speeds"]
     assert fast / slow == pytest.approx(3, rel=0.25), event
-    assert event["alone"]["samples_per_s"] > 1.5 * 12 / 0.18, event
+    assert event["alone"]["samples_per_s"] > 1.5 * 12 / 18, event

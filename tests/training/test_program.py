@@ -8,7 +8,6 @@ import textwrap
 import numpy as np
 import pytest
 
-from mxcluster.datasets import write_digits
 from mxcluster.job import options
 from mxcluster.job.plan import processes
 from tests import recordio_files
@@ -20,13 +19,6 @@ MAIN = (
     "import sys; from mxcluster.training.programs.image_classification import main; "
     "sys.exit(main(sys.argv[1:]))"
 )
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("digits")
-    write_digits(str(folder / "digits.npz"))
-    return folder
 
 
 class Run:
@@ -50,7 +42,7 @@ class Run:
             cwd=str(folder),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         self.status, self.out, self.err = done.returncode, done.stdout, done.stderr
         path = folder / "events.jsonl"

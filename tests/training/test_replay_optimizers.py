@@ -39,7 +39,7 @@ def test_the_optimizers_of_the_replay_are_mxnets(every_mxnet, tmp_path, scripts)
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=120,
+        timeout=600,
         env={
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),

@@ -1,34 +1,25 @@
 """Jobs resume from checkpoints with the servers' states, with real processes and real MXNet."""
 
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import shutil
 import signal
-import struct
-import time
 
 import numpy as np
 import pytest
 
-from mxcluster.datasets import write_digits
-from mxcluster.node import processes
 from mxcluster.training.kvstore import shared_memory
 from tests.often import seldom
 from tests.training.conftest import newest_often
 from tests.training.loopback import Job
 from tests.training.test_program import MAIN
 from tests.training.test_program import train as program
+from tests.waiting import until
 
 EPOCHS, CUT = 6, 3
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("digits")
-    write_digits(str(folder / "digits.npz"))
-    return folder
 
 
 def train(
@@ -281,46 +272,44 @@ def test_compressed_gradients_resume(every_mxnet, tmp_path, digits):
     check_restored(job, 3, states_of(kept, "mlp-%04d" % CUT), unit=16)
 
 
-def parameters_locked_by(pid):
-    """Yield the rows of the parameters in the shared memory whose lock a server process holds."""
-    held = [
-        line.split()
-        for line in pathlib.Path("/proc/locks").read_text().splitlines()
-        if "->" not in line
-    ]
-    # Byte 0 is the lock of the whole memory.
-    numbers = [int(lock[6]) - 1 for lock in held if int(lock[4]) == pid and int(lock[6]) > 0]
-    for path in pathlib.Path("/proc/%d/fd" % pid).iterdir() if numbers else ():
+def memory_of(pid):
+    """Return the file of the shared memory that a server process has open."""
+    for path in pathlib.Path("/proc/%d/fd" % pid).iterdir():
         if os.readlink(str(path)).startswith(shared_memory.FOLDER + "/mxcluster-"):
-            with open(str(path), "rb") as memory:
-                for number in numbers:
-                    memory.seek(8 * (shared_memory._HEAD + shared_memory._ROW * number))
-                    yield memory.read(8 * shared_memory._ROW)
+            return open(str(path), "r+b")
+    raise AssertionError("the server shares no memory")
 
 
-def is_busy(row):
-    """Return True during an update of the parameter.
+def awaited_by(pid):
+    """Return the bytes of files for whose locks a process waits: see proc_locks(5)."""
+    lines = map(str.split, pathlib.Path("/proc/locks").read_text().splitlines())
+    return [int(line[7]) for line in lines if line[1] == "->" and int(line[5]) == pid]
 
-    A server may also hold the lock just before and after an update.
+
+def kill_in_an_update(job):
+    """Kill server-0 during an update of a parameter in the shared memory.
+
+    An update that begins a round takes the lock of the whole memory, byte 0. The test holds this
+    lock, so server-0 waits in such an update, or for a parameter that the other server updates.
     """
-    return struct.unpack("%dq" % shared_memory._ROW, row)[shared_memory._BUSY] != 0
+    pid = job.processes["server-0"].pid
 
+    def waits():
+        assert not job.has_failed(), job.evidence()
+        return awaited_by(pid)
 
-def kill_in_an_update(pid):
-    """Kill a server process during an update of a parameter in the shared memory."""
-    server, deadline = processes.identity(pid), time.time() + 60
-    while time.time() < deadline:
-        os.kill(pid, signal.SIGSTOP)
-        while not processes.is_held(
-            server
-        ):  # the server runs on until the kernel stops it, and may release the lock
-            assert time.time() < deadline
-        if any(map(is_busy, parameters_locked_by(pid))):
-            os.kill(pid, signal.SIGKILL)
-            return
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(0.001)
-    raise AssertionError("the server never held a lock")
+    def evidence():
+        return pathlib.Path("/proc/locks").read_text() + job.evidence()
+
+    with memory_of(pid) as memory:
+        while True:
+            fcntl.lockf(memory, fcntl.LOCK_EX, 1, 0)
+            if until(waits, seconds=300, evidence=evidence) == [0]:
+                os.kill(pid, signal.SIGKILL)
+                job.processes["server-0"].wait()
+                return
+            fcntl.lockf(memory, fcntl.LOCK_UN, 1, 0)
+            until(lambda: not waits(), seconds=300, evidence=evidence)
 
 
 @newest_often
@@ -335,17 +324,18 @@ def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_bef
         (0, 1),
         servers=1,
         epochs=50000,
-        keep=500,
+        keep=5000,
+        heartbeat=5,
     )
     kept = tmp_path / "first" / "checkpoints"
-    deadline = time.time() + 60
-    while not (kept / ("mlp-%04d.json" % (CUT + 1))).exists():
-        assert time.time() < deadline and not any(
-            process.poll() for process in job.processes.values()
-        ), job.evidence()
-        time.sleep(0.05)
-    kill_in_an_update(job.processes["server-0"].pid)
-    codes = job.wait(60, grace=15)
+
+    def has_saved():
+        assert not job.has_failed(), job.evidence()
+        return (kept / ("mlp-%04d.json" % (CUT + 1))).exists()
+
+    until(has_saved, seconds=300, evidence=job.evidence)
+    kill_in_an_update(job)
+    codes = job.wait(grace=120)
     assert codes["server-0"] == -signal.SIGKILL and not {0, "still running"} & set(
         codes.values()
     ), (codes, job.evidence())
@@ -371,7 +361,7 @@ def test_a_broken_checkpoint_ends_the_servers_with_its_name(mxnet_new, tmp_path,
         file.seek(100)
         file.write(b"torn")
     job = train(mxnet_new.python, tmp_path / "again", digits, "dist_sync", servers=1, resumed=kept)
-    assert job.wait(60, grace=1)["server-0"] == 1
+    assert job.wait(grace=1)["server-0"] == 1, job.evidence()
     assert (
         "mlp-0003.server-0.npz differs from its digest or size"
         in (tmp_path / "again" / "server-0.log").read_text()

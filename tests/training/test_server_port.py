@@ -11,6 +11,7 @@ import pytest
 from tests.often import seldom
 from tests.training.conftest import newest_often
 from tests.training.loopback import NODE_PACKAGE, Job
+from tests.waiting import until
 
 ROUND_TRIP = """
 import pickle, numpy
@@ -152,7 +153,7 @@ def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
     ), declared.evidence()
     if kv == "dist_gsync":  # here one worker sends the optimizer, in its first step
         job = run("not")
-        sender = next(name for name, code in job.wait(60, grace=1).items() if code == 1)
+        sender = next(name for name, code in job.wait(grace=1).items() if code == 1)
         log = (tmp_path / "not" / (sender + ".log")).read_text()
         assert (
             "ValueError: the servers would refuse this optimizer: the pickle names "
@@ -160,7 +161,7 @@ def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
         ), log
     else:
         job = run("absent", MXCLUSTER_SERVER_CLASSES="my_optimizer:Halving")
-        assert job.wait(60, grace=1)["server-0"] == 1, job.evidence()
+        assert job.wait(grace=1)["server-0"] == 1, job.evidence()
         log = (tmp_path / "absent" / "server-0.log").read_text()
         assert (
             "mxcluster: the module of 'my_optimizer:Halving' in server_classes cannot be "
@@ -169,9 +170,11 @@ def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
 
 
 def test_a_server_without_a_token_does_not_start(mxnet_new, tmp_path, scripts):
-    job = Job(mxnet_new.python, tmp_path, scripts / "no_kvstore.py", "dist_sync", [0])
-    (tmp_path / "token").unlink()
-    assert job.wait(30, grace=1)["server-0"] == 1
+    removed = ("sh", "-c", 'rm -f token; exec "$@"', "sh")  # before the start of each process
+    script = scripts / "no_kvstore.py"
+    job = Job(mxnet_new.python, tmp_path, script, "dist_sync", [0], wrap=removed)
+    ended = job.processes["server-0"].poll
+    assert until(ended, seconds=300, evidence=job.evidence) == 1, job.evidence()
     assert "the job's token cannot be read from" in (tmp_path / "server-0.log").read_text(), (
         job.evidence()
     )
@@ -187,28 +190,21 @@ def test_everybody_listens_on_his_own_address_only(every_mxnet, tmp_path, script
         "dist_async",
         [0, 0],
         servers=2,
-        arguments=["module", "dist_async", 40, tmp_path / "worker", "pause=0.2"],
+        # The job trains for ten minutes, until the end of the test ends it.
+        arguments=["module", "dist_async", 3000, tmp_path / "worker", "pause=0.2"],
     )
-    try:
-        seen = {}
-        for _ in range(300):
-            for name, process in job.processes.items():
-                seen.setdefault(name, set()).update(listening(process.pid))
-            if all(seen.values()):
-                break
-            assert process.poll() is None, job.evidence()
-        expected = {
-            "scheduler-0": "127.0.0.11",
-            "server-0": "127.0.0.21",
-            "server-1": "127.0.0.22",
-            "worker-0": "127.0.0.31",
-            "worker-1": "127.0.0.32",
-        }
-        assert {name: {address for address, _ in found} for name, found in seen.items()} == {
-            name: {address} for name, address in expected.items()
-        }, seen
-    finally:
-        job.end()
+    seen = {name: set() for name in job.processes}
+
+    def all_listen():
+        assert not job.has_failed(), job.evidence()
+        for name, process in job.processes.items():
+            seen[name].update(listening(process.pid))
+        return all(seen.values())
+
+    until(all_listen, seconds=300, evidence=job.evidence)
+    assert {name: {address for address, _ in found} for name, found in seen.items()} == {
+        name: {address} for name, address in job.addresses.items()
+    }, seen
 
 
 def listening(pid):

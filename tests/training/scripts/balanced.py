@@ -8,8 +8,9 @@ import os
 import sys
 
 import mxnet as mx
+from exact_clock import Clock
 
-from mxcluster.training.programs.image_classification import main, training
+from mxcluster.training.programs.image_classification import main, pace, training
 from mxcluster.training.programs.image_classification.data import batches
 
 index, folder = os.environ["MXCLUSTER_INDEX"], os.environ["MXCLUSTER_JOB_DIR"]
@@ -28,5 +29,5 @@ def run_and_save(self):
     mx.nd.save(os.path.join(folder, "weights-%s.params" % index), self.module.get_params()[0])
 
 
-batches.order, training.Training.run = written_order, run_and_save
+batches.order, training.Training.run, pace.time = written_order, run_and_save, Clock()
 sys.exit(main(sys.argv[1:] + ["--slowdown", os.environ.get("SLOWDOWN", "1")]))

@@ -22,7 +22,7 @@ for step in range(60):
     for key in keys:
         kv.push(key, mx.nd.ones((2,)))
         if key == 0:
-            started.append(time.time())
+            started.append(time.monotonic())
         kv.pull(key, out=weights[key])
         weights[key].wait_to_read()
     time.sleep(delays.random() * (0.03 if index else 0.01))

@@ -105,7 +105,7 @@ class Recorder(object):
         return [array.asnumpy() for array in self.weights.values()]
 
     def begin_step(self):
-        self.started.append(time.time())
+        self.started.append(time.monotonic())
 
     def end_step(self):
         self.gradients.append(
