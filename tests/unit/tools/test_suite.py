@@ -81,8 +81,8 @@ def test_the_next_run_says_how_long_each_part_took(tmp_path, capsys):
 
 
 def test_a_run_goes_on_at_a_part(monkeypatch):
-    names = [part.name for part in suite.chosen(suite.PARTS, "container")]
-    assert names == ["venv", "images", "container", "alone", "default"]
+    names = [part.name for part in suite.chosen(suite.PARTS, "slurm")]
+    assert names == ["venv", "images", "slurm", "sge", "alone"]
     assert suite.chosen(suite.PARTS) == suite.PARTS
     with pytest.raises(SystemExit, match="unknown part units; known are venv, images, lint"):
         suite.chosen(suite.PARTS, "units")
