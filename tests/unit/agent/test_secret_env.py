@@ -46,7 +46,7 @@ def holding(job):
 
 
 def content(path):
-    """Return the text of a file, "" for a folder and for a draft that its agent has just renamed."""
+    """Return the text of a file, "" for a folder and for a draft that the agent has renamed."""
     try:
         return path.read_text() if path.is_file() else ""
     except FileNotFoundError:
