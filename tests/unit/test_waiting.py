@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -24,13 +25,13 @@ def test_a_wait_without_its_condition_shows_the_evidence_and_the_machine():
         )
     told = str(failed.value)
     assert re.search(r"test_a_wait_without.*is not true after 0\.\d s", told), told
-    assert "\n%d looks\n" % len(looks) in told and "load " in told and "ps -eo" in told, told
+    assert "\n%d looks\n" % len(looks) in told and "load " in told and "PID" in told, told
 
 
 def test_a_wait_looks_once_more_after_its_time(monkeypatch):
     """A machine that stands still for the whole time does not fail the test."""
     clock = iter([0.0, 100.0])
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(waiting, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
     assert waiting.until(lambda: True, seconds=1.0)
 
 
@@ -69,8 +70,8 @@ def test_a_stopwatch_sees_that_a_program_shares_its_core(monkeypatch):
         now[0] += 0.001
         return now[0] * share
 
-    monkeypatch.setattr(machine.time, "monotonic", lambda: clock(1.0))
-    monkeypatch.setattr(machine.time, "thread_time", lambda: clock(1 / 3))
+    clocks = {"monotonic": lambda: clock(1.0), "thread_time": lambda: clock(1 / 3)}
+    monkeypatch.setattr(machine, "time", types.SimpleNamespace(**clocks))
     with machine.Stopwatch() as watch:
         pass
     assert 2.5 < watch.slowness < 3.5
