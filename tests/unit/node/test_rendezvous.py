@@ -321,10 +321,11 @@ def test_a_wrong_clock_fails_a_job_but_not_a_verification(tmp_path, monkeypatch,
         thread.start()
         assert rendezvous.main() == code
         thread.join()
-        (met,) = json.loads((tmp_path / "meeting.json").read_text())["met"]
-        assert abs(met["offset"] + 3) <= met["rtt"] / 2 + 0.01, met
-        told = "the clocks of a and b differ by %.1f s" % -met["offset"]
-        assert (told in capsys.readouterr().err) == bool(code)
+        found = json.loads((tmp_path / "meeting.json").read_text())["met"]
+        assert all(abs(met["offset"] + 3) <= met["rtt"] / 2 + 0.01 for met in found), found
+        said = capsys.readouterr().err
+        told = ["the clocks of a and b differ by %.1f s" % -met["offset"] for met in found]
+        assert any(text in said for text in told) == bool(code), (told, said)
 
 
 def late_answer(other, connection, port):
