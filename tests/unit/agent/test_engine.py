@@ -14,6 +14,8 @@ from mxcluster.job import replies
 from mxcluster.node import processes
 from tests.unit.agent.jobs import PACKAGE, command_line
 
+pytestmark = pytest.mark.slow
+
 # Open MPI's version, arguments and variables; it ends with its process, and the process with it.
 MPIRUN = """#!/bin/sh
 if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi

@@ -85,6 +85,7 @@ def test_a_killed_process_ends_the_others(job):
     job.nothing_left()
 
 
+@pytest.mark.slow
 def test_a_stopped_and_then_killed_process_ends_the_others(job):
     status = job.start("sleep 300", "sleep 300")
     signal_process(status, 1, signal.SIGSTOP)
@@ -113,6 +114,7 @@ def test_the_status_has_the_first_failure_while_other_processes_end(job):
     job.nothing_left()
 
 
+@pytest.mark.slow
 def test_a_process_that_ignores_sigterm_is_killed_after_two_seconds(job):
     with Stopwatch() as watch:
         job.start(STUBBORN, FAILS_LATER)
@@ -197,6 +199,7 @@ def test_status_91_is_an_echo(job):
     )
 
 
+@pytest.mark.slow
 def test_the_lease_runs_out(job):
     job.start("sleep 300", lease=0.6)
     with Stopwatch() as watch:
@@ -423,6 +426,7 @@ def test_an_agent_with_an_internal_error_ends_its_processes(job):
     assert ends(status) == [(-15, "agent"), (None, "agent")]
 
 
+@pytest.mark.slow
 def test_an_idle_agent_uses_little_cpu(job):
     status = job.start("sleep 300")
     path = "/proc/%d/schedstat" % status["agent"]["pid"]
@@ -437,6 +441,7 @@ def test_an_idle_agent_uses_little_cpu(job):
     assert cpu_seconds() - before <= 0.03, machine.described()
 
 
+@pytest.mark.slow
 def test_the_lease_counts_from_the_last_poll_when_the_controller_is_gone(job):
     """With an unseen controller the first renewal may take longer, and with a seen one minutes."""
     with subprocess.Popen(["sleep", "300"]) as controller:

@@ -428,6 +428,7 @@ def test_a_missing_python_is_an_error():
     ), answer
 
 
+@pytest.mark.slow
 def test_a_job_from_start_to_collect(tmp_path):
     process = {
         "name": "worker-0",
@@ -488,6 +489,7 @@ def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
     assert waited["status"]["reason"] == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root packs for another"
 )
@@ -593,6 +595,7 @@ PYTHONPATH=%s exec %s -X place=%s "$@"  # the option names the test in the list 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root asks for another user"
 )

@@ -18,6 +18,8 @@ from mxcluster import exit_codes
 from tests import waiting
 from tests.networks import own_network
 
+pytestmark = pytest.mark.slow
+
 MPIRUN = """#!/bin/sh
 case "$1" in --version) echo "mpirun (Open MPI) 4.1.4"; exit;; esac
 file=$2
@@ -157,7 +159,6 @@ def test_silent_node_is_lost_after_the_heartbeat_timeout(start):
     assert "timed out" in (nodes["a"].folder / "mpirun.log").read_text()
 
 
-@pytest.mark.slow
 def test_mpirun_that_waits_after_a_failure_is_ended(start):
     """MPICH's mpirun waited for ever when a process failed while another node was starting."""
     failed = "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
