@@ -70,6 +70,7 @@ def printed(module, *arguments):
     return first, base64.b64decode(second, validate=True)
 
 
+@pytest.mark.slow
 def test_the_roles_get_the_digits_as_text_and_check_mode_writes_nothing(tmp_path):
     kept = tmp_path / "cache"
     said, content = printed("mxcluster.datasets", kept, "check")
