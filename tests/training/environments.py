@@ -75,6 +75,7 @@ def copy_environment(version, folder):
             )
 
 
+@functools.lru_cache(maxsize=None)
 def find_python(version):
     """Return the interpreter `python<version>` from PATH or pyenv; fail if there is none."""
     found = []

@@ -4,7 +4,6 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from mxcluster import datasets, package
 from mxcluster.datasets import DATASETS, training_samples, write_digits
@@ -41,6 +40,8 @@ def test_the_digits_file_is_reproducible_and_written_once(tmp_path):
 
 
 def test_the_digits_file_has_every_digit_once(tmp_path):
+    from sklearn.datasets import load_digits  # a second of work for each process that collects
+
     write_digits(str(tmp_path / "digits.npz"))
     with np.load(tmp_path / "digits.npz") as arrays:
         assert arrays["train_x"].shape == (1437, 8, 8) and arrays["val_x"].shape == (360, 8, 8)
@@ -69,6 +70,7 @@ def printed(module, *arguments):
     return first, base64.b64decode(second, validate=True)
 
 
+@pytest.mark.slow
 def test_the_roles_get_the_digits_as_text_and_check_mode_writes_nothing(tmp_path):
     kept = tmp_path / "cache"
     said, content = printed("mxcluster.datasets", kept, "check")

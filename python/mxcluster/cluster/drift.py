@@ -26,6 +26,7 @@ def of_sources(project: str) -> str:
     """Return a sha256 (hex) of all files in SOURCES below the folder `project`, except bytecode.
 
     A playbook calls this function at its start, because a user may edit the files during the run.
+    Python writes a file of bytecode under another name first, so the name of the folder counts.
     """
     return _of_files(
         [
@@ -33,7 +34,7 @@ def of_sources(project: str) -> str:
             for source in SOURCES
             for folder, _, names in os.walk(os.path.join(project, source))
             for name in names
-            if not name.endswith(".pyc")
+            if os.path.basename(folder) != "__pycache__" and not name.endswith(".pyc")
         ]
     )
 

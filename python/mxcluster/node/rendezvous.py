@@ -196,9 +196,12 @@ class Meeting:
 
     def result(self) -> Json:
         """Return the content of meeting.json (dict)."""
+        with self.lock:  # after a timeout, threads may still end their connections
+            answers, refusals = dict(self.answers), dict(self.refusals)
+            missing = {host for hosts in self.missing.values() for host in hosts}
         met = [
             dict(answer, host=call.host, name=call.name, address=call.address, port=call.port)
-            for call, answer in sorted(self.answers.items())
+            for call, answer in sorted(answers.items())
         ]
         lost = [
             dict(
@@ -206,17 +209,17 @@ class Meeting:
                 name=call.name,
                 address=call.address,
                 port=call.port,
-                reason=self.refusals.get(call, "the timeout passed before the first call"),
+                reason=refusals.get(call, "the timeout passed before the first call"),
             )
             for call in self.calls
-            if call not in self.answers
+            if call not in answers
         ]
         return {
             "host": self.host,
             "met": met,
             "unreachable": [] if self.taken else lost,
             "taken": self.taken,
-            "missing": sorted({host for hosts in self.missing.values() for host in hosts}),
+            "missing": sorted(missing),
             "limits": {"open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0]},
         }
 

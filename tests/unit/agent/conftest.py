@@ -1,5 +1,7 @@
 """The fixture of the agent's tests."""
 
+import os
+
 import pytest
 
 from mxcluster.node import processes
@@ -8,8 +10,13 @@ from tests.unit.agent.jobs import Job
 
 @pytest.fixture
 def job(tmp_path):
-    """Yield a Job in its own folder and end it after the test."""
-    made = Job(tmp_path)
+    """Yield a Job in its own folder and end it after the test.
+
+    The folder of the job folders belongs to this test, too: the start of a job locks that folder,
+    and removes files of other jobs there whose agents were killed.
+    """
+    made = Job(tmp_path / "jobs" / "job-1")
+    os.makedirs(made.path)
     yield made
     if made.folder.status():
         made.remember(made.folder.status())

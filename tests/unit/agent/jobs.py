@@ -1,7 +1,9 @@
 """Jobs of small shell commands under a real agent, as plain processes or in containers."""
 
+import glob
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import time
@@ -11,16 +13,28 @@ from mxcluster.agent.__main__ import run
 from mxcluster.agent.folder import JobFolder
 from mxcluster.job import replies
 from mxcluster.node import processes
+from tests import waiting
 
 PACKAGE = os.path.dirname(os.path.dirname(mxcluster.__file__))
+STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+FAILS_LATER = "until grep -q ready worker-0.log; do sleep 0.05; done; exit 4"
+# The agent waits ten minutes for a process that ignores SIGTERM. So no machine is slow enough to
+# hide whether an agent waits.
+PATIENT = "from mxcluster.agent import supervisor; supervisor.GRACE = 600.0"
 
 
-def command_line(*argv, stdin="", **environment):
-    """Run `python -m mxcluster.agent argv` as a node does; return (exit status, JSON answer)."""
+def command_line(*argv, stdin="", before="", **environment):
+    """Run `python -m mxcluster.agent argv` as a node does; return (exit status, JSON answer).
+
+    `before` is a program that the command's process runs first, such as PATIENT.
+    """
+    program = "import runpy; runpy.run_module('mxcluster.agent', run_name='__main__')"
     ran = subprocess.run(
-        [sys.executable, "-m", "mxcluster.agent"] + list(argv),
+        [sys.executable]
+        + (["-c", before + "\n" + program] if before else ["-m", "mxcluster.agent"])
+        + list(argv),
         stdout=subprocess.PIPE,
-        timeout=30,
+        timeout=120,
         input=stdin.encode(),
         env=dict(os.environ, PYTHONPATH=PACKAGE, **environment),
     )
@@ -37,10 +51,10 @@ class Job:
         self.folder = JobFolder(self.path)
         self.seen = set()
 
-    def plan(self, *commands, lease=None, env=None, meeting=None, peers=None):
+    def plan(self, *commands, lease=None, env=None, meeting=None, peers=None, **more):
         """Write plan.json with one worker per command, and the rendezvous if `meeting` is given.
 
-        A command is a text for sh or an argv list.
+        A command is a text for sh or an argv list. `more` are other fields of the plan.
         """
         parts = [
             {
@@ -60,6 +74,7 @@ class Job:
             "lease": lease,
             "processes": parts,
         }
+        plan.update(more)
         if meeting:
             plan.update(meeting=meeting, peers=peers)
             with open(
@@ -71,7 +86,7 @@ class Job:
 
     def start(self, *commands, **options):
         """Write the plan, start the agent, and return its first status."""
-        environment = options.pop("environment", {})
+        environment = dict(options.pop("environment", {}), before=options.pop("before", ""))
         self.plan(*commands, **options)
         code, answer = command_line("start", "--job-dir", self.path, **environment)
         assert code == 0, answer
@@ -104,23 +119,30 @@ class Job:
             replies.check(argv[0], "node1", answer)
         return answer
 
-    def end(self, seconds=8):
+    def end(self, seconds=60):
         """Wait for the end of the job and return the last status."""
         status = self.ask("wait", "--seconds", str(seconds))["status"]
-        assert status["state"] == "ended", self.evidence(status)
+        assert status["state"] == "ended", self.evidence()
         return status
 
-    def until(self, condition, seconds=5.0):
+    def until(self, condition, seconds=60.0):
         """Wait for condition() and return its value."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            value = condition()
-            if value:
-                return value
-            time.sleep(0.02)
-        raise AssertionError(
-            "%s s were not enough; %s" % (seconds, self.evidence(self.folder.status()))
-        )
+        return waiting.until(condition, seconds, self.evidence, pause=0.02)
+
+    def looks(self, seconds=0.0):
+        """Wait until the agent has gone on for `seconds` and two turns; return its status.
+
+        In each turn the agent writes a deleted status.json again. An agent that ends the job does
+        so once before the end and once with the state "ended", so the second file tells the two
+        apart. In 1.5 s the agent also looks at its processes (LOOK).
+        """
+        began, turns, path = time.time(), 0, self.folder.file("status.json")
+        while True:
+            os.unlink(path)
+            status, turns = self.until(self.folder.status), turns + 1
+            written = os.stat(path).st_mtime - began
+            if status["state"] == "ended" or turns > 1 and written >= seconds:
+                return status
 
     def nothing_left(self):
         """Return True once every process in `seen` is gone; the agent needs a moment to exit."""
@@ -131,10 +153,12 @@ class Job:
         with open(self.folder.file(name + ".log")) as stream:
             return stream.read()
 
-    def evidence(self, status):
-        return "%s\nagent.log:\n%s" % (
-            json.dumps(status, indent=1),
-            "\n".join(self.folder.log_lines("agent")),
+    def evidence(self):
+        """Return the status and the end of each log as text."""
+        names = glob.glob(self.folder.file("status.json")) + glob.glob(self.folder.file("*.log"))
+        return "\n".join(
+            "%s:\n%s" % (name, pathlib.Path(name).read_text(errors="replace")[-4000:])
+            for name in names
         )
 
 

@@ -110,7 +110,7 @@ def test_a_job_that_slurm_has_cancelled_says_so(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder, 10)
     (state / "7.state").write_text("CANCELLED")
-    status = replies.check("wait", "login", commands.wait(folder, 5, True))["status"]
+    status = replies.check("wait", "login", commands.wait(folder, 60, True))["status"]
     assert (status["state"], status["reason"]) == ("ended", "failed")
     assert "Slurm has ended the job 7: CANCELLED" in status["first_failure"]["reason"]
     assert not os.path.exists(folder.file("token"))
@@ -119,7 +119,7 @@ def test_a_job_that_slurm_has_cancelled_says_so(state, folder, monkeypatch):
 def test_a_job_without_a_shared_folder_says_so(state, folder, monkeypatch):
     """The script ends at once, and nothing has been written to the job folder."""
     started(folder, monkeypatch, "#!/bin/sh\nexit 1\n")
-    status = commands.wait(folder, 10, True)["status"]
+    status = commands.wait(folder, 60, True)["status"]
     assert "check that all nodes share this folder" in status["first_failure"]["reason"]
 
 

@@ -1,6 +1,7 @@
 """Files that a killed agent left: the next job, status.yml and provision.yml remove them."""
 
 import os
+import secrets
 import signal
 import time
 
@@ -29,13 +30,13 @@ def killed(job):
     """Start a job, then kill its agent; the job has no controller."""
     status = job.start("sleep 60")
     leave(job)
-    os.kill(status["agent"]["pid"], signal.SIGKILL)
+    assert processes.send(job.agent(status), signal.SIGKILL)
     job.until(lambda: not processes.alive(job.agent(status)))
 
 
 def test_shared_memory_of_server_processes_is_removed(tmp_path):
     """The segment has a name until all servers of a host have opened it; one may die earlier."""
-    job, token = Job(tmp_path / "jobs" / "one"), "t" * 40
+    job, token = Job(tmp_path / "jobs" / "one"), secrets.token_hex(20)  # all runs share /dev/shm
     os.makedirs(job.path)
     plan = {
         "job": "one",

@@ -14,6 +14,8 @@ from mxcluster.job import replies
 from mxcluster.node import processes
 from tests.unit.agent.jobs import PACKAGE, command_line
 
+pytestmark = pytest.mark.slow
+
 # Open MPI's version, arguments and variables; it ends with its process, and the process with it.
 MPIRUN = """#!/bin/sh
 if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi
@@ -91,8 +93,8 @@ def test_a_failed_part_ends_mpirun_with_an_error(job, launch):
 def test_the_agent_ends_with_mpirun(job, launch, who):
     launch("sleep 60")
     state = engine_file.read(job.folder)
-    pid = state["pid"] if who == "program" else state["watcher"]["pid"]
-    os.kill(pid, signal.SIGKILL)
+    known = state if who == "program" else state["watcher"]
+    assert processes.send(processes.Identity(known["pid"], known["start_time"]), signal.SIGKILL)
     status = job.end()
     assert status["reason"] == "engine"
     if who == "program":
@@ -103,13 +105,15 @@ def test_the_agent_ends_with_mpirun(job, launch, who):
 
 
 def test_the_agent_ends_in_order_if_its_holder_is_killed(job, launch):
-    launch("trap 'echo orderly; exit' TERM; while :; do sleep 0.1; done")
-    holders = [
+    launch("trap 'echo orderly; exit' TERM; echo ready; while :; do sleep 0.1; done")
+    job.until(lambda: "ready" in job.log("worker-0"))
+    watcher = processes.Identity(**engine_file.read(job.folder)["watcher"])
+    (holder,) = [
         who
-        for who in processes.family([processes.Identity(**engine_file.read(job.folder)["watcher"])])
-        if processes.command_name(who.pid).startswith("python")
+        for who in processes.family([watcher])
+        if who != watcher and processes.command_name(who.pid).startswith("python")
     ]
-    os.kill(max(holders).pid, signal.SIGKILL)
+    assert processes.send(holder, signal.SIGKILL)
     status = job.end()
     assert status["reason"] == "engine" and status["first_failure"] is None
     assert "orderly" in job.log("worker-0")
@@ -178,8 +182,12 @@ def test_a_lingering_daemon_of_the_engine_is_killed(job):
         stderr=subprocess.STDOUT,
         env=dict(os.environ, PYTHONPATH=PACKAGE),
     )
-    said = daemon.stdout.read().decode()
+    try:
+        job.until(lambda: daemon.poll() is not None)
+    finally:
+        daemon.kill()
+    said = daemon.communicate()[0].decode()
     assert "the part of the job on node1 has ended: failed" in said, said
-    assert daemon.wait(timeout=30) == -signal.SIGKILL, said
+    assert daemon.returncode == -signal.SIGKILL, said
     job.remember(job.folder.status())
     job.nothing_left()

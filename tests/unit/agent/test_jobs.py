@@ -13,6 +13,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
 from mxcluster.node import processes
 from tests.unit.agent.jobs import PACKAGE
+from tests.waiting import until
 
 SLEEP = ["sh", "-c", "exec sleep 60"]
 
@@ -94,7 +95,7 @@ class Node:
     def answer(self, starter):
         """Return the exit status and the answer of a process of `begin`."""
         said = starter.stdout.read()
-        return starter.wait(timeout=30), json.loads(said.decode())
+        return starter.wait(timeout=60), json.loads(said.decode())
 
     def start(self, plan):
         return self.answer(self.begin(plan))
@@ -287,8 +288,7 @@ def test_logs_returns_the_last_lines_of_each_log(node):
         == 0
     )
     folder = JobFolder(str(node.path / "one"))
-    while "line 3" not in folder.log_lines("worker-0"):
-        pass
+    until(lambda: "line 3" in folder.log_lines("worker-0"))
     assert run(["logs", "--job-dir", folder.path, "--lines", "2"])["logs"]["worker-0"] == [
         "line 2",
         "line 3",

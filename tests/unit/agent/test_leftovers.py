@@ -11,10 +11,12 @@ import pytest
 
 from mxcluster.agent import leftovers
 from mxcluster.node import processes
+from tests.networks import own_network
 
+ADDRESS = own_network() + ".11"
 LISTEN = (
-    "import socket, sys, time; s = socket.create_server(('127.0.0.11', %d)); "
-    "print('listens', flush=True); time.sleep(30)"
+    "import socket, sys, time; s = socket.create_server(('" + ADDRESS + "', %d)); "
+    "print('listens', flush=True); time.sleep(300)"
 )
 
 
@@ -37,7 +39,7 @@ def start():
 
 @pytest.fixture
 def port():
-    with socket.create_server(("127.0.0.11", 0)) as probe:
+    with socket.create_server((ADDRESS, 0)) as probe:
         return probe.getsockname()[1]
 
 
@@ -47,7 +49,7 @@ def ended(job, port):
     job.end()
     job.nothing_left()
     plan = job.folder.plan()
-    plan["processes"][0].update(address="127.0.0.11", port=port)
+    plan["processes"][0].update(address=ADDRESS, port=port)
     job.plan("true")
     with open(job.folder.file("plan.json"), "w") as stream:
         json.dump(plan, stream)
@@ -98,12 +100,12 @@ def test_a_process_that_listened_before_the_job_does_not_count(job, port, start)
 
 
 def test_an_agent_gets_time_to_exit_after_its_last_status(job):
-    status = job.start("sleep 20")
+    status = job.start("sleep 300")
     agent = job.agent(status)
     assert (
         leftovers.look(job.folder, 0)[0]
         == "the agent (pid %d) still runs, and holds the job's ports and GPUs: run stop.yml"
         % agent.pid
     )
-    os.kill(agent.pid, signal.SIGTERM)
-    assert leftovers.look(job.folder, 5) == []
+    assert processes.send(agent, signal.SIGTERM)
+    assert leftovers.look(job.folder, 60) == []

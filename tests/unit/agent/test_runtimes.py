@@ -64,31 +64,36 @@ def test_a_process_is_known_by_its_own_pid_and_not_by_that_of_its_client(job):
     assert processes.variable(second, "MXCLUSTER_PROCESS") == "worker-1"
     for pid in (first, second):
         os.kill(pid, signal.SIGUSR1)
-    assert [part["exit_code"] for part in job.end(30)["processes"]] == [0, 0]
+    assert [part["exit_code"] for part in job.end()["processes"]] == [0, 0]
 
 
 def test_an_orphan_is_not_taken_for_the_process(job):
     job.start("(sleep 60 &); " + SLEEP)
     (pid,) = job.running(1)
-    orphans = [
-        who.pid
-        for who in processes.with_variable("MXCLUSTER_PROCESS", "worker-0")
-        if who.pid != pid and processes.command_name(who.pid) == "sleep"
-    ]
-    assert len(orphans) >= 1 and processes.command_name(pid) == "sh"
+
+    def orphans():
+        return [
+            line.pid
+            for line in processes.table()
+            if line.parent != pid
+            and processes.command_name(line.pid) == "sleep"
+            and processes.variable(line.pid, "MXCLUSTER_JOB_DIR") == job.path
+        ]
+
+    assert pid not in job.until(orphans) and processes.command_name(pid) == "sh"
 
 
 def test_the_status_of_a_killed_process_is_its_signal(job):
     job.start(SLEEP, SLEEP)
     os.kill(job.running(2)[1], signal.SIGKILL)
-    failure = job.end(30)["first_failure"]
+    failure = job.end()["first_failure"]
     assert (failure["name"], failure["exit_code"]) == ("worker-1", -signal.SIGKILL)
 
 
 def test_an_engine_that_starts_nothing_is_quoted(job):
     job.image = "localhost/nobody"
     job.start(SLEEP)
-    failure = job.end(30)["first_failure"]
+    failure = job.end()["first_failure"]
     assert "did not start in a container of docker: docker: No such image" in failure["reason"]
 
 
@@ -99,7 +104,7 @@ def asked(job):
 
 def test_containers_that_the_engine_still_has_are_removed_at_the_end(job):
     job.start("exit 0")
-    job.end(30)
+    job.end()
     assert asked(job)[-2:] == [
         "ps --all --quiet --filter label=mxcluster.job_dir=" + job.path,
         "rm --force --volumes c0ffee",
@@ -109,8 +114,8 @@ def test_containers_that_the_engine_still_has_are_removed_at_the_end(job):
 def test_containers_that_a_killed_agent_left_are_removed_by_the_next_question(job):
     status = job.start(SLEEP)
     job.running(1)
-    os.kill(status["agent"]["pid"], signal.SIGKILL)
-    job.until(lambda: not processes.alive(job.agent(status)), 30)
+    assert processes.send(job.agent(status), signal.SIGKILL)
+    job.until(lambda: not processes.alive(job.agent(status)))
     assert not any(line.startswith("rm") for line in asked(job))
     assert job.ask("stop")["left"] == []
     assert asked(job)[-1] == "rm --force --volumes c0ffee"
@@ -120,8 +125,8 @@ def test_containers_that_a_killed_agent_left_are_removed_by_the_next_question(jo
 def test_a_damaged_plan_does_not_prevent_the_end_of_a_job(job, container):
     status = job.start(SLEEP)
     job.running(1)
-    os.kill(status["agent"]["pid"], signal.SIGKILL)
-    job.until(lambda: not processes.alive(job.agent(status)), 30)
+    assert processes.send(job.agent(status), signal.SIGKILL)
+    job.until(lambda: not processes.alive(job.agent(status)))
     (job.engine_folder / "other").symlink_to("docker")  # no engine, so the agent must not run it
     plan = pathlib.Path(job.folder.file("plan.json"))
     whole = plan.read_text()
@@ -135,5 +140,5 @@ def test_a_damaged_plan_does_not_prevent_the_end_of_a_job(job, container):
 
 def test_the_package_of_the_node_runs_in_the_container(job):
     job.start("echo ready $PYTHONPATH $HOME; pwd")
-    job.end(30)
+    job.end()
     assert job.log("worker-0").split() == ["ready", PACKAGE, "/tmp", job.path]

@@ -5,7 +5,6 @@ Training needs MXNet: tests/playbooks/test_3_batch.py has whole jobs.
 
 import os
 import sys
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.job import options, replies
 from mxcluster.job.plan import batch, for_node
 from tests import batch_systems
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -54,22 +54,26 @@ def start(folder, **knobs):
     return plan
 
 
-def end(folder, seconds=180):
+def evidence(folder):
+    return "%s\n%s" % (folder.status(), "\n".join(folder.log_lines("batch")))
+
+
+def end(folder):
     """Wait for the end of the job, and return its checked status."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+
+    def ended():
         answer = replies.check("wait", "login", commands.wait(folder, 1, True))
-        if answer["status"]["state"] == "ended":
-            return answer["status"]
-    raise AssertionError("\n".join(folder.log_lines("batch")))
+        return answer["status"]["state"] == "ended" and answer["status"]
+
+    return until(ended, 180, lambda: evidence(folder))
 
 
-def ready(folder, seconds=90):
+def ready(folder):
     """Wait until the head has written its first status."""
-    deadline = time.monotonic() + seconds
-    while (folder.status() or {}).get("batch", {}).get("phase") != "starts":
-        assert time.monotonic() < deadline, folder.log_lines("batch")
-        time.sleep(0.1)
+    until(
+        lambda: (folder.status() or {}).get("batch", {}).get("phase") == "starts",
+        evidence=lambda: evidence(folder),
+    )
 
 
 def replace_srun(tmp_path, text):
@@ -90,21 +94,21 @@ def test_a_node_that_does_not_share_the_folder_is_named(state, folder, tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     argv = "%s -I -m mxcluster.batch.node_part %s" % (sys.executable, elsewhere)
-    replace_srun(tmp_path, 'case "$*" in *=b*) exec %s;; *) exec sleep 60;; esac' % argv)
+    replace_srun(tmp_path, 'case "$*" in *=b*) exec %s;; *) exec sleep 300;; esac' % argv)
     start(folder)
     reason = end(folder)["first_failure"]["reason"]
     assert reason.startswith("b: ") and "all nodes must share this folder" in reason
 
 
 def test_a_node_on_which_nothing_starts_is_named(state, folder, tmp_path):
-    replace_srun(tmp_path, 'case "$*" in *nodelist=b*) exit 1;; *) exec sleep 60;; esac')
+    replace_srun(tmp_path, 'case "$*" in *nodelist=b*) exit 1;; *) exec sleep 300;; esac')
     start(folder)
     reason = end(folder)["first_failure"]["reason"]
     assert reason.startswith("b: the program of mxcluster on this node has not answered")
 
 
 def test_a_cancelled_job_names_the_batch_system(state, folder, tmp_path):
-    replace_srun(tmp_path, "exec sleep 60")
+    replace_srun(tmp_path, "exec sleep 300")
     start(folder)
     ready(folder)
     os.system("scancel 7")
@@ -113,20 +117,17 @@ def test_a_cancelled_job_names_the_batch_system(state, folder, tmp_path):
 
 
 def test_stop_ends_the_head(state, folder, tmp_path):
-    replace_srun(tmp_path, "exec sleep 60")
+    replace_srun(tmp_path, "exec sleep 300")
     start(folder)
     ready(folder)
     answer = commands.stop(folder)
     assert answer["status"]["reason"] == "stopped" and answer["left"] == []
-    assert not (state / "7.state").exists(), "the head has not obeyed, so Slurm cancelled the job"
+    # A head that Slurm ends does not say so. Slurm may see the last moment of a head that obeys.
+    until(lambda: "ended: stopped" in evidence(folder), evidence=lambda: evidence(folder))
 
 
 def test_without_a_controller_the_lease_ends_the_job(state, folder, tmp_path):
-    replace_srun(tmp_path, "exec sleep 60")
+    replace_srun(tmp_path, "exec sleep 300")
     start(folder, lease=1)
-    ready(folder)
-    deadline = time.monotonic() + 90
-    while folder.status()["state"] != "ended":
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: folder.status()["state"] == "ended", evidence=lambda: evidence(folder))
     assert folder.status()["reason"] == "lease"

@@ -8,6 +8,7 @@ import pytest
 
 from mxcluster.cluster import archives
 from mxcluster.errors import MxclusterError
+from tests.networks import own_network
 
 CONTENT = bytes(range(256)) * 4096
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -115,7 +116,8 @@ def test_a_missing_file_is_not_requested_again(server, tmp_path):
 def test_without_a_network_the_message_says_where_to_put_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "PAUSE", 0.0)
     said = refusal(
-        tmp_path, {"url": "http://127.0.0.1:9/file.rpm", "name": "file.rpm", "sha256": ""}
+        tmp_path,
+        {"url": "http://%s.1:9/file.rpm" % own_network(), "name": "file.rpm", "sha256": ""},
     )
     assert (
         "refused" in said

@@ -121,6 +121,18 @@ def test_jobs_that_run_forbid_a_change_of_the_layout():
     assert drift.refusal("node2", changes, jobs[1:]) is None
 
 
+def test_bytecode_of_another_process_is_no_change_of_the_sources(tmp_path):
+    """Python writes `NAME.pyc.NUMBER` and renames the file: another run may see it at any time."""
+    (tmp_path / "plugins" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "plugins" / "one.py").write_text("")
+    before = drift.of_sources(str(tmp_path))
+    for name in ("one.cpython-311.pyc", "one.cpython-311.pyc.140230820374384"):
+        (tmp_path / "plugins" / "__pycache__" / name).write_text("bytecode")
+    assert drift.of_sources(str(tmp_path)) == before
+    (tmp_path / "plugins" / "two.py").write_text("")
+    assert drift.of_sources(str(tmp_path)) != before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_a_node_reports_each_change(tmp_path, version):

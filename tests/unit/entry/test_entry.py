@@ -23,6 +23,7 @@ from mxcluster.errors import MxclusterError
 
 ROOT = Path(__file__).parents[3]
 EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
+WAIT = {"seconds": 60}  # for a job with a lease of two minutes
 RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
 OPEN = (
     "jobs run without root here (mxcluster_user is empty, or Ansible connects as this user), so no "
@@ -427,19 +428,20 @@ def test_a_missing_python_is_an_error():
     ), answer
 
 
+@pytest.mark.slow
 def test_a_job_from_start_to_collect(tmp_path):
     process = {
         "name": "worker-0",
         "role": "worker",
         "index": 0,
-        "command": ["sh", "-c", "sleep 1; echo done"],
+        "command": ["sh", "-c", "until test -e go; do sleep 0.05; done; echo done"],
         "env": {},
     }
     plan = {
         "schema": 1,
         "job": "j",
         "host": "node1",
-        "lease": 10,
+        "lease": 120,
         "files": {},
         "processes": [process],
     }
@@ -452,7 +454,8 @@ def test_a_job_from_start_to_collect(tmp_path):
     assert b"mxcluster.agent" in command, "the process name shows the agent"
     again = enter(command="start", plan=plan, **job)
     assert again["failed"] is True and str(tmp_path / "job") in again["msg"], again
-    waited = enter(command="wait", **job)
+    (tmp_path / "job" / "go").write_text("")
+    waited = enter(command="wait", **WAIT, **job)
     assert (waited["ended"], waited["status"]["reason"]) == (True, "done"), waited
     assert enter(command="stop", **job)["changed"] is False
     packed = enter(command="collect", output=str(tmp_path / "o.tar"), **job)
@@ -474,7 +477,7 @@ def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
         "schema": 1,
         "job": "the-job",
         "host": "node1",
-        "lease": 10,
+        "lease": 120,
         "files": {},
         "processes": [process],
     }
@@ -482,9 +485,11 @@ def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
         command="start", plan=plan, secret_env={"TOKEN": "hush-1"}, job_dir=str(tmp_path / "job")
     )
     assert started["job"] == "the-job" and "hush-1" not in str(started), started
-    assert enter(command="wait", job_dir=str(tmp_path / "job"))["status"]["reason"] == "done"
+    waited = enter(command="wait", job_dir=str(tmp_path / "job"), **WAIT)
+    assert waited["status"]["reason"] == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root packs for another"
 )
@@ -501,7 +506,7 @@ def everybodys(place):
     if not (place / "lib" / "mxcluster").exists():
         shutil.copytree(str(ROOT / "python" / "mxcluster"), str(place / "lib" / "mxcluster"))
     python = place / "python"
-    python.write_text(NODE % (place / "lib", EVERYBODYS))
+    python.write_text(NODE % (place / "lib", EVERYBODYS, place))
     python.chmod(0o755)
     return str(python)
 
@@ -512,7 +517,7 @@ def pack_for(tmp_path, user, reader):
         "schema": 1,
         "job": "j",
         "host": "node1",
-        "lease": 10,
+        "lease": 120,
         "files": {},
         "processes": [process],
     }
@@ -523,7 +528,7 @@ def pack_for(tmp_path, user, reader):
     started = enter(python, command="start", plan=plan, user=user, **job)
     assert started.get("job") == "j", started
     assert os.stat(job["job_dir"]).st_uid == pwd.getpwnam(user or "root").pw_uid
-    enter(python, command="wait", user=user, **job)
+    enter(python, command="wait", user=user, **WAIT, **job)
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "job.tar").symlink_to(tmp_path / "elsewhere")
     packed = enter(
@@ -554,7 +559,7 @@ def pack_for(tmp_path, user, reader):
 SLOW = """
 __version__ = '1.9.1'
 import os, time
-for _ in range(200):
+for _ in range(600):
     if os.path.exists(%r):
         break
     time.sleep(0.1)
@@ -570,7 +575,7 @@ while not refused:
             if told["Uid"].split()[0] == str(os.getuid()) and not own:
                 process = os.path.dirname(path)
                 words = open(process + "/cmdline", "rb").read().split(b"\0")
-                if b"mxcluster.entry" in words:
+                if b"mxcluster.entry" in words and b"place=" + os.getcwd().encode() in words:
                     for descriptor in range(16):
                         try:
                             os.close(os.open(process + "/fd/%d" % descriptor, os.O_WRONLY))
@@ -586,10 +591,11 @@ open("marks/tried", "w").write(" ".join(sorted(set(refused))))
 NODE = """#!/bin/sh
 # As the environment of a node: mxcluster is in it, also under -I.
 [ "$1" = -I ] && shift
-PYTHONPATH=%s exec %s "$@"
+PYTHONPATH=%s exec %s -X place=%s "$@"  # the option names the test in the list of processes
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root asks for another user"
 )
@@ -626,7 +632,7 @@ def attack(place):
     )
     try:
         answer = enter(everybodys(place), command="record", user="nobody")
-        assert attacker.wait(20) == 0
+        assert attacker.wait(60) == 0
     finally:
         attacker.kill()
     assert (place / "marks" / "tried").read_text() == "yes", "the attacker opened the file"

@@ -11,11 +11,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 from mxcluster import exit_codes
+from tests import waiting
+from tests.networks import own_network
+
+pytestmark = pytest.mark.slow
 
 MPIRUN = """#!/bin/sh
 case "$1" in --version) echo "mpirun (Open MPI) 4.1.4"; exit;; esac
@@ -44,13 +47,13 @@ def start(tmp_path):
 
     def run(command, coordination="", heartbeat=20):
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind((own_network() + ".1", 0))
             port = free.getsockname()[1]
         hosts = [
             {
                 "host": host,
                 "name": "node-%d" % index if index else "mpirun",
-                "address": "127.0.0.%d" % (61 + index),
+                "address": "%s.%d" % (own_network(), 1 + index),
                 "port": port,
                 "interface": "lo",
                 "processes": 1,
@@ -103,21 +106,19 @@ def start(tmp_path):
         process.wait()
 
 
+def until(condition, nodes):
+    waiting.until(condition, evidence=lambda: logs(nodes))
+
+
 def codes(nodes):
-    return {host: node.process.wait(timeout=60) for host, node in nodes.items()}
+    until(lambda: all(node.process.poll() is not None for node in nodes.values()), nodes)
+    return {host: node.process.returncode for host, node in nodes.items()}
 
 
 def logs(nodes):
     return "\n".join(
         path.read_text() for node in nodes.values() for path in node.folder.glob("*.log")
     )
-
-
-def until(test):
-    deadline = time.time() + 60
-    while not test():
-        assert time.time() < deadline
-        time.sleep(0.05)
 
 
 def test_program_runs_on_each_node_in_the_environment_of_the_node(start):
@@ -132,44 +133,44 @@ def test_program_runs_on_each_node_in_the_environment_of_the_node(start):
 
 def test_failed_program_is_the_failure_of_mpirun_alone(start):
     nodes = start('[ "$NODE" != b ] || exit 3')
-    assert codes(nodes) == {"a": 3, "b": exit_codes.PEER_DIED, "c": exit_codes.PEER_DIED}
+    expected = {"a": 3, "b": exit_codes.PEER_DIED, "c": exit_codes.PEER_DIED}
+    assert codes(nodes) == expected, logs(nodes)
 
 
 def test_program_that_a_signal_kills_fails_the_job(start):
     nodes = start('[ "$NODE" != c ] || kill -9 $$')
-    assert codes(nodes)["a"] == 128 + signal.SIGKILL
+    assert codes(nodes)["a"] == 128 + signal.SIGKILL, logs(nodes)
 
 
 def test_lost_node_is_not_blamed_on_mpirun(start):
-    nodes = start("touch begun; sleep 100")
-    until(lambda: (nodes["b"].folder / "files" / "node-1" / "begun").exists())
+    nodes = start("touch begun; sleep 300")
+    until(lambda: (nodes["b"].folder / "files" / "node-1" / "begun").exists(), nodes)
     os.killpg(nodes["b"].process.pid, signal.SIGKILL)
     found = codes(nodes)
-    assert found["a"] == found["c"] == exit_codes.PEER_DIED
+    assert found["a"] == found["c"] == exit_codes.PEER_DIED, logs(nodes)
     assert "b: the connection to the node's part of the job is lost" in logs(nodes)
 
 
 def test_silent_node_is_lost_after_the_heartbeat_timeout(start):
-    nodes = start("touch begun; sleep 100", heartbeat=3)
-    until(lambda: (nodes["b"].folder / "files" / "node-1" / "begun").exists())
+    nodes = start("touch begun; sleep 300", heartbeat=3)
+    until(lambda: (nodes["b"].folder / "files" / "node-1" / "begun").exists(), nodes)
     os.kill(nodes["b"].process.pid, signal.SIGSTOP)
-    assert nodes["a"].process.wait(timeout=60) == exit_codes.PEER_DIED
+    assert codes({"a": nodes["a"]}) == {"a": exit_codes.PEER_DIED}, logs(nodes)
     assert "timed out" in (nodes["a"].folder / "mpirun.log").read_text()
 
 
-@pytest.mark.slow
 def test_mpirun_that_waits_after_a_failure_is_ended(start):
     """MPICH's mpirun waited for ever when a process failed while another node was starting."""
     failed = "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
-    nodes = start('[ "$NODE" != a ] || echo "=   %s"; sleep 100' % failed)
-    assert codes(nodes) == {"a": 1, "b": exit_codes.PEER_DIED, "c": exit_codes.PEER_DIED}
+    nodes = start('[ "$NODE" != a ] || echo "=   %s"; sleep 300' % failed)
+    expected = {"a": 1, "b": exit_codes.PEER_DIED, "c": exit_codes.PEER_DIED}
+    assert codes(nodes) == expected, logs(nodes)
     assert "has reported the failure of a process, and has not ended for 10 s" in logs(nodes)
 
 
 def test_failed_coordination_command_ends_the_job_before_mpirun(start):
-    # The node waits, so that the first node has connected: an agent would end the job otherwise.
-    nodes = start("touch begun", coordination='[ "$NODE" != c ] || { sleep 1; exit 7; }')
-    assert codes(nodes)["c"] == 7
-    assert codes(nodes)["a"] == exit_codes.PEER_DIED
+    nodes = start("touch begun", coordination='[ "$NODE" != c ] || exit 7')
+    found = codes({host: nodes[host] for host in ("a", "c")})
+    assert found == {"a": exit_codes.PEER_DIED, "c": 7}, logs(nodes)
     assert "mpi_coordination_command exited with status 7" in logs(nodes)
     assert not (nodes["a"].folder / "files" / "mpirun" / "begun").exists()

@@ -35,7 +35,7 @@ def probe(tmp_path):
             [sys.executable, "-c", PROBE],
             env=environment,
             stdout=subprocess.PIPE,
-            timeout=20,
+            timeout=60,
             check=True,
             universal_newlines=True,
         ).stdout.split()
@@ -65,7 +65,7 @@ def test_the_role_is_restored_after_a_failed_import(probe, tmp_path):
         [sys.executable, "-c", source],
         env=environment,
         stdout=subprocess.PIPE,
-        timeout=20,
+        timeout=60,
         check=True,
         universal_newlines=True,
     )

@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -13,7 +12,9 @@ import mxcluster
 from mxcluster.agent import claims
 from mxcluster.cluster import node_records
 from mxcluster.node import addresses, driver, gpus, json_cli, probe, software
+from tests.networks import own_network
 
+ADDRESS = own_network() + ".11"
 NO_JOBS = {"ports": {}, "gpus": {}}
 KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
 
@@ -26,7 +27,7 @@ def call(*argv, python=sys.executable, **environment):
     ran = subprocess.run(
         [python, "-m", "mxcluster.node.probe"] + list(argv),
         stdout=subprocess.PIPE,
-        timeout=30,
+        timeout=120,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **environment),
     )
     lines = ran.stdout.decode().splitlines()
@@ -36,21 +37,20 @@ def call(*argv, python=sys.executable, **environment):
 
 def test_a_suitable_node_has_no_problems(tmp_path):
     with socket.socket() as free:
-        free.bind(("127.0.0.11", 0))
+        free.bind((ADDRESS, 0))
         port = free.getsockname()[1]
     request = {
-        "address": "127.0.0.11",
+        "address": ADDRESS,
         "interface": "lo",
         "ports": [port],
         "gpus": [],
         "files": [str(tmp_path)],
         "python": sys.executable,
     }
-    begun = time.monotonic()
-    code, told = call("look", "--request", json.dumps(request))
+    (tmp_path / "mxnet.py").write_text("raise SystemExit('a look must not import MXNet')")
+    code, told = call("look", "--request", json.dumps(request), PYTHONPATH=str(tmp_path))
     assert (code, told["problems"]) == (0, [])
     assert told["facts"]["interfaces"] == addresses.interfaces()
-    assert time.monotonic() - begun < 2, "a look must not import MXNet"
 
 
 def test_every_problem_is_reported_at_once_with_value_and_remedy():
@@ -135,15 +135,15 @@ def test_a_missing_interface_or_address_is_a_problem(interface, address, words):
 
 def test_a_port_in_use_is_reported_with_its_process():
     with socket.socket() as server:
-        server.bind(("127.0.0.11", 0))
+        server.bind((ADDRESS, 0))
         server.listen(1)
         port = server.getsockname()[1]
-        problem = probe.port_problem("127.0.0.11", port)
+        problem = probe.port_problem(ADDRESS, port)
         assert problem.startswith(
-            "port %d on 127.0.0.11 is in use by pid %d (" % (port, os.getpid())
+            "port %d on %s is in use by pid %d (" % (port, ADDRESS, os.getpid())
         ), problem
         assert "-e root_port=" in problem
-    assert probe.port_problem("127.0.0.11", port) is None
+    assert probe.port_problem(ADDRESS, port) is None
 
 
 def test_the_record_of_a_node(tmp_path):
@@ -306,17 +306,17 @@ def test_an_internal_error_is_marked_as_such(capsys):
 
 def test_ports_of_other_programs_are_reported(tmp_path):
     with socket.socket() as server, socket.socket() as bound:
-        server.bind(("127.0.0.11", 0))
+        server.bind((ADDRESS, 0))
         server.listen(1)
         bound.bind(
-            ("127.0.0.11", 0)
+            (ADDRESS, 0)
         )  # this socket does not listen, so only a request for its port finds it
         ports = [server.getsockname()[1], bound.getsockname()[1]]
-        found = probe.held("127.0.0.11", [ports[1]], claims.held(str(tmp_path)))["ports"]
+        found = probe.held(ADDRESS, [ports[1]], claims.held(str(tmp_path)))["ports"]
         assert found[str(ports[0])] == "another program" and str(ports[1]) in found
-        assert probe.held("127.0.0.11", [ports[0]], NO_JOBS)["ports"][str(ports[0])].startswith(
+        assert probe.held(ADDRESS, [ports[0]], NO_JOBS)["ports"][str(ports[0])].startswith(
             "pid %d (" % os.getpid()
         )
-        assert str(ports[0]) not in probe.held("127.0.0.12", [], NO_JOBS)["ports"]
-        assert not probe.look({"address": "127.0.0.11", "ports": ports})["fits"]
-    assert probe.look({"address": "127.0.0.11", "ports": ports})["fits"]
+        assert str(ports[0]) not in probe.held(own_network() + ".12", [], NO_JOBS)["ports"]
+        assert not probe.look({"address": ADDRESS, "ports": ports})["fits"]
+    assert probe.look({"address": ADDRESS, "ports": ports})["fits"]

@@ -847,10 +847,11 @@ def test_all_forks_have_the_same_token_of_a_job(monkeypatch, tmp_path):
     )
     make = action.secrets.token_hex
     monkeypatch.setattr(action.secrets, "token_hex", lambda length: time.sleep(0.1) or make(length))
-    readers = []
+    readers, forks = [], []
     for _ in range(8):
         read, write = os.pipe()
-        if os.fork() == 0:
+        forks.append(os.fork())
+        if forks[-1] == 0:
             try:
                 os.write(write, action.token_of("job").encode())
             finally:
@@ -858,8 +859,8 @@ def test_all_forks_have_the_same_token_of_a_job(monkeypatch, tmp_path):
         os.close(write)
         readers.append(os.fdopen(read))
     tokens = {reader.read() for reader in readers}
-    for _ in readers:
-        os.wait()
+    for fork in forks:
+        os.waitpid(fork, 0)
     (token,) = tokens
     assert len(token) == 64 and action.token_of("another") != token
     assert sorted(os.listdir(str(tmp_path))) == ["token-another", "token-job"]

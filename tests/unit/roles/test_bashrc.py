@@ -6,13 +6,17 @@ import pty
 import re
 import signal
 import subprocess
-import time
 
 import jinja2
 import pytest
 
+from mxcluster.node import processes
+from tests.machine import Stopwatch
+from tests.waiting import until
+
 TEMPLATE = pathlib.Path(__file__).parents[3] / "roles" / "ssh_mesh" / "templates" / "bashrc.j2"
-END = 20.0  # seconds: an ssh-agent looks for its parent every 10
+# The process that watches this shell. `pgrep` must not find that of a shell with a longer pid.
+WATCH = "pgrep -s 0 -f -- '--pid='$$' '"
 
 
 @pytest.fixture
@@ -57,8 +61,8 @@ class Login:
         os.close(self.terminal)
 
 
-def running(*pids):
-    return [pid for pid in pids if os.path.exists("/proc/%d" % pid)]
+def running(*known):
+    return [who for who in known if processes.alive(who)]
 
 
 @pytest.mark.slow
@@ -68,30 +72,29 @@ def test_the_ssh_agent_ends_with_its_shell_and_after_its_kill(home):
     for login in (killed, left):
         assert "ED25519" in login.ask("ssh-add -l"), "the ssh-agent must have the key"
         agent = int(login.ask("echo $SSH_AGENT_PID"))
-        watch = int(login.ask("pgrep -f -- '--pid='$$"))
+        watch = int(login.ask(WATCH))
         assert (
             pathlib.Path("/proc/%d/cmdline" % agent)
             .read_bytes()
             .startswith(b"ssh-agent\0-t\x0012h\0")
         ), "keys must have a lifetime"
-        agents.append((agent, watch, login.ask("echo $SSH_AUTH_SOCK")))
+        known = [processes.identity(pid) for pid in (agent, watch)]
+        agents.append((*known, login.ask("echo $SSH_AUTH_SOCK")))
     assert (
         len({socket for _, _, socket in agents}) == 2
         and len(running(*agents[0][:2], *agents[1][:2])) == 4
     )
 
-    os.write(left.terminal, b"exit\n")
-    left.wait()
+    with Stopwatch() as watch:
+        os.write(left.terminal, b"exit\n")
+        left.wait()
+        until(lambda: not running(*agents[1][:2]))
+    assert watch.within(2), "the end of a shell must end both at once"
     assert (home / "my-own-trap").exists()
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
-    began = time.monotonic()
-    while running(*agents[1][:2]):
-        assert time.monotonic() - began < 2, "the end of a shell must end both at once"
-        time.sleep(0.05)
-    while running(*agents[0][:2]):
-        assert time.monotonic() - began < END, "the ssh-agent has outlived its killed shell"
-        time.sleep(0.1)
+    # An ssh-agent looks for its parent every 10 s.
+    until(lambda: not running(*agents[0][:2]))
     assert not [socket for _, _, socket in agents if os.path.exists(socket)]
 
 
@@ -111,7 +114,7 @@ def test_other_shells_get_no_agent_and_no_output(home, options):
 
 def test_an_existing_agent_is_kept(home):
     told = subprocess.run(
-        ["bash", "-lic", "echo $SSH_AUTH_SOCK; pgrep -f -- '--pid='$$"],
+        ["bash", "-lic", "echo $SSH_AUTH_SOCK; " + WATCH],
         stdout=subprocess.PIPE,
         env=dict(environment(home), SSH_AUTH_SOCK="/mine"),
         stdin=subprocess.DEVNULL,

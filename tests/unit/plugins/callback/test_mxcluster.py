@@ -1,5 +1,6 @@
 """The callback in real playbooks, with a module that simulates a node's answers."""
 
+import codecs
 import fcntl
 import os
 import pty
@@ -37,6 +38,8 @@ evil = module.params["evil"]
 host = module.params["host"]
 polls = len(open(host).read()) + 1 if os.path.exists(host) else 1
 open(host, "a").write("x")
+while polls > 1 and os.path.exists("gate"):  # the test opens it when it has seen the first answer
+    time.sleep(0.01)
 time.sleep(module.params["seconds"])
 name = "worker-" + host[-1]
 batch = {"epoch": polls, "step": 10 * polls, "samples_per_s": 100.0, "loss": 0.5,
@@ -189,7 +192,7 @@ def start(project, *arguments, **kwargs):
 
 def run_piped(project, *arguments):
     process = start(project, *arguments, stdout=subprocess.PIPE, text=True)
-    return process.communicate(timeout=60)[0], process.returncode
+    return process.communicate(timeout=300)[0], process.returncode
 
 
 def resize(terminal, columns):
@@ -200,17 +203,20 @@ def run_on_terminal(project, columns, *arguments, heard=lambda terminal, output:
     """Return the raw output on a pseudo-terminal of this width; `heard` gets each piece."""
     master, slave = pty.openpty()
     resize(slave, columns)
+    settings = termios.tcgetattr(slave)
+    settings[1] &= ~termios.OPOST  # "\n" stays alone: "\r\n" could come in two pieces
+    termios.tcsetattr(slave, termios.TCSANOW, settings)
     process = start(project, *arguments, stdout=slave)
     os.close(slave)
-    pieces = []
+    pieces, decoder = [], codecs.getincrementaldecoder("utf-8")("replace")
     try:
         while True:
-            pieces.append(os.read(master, 65536).decode("utf-8", "replace").replace("\r\n", "\n"))
+            pieces.append(decoder.decode(os.read(master, 65536)))
             heard(master, pieces[-1])
     except OSError:  # the other end is closed
         pass
     os.close(master)
-    assert process.wait(timeout=60) == 2
+    assert process.wait(timeout=300) == 2, "".join(pieces)
     return "".join(pieces)
 
 
@@ -223,8 +229,12 @@ class Screen:
             [""],
             0,
         )  # the cursor's place in the last line, over all its rows
+        self.begun = ""  # a control sequence whose end comes in the next piece
 
     def write(self, text):
+        text, self.begun = re.fullmatch(r"([\s\S]*?)(\x1b(?:\[\d*)?)?", self.begun + text).groups(
+            ""
+        )
         for command, sign in re.findall(r"(\x1b\[\d*[A-Z])|([\s\S])", text):
             line, row = self.lines[-1], self.at // self.columns * self.columns
             if command.endswith("A"):
@@ -286,15 +296,17 @@ def test_a_terminal_rewrites_one_line(project):
 
 
 def test_a_narrowed_terminal_keeps_no_rest_of_the_line(project):
-    screen = Screen(100)
+    screen, gate = Screen(100), project / "gate"
+    gate.write_text("")
 
     def heard(terminal, output):
         screen.write(output)
-        if "step 10" in output:
+        if gate.exists() and any("step 10" in line for line in screen.lines):
             screen.columns = 30
             resize(terminal, 30)
+            gate.unlink()
 
-    run_on_terminal(project, 100, "-e", "seconds=0.3", heard=heard)
+    run_on_terminal(project, 100, "-e", "seconds=0", heard=heard)
     begin = screen.lines.index("TASK [Wait for the job]")
     assert screen.lines[begin + 1 : begin + 3] == ["epoch 4/9  200 samples/s", "TASK [Judge]"], (
         screen.lines

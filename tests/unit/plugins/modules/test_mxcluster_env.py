@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from unittest import mock
 
@@ -23,6 +22,7 @@ from plugins.modules import mxcluster_env
 from tests import ansible_modules
 from tests.often import seldom
 from tests.training.environments import find_python
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -607,7 +607,11 @@ def test_one_process_unpacks_at_a_time(package):
         draft = package.zip.parent / (package.unpacked.name + ".draft")
         draft.mkdir()  # the draft of the other process
         waiting = pool.submit(package.run, archive="")
-        time.sleep(3)
+        inode = ":%d " % os.stat(str(lock)).st_ino
+        until(
+            lambda: any("->" in line and inode in line for line in open("/proc/locks")),
+            evidence=lambda: open("/proc/locks").read(),
+        )
         assert not waiting.done() and draft.is_dir() and not package.is_whole()
         fcntl.flock(held, fcntl.LOCK_UN)
         assert waiting.result()["done"] and package.is_whole()

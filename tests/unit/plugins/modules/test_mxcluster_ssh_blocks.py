@@ -95,6 +95,7 @@ def test_foreign_lines_stay(rebuild, tmp_path, before, place, after):
     assert not rebuild("new", path="file", place=place, mode="0604")["changed"]
 
 
+@pytest.mark.slow
 def test_a_block_of_blockinfile_is_unchanged(rebuild, tmp_path):
     """Nodes provisioned with ansible.builtin.blockinfile change nothing."""
     for place in ("BOF", "EOF"):

@@ -8,6 +8,7 @@ import pytest
 
 from mxcluster.errors import MxclusterError
 from mxcluster.training.kvstore import shared_memory
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -96,12 +97,11 @@ def test_a_parameter_locked_by_a_dead_process_is_not_used(path, monkeypatch):
     def holder():
         with shared_memory.Memory(path, 3, 10).lock(5) as row:
             row[shared_memory.OPTIMIZER] = 1
-            time.sleep(60)
+            time.sleep(300)
 
     child = forked(holder)
     try:
-        while mine._head[8 + 6 * 5 + shared_memory.OPTIMIZER] != 1:
-            time.sleep(0.01)
+        until(lambda: mine._head[8 + 6 * 5 + shared_memory.OPTIMIZER] == 1)
         with mine.lock(4):
             pass  # another parameter is free
     finally:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from mxcluster.training.programs.image_classification.data import batches
+from tests.waiting import until
 
 
 def test_an_epoch_has_every_sample_of_the_share_and_no_other():
@@ -53,12 +54,11 @@ def test_ahead_reads_in_the_background_up_to_a_limit():
             begun.append(number)
         return number
 
-    results = batches.ahead(read, range(100), 2)
+    asked = []
+    results = batches.ahead(read, (asked.append(number) or number for number in range(100)), 2)
     assert next(results) == 0
-    deadline = time.time() + 5
-    while len(begun) < 4 and time.time() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.05)
+    until(lambda: len(begun) >= 4)
+    assert asked == [0, 1, 2, 3], "no other item can be read before the next call"
     assert sorted(begun) == [0, 1, 2, 3], begun
     results.close()
 

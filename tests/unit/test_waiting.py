@@ -1,0 +1,97 @@
+"""The helpers of tests: waits with evidence, measured slowness, and addresses of one process."""
+
+import re
+import socket
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+from tests import machine, networks, waiting
+
+
+def test_a_wait_returns_the_first_true_value():
+    values = iter([0, "", None, "found"])
+    assert waiting.until(lambda: next(values), pause=0.0) == "found"
+
+
+def test_a_wait_without_its_condition_shows_the_evidence_and_the_machine():
+    looks = []
+    with pytest.raises(AssertionError) as failed:
+        waiting.until(
+            lambda: looks.append(1), seconds=0.1, evidence=lambda: "%d looks" % len(looks)
+        )
+    told = str(failed.value)
+    assert re.search(r"test_a_wait_without.*is not true after 0\.\d s", told), told
+    assert "\n%d looks\n" % len(looks) in told and "load " in told and "PID" in told, told
+
+
+def test_a_wait_looks_once_more_after_its_time(monkeypatch):
+    """A machine that stands still for the whole time does not fail the test."""
+    clock = iter([0.0, 100.0])
+    monkeypatch.setattr(waiting, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    assert waiting.until(lambda: True, seconds=1.0)
+
+
+def test_a_condition_can_end_the_wait():
+    def broken():
+        raise AssertionError("the process has ended")
+
+    with pytest.raises(AssertionError, match="^the process has ended"):
+        waiting.until(broken)
+
+
+@pytest.mark.parametrize(
+    "seconds, slowness, fits", [(1.9, 1.0, True), (2.1, 1.0, False), (5.9, 3.0, True)]
+)
+def test_a_bound_grows_with_the_slowness_of_the_machine(seconds, slowness, fits):
+    watch = machine.Stopwatch()
+    watch.seconds, watch.slowness = seconds, slowness
+    if fits:
+        assert watch.within(2.0)
+    else:
+        with pytest.raises(AssertionError, match="2.10 s, and 2.00 s are allowed"):
+            watch.within(2.0)
+
+
+def test_a_stopwatch_measures_the_time_and_the_slowness():
+    with machine.Stopwatch() as watch:
+        time.sleep(0.5)
+    assert watch.seconds >= 0.5 and 1.0 <= watch.slowness < 1000.0
+
+
+def test_a_stopwatch_sees_that_a_program_shares_its_core(monkeypatch):
+    """The thread gets a third of the time: the clocks are the test's own."""
+    now = [0.0]
+
+    def clock(share):
+        now[0] += 0.001
+        return now[0] * share
+
+    clocks = {"monotonic": lambda: clock(1.0), "thread_time": lambda: clock(1 / 3)}
+    monkeypatch.setattr(machine, "time", types.SimpleNamespace(**clocks))
+    with machine.Stopwatch() as watch:
+        pass
+    assert 2.5 < watch.slowness < 3.5
+
+
+OTHER = "from tests import networks; print(networks.own_network(), flush=True); input()"
+
+
+def test_no_other_process_has_the_same_network():
+    own = networks.own_network()
+    assert networks.own_network() == own and re.fullmatch(r"127\.\d+\.\d+", own)
+    with socket.create_server((own + ".1", 0)):
+        pass
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    told = [other.stdout.readline().decode().strip() for other in others]
+    for other in others:
+        other.communicate(b"\n")
+    assert len({own, *told}) == 3 and "" not in told, told
