@@ -39,6 +39,7 @@ clear_away() {
     docker ps --all "${mine[@]}" | xargs --no-run-if-empty docker rm --force --volumes >/dev/null
     docker network ls "${mine[@]}" | xargs --no-run-if-empty docker network rm >/dev/null
     docker volume ls "${mine[@]}" | xargs --no-run-if-empty docker volume rm --force >/dev/null
+    ip link delete "mxcluster-$MXCLUSTER_RUN-2" 2>/dev/null || true # of the scenario container
 }
 
 tools/docker-engine.sh
