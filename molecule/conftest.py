@@ -2,25 +2,37 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import signal
+import socket
 import subprocess
+import sys
 import time
 
 import pytest
 import testinfra
 import yaml
 
+from tests import machine
+from tests.waiting import until
+
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 SCENARIO = pathlib.Path(os.environ["MOLECULE_SCENARIO_DIRECTORY"])
-SHARED = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "shared"
+# tools/molecule.sh gives each run of the machine names and addresses of its own.
+NAME = "mxcluster-%s-%s" % (os.environ["MXCLUSTER_RUN"], SCENARIO.name)
+NETWORK = os.environ["MXCLUSTER_RUN_NETWORK"]
+FOLDER = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"])
+SHARED = FOLDER / "shared"
+INVENTORY = FOLDER / "nodes"  # the scenario's inventory with the addresses of this run
 INVENTORIES = (
     "--inventory",
     str(PROJECT / "molecule" / "shared" / "inventory"),
     "--inventory",
-    str(SCENARIO / "inventory"),
+    str(INVENTORY),
 )
 
 # A real CentOS 7 lacks the stand-in's server and hardware, which those tests manipulate.
@@ -32,6 +44,43 @@ Result = collections.namedtuple("Result", "code output seconds")
 Job = collections.namedtuple("Job", "result folder verdict")
 
 
+class Playing(subprocess.Popen):
+    """A playbook that runs in its own process group.
+
+    Its output goes to a file: a full pipe would stop the playbook, and a test that waits in vain
+    can show the output so far.
+    """
+
+    def __init__(self, argv):
+        self.log = SHARED / "playbooks" / ("%d.log" % time.time_ns())
+        self.log.parent.mkdir(exist_ok=True)
+        with self.log.open("wb") as stream:
+            super().__init__(
+                argv,
+                cwd=PROJECT,
+                start_new_session=True,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+
+    def output(self):
+        """Return the output so far."""
+        return self.log.read_text(errors="replace")
+
+    def end(self, seconds=300):
+        """Wait for the end of the playbook, and return its output."""
+        until(lambda: self.poll() is not None, seconds, self.output)
+        return self.output()
+
+    def kill(self):
+        """Kill all processes of the playbook, unless it has ended."""
+        if self.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+        self.wait()
+
+
 class Cluster:
     """The scenario's nodes and the controller."""
 
@@ -40,8 +89,7 @@ class Cluster:
         self.variables = listed["_meta"]["hostvars"]
         self.names = sorted(self.variables)
         self.project, self.scenario, self.shared = PROJECT, SCENARIO, SHARED
-        self.runs = SHARED / "runs"
-        self.state = SHARED / "state"
+        self.runs, self.state, self.network = SHARED / "runs", SHARED / NAME, NAME
 
     def node(self, name):
         """Return the node through docker, which works regardless of its sshd and firewall."""
@@ -50,7 +98,27 @@ class Cluster:
     @staticmethod
     def container(name):
         """Return the name of the node's container."""
-        return "mxcluster-%s-%s" % (SCENARIO.name, name)
+        return "%s-%s" % (NAME, name)
+
+    @staticmethod
+    def here(text):
+        """Return a text of a test with the addresses of this run. Tests have those of run 0."""
+        return text.replace("172.29.", NETWORK + ".")
+
+    def power_on(self, name):
+        """Start the stopped container of a node, and wait for its sshd.
+
+        The wait uses no `docker exec`, which adds a process to control groups that systemd is still
+        creating.
+        """
+        subprocess.run(["docker", "start", self.container(name)], check=True)
+        address = (self.variables[name]["ansible_host"], 22)
+
+        def answers():
+            with contextlib.suppress(OSError), socket.create_connection(address, 1) as connection:
+                return connection.recv(4) == b"SSH-"
+
+        until(answers, 180, lambda: said("docker", "logs", self.container(name)))
 
     def nodes(self):
         """Return {name: node}."""
@@ -62,19 +130,15 @@ class Cluster:
         assert result.rc == 0, "%s: %s\n%s%s" % (name, script, result.stdout, result.stderr)
         return result.stdout.strip()
 
-    def command(self, *argv, timeout=300):
+    def command(self, *argv):
         """Run a program from the repository's root, as a user does."""
         began = time.time()
-        done = subprocess.run(
-            [str(word) for word in argv],
-            cwd=PROJECT,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout,
-        )
-        return Result(done.returncode, done.stdout.decode(errors="replace"), time.time() - began)
+        ran = Playing([str(word) for word in argv])
+        try:
+            output = ran.end(900)
+        finally:
+            ran.kill()
+        return Result(ran.returncode, output, time.time() - began)
 
     def playbook(self, playbook, *arguments, inventory=None, **options):
         """Return the command for a playbook on the scenario's inventory or on another folder."""
@@ -87,10 +151,13 @@ class Cluster:
         """Run a playbook of the project to its end; fail if it leaves temporary files on a node."""
         before = self.temporary()
         result = self.command(*self.playbook(playbook, *arguments, inventory=inventory, **options))
-        left, deadline = self.temporary() - before, time.time() + 10
-        while left and time.time() < deadline:  # other running playbooks remove theirs soon
-            left &= self.temporary()
-        assert not left, "leftover temporary files: %s\n%s" % (sorted(left), result.output)
+        left = self.temporary() - before
+
+        def are_gone():  # other running playbooks remove theirs soon
+            left.intersection_update(self.temporary() if left else ())
+            return not left
+
+        until(are_gone, 60, lambda: "leftover files: %s\n%s" % (sorted(left), result.output))
         return result
 
     def temporary(self):
@@ -104,15 +171,36 @@ class Cluster:
             }
 
     def start(self, playbook, *arguments, **options):
-        """Start a playbook of the project in its own process group."""
-        return subprocess.Popen(
-            self.playbook(playbook, *arguments, **options),
-            cwd=PROJECT,
-            start_new_session=True,
+        """Start a playbook of the project."""
+        return Playing(self.playbook(playbook, *arguments, **options))
+
+    def until_it_trains(self, job, playing=None):
+        """Wait until the workers of all nodes have trained a batch.
+
+        Args: `playing` is the playbook that waits for the job, None for a detached job.
+        """
+        events = "/opt/mxcluster/jobs/%s/events.jsonl" % job
+
+        def trains():
+            told = [self.node(name).run("cat %s", events).stdout for name in self.names]
+            assert playing is None or playing.poll() is None, (
+                "the job has ended before its first batch\n" + playing.output()
+            )
+            return all('"batch"' in text for text in told)
+
+        until(trains, 300, playing.output if playing else "", pause=0.2)
+
+    @staticmethod
+    def launch(folder, *words):
+        """Run `mxcluster launch` with the scenario's inventory in a folder; return its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "mxcluster.cli", "launch", *INVENTORIES, *words],
+            cwd=str(folder),
             env=environment(),
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            timeout=900,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def train(self, *arguments, **options):
@@ -126,6 +214,15 @@ class Cluster:
             else {}
         )
         return Job(result, folder, verdict)
+
+
+def said(*argv):
+    """Return the output of a program, for the report of a failed test."""
+    try:
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stdout.decode(errors="replace")
 
 
 def environment():
@@ -143,10 +240,11 @@ def inventory(tmp_path):
 
     def write(change):
         folder = tmp_path / ("inventory-%d" % len(list(tmp_path.glob("inventory-*"))))
-        hosts = yaml.safe_load((SCENARIO / "inventory" / "hosts.yml").read_text())
+        hosts = yaml.safe_load((INVENTORY / "hosts.yml").read_text())
         change(hosts["all"])
-        shutil.copytree(str(SCENARIO / "inventory"), str(folder))
-        (folder / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
+        shutil.copytree(str(INVENTORY), str(folder))
+        text = yaml.safe_dump(hosts, sort_keys=False)
+        (folder / "hosts.yml").write_text(Cluster.here(text))
         return folder
 
     return write
@@ -160,17 +258,20 @@ def cluster():
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Add the nodes' journals and the logs of jobs to the report of a failed test."""
+    """Add the state of the machine, journals and logs to the report of a failed test."""
     report = (yield).get_result()
-    if report.when == "call" and report.failed:
-        for name in Cluster().names:
-            journal = subprocess.run(
-                ["docker", "exec", Cluster.container(name), "journalctl", "--no-pager", "-n", "40"],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            report.sections.append(("journal of " + name, journal.stdout.decode(errors="replace")))
-        for log in sorted(SHARED.glob("runs/*/*.log"))[-12:]:
+    if report.failed:
+        mine = said(*"docker ps --all --format {{.Names}} --filter".split(), "name=^%s-" % NAME)
+        report.sections += [
+            ("machine", machine.described()),
+            ("containers", said("docker", "ps", "--all")),
+            ("engine", said("tail", "-n", "30", "/var/log/mxcluster-dockerd.log")),
+        ]
+        for container in sorted(mine.split()):
+            journal = said("docker", "exec", container, *"journalctl --no-pager -n 40".split())
+            report.sections.append(("journal of " + container, journal))
+        logs = [*sorted(SHARED.glob("runs/*/*.log"))[-12:], *sorted(SHARED.glob("server/*.log"))]
+        for log in logs:
             report.sections.append(
                 (str(log.relative_to(SHARED)), log.read_text(errors="replace")[-3000:])
             )

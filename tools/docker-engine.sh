@@ -2,7 +2,9 @@
 # Start a docker engine. As root on Debian or Ubuntu, first install a missing engine. Otherwise
 # print instructions.
 set -euo pipefail
-root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$(dirname "$0")"
+. ./lock.sh
+log=/var/log/mxcluster-dockerd.log # where no systemd starts the engine
 
 answers() {
     docker info >/dev/null 2>&1
@@ -24,30 +26,29 @@ command -v apt-get >/dev/null ||
         "As root: apt-get install docker.io && systemctl start docker;" \
         "adduser $(id -un) docker. Then log in again."
 
-mkdir -p "$root/.state/docker"
-exec 9>"$root/.state/docker/engine.lock"
-flock 9 # another run may be installing or starting the engine
+open_lock engine
+flock "$lock" # another run, perhaps of another clone, may be installing or starting the engine
 answers && exit
 
 if ! command -v dockerd >/dev/null; then
     echo "mxcluster: installing docker.io"
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        docker.io iptables >/dev/null
+    ./apt-install.sh docker.io iptables >/dev/null
 fi
 
 if [[ -d /run/systemd/system ]]; then
     systemctl start docker
+    runs() { systemctl is-active --quiet docker; }
 else
-    log=$root/.state/docker/dockerd.log
     echo "mxcluster: starting dockerd; its log is $log"
-    setsid dockerd >"$log" 2>&1 </dev/null 9>&- &
+    setsid dockerd >"$log" 2>&1 </dev/null {lock}>&- &
+    engine=$!
+    runs() { kill -0 "$engine" 2>/dev/null; }
 fi
 
-for _ in {1..60}; do
+for _ in {1..600}; do
     answers && exit
+    runs || break
     sleep 0.5
 done
-refuse "the docker engine is not reachable 30 s after its start. The end of its log:" \
-    "$(tail -n 15 "$root/.state/docker/dockerd.log" 2>/dev/null ||
-        journalctl -u docker -n 15 --no-pager)"
+refuse "the docker engine has ended, or does not answer 300 s after its start. The end of its log:" \
+    "$(tail -n 15 "$log" 2>/dev/null || journalctl -u docker -n 15 --no-pager)"

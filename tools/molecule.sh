@@ -5,11 +5,40 @@
 # tests.
 #
 # A scenario is a file molecule/<name>/molecule.yml. After a failure the script goes on with the
-# next scenario, and names the failed ones at the end. Scenarios run one at a time: where docker
-# shares an old cgroup hierarchy with the machine, the systemds of many containers remove each
-# other's cgroups.
+# next scenario, and names the failed ones at the end. The scenarios of one call run one at a time.
+#
+# Several runs of this script, also of several clones, may share the engine of a machine. Each run
+# has a number that no other living run has. The names of its containers, networks, volumes, images
+# and folders begin with mxcluster-<number>-<scenario>. The addresses of its nodes begin with 172.29
+# in run 0, with 172.28 in run 1, and so on. Inventories and tests have the addresses of run 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tools/lock.sh
+
+# take_number: set MXCLUSTER_RUN to the lowest number whose lock is free, and hold this lock
+take_number() {
+    for MXCLUSTER_RUN in {0..7}; do
+        open_lock "run-$MXCLUSTER_RUN"
+        MXCLUSTER_RUN_NETWORK=172.$((29 - MXCLUSTER_RUN))
+        if flock --nonblock "$lock"; then
+            clear_away
+            # Another program of the machine may have the addresses.
+            [[ -n $(ip -4 route show | grep "^${MXCLUSTER_RUN_NETWORK//./\\.}\.") ]] || return 0
+        fi
+        exec {lock}<&-
+    done
+    echo "mxcluster: 8 runs share this machine: wait for the end of one of them" >&2
+    exit 1
+}
+
+# clear_away: remove what an interrupted run with the same number has left
+clear_away() {
+    local mine=(--quiet --filter "name=^mxcluster-$MXCLUSTER_RUN-")
+    docker ps --all "${mine[@]}" | xargs --no-run-if-empty docker rm --force --volumes >/dev/null
+    docker network ls "${mine[@]}" | xargs --no-run-if-empty docker network rm >/dev/null
+    docker volume ls "${mine[@]}" | xargs --no-run-if-empty docker volume rm --force >/dev/null
+    ip link delete "mxcluster-$MXCLUSTER_RUN-2" 2>/dev/null || true # of the scenario container
+}
 
 tools/docker-engine.sh
 MXCLUSTER_NODE_IMAGE=$(tools/node-image.sh)
@@ -27,6 +56,9 @@ else
     scenarios=("${scenarios[@]#molecule/}")
 fi
 
+take_number
+export MXCLUSTER_RUN MXCLUSTER_RUN_NETWORK
+echo "mxcluster: run $MXCLUSTER_RUN of this machine, with addresses $MXCLUSTER_RUN_NETWORK.0.0/16"
 failed=()
 for scenario in "${scenarios[@]}"; do
     [[ -f molecule/$scenario/molecule.yml ]] || {
@@ -36,9 +68,14 @@ for scenario in "${scenarios[@]}"; do
     }
     echo "mxcluster: scenario $scenario"
     began=$SECONDS
-    # Remove the containers of an interrupted run; the scenario's own `destroy` removes the rest.
-    docker ps --all --quiet --filter name=^mxcluster- |
-        xargs --no-run-if-empty docker rm --force --volumes >/dev/null
+    # Molecule's own folder is the same for two clones with one name. The path is short, because it
+    # leads to the sockets of ssh.
+    export MOLECULE_EPHEMERAL_DIRECTORY=~/.ansible/tmp/mxcluster-$MXCLUSTER_RUN-$scenario
+    rm -rf "$MOLECULE_EPHEMERAL_DIRECTORY"
+    mkdir -p "$MOLECULE_EPHEMERAL_DIRECTORY"
+    cp -r "molecule/$scenario/inventory" "$MOLECULE_EPHEMERAL_DIRECTORY/nodes"
+    find "$MOLECULE_EPHEMERAL_DIRECTORY/nodes" -type f \
+        -exec sed -i "s/172\.29\./$MXCLUSTER_RUN_NETWORK./g" {} +
     molecule test --scenario-name "$scenario" || failed+=("$scenario")
     echo "mxcluster: scenario $scenario took $((SECONDS - began)) s"
 done

@@ -48,9 +48,9 @@ refuse() {
 
 # A change of this file or of another source makes another image.
 name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
-mkdir -p .state
-exec 9>.state/node-image.lock
-flock 9 # another run may be making the image
+. tools/lock.sh
+open_lock images
+flock "$lock" # another run, perhaps of another clone, may be making the image
 if docker image inspect "$name" >/dev/null 2>&1; then
     echo "$name"
     exit
@@ -61,9 +61,7 @@ fi
         "Run this command once as root, or name another image: MXCLUSTER_NODE_IMAGE=..." \
         "(it needs systemd, sshd, sudo for a user admin, python3, iproute2, Open MPI, MPICH)."
 if ! command -v mmdebstrap >/dev/null; then
-    apt-get update -qq >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        mmdebstrap >/dev/null
+    tools/apt-install.sh mmdebstrap >/dev/null
 fi
 
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")

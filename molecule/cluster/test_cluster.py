@@ -1,15 +1,14 @@
 """The cluster trains with every kv-store as an unprivileged user, and jobs leave nothing behind."""
 
 import json
-import os
 import re
-import signal
 import subprocess
-import time
 
 import pytest
 
 from mxcluster import schemes
+from tests.machine import Stopwatch
+from tests.waiting import until
 
 # The soak has the schemes that differ from another only in where gradients are summed.
 KVS = [
@@ -22,7 +21,7 @@ KVS = [
 
 def address(cluster, name):
     """Return the node's address on the data network."""
-    return cluster.variables[name]["ansible_host"].replace("172.29.11.", "172.29.20.")
+    return cluster.variables[name]["ansible_host"].replace(".11.", ".20.")
 
 
 def test_a_second_provision_changes_nothing(cluster):
@@ -58,7 +57,7 @@ def test_a_key_is_good_only_from_its_own_node(cluster):
     )
     said = cluster.node("node2").run(
         "runuser -u mxcluster -- ssh -o BatchMode=yes -o IdentitiesOnly=yes -F none "
-        "-i /tmp/stolen 172.29.20.13 true"
+        "-i /tmp/stolen %s true" % address(cluster, "node3")
     )
     cluster.shell("node2", "rm /tmp/stolen")
     assert said.rc == 255 and "Permission denied" in said.stderr, said
@@ -132,8 +131,9 @@ def test_logins_get_an_agent_and_nothing_else_notices(cluster):
     said = cluster.shell("node1", login, "mxcluster")
     assert "ED25519" in said, said
     pid = re.search(r"PID=(\d+)", said).group(1)
-    assert cluster.node("node1").run("kill -0 %s", pid).rc != 0, (
-        "the ssh-agent still runs after the end of its shell"
+    until(
+        lambda: cluster.node("node1").run("kill -0 %s", pid).rc != 0,
+        evidence="the ssh-agent still runs after the end of its shell",
     )
     kept = cluster.shell(
         "node1",
@@ -151,7 +151,7 @@ def test_logins_get_an_agent_and_nothing_else_notices(cluster):
         cluster.shell("node2", "cat ~/copied ~/synced; rm ~/copied ~/synced", "mxcluster")
         == "text\ntext"
     )
-    assert cluster.node("node1").run("pgrep ssh-agent").stdout == ""
+    until(lambda: cluster.node("node1").run("pgrep ssh-agent").stdout == "")
 
 
 WALL = """flush ruleset inet
@@ -184,37 +184,45 @@ def our_rules(cluster, name):
     ]
 
 
-def start_long_job(cluster, job_id, **options):
-    """Start train.yml in the background; return the process and all nodes' firewall rules."""
-    train = cluster.start("train.yml", job_id=job_id, num_epochs=5000, step_ms=20, **options)
-    deadline = time.time() + 60
-    while not all(our_rules(cluster, name) for name in cluster.names):
-        assert time.time() < deadline and train.poll() is None, train.stdout.read().decode()
-        time.sleep(0.2)
-    return train, {name: our_rules(cluster, name) for name in cluster.names}
+@pytest.fixture
+def start_long_job(cluster):
+    """Return a function that starts train.yml in the background, and waits until the job trains."""
+    started = []
+
+    def start(job_id, **options):
+        train = cluster.start("train.yml", job_id=job_id, num_epochs=5000, step_ms=20, **options)
+        started.append(train)
+        cluster.until_it_trains(job_id, train)
+        return train
+
+    yield start
+    for train in started:
+        train.kill()
 
 
 def wait_until_closed(cluster, seconds):
-    deadline = time.time() + seconds
-    while any(our_rules(cluster, name) for name in cluster.names):
-        assert time.time() < deadline, {name: our_rules(cluster, name) for name in cluster.names}
-        time.sleep(0.5)
+    def rules():
+        return sum((our_rules(cluster, name) for name in cluster.names), [])
+
+    with Stopwatch() as watch:
+        until(lambda: not rules(), 300, rules, pause=0.2)
+    assert watch.within(seconds)
 
 
-def test_the_firewall_is_open_for_the_job_alone(cluster, walls):
+def test_the_firewall_is_open_for_the_job_alone(cluster, walls, start_long_job):
     job = cluster.train(kv="dist_gsync", num_epochs=2)
     assert job.result.code == 0, job.result.output
     assert not any(our_rules(cluster, name) for name in cluster.names)
 
-    train, rules = start_long_job(cluster, "walled", lease=10)
+    train = start_long_job("walled", lease=10)
     for name, ports in zip(cluster.names, ("9091-9093", "9091-9092", "9091", "9091")):
         addresses = [address(cluster, other) for other in cluster.names]
-        assert sorted(rule.split(" accept")[0].strip() for rule in rules[name]) == [
+        assert sorted(rule.split(" accept")[0].strip() for rule in our_rules(cluster, name)) == [
             "ip saddr %s ip daddr %s tcp dport %s" % (peer, address(cluster, name), ports)
             for peer in addresses
         ]
     # The gateway of the network, which is this machine, is no host of the cluster.
-    probe = "import socket; socket.create_connection(('172.29.20.11', %d), 2)"
+    probe = cluster.here("import socket; socket.create_connection(('172.29.20.11', %d), 2)")
     assert subprocess.run(["python3", "-c", probe % 22]).returncode == 0
     stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
     assert stranger.returncode != 0 and b"imed out" in stranger.stderr
@@ -222,10 +230,7 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls):
     # A reload of a node's firewall with an open policy keeps the job's ports closed to other hosts.
     accepting = WALL.replace("ruleset inet", "ruleset").replace("drop", "accept")
     cluster.shell("node1", "nft -f - <<'END'\n%s\nEND" % accepting)
-    deadline = time.time() + 30
-    while not our_rules(cluster, "node1"):
-        assert time.time() < deadline
-        time.sleep(0.2)
+    until(lambda: our_rules(cluster, "node1"), 120, train.output, pause=0.2)
     stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
     assert stranger.returncode != 0 and b"imed out" in stranger.stderr
     # On the node, root reaches the port, and another user does not.
@@ -235,22 +240,26 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls):
 
     # The failure of a worker closes the ports.
     cluster.shell("node4", "pkill -9 -u mxcluster -f mxcluster.training")
-    output = train.communicate(timeout=60)[0].decode()
+    output = train.end()
     assert train.returncode != 0 and "worker-3" in output, output
     told = (cluster.runs / "walled" / "nodes" / "node1" / "events.jsonl").read_text()
     assert "node1: the firewall was reloaded during the job" in told
     wait_until_closed(cluster, 5)
 
 
-def test_it_closes_when_the_agents_and_the_controller_are_gone(cluster, walls):
-    train, _ = start_long_job(cluster, "gone", lease=10)
-    os.killpg(train.pid, signal.SIGKILL)
+def test_it_closes_when_the_agents_and_the_controller_are_gone(cluster, walls, start_long_job):
+    train = start_long_job("gone", lease=10)
+    train.kill()
     cluster.shell("node3", "pkill -9 -u mxcluster -f mxcluster.agent")
     wait_until_closed(cluster, 40)
+
+    def left():
+        listed = "pgrep -u mxcluster -a"
+        return "".join(cluster.node(name).run(listed).stdout for name in cluster.names)
+
+    until(lambda: not left(), evidence=left)
     for name in cluster.names:
-        assert cluster.node(name).run("pgrep -u mxcluster -a").stdout == ""
         cluster.shell(name, "systemctl reset-failed")
-    train.communicate()
 
 
 def test_what_breaks_is_named_by_verify(cluster):
@@ -260,8 +269,10 @@ def test_what_breaks_is_named_by_verify(cluster):
     """
     cluster.shell("node2", "echo 172.29.20.99 >> /etc/mxcluster/hosts")
     cluster.shell("node3", "mv /home/mxcluster/.ssh/id_ed25519 /root/")
-    result = cluster.play("verify.yml")
-    cluster.shell("node3", "mv /root/id_ed25519 /home/mxcluster/.ssh/")
+    try:
+        result = cluster.play("verify.yml")
+    finally:
+        cluster.shell("node3", "mv /root/id_ed25519 /home/mxcluster/.ssh/")
     assert result.code == 1, result.output
     assert "node2: hosts differs from the inventory" in result.output
     assert "node3 to node1: " in result.output and "Permission denied" in result.output

@@ -53,8 +53,10 @@ def test_a_shared_key_outlives_a_node_until_a_new_one_is_made_and_then_nodes_are
         and "changed=1" not in result.output
     ), result.output
     for name in ("node1", "node2"):
-        assert cluster.shell(name, "cat /etc/mxcluster/hosts") == "172.29.20.11\n172.29.20.12"
-        assert "172.29.20.13" not in cluster.shell(
+        assert cluster.shell(name, "cat /etc/mxcluster/hosts") == cluster.here(
+            "172.29.20.11\n172.29.20.12"
+        )
+        assert cluster.here("172.29.20.13") not in cluster.shell(
             name, "cat /etc/mxcluster/* /home/mxcluster/.ssh/known_hosts"
         )
     assert not (cluster.state / "nodes" / "node3.json").exists()
@@ -68,7 +70,8 @@ def test_a_shared_key_outlives_a_node_until_a_new_one_is_made_and_then_nodes_are
     assert result.code == 0, result.output
     for name in cluster.names:
         assert peers(cluster, name) == ["node1", "node2", "node3", "node4"]
-        assert cluster.shell(name, "cat /etc/mxcluster/hosts").splitlines()[2] == "172.29.20.13"
+        hosts = cluster.shell(name, "cat /etc/mxcluster/hosts").splitlines()
+        assert hosts[2] == cluster.here("172.29.20.13")
     write_digits(str(tmp_path / "digits.npz"))
     job = cluster.train(
         kv="dist_gsync", num_epochs=2, data_src=str(tmp_path), data_dir="/home/mxcluster/own"

@@ -9,7 +9,7 @@ import pytest
 from tests.playbooks.conftest import Project
 
 BASE = os.environ["MXCLUSTER_NODE_IMAGE"]  # it has Python, libraries of MXNet's wheels, MPI engines
-IMAGE = "localhost/mxcluster-test"
+IMAGE = "localhost/mxcluster-%s-test" % os.environ["MXCLUSTER_RUN"]
 ENGINE = {"container_image_engine": "docker", "container_image_name": IMAGE}
 
 

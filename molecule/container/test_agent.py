@@ -16,6 +16,7 @@ import pytest
 
 from mxcluster.node import processes
 from tests.unit.agent import jobs
+from tests.waiting import until
 
 IMAGE = os.environ["MXCLUSTER_NODE_IMAGE"]
 SLEEP = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.1; done"
@@ -36,8 +37,16 @@ class Contained(jobs.Contained):
         """Return the engine's description of a container, as text."""
         return subprocess.check_output([self.engine, "inspect", container]).decode()
 
+    def described(self):
+        """Return the job's status and the engine's descriptions of its containers."""
+        told = [self.evidence(self.folder.status())]
+        for container in self.containers():
+            asked = [self.engine, "inspect", "--format", "{{json .State}}", container]
+            told.append(subprocess.run(asked, stdout=subprocess.PIPE).stdout.decode())
+        return "\n".join(told)
+
     def nothing_left(self):
-        self.until(lambda: not self.containers(), 20)
+        until(lambda: not self.containers(), evidence=self.described)
 
 
 @pytest.fixture(scope="module", params=["docker", "podman"])
@@ -60,11 +69,16 @@ def job(tmp_path, engine):
     made.engine = engine
     yield made
     made.ask("stop")
-    assert not made.containers()
+    left = made.containers()
+    assert not left, "%s\n%s" % (left, made.described())
 
 
 def test_processes_end_with_their_own_status(job):
-    job.start("id -u; echo $HOME; pwd; exit 0", "sleep 1; exit 91")
+    """The second process waits for the end of the first: a failure ends all processes."""
+    job.start("id -u; echo $HOME; pwd; exit 0", "until [ -e go ]; do sleep 0.1; done; exit 91")
+    until(lambda: job.folder.status()["processes"][0]["state"] == "ended", evidence=job.described)
+    with open(job.folder.file("go"), "w"):
+        pass
     status = job.end(60)
     first, second = status["processes"]
     assert (first["exit_code"], second["exit_code"]) == (0, 91)
@@ -97,7 +111,7 @@ def test_containers_end_with_a_killed_agent(job):
     known = [processes.identity(pid) for pid in pids]
     os.kill(status["agent"]["pid"], signal.SIGKILL)
     begun = time.monotonic()
-    job.until(lambda: not any(map(processes.alive, known)), 20)
+    until(lambda: not any(map(processes.alive, known)), evidence=job.described)
     print("processes gone %.2f s after the agent" % (time.monotonic() - begun))
     job.nothing_left()
 
@@ -123,7 +137,12 @@ def test_a_killed_client_leaves_no_container(job):
 
 
 def test_an_expired_lease_ends_the_containers(job):
-    job.start(SLEEP, lease=2)
+    job.start(SLEEP, lease=5)
+    # The engine may take longer than the lease to start the container.
+    until(
+        lambda: job.folder.renew_lease() or job.folder.status()["processes"][0]["pid"],
+        evidence=job.described,
+    )
     assert job.end(60)["reason"] == "lease"
     job.nothing_left()
 

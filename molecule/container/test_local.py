@@ -3,21 +3,26 @@
 A second docker engine stands in for the engine of another machine: its images are its own.
 """
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 
 import pytest
 
 from mxcluster import schemes
+from mxcluster.node import processes
 from tests.playbooks.conftest import NET, SOURCE, On
 from tests.playbooks.faults import FAULTS, suffer
+from tests.waiting import until
 
 BASE = os.environ["MXCLUSTER_NODE_IMAGE"]
-IMAGE = "localhost/mxcluster-test"  # of the fixture `project`
+RUN = os.environ["MXCLUSTER_RUN"]  # of tools/molecule.sh
+IMAGE = "localhost/mxcluster-%s-test" % RUN  # of the fixture `project`
 ENGINE = {"container_image_engine": "docker", "container_image_name": IMAGE}
 KVS = [scheme.name for scheme in schemes.SCHEMES]
 QUICK = ("dist_gsync",)  # the soak runs all schemes
@@ -46,10 +51,36 @@ def identity(image, host=None):
     return docker("images", "--quiet", "--no-trunc", image, host=host)
 
 
-def containers(host=None):
-    """Return the ids of all containers of jobs, also of those that have ended."""
-    listed = docker("ps", "--all", "--quiet", "--filter", "label=mxcluster.job_dir", host=host)
-    return set(listed.split())
+def containers(project, host=None):
+    """Return a line for each container of the project's jobs, also of those that have ended.
+
+    Jobs of other runs may use the same engine.
+    """
+    shown = '{{.ID}} {{.Status}} {{.Label "mxcluster.job_dir"}}'
+    listed = docker("ps", "--all", "--format", shown, host=host)
+    return [line for line in listed.splitlines() if str(project.path) in line]
+
+
+@contextlib.contextmanager
+def starts(project, host=None):
+    """Yield a function that returns the processes whose containers have started in the block.
+
+    An engine keeps its last 256 events only. The engine of this machine has those of all runs.
+    """
+    shown = ["process", "job_dir"]
+    shown = " ".join('{{index .Actor.Attributes "mxcluster.%s"}}' % name for name in shown)
+    command = ["docker", *(["--host", host] if host else []), "events", "--filter", "event=start"]
+    command += ["--since", "%.3f" % time.time(), "--format", shown]
+    log = project.tmp / ("events-%d" % time.time_ns())
+    with log.open("wb") as stream:
+        listening = subprocess.Popen(command, stdout=stream)
+    try:
+        yield lambda: {
+            line.split()[0] for line in log.read_text().splitlines() if str(project.path) in line
+        }
+    finally:
+        listening.kill()
+        listening.wait()
 
 
 def changed(result):
@@ -75,13 +106,14 @@ class Second:
     engine has a bridge of its own: with `--bridge none` it would remove that of the first engine.
     """
 
-    BRIDGE = "mxc-second"
+    BRIDGE = "mxcluster-%s-2" % RUN
+    ADDRESS = os.environ["MXCLUSTER_RUN_NETWORK"] + ".60.1/24"
 
     def __init__(self, folder):
         subprocess.call(["ip", "link", "delete", self.BRIDGE], stderr=subprocess.DEVNULL)
         subprocess.check_call(["ip", "link", "add", self.BRIDGE, "type", "bridge"])
-        subprocess.check_call(["ip", "address", "add", "172.29.60.1/24", "dev", self.BRIDGE])
-        self.folder, self.host = folder, "unix://%s/sock" % folder
+        subprocess.check_call(["ip", "address", "add", self.ADDRESS, "dev", self.BRIDGE])
+        self.folder, self.host, me = folder, "unix://%s/sock" % folder, os.getpid()
         self.log = (folder / "log").open("wb")
         self.process = subprocess.Popen(
             [
@@ -93,19 +125,26 @@ class Second:
             stdout=self.log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=lambda: processes.set_pdeathsig(me, signal.SIGTERM),
         )
         self.shell = folder / "bin" / "sh"
         self.shell.parent.mkdir()
         self.shell.write_text('#!/bin/sh\nexport DOCKER_HOST=%s\nexec /bin/sh "$@"\n' % self.host)
         self.shell.chmod(0o755)
-        deadline = time.time() + 60
-        while subprocess.call(["docker", "--host", self.host, "info"], stdout=self.log) != 0:
-            assert time.time() < deadline, (folder / "log").read_text()
-            time.sleep(0.5)
+
+    def answers(self):
+        """Return True if the engine answers."""
+        assert self.process.poll() is None, self.told()
+        info = ["docker", "--host", self.host, "info"]
+        return subprocess.call(info, stdout=self.log, stderr=self.log) == 0
+
+    def told(self):
+        """Return the end of the engine's log."""
+        return (self.folder / "log").read_text(errors="replace")[-6000:]
 
     def close(self):
         self.process.terminate()
-        self.process.wait(60)
+        self.process.wait(180)
         self.log.close()
         network = self.folder / "run" / "netns" / "default"  # dockerd leaves this mount
         if os.path.ismount(str(network)):
@@ -120,8 +159,11 @@ def second(tmp_path_factory):
         pytest.skip("a second engine needs root, and the program dockerd")
     folder = tmp_path_factory.mktemp("d")  # the path of a socket has at most 107 bytes
     made = Second(folder)
-    yield made
-    made.close()
+    try:
+        until(made.answers, 180, made.told, pause=0.5)
+        yield made
+    finally:
+        made.close()
     shutil.rmtree(str(folder), ignore_errors=True)
 
 
@@ -134,13 +176,9 @@ def two_engines(project, second):
 
 
 @pytest.fixture(autouse=True)
-def no_container_is_left():
-    before = containers()
+def no_container_is_left(project):
     yield
-    deadline = time.time() + 20  # the engine removes an ended container soon
-    while not containers() <= before:
-        assert time.time() < deadline, docker("ps", "--all")
-        time.sleep(0.2)
+    until(lambda: not containers(project), evidence=lambda: containers(project), pause=0.2)
 
 
 def train(project, **options):
@@ -178,10 +216,8 @@ def test_a_fault_ends_all_containers(project, name):
 def test_a_detached_job_is_shown_and_stopped(pair):
     result, _ = train(pair, kv="dist_sync", job_id="detached", detach=True, num_epochs=2000)
     assert result.code == 0, result.output
-    deadline = time.time() + 60
-    while len(containers()) < 4:  # the scheduler, a server, two workers
-        assert time.time() < deadline, docker("ps", "--all")
-        time.sleep(0.2)
+    # The scheduler, a server, two workers.
+    until(lambda: len(containers(pair)) >= 4, 180, lambda: containers(pair), pause=0.2)
     assert "running" in pair.run("status.yml").output
     stopped = pair.run("stop.yml", "-e", "job=detached")
     assert stopped.code == 0 and "nothing: no process" in stopped.output, stopped.output
@@ -213,25 +249,18 @@ def test_a_node_without_the_image_is_refused_and_gets_it_from_another_node(two_e
 
 
 def test_a_job_runs_on_the_engines_of_two_nodes(two_engines, second):
-    began = time.time()
-    result, run = train(two_engines, kv="dist_gsync", job_id="two-engines")
-    assert result.code == 0, result.output
-    verdict = json.loads((run / "verdict.json").read_text())
-    assert verdict["ok"] and verdict["accuracy"] >= 0.95, verdict
-    times = ["--since", "%.3f" % began, "--until", "%.3f" % time.time()]
-    shown = [
-        "--filter",
-        "event=start",
-        "--format",
-        '{{index .Actor.Attributes "mxcluster.process"}}',
-    ]
-    for host, names in (
-        (None, ["scheduler-0", "server-0", "worker-0"]),
-        (second.host, ["worker-1"]),
-    ):
-        started = docker("events", *times, *shown, host=host).split()
-        assert set(names) <= set(started), (host, started)
-    assert not containers(second.host)
+    with starts(two_engines) as on_first, starts(two_engines, second.host) as on_second:
+        result, run = train(two_engines, kv="dist_gsync", job_id="two-engines")
+        left = containers(two_engines, second.host)
+        assert result.code == 0, result.output + second.told()
+        verdict = json.loads((run / "verdict.json").read_text())
+        assert verdict["ok"] and verdict["accuracy"] >= 0.95, verdict
+        for started, names in (
+            (on_first, {"scheduler-0", "server-0", "worker-0"}),
+            (on_second, {"worker-1"}),
+        ):
+            until(lambda started=started, names=names: started() == names, evidence=started)
+    assert not left, second.told()
 
 
 def test_nodes_with_different_images_of_one_name_are_refused(two_engines, second):

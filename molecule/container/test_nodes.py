@@ -5,13 +5,14 @@ The agent of a job is a systemd unit, and the training user has access to docker
 
 import json
 import os
-import signal
 import subprocess
 import time
 
 import pytest
 
-IMAGE = "localhost/mxcluster-nodes"
+from tests.waiting import until
+
+IMAGE = "localhost/mxcluster-%s-nodes" % os.environ["MXCLUSTER_RUN"]
 JOBS = "/opt/mxcluster/jobs"
 
 
@@ -41,10 +42,7 @@ def brought(cluster, image, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def no_container_is_left(cluster):
     yield
-    deadline = time.time() + 30
-    while any(containers(cluster).values()):
-        assert time.time() < deadline, containers(cluster)
-        time.sleep(0.5)
+    until(lambda: not any(containers(cluster).values()), 60, lambda: containers(cluster), pause=0.5)
 
 
 def train(cluster, **options):
@@ -74,17 +72,18 @@ def test_a_job_trains_in_containers_under_the_unit(cluster, brought):
     assert job.verdict["left"] == {name: [] for name in cluster.names}
 
 
-def running(cluster, job, number):
+def running(cluster, job, number, playing):
     """Wait until `number` containers run on each node, and return the poll of node2's status."""
-    deadline = time.time() + 120
-    while True:
+
+    def status():
+        assert playing.poll() is None, playing.output()
         counts = [len(ids.split()) for ids in containers(cluster).values()]
-        status = cluster.node("node2").run("cat %s/%s/status.json" % (JOBS, job)).stdout
-        parts = json.loads(status)["processes"] if status else []
-        if min(counts) >= number and parts and all(part["pid"] for part in parts):
-            return json.loads(status)
-        assert time.time() < deadline, (counts, status)
-        time.sleep(0.5)
+        told = cluster.node("node2").run("cat %s/%s/status.json" % (JOBS, job)).stdout
+        parts = json.loads(told)["processes"] if told else []
+        ready = min(counts) >= number and parts and all(part["pid"] for part in parts)
+        return json.loads(told) if ready else None
+
+    return until(status, 300, lambda: playing.output() + str(containers(cluster)), pause=0.5)
 
 
 @pytest.mark.parametrize(
@@ -100,21 +99,20 @@ def test_a_fault_ends_the_job_on_both_nodes(cluster, brought, fault):
         kv="dist_sync",
         num_epochs=5000,
     )
-    status = running(cluster, job, 1)
     node = cluster.node("node2")
-    if fault == "worker":
-        node.run("kill -9 %s", str(status["processes"][-1]["pid"]))
-    elif fault == "agent":
-        node.run("systemctl kill --signal=KILL --kill-who=main mxcluster-agent@%s" % job)
-    else:
-        node.run("systemctl stop docker.socket docker")
     try:
-        output = playing.communicate(timeout=150)[0].decode()
+        status = running(cluster, job, 1, playing)
+        if fault == "worker":
+            node.run("kill -9 %s", str(status["processes"][-1]["pid"]))
+        elif fault == "agent":
+            node.run("systemctl kill --signal=KILL --kill-who=main mxcluster-agent@%s" % job)
+        else:
+            node.run("systemctl stop docker.socket docker")
+        output = playing.end()
     finally:
+        playing.kill()
         if fault == "engine":
             node.run("systemctl start docker")
-        if playing.poll() is None:
-            os.killpg(playing.pid, signal.SIGKILL)
     verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
     assert playing.returncode and not verdict["ok"], output
     assert verdict["first_failure"]["host"] == "node2", output

@@ -4,16 +4,15 @@ The agents use no MPI library, so Intel MPI's launcher is enough.
 """
 
 import json
-import os
-import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from mxcluster import schemes
+from tests.machine import Stopwatch
 from tests.often import seldom
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("provisioned")
 
@@ -65,27 +64,9 @@ def processes(cluster):
 
 
 def wait_for_nothing(cluster, seconds):
-    deadline = time.time() + seconds
-    while processes(cluster):
-        assert time.time() < deadline, processes(cluster)
-        time.sleep(0.5)
-
-
-def wait_for_sshd(cluster, name):
-    deadline = time.time() + 60
-    while cluster.node(name).run("ss -ltn | grep -q ':22 '").rc != 0:
-        assert time.time() < deadline, "%s has no sshd after its start" % name
-        time.sleep(0.5)
-
-
-def wait_until_it_trains(cluster, job, train):
-    deadline = time.time() + 90
-    while (
-        "batch"
-        not in cluster.node("node3").run("cat /opt/mxcluster/jobs/%s/events.jsonl", job).stdout
-    ):
-        assert time.time() < deadline and train.poll() is None, train.stdout.read().decode()
-        time.sleep(0.5)
+    with Stopwatch() as watch:
+        until(lambda: not processes(cluster), 300, lambda: processes(cluster), pause=0.5)
+    assert watch.within(seconds)
 
 
 @pytest.mark.parametrize(
@@ -131,18 +112,18 @@ def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
     train = cluster.start(
         "train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=20, **ENGINES[engine]
     )
-    wait_until_it_trains(cluster, job, train)
-    if fault == "node":
-        subprocess.run(["docker", "kill", cluster.container(where)], check=True)
-    else:
-        cluster.shell(where, strike)
     try:
-        output = train.communicate(timeout=180)[0].decode()
+        cluster.until_it_trains(job, train)
+        if fault == "node":
+            subprocess.run(["docker", "kill", cluster.container(where)], check=True)
+        else:
+            cluster.shell(where, strike)
+        output = train.end()
         wait_for_nothing(cluster, BOUND)
     finally:
+        train.kill()
         if fault == "node":
-            subprocess.run(["docker", "start", cluster.container(where)], check=True)
-            wait_for_sshd(cluster, where)
+            cluster.power_on(where)
     assert train.returncode != 0
     first = json.loads((cluster.runs / job / "verdict.json").read_text())["first_failure"]
     told = "%(role)s %(index)s on %(host)s: %(reason)s" % first
@@ -175,9 +156,9 @@ def test_the_lease_ends_a_job_without_a_controller(cluster):
     job = "leased-%d" % time.time_ns()
     train = cluster.start("train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=5)
     try:
-        wait_until_it_trains(cluster, job, train)
+        cluster.until_it_trains(job, train)
     finally:
-        os.killpg(train.pid, signal.SIGKILL)
+        train.kill()
     wait_for_nothing(cluster, 30)
     status = json.loads(cluster.shell("node2", "cat /opt/mxcluster/jobs/%s/status.json" % job))
     assert status["reason"] in ("lease", "engine"), status
@@ -209,26 +190,13 @@ def test_the_launch_line_over_mpi_and_ssh(cluster, tmp_path):
         "kv.init(0, mx.nd.ones(2))\n"
         "sys.exit(5 if 'fail' in sys.argv and kv.rank == 0 else 0)\n"
     )
-    (tmp_path / "hosts").write_text("172.29.10.12 slots=1\nnode3\n")
-    inventories = [
-        word
-        for folder in ("shared", "default")
-        for word in ("--inventory", str(cluster.project / "molecule" / folder / "inventory"))
-    ]
-    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    environment = dict(own, ANSIBLE_SSH_CONTROL_PATH_DIR=str(cluster.shared / "cp"))
+    (tmp_path / "hosts").write_text(cluster.here("172.29.10.12 slots=1\nnode3\n"))
 
     def launch(launcher, *words):
-        return subprocess.run(
-            [sys.executable, "-m", "mxcluster.cli", "launch", "-n", "2", "-s", "1", "-H", "hosts"]
-            + ["--launcher", *launcher, "--env-worker", "MODE:a b", *inventories]
-            + ["python", "train.py", "--kv-store", "dist_sync", *words],
-            cwd=str(tmp_path),
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=300,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        return cluster.launch(
+            tmp_path,
+            *("-n", "2", "-s", "1", "-H", "hosts", "--launcher", *launcher),
+            *("--env-worker", "MODE:a b", "python", "train.py", "--kv-store", "dist_sync", *words),
         )
 
     done = launch(["mpi"], "it's", "a b")

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from tests.waiting import until
+
 PROGRAM = "mpi_sum.py"
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
 # How a shell finds the engines of molecule/shared/mpi.sh. Of Intel MPI the image has the launcher
@@ -100,19 +102,22 @@ def test_fault_ends_the_job_everywhere_and_is_named(cluster, files, fault):
     )
     node = cluster.node("node2")
     begun = "find %s/%s -name begun-1 -size +0c" % (JOBS, job)
-    deadline = time.time() + 120
-    while not node.run(begun).stdout:
-        assert time.time() < deadline and playing.poll() is None, playing.stdout.read().decode()
-        time.sleep(0.5)
-    if fault == "process":
-        node.run("kill -9 $(cat $(%s))" % begun)
-    elif fault == "agent":
-        node.run("systemctl kill --signal=KILL --kill-who=main mxcluster-agent@%s" % job)
-    else:
-        cluster.command("docker", "pause", cluster.container("node2"))
+
+    def runs():
+        assert playing.poll() is None, playing.output()
+        return node.run(begun).stdout
+
     try:
-        output = playing.communicate(timeout=150)[0].decode()
+        until(runs, 300, playing.output, pause=0.5)
+        if fault == "process":
+            node.run("kill -9 $(cat $(%s))" % begun)
+        elif fault == "agent":
+            node.run("systemctl kill --signal=KILL --kill-who=main mxcluster-agent@%s" % job)
+        else:
+            cluster.command("docker", "pause", cluster.container("node2"))
+        output = playing.end()
     finally:
+        playing.kill()
         if fault == "node":
             cluster.command("docker", "unpause", cluster.container("node2"))
     verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
@@ -124,11 +129,13 @@ def test_fault_ends_the_job_everywhere_and_is_named(cluster, files, fault):
     else:
         assert failure["host"] == "node2", output
     assert not any(verdict["left"].values()), output
-    names = "pgrep -u mxcluster -f 'mpi_job|mpi_sum|orted'"
-    deadline = time.time() + 90  # a lost node ends its part when the lease runs out, or before
-    while any(cluster.node(name).run(names).stdout for name in cluster.names):
-        assert time.time() < deadline, {n: cluster.node(n).run(names).stdout for n in cluster.names}
-        time.sleep(1)
+
+    def left():
+        listed = "pgrep -u mxcluster -a -f 'mpi_job|mpi_sum|orted'"
+        return "".join(cluster.node(name).run(listed).stdout for name in cluster.names)
+
+    # A lost node ends its part when the lease runs out, or before. The program takes 600 s.
+    until(lambda: not left(), 200, left, pause=1)
 
 
 def test_stop_ends_a_detached_job(cluster, files):
@@ -155,14 +162,20 @@ def test_missing_and_different_engines_are_refused_by_node(cluster, playbook, kn
     node = cluster.node("node2")
     loads = LOADED["mpich"]
     node.run("mv /opt/mpich /opt/away")
-    result = cluster.play(playbook, mpi_runtime="mpich", mpi_pre_execution_command=loads, **knobs)
-    node.run("mv /opt/away /opt/mpich")
+    try:
+        result = cluster.play(
+            playbook, mpi_runtime="mpich", mpi_pre_execution_command=loads, **knobs
+        )
+    finally:
+        node.run("mv /opt/away /opt/mpich")
     assert result.code and "MPICH is not installed on this node" in result.output, result.output
     assert "node2" in result.output
     fake = "#!/bin/sh\necho 'mpirun (Open MPI) 9.9.9'\n"
     node.run("printf %s > /usr/local/bin/mpirun; chmod 755 /usr/local/bin/mpirun", fake)
-    result = cluster.play(playbook, mpi_runtime="openmpi", **knobs)
-    node.run("rm /usr/local/bin/mpirun")
+    try:
+        result = cluster.play(playbook, mpi_runtime="openmpi", **knobs)
+    finally:
+        node.run("rm /usr/local/bin/mpirun")
     assert result.code, result.output
     assert "the nodes have different MPI engines" in result.output
     assert "openmpi 9.9.9: node2" in result.output, result.output

@@ -79,20 +79,20 @@ def test_the_repositories_are_the_archives_and_signatures_are_asked_for(cluster,
     for name in cluster.names:
         files = cluster.shell(name, "cat /etc/yum.repos.d/*.repo")
         assert not re.search(r"^(mirrorlist|metalink)=", files, re.MULTILINE), files
-        assert "baseurl=http://172.29.40.1:8407/vault/updates/$basearch/" in files
+        assert cluster.here("baseurl=http://172.29.40.1:8407/vault/updates/$basearch/") in files
         assert "gpgcheck=0" not in files and not re.search(
             r"gpgcheck *= *(0|[Ff]alse|no)", files
         ), files
 
 
-def test_a_large_file_was_fetched_once_for_the_cluster(server):
+def test_a_large_file_was_fetched_once_for_the_cluster(cluster, server):
     for name in (
         INSTALLER,
         "cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64",
         "cudnn-9.2-linux-x64-v7.6.5.32.tgz",
     ):
         assert [(line["status"], line["from"]) for line in server.requests(name)] == [
-            (200, "172.29.40.1")
+            (200, cluster.here("172.29.40.1"))
         ], name
 
 

@@ -4,11 +4,23 @@ grep -v "$(hostname)\$" /etc/hosts >/tmp/hosts
 cat /tmp/hosts >/etc/hosts # docker mounts this file, so it cannot be replaced
 echo "$1" | tr , '\n' >>/etc/hosts
 useradd --uid 3000 --create-home --shell /bin/bash mxcluster
+
+# await COMMAND: repeat the command until it succeeds, for 5 minutes at most
+await() {
+    for _ in $(seq 1500); do
+        if sh -c "$1" >/dev/null 2>&1; then return; fi
+        sleep 0.2
+    done
+    echo "after 5 minutes this fails: $1" >&2
+    tail -n 20 /var/spool/gridengine/qmaster/messages /tmp/sge_messages.* >&2
+    exit 1
+}
+
 echo node1 >/var/lib/gridengine/default/common/act_qmaster
 if [ "$(hostname)" = node1 ]; then
     chown -R sgeadmin: /var/lib/gridengine/default /var/spool/gridengine
     /etc/init.d/gridengine-master restart
-    until qconf -sh >/dev/null 2>&1; do sleep 0.2; done
+    await 'qconf -sh'
     runuser -u sgeadmin -- qconf -am root || true # root may be a manager already
     cat >/tmp/pe <<'PE'
 pe_name            mpi
@@ -42,6 +54,6 @@ PE
     qconf -ssconf | sed 's/^schedule_interval .*/schedule_interval 0:0:1/' >/tmp/schedule
     qconf -Msconf /tmp/schedule
 else
-    until qconf -sh 2>/dev/null | grep -q "$(hostname)"; do sleep 0.2; done
+    await 'qconf -sh | grep "$(hostname)"'
 fi
 /etc/init.d/gridengine-exec restart

@@ -3,15 +3,14 @@
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from mxcluster import schemes
 from tests.often import seldom
+from tests.waiting import until
 
 ENGINES = {
     "slurm": {
@@ -71,18 +70,25 @@ def first_node(cluster, job):
     return found.group(1) if found else ""
 
 
-def begun(cluster, job, seconds=120):
-    """Wait until a worker of the job on another node than the first trains."""
-    deadline = time.time() + seconds
-    while time.time() < deadline:
+def evidence(cluster, engine, job, started):
+    """Return what the playbook, the job and the batch system tell."""
+    asked = "%s; tail -n 40 %s/%s/batch.log" % (engine["jobs"], JOBS, job)
+    return started.output() + cluster.node("node1").run(asked).stdout
+
+
+def begun(cluster, engine, job, started):
+    """Wait until a worker of the job on another node than the first trains. Return the status."""
+
+    def trains():
+        assert started.poll() is None, "the job has ended\n" + started.output()
         found = cluster.node("node1").run(
             "grep -ls '\"batch\"' %s/%s/nodes/*/*/events.jsonl", JOBS, job
         )
         hosts = [line.split("/")[6] for line in found.stdout.split()]
-        if set(hosts) - {first_node(cluster, job)}:
-            return json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
-        time.sleep(0.3)
-    raise AssertionError(cluster.shell("node1", "cat %s/%s/batch.log" % (JOBS, job)))
+        return set(hosts) - {first_node(cluster, job)}
+
+    until(trains, 300, lambda: evidence(cluster, engine, job, started), pause=0.3)
+    return json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
 
 
 def struck(cluster, engine, action, **knobs):
@@ -91,17 +97,28 @@ def struck(cluster, engine, action, **knobs):
     knobs = dict(engine["launcher"], num_nodes=3, num_epochs=9999, job_id=job, **knobs)
     started = cluster.start("train.yml", **knobs)
     try:
-        action(begun(cluster, job))
-        output = started.communicate(timeout=120)[0].decode(errors="replace")
+        action(begun(cluster, engine, job, started))
+        output = started.end()
     finally:
         started.kill()
     return output, json.loads((cluster.runs / job / "verdict.json").read_text())
 
 
-def nothing_is_left(cluster, engine, names=("node1", "node2", "node3")):
-    for name in names:
-        assert cluster.node(name).run("pgrep -u mxcluster -a").stdout == ""
-    assert cluster.shell("node1", engine["jobs"]) == ""
+def processes(cluster, names):
+    """Return the processes of the training user on the nodes, as text."""
+    return "".join(cluster.node(name).run("pgrep -u mxcluster -a").stdout for name in names)
+
+
+def nothing_is_left(cluster, engine):
+    """Wait for the end of all processes and jobs.
+
+    The batch system ends its own script of a job, and forgets the job, after the last status.
+    """
+
+    def left():
+        return processes(cluster, cluster.names) + cluster.shell("node1", engine["jobs"])
+
+    until(lambda: not left(), 60, left, pause=0.5)
 
 
 @pytest.mark.parametrize(
@@ -146,13 +163,15 @@ def test_the_lease_ends_a_job_without_a_controller(cluster, engine):
     knobs = dict(engine["launcher"], num_nodes=3, num_epochs=9999, job_id=job, lease=5)
     controller = cluster.start("train.yml", **knobs)
     try:
-        begun(cluster, job)
+        begun(cluster, engine, job, controller)
     finally:
-        os.killpg(controller.pid, signal.SIGKILL)
-    deadline = time.time() + 60
-    while cluster.shell("node1", engine["jobs"]):
-        assert time.time() < deadline, cluster.shell("node1", engine["jobs"])
-        time.sleep(1)
+        controller.kill()
+    until(
+        lambda: not cluster.shell("node1", engine["jobs"]),
+        180,
+        lambda: evidence(cluster, engine, job, controller),
+        pause=1,
+    )
     status = json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
     assert status["reason"] == "lease", status
     nothing_is_left(cluster, engine)
@@ -165,7 +184,7 @@ def test_a_waiting_job_tells_why_and_can_be_stopped(cluster, engine):
     assert "waiting in the queue" in shown.output, shown.output
     stopped = cluster.play("stop.yml", job="held")
     assert stopped.code == 0 and "has been ended" in stopped.output, stopped.output
-    assert cluster.shell("node1", engine["jobs"]) == ""
+    nothing_is_left(cluster, engine)
 
 
 def test_bad_input_is_refused_before_the_submission(cluster, engine):
@@ -193,22 +212,10 @@ def test_the_launch_line_requests_a_node_for_each_worker(cluster, engine, tmp_pa
         "kv.init(0, mx.nd.ones(2))\n"
         "sys.exit(5 if 'fail' in sys.argv and kv.rank == 0 else 0)\n"
     )
-    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    inventories = [
-        word
-        for folder in ("shared", cluster.scenario.name)
-        for word in ("--inventory", str(cluster.project / "molecule" / folder / "inventory"))
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "mxcluster.cli", "launch", "-n", "2", "-s", "1", *inventories]
-        + ["--launcher", cluster.scenario.name, "--env-worker", "MODE:a b"]
-        + ["python", "train.py", "--kv-store", "dist_sync", "it's", "fail"],
-        cwd=str(tmp_path),
-        env=dict(own, ANSIBLE_SSH_CONTROL_PATH_DIR=str(cluster.shared / "cp")),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=300,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    done = cluster.launch(
+        tmp_path,
+        *("-n", "2", "-s", "1", "--launcher", cluster.scenario.name, "--env-worker", "MODE:a b"),
+        *("python", "train.py", "--kv-store", "dist_sync", "it's", "fail"),
     )
     assert done.returncode == 5, done.stdout.decode()
     logs = [path.read_text() for path in sorted(cluster.runs.glob("*/nodes/*/worker-*.log"))]
@@ -266,6 +273,6 @@ def test_z_a_node_is_gone(cluster, engine):
     output, verdict = struck(cluster, engine, stop)
     reason = verdict["first_failure"]["reason"]
     assert reason.startswith(gone[0] + " is gone: it has not answered since"), output
-    for name in {"node1", "node2", "node3"} - set(gone):
-        assert cluster.node(name).run("pgrep -u mxcluster -a").stdout == ""
+    others = set(cluster.names) - set(gone)
+    until(lambda: not processes(cluster, others), evidence=lambda: processes(cluster, others))
     subprocess.run(["docker", "start", cluster.container(gone[0])], check=True)

@@ -84,13 +84,8 @@ def tools():
             % ", ".join(missing)
         )
     if missing:
-        subprocess.run(["apt-get", "update", "-qq"], stdout=subprocess.DEVNULL, check=True)
-        subprocess.run(
-            ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing],
-            stdout=subprocess.DEVNULL,
-            env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"),
-            check=True,
-        )
+        install = str(HERE.parents[2] / "tools" / "apt-install.sh")
+        subprocess.run([install, *missing], stdout=subprocess.DEVNULL, check=True)
 
 
 def main(target):

@@ -1,8 +1,10 @@
 """Serve a folder over HTTP with ranges, log every request, and disturb selected requests.
 
 `python server.py FOLDER ADDRESS PORT STATE` ends once the folder STATE is removed, as `molecule
-destroy` does. STATE contains two files.
+destroy` does, or once a later server has begun with this folder. STATE contains four files.
 
+- server.pid: the pid of the server that serves this folder, since its port is open.
+- server.log: the error messages of the server.
 - requests.log: a line of JSON for each request, with method, path, range, status, bytes sent and
   client address.
 - disturb.json, read for each request: {path or its end: {disturbance: value}}. A disturbance is
@@ -100,13 +102,30 @@ class Handler(BaseHTTPRequestHandler):
         """Suppress the log on stderr; requests.log replaces it."""
 
 
+def open_server(address, port):
+    """Return the server. The server of an interrupted run may hold the port for a second."""
+    for _ in range(60):
+        try:
+            return ThreadingHTTPServer((address, int(port)), Handler)
+        except OSError as error:
+            print("%s:%s: %s" % (address, port, error), file=sys.stderr, flush=True)
+            time.sleep(0.5)
+    sys.exit(1)
+
+
 def main(folder, address, port, state):
-    """Serve until the state folder is removed."""
+    """Serve until the state folder is removed, or belongs to another server."""
     Handler.folder, Handler.state = pathlib.Path(folder).resolve(), pathlib.Path(state)
-    server = ThreadingHTTPServer((address, int(port)), Handler)
+    os.dup2(os.open(str(Handler.state / "server.log"), os.O_WRONLY | os.O_CREAT, 0o600), 2)
+    server = open_server(address, port)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    while Handler.state.is_dir():
-        time.sleep(1)
+    mine = Handler.state / "server.pid"
+    mine.write_text(str(os.getpid()))
+    try:
+        while mine.read_text() == str(os.getpid()):
+            time.sleep(0.5)
+    except OSError:
+        pass
     os._exit(0)
 
 

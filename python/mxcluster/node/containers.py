@@ -14,6 +14,7 @@ import re
 import resource
 import shutil
 import subprocess
+import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from mxcluster import errors
@@ -26,6 +27,7 @@ SHARED_MEMORY = "/dev/shm"
 CHECK_SECONDS = 120.0  # the first start of a large image is slow
 CLIENT_SECONDS = 10.0  # the client has more time, so that the container ends before the client
 REMOVE_SECONDS = 20.0  # the end of a job waits no longer for an engine
+REMOVE_PAUSE = 0.2  # seconds between two removals
 LAST_LINES = 3
 # With these variables a client finds the engine, and the user's files of the engine.
 CLIENT = (
@@ -325,13 +327,28 @@ def _contents(
 
 
 def remove(engine: str, folder: str) -> List[str]:
-    """Remove the leftover containers of the job in `folder`, and return their ids."""
+    """Remove the leftover containers of the job in `folder`, and return their ids.
+
+    The function returns when the engine has none of them any more, or after REMOVE_SECONDS. The
+    answer to one removal does not say so: an engine removes a container by itself when the first
+    process has ended, and meanwhile refuses the second removal at once.
+    """
     label = "label=%s=%s" % (LABEL, folder)
-    code, out, _ = ask(engine, "ps", "--all", "--quiet", "--filter", label, patience=REMOVE_SECONDS)
-    found = out.split() if code == 0 else []
-    if found:
-        ask(engine, "rm", "--force", "--volumes", *found, patience=REMOVE_SECONDS)
-    return found
+    removed = []  # type: List[str]
+    deadline = time.monotonic() + REMOVE_SECONDS
+
+    def patience() -> float:
+        return max(1.0, deadline - time.monotonic())
+
+    while time.monotonic() < deadline:
+        code, out, _ = ask(engine, "ps", "--all", "--quiet", "--filter", label, patience=patience())
+        found = out.split() if code == 0 else []
+        if not found:
+            break
+        removed += [one for one in found if one not in removed]
+        ask(engine, "rm", "--force", "--volumes", *found, patience=patience())
+        time.sleep(REMOVE_PAUSE)
+    return removed
 
 
 def numbers(version: str) -> Tuple[int, ...]:
