@@ -201,8 +201,11 @@ class Suite:
     def environment(self, part):
         """Return the environment of a part's process."""
         options = "--durations=10 --junitxml=%s" % (self.logs / (part.name + ".xml"))
+        made = dict(os.environ, PYTEST_ADDOPTS="-m 'not soak' " + options)
         # With CI, pytest gives the whole message of a failure in its summary.
-        made = dict(os.environ, CI="true", PYTEST_ADDOPTS="-m 'not soak' " + options)
+        made["CI"] = "true"
+        # The Python of this program may have put its own folder first, as pyenv does.
+        made["PATH"] = "%s:%s" % (PROJECT / ".venv" / "bin", os.environ["PATH"])
         if sys.stdout.isatty():
             made["PY_COLORS"] = "1"
         return made
