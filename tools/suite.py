@@ -49,7 +49,7 @@ def scenario(name):
 
 PARTS = [
     Part("venv", HOST, ["make", "venv-dev"], []),
-    Part("images", DOCKER, ["tools/molecule.sh", "--images"], []),
+    Part("images", DOCKER, ["tools/molecule.sh", "--images"], ["venv"]),
     Part("lint", HOST, ["make", "lint"], ["venv"]),
     Part("fast", HOST, ["make", "fast"], ["venv"]),
     tests("trainings", HOST, "training", 3, "not soak"),
