@@ -417,14 +417,17 @@ def believe(path: str, name: str, lines: str) -> bool:
 
 
 def with_block(text: str, name: str, lines: str) -> str:
-    """Return `text` with the block `lines` of the inventory `name` at the end.
+    """Return `text` with the block `lines` of the inventory `name`.
 
-    The function replaces an earlier block of the same inventory. An empty `lines` removes the
-    earlier block.
+    The function replaces an earlier block of the same inventory in its place, so that a block
+    without a change stays after a run with another inventory. A new block comes at the end. An
+    empty `lines` removes the earlier block.
     """
     first, last = ("# %s of the inventory %s\n" % (mark, name) for mark in ("BEGIN", "END"))
-    rest = re.sub("%s(.*\n)*?%s" % (re.escape(first), re.escape(last)), "", text)
-    return rest + (first + lines + "\n" + last if lines else "")
+    block = first + lines + "\n" + last if lines else ""
+    earlier = "%s(.*\n)*?%s" % (re.escape(first), re.escape(last))
+    after, count = re.subn(earlier, lambda found: block, text)
+    return after if count else text + block
 
 
 def ours(path: str) -> Optional[str]:

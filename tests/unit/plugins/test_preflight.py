@@ -180,6 +180,8 @@ def test_a_host_key_of_the_inventory_is_stored_until_its_removal(look, tmp_path)
         "# END of the inventory mine\n"
     )
     assert known.read_text() == block and not look(inventory=keys)["changed"]
+    known.write_text(block + block.replace("mine", "theirs"))
+    assert not look(inventory=keys)["changed"], "another inventory has written its block since"
     known.write_text(
         "other ssh-rsa BBBB\n" + block.replace("mine", "theirs") + block.replace("AAAA", "CCCC")
     )
