@@ -25,7 +25,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.job import launchers
-from mxcluster.node import mpi_engines, mpi_installation, processes
+from mxcluster.node import json_cli, mpi_engines, mpi_installation, processes
 
 Json = Dict[str, Any]
 
@@ -83,17 +83,21 @@ def launch(folder: JobFolder) -> Json:
 
 
 def _answers(folder: JobFolder) -> List[Json]:
-    """Return the JSON objects that holders have printed into the engine's log."""
-    found = []
+    """Return the JSON objects that holders have printed into the engine's log.
+
+    The engine may put the output of several nodes, and its own, into one line.
+    """
+    found, decoder = [], json.JSONDecoder()
     with open(folder.file(engine_file.LOG + ".log"), "rb") as stream:
-        lines = stream.read(MOST_LOG).decode(errors="replace").splitlines()
-    for line in lines:
+        text = stream.read(MOST_LOG).decode(errors="replace")
+    begin = text.find("{")
+    while begin >= 0:
         try:
-            answer = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(answer, dict):
+            answer, end = decoder.raw_decode(text, begin)
             found.append(answer)
+        except ValueError:
+            end = begin + 1
+        begin = text.find("{", end)
     return found
 
 
@@ -235,7 +239,7 @@ def hold(folder: JobFolder) -> Json:
         folder.forget_secret_env()
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     plan, agent = folder.plan(), processes.Identity(**commands.look(folder)["agent"])
-    print(json.dumps({"started": plan["host"]}), flush=True)
+    json_cli.tell({"started": plan["host"]})
     while processes.alive(agent):
         if signal.sigtimedwait(ENDS, PERIOD) or os.getppid() != parent:
             processes.send(agent, signal.SIGUSR1)

@@ -5,6 +5,7 @@ The exit status is 0. On an error the object is {"error": text}, and the exit st
 
 import argparse
 import json
+import sys
 import traceback
 from typing import Callable, List, NoReturn, Tuple
 
@@ -39,8 +40,18 @@ def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
         }, 1
 
 
+def tell(answer: dict) -> None:
+    """Print `answer` as a line of JSON with one system call.
+
+    With `python -u`, print() writes the end of the line by itself. An engine such as mpirun could
+    then mix the lines of several nodes.
+    """
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
 def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:
     """Print the result of run(argv) (see `of`) as JSON, and return the exit status."""
     result, code = of(run, argv)
-    print(json.dumps(result), flush=True)
+    tell(result)
     return code

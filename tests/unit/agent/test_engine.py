@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mxcluster.agent import engine_file
+from mxcluster.agent import engine, engine_file
 from mxcluster.job import replies
 from mxcluster.node import processes
 from tests.unit.agent.jobs import PACKAGE, command_line
@@ -133,6 +133,13 @@ def test_an_engine_that_starts_no_agent_is_reported(job, launch):
     assert answer["error"].startswith("mpirun has not started the agent on node1; its last output:")
     assert "no route to host" in answer["error"]
     assert job.folder.status() is None
+
+
+def test_starts_are_found_in_a_log_with_mixed_lines(job):
+    """On a busy machine, Open MPI writes the lines of two nodes as the first line of this log."""
+    with open(job.folder.file(engine_file.LOG + ".log"), "w") as stream:
+        stream.write('{"started": "node1"}{"started": "node3"}\n\n{no: {"started": "node2"}, "e')
+    assert engine.started(job.folder) == {"node1", "node2", "node3"}
 
 
 def test_an_agent_that_cannot_start_says_why(job, launch):
