@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import Any, Dict, List, Optional, Sequence
 
+from mxcluster.cluster import wheels
 from mxcluster.errors import BadInput
 from mxcluster.lists import unique
 
@@ -30,30 +31,16 @@ def recipe(environment: Json, python: str, base: str, dockerfile: str) -> Json:
     Raises:
         BadInput: the table of versions has no wheels for this Python.
     """
-    build = next((one for one in environment["builds"] if python in one["python"]), None)
-    if build is None:
+    if not any(python in one["python"] for one in environment["builds"]):
         known = sorted({version for one in environment["builds"] for version in one["python"]})
         raise BadInput(
             "container_image_python=%s is refused, because %s has no wheels for it: choose a "
             "container_image_base with one of Python %s, and set container_image_python to it"
             % (python, environment.get("name") or "MXNet", ", ".join(known))
         )
-    requirements = [
-        " ".join(
-            [wheel] + ["--hash=sha256:" + digest for digest in _list(environment["hashes"][wheel])]
-        )
-        for wheel in build["wheels"] + [build["pip"]]
-    ]
-    made_of = json.dumps([python, base, dockerfile, requirements])
-    return {
-        "python": python,
-        "requirements": requirements,
-        "digest": hashlib.sha256(made_of.encode()).hexdigest(),
-    }
-
-
-def _list(digests: Any) -> List[str]:
-    return [digests] if isinstance(digests, str) else list(digests)
+    need = wheels.needs(environment, python)
+    made_of = json.dumps([python, base, dockerfile, need["requirements"]])
+    return dict(need, digest=hashlib.sha256(made_of.encode()).hexdigest())
 
 
 def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: Json) -> Json:
