@@ -54,8 +54,9 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
 
     Returns:
         {"source", "build", "lacking"}. "source": the node with the wanted image, "" if an archive
-        gives the image. "build": True if this node has to build the image first. "lacking": the
-        nodes without the image, or with another image of this name.
+        gives the image. With a recipe this is the first node, because a node that only claims to
+        have the image could decide what the others run. "build": True if this node has to build the
+        image first. "lacking": the nodes without the image, or with another image of this name.
 
     Raises:
         BadInput: no node has the image, and nothing builds the image.
@@ -64,11 +65,10 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
     if wanted["ids"]:  # an archive of the controller has the image
         other = [host for host in hosts if _id(found[host]) not in wanted["ids"]]
         return {"source": "", "build": False, "lacking": other}
-    right = [
-        host
-        for host in hosts
-        if found[host] and (not wanted["recipe"] or _recipe(found[host]) == wanted["recipe"])
-    ]
+    if wanted["recipe"]:
+        right = [host for host in hosts[:1] if _recipe(found[host]) == wanted["recipe"]]
+    else:
+        right = [host for host in hosts if found[host]]
     if not right and not wanted["recipe"]:
         raise BadInput(
             "no node has the image %s: load the image on one node, or name a file of the image in "

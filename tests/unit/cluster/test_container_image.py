@@ -41,7 +41,9 @@ def test_a_python_without_wheels_is_refused():
     "seen,wanted,source,build,lacking",
     [
         ({"a": "[]", "b": ""}, BUILT, "a", True, ["b"]),
-        ({"a": image("1", "old"), "b": image("2")}, BUILT, "b", False, ["a"]),
+        # b claims to have the image. The controller chooses the first node.
+        ({"a": image("1", "old"), "b": image("2")}, BUILT, "a", True, ["b"]),
+        ({"a": "", "b": image("2")}, BUILT, "a", True, ["b"]),
         ({"a": image("1"), "b": image("1")}, BUILT, "a", False, []),
         ({"a": image("1"), "b": image("2")}, BUILT, "a", False, ["b"]),
         ({"a": "", "b": image("2", "")}, ANY, "b", False, ["a"]),

@@ -92,9 +92,7 @@ def test_the_needs_of_a_node_come_from_the_table():
         "mxnet==1 --hash=sha256:" + "a" * 64,
         "pip==2 --hash=sha256:" + "b" * 64,
     ]
-    with pytest.raises(
-        BadInput, match="MXNet 1 has no wheels for Python .3.7., only for"
-    ):
+    with pytest.raises(BadInput, match="MXNet 1 has no wheels for Python .3.7., only for"):
         wheels.needs(dict(table, name="MXNet 1"), "3.7")
     with pytest.raises(BadInput, match="the line 'mxnet==1' of the wheels is malformed"):
         wheels.needs(dict(table, hashes={}, name="MXNet 1"), "3.6")
