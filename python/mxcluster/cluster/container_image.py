@@ -5,8 +5,9 @@ All functions are pure.
 
 import hashlib
 import json
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
+from mxcluster import shapes
 from mxcluster.cluster import wheels
 from mxcluster.errors import BadInput
 from mxcluster.lists import unique
@@ -81,21 +82,38 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
     return {"source": source, "build": not right, "lacking": other}
 
 
-def _image(text: str) -> Optional[Json]:
+# The fields of `image inspect` that decide. A node without labels has the value null.
+_INSPECTED = shapes.list_of(
+    shapes.fields(
+        {"Id": shapes.matching(r"(sha256:)?[0-9a-f]+", "the id of an image", 200)},
+        {
+            "Config": shapes.fields(
+                {}, {"Labels": shapes.either(None, shapes.fields({}, {LABEL: shapes.text}))}
+            )
+        },
+    )
+)
+
+
+def _image(text: Any) -> Json:
+    """Return the answer of a node about its image, {} without the image or for another text.
+
+    A node with a wrong answer gets the image.
+    """
     try:
-        found = json.loads(text)
-    except ValueError:
-        return None
-    return found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else None
+        found = _INSPECTED(json.loads(text))
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return dict(found[0]) if found else {}
 
 
-def _recipe(image: Optional[Json]) -> str:
-    labels = ((image or {}).get("Config") or {}).get("Labels") or {}
-    return str(labels.get(LABEL) or "")
+def _recipe(image: Json) -> str:
+    labels = (image.get("Config") or {}).get("Labels") or {}
+    return str(labels.get(LABEL, ""))
 
 
-def _id(image: Optional[Json]) -> str:
-    return _bare(str((image or {}).get("Id") or ""))
+def _id(image: Json) -> str:
+    return _bare(image.get("Id", ""))
 
 
 def _bare(identity: str) -> str:

@@ -55,6 +55,30 @@ def test_only_nodes_with_another_image_get_one(seen, wanted, source, build, lack
     assert (planned["source"], planned["build"], planned["lacking"]) == (source, build, lacking)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "[7]",
+        "{}",
+        "7",
+        "null",
+        '[{"Id": 7}]',
+        '[{"Id": "../x"}]',
+        '[{"Id": "7", "Config": []}]',
+        '[{"Id": "7", "Config": {"Labels": ["r1"]}}]',
+        '[{"Id": "7", "Config": {"Labels": {"mxcluster.recipe": ["r1"]}}}]',
+        "[" * 100000,
+        None,
+    ],
+)
+def test_a_node_with_a_wrong_answer_counts_as_without_the_image(told):
+    """The plan is made for all nodes at once, so one node must not end it."""
+    planned = distribution({"a": image("1"), "b": told}, ["a", "b"], "training", BUILT)
+    assert planned == {"source": "a", "build": False, "lacking": ["b"]}
+    planned = distribution({"a": told, "b": image("1")}, ["a", "b"], "training", BUILT)
+    assert planned == {"source": "a", "build": True, "lacking": ["b"]}
+
+
 def test_an_image_that_no_node_has_or_builds_is_refused():
     with pytest.raises(BadInput, match="no node has the image training"):
         distribution({"a": "[]", "b": ""}, ["a", "b"], "training", ANY)
