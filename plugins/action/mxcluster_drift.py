@@ -12,6 +12,7 @@ from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.ansible import role_specs
+from mxcluster.ansible.module_task import run_module
 from mxcluster.ansible.node_task import NodeTask, completed
 from mxcluster.cluster import drift
 from mxcluster.job import verdict
@@ -166,8 +167,6 @@ class ActionModule(NodeTask):
     def _look(self, given: Json, task_vars: Json) -> Json:
         """Run the module mxcluster_drift on the node. `given`: the arguments of the task."""
         wanted = ("files", "roots", "user", "user_files")
-        return self._execute_module(
-            module_name="mxcluster_drift",
-            module_args={name: given[name] for name in wanted},
-            task_vars=task_vars,
+        return run_module(
+            self, "mxcluster_drift", {name: given[name] for name in wanted}, task_vars
         )

@@ -218,6 +218,7 @@ class ActionModule(NodeTask):
                 if not importlib.util.find_spec(name) or (name, knobs) == ("mxcluster", None)
             ],
         )
+        problem = problem or refused_facts(C.config.get_config_value("INJECT_FACTS_AS_VARS"))
         if problem:
             return {"failed": True, "msg": problem}
         documented, hostvars = role_specs.documented(PROJECT), task_vars["hostvars"]
@@ -317,6 +318,24 @@ def refused_controller(
     if missing:
         return "%s cannot import %s. %s" % (sys.executable, ", ".join(missing), cure)
     return None
+
+
+def refused_facts(injected: bool) -> Optional[str]:
+    """Return an error message if each fact of a node is also a variable, else None.
+
+    A node could then replace variables of the inventory and of the roles, such as
+    mxcluster_state_dir, a folder on the controller.
+
+    Args: `injected` Ansible's setting inject_facts_as_vars.
+    """
+    if not injected:
+        return None
+    return (
+        "Ansible's setting inject_facts_as_vars is on, so a node could replace variables of the "
+        "inventory by facts of the same names. Run the playbook in the folder %s, because its "
+        "ansible.cfg turns the setting off. Or write inject_facts_as_vars = False in your own "
+        "ansible.cfg." % PROJECT
+    )
 
 
 def refused_groups(

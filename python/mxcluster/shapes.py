@@ -93,6 +93,7 @@ def number(value: Any) -> float:
     raise Wrong("a number", value)
 
 
+text = passing(lambda value: isinstance(value, str), "a string")
 flag = passing(lambda value: isinstance(value, bool), "true or false")
 
 

@@ -5,8 +5,10 @@ All functions are pure.
 
 import hashlib
 import json
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
+from mxcluster import shapes
+from mxcluster.cluster import wheels
 from mxcluster.errors import BadInput
 from mxcluster.lists import unique
 
@@ -30,30 +32,16 @@ def recipe(environment: Json, python: str, base: str, dockerfile: str) -> Json:
     Raises:
         BadInput: the table of versions has no wheels for this Python.
     """
-    build = next((one for one in environment["builds"] if python in one["python"]), None)
-    if build is None:
+    if not any(python in one["python"] for one in environment["builds"]):
         known = sorted({version for one in environment["builds"] for version in one["python"]})
         raise BadInput(
             "container_image_python=%s is refused, because %s has no wheels for it: choose a "
             "container_image_base with one of Python %s, and set container_image_python to it"
             % (python, environment.get("name") or "MXNet", ", ".join(known))
         )
-    requirements = [
-        " ".join(
-            [wheel] + ["--hash=sha256:" + digest for digest in _list(environment["hashes"][wheel])]
-        )
-        for wheel in build["wheels"] + [build["pip"]]
-    ]
-    made_of = json.dumps([python, base, dockerfile, requirements])
-    return {
-        "python": python,
-        "requirements": requirements,
-        "digest": hashlib.sha256(made_of.encode()).hexdigest(),
-    }
-
-
-def _list(digests: Any) -> List[str]:
-    return [digests] if isinstance(digests, str) else list(digests)
+    need = wheels.needs(environment, python)
+    made_of = json.dumps([python, base, dockerfile, need["requirements"]])
+    return dict(need, digest=hashlib.sha256(made_of.encode()).hexdigest())
 
 
 def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: Json) -> Json:
@@ -67,8 +55,9 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
 
     Returns:
         {"source", "build", "lacking"}. "source": the node with the wanted image, "" if an archive
-        gives the image. "build": True if this node has to build the image first. "lacking": the
-        nodes without the image, or with another image of this name.
+        gives the image. With a recipe this is the first node, because a node that only claims to
+        have the image could decide what the others run. "build": True if this node has to build the
+        image first. "lacking": the nodes without the image, or with another image of this name.
 
     Raises:
         BadInput: no node has the image, and nothing builds the image.
@@ -77,11 +66,10 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
     if wanted["ids"]:  # an archive of the controller has the image
         other = [host for host in hosts if _id(found[host]) not in wanted["ids"]]
         return {"source": "", "build": False, "lacking": other}
-    right = [
-        host
-        for host in hosts
-        if found[host] and (not wanted["recipe"] or _recipe(found[host]) == wanted["recipe"])
-    ]
+    if wanted["recipe"]:
+        right = [host for host in hosts[:1] if _recipe(found[host]) == wanted["recipe"]]
+    else:
+        right = [host for host in hosts if found[host]]
     if not right and not wanted["recipe"]:
         raise BadInput(
             "no node has the image %s: load the image on one node, or name a file of the image in "
@@ -94,21 +82,38 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
     return {"source": source, "build": not right, "lacking": other}
 
 
-def _image(text: str) -> Optional[Json]:
+# The fields of `image inspect` that decide. A node without labels has the value null.
+_INSPECTED = shapes.list_of(
+    shapes.fields(
+        {"Id": shapes.matching(r"(sha256:)?[0-9a-f]+", "the id of an image", 200)},
+        {
+            "Config": shapes.fields(
+                {}, {"Labels": shapes.either(None, shapes.fields({}, {LABEL: shapes.text}))}
+            )
+        },
+    )
+)
+
+
+def _image(text: Any) -> Json:
+    """Return the answer of a node about its image, {} without the image or for another text.
+
+    A node with a wrong answer gets the image.
+    """
     try:
-        found = json.loads(text)
-    except ValueError:
-        return None
-    return found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else None
+        found = _INSPECTED(json.loads(text))
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return dict(found[0]) if found else {}
 
 
-def _recipe(image: Optional[Json]) -> str:
-    labels = ((image or {}).get("Config") or {}).get("Labels") or {}
-    return str(labels.get(LABEL) or "")
+def _recipe(image: Json) -> str:
+    labels = (image.get("Config") or {}).get("Labels") or {}
+    return str(labels.get(LABEL, ""))
 
 
-def _id(image: Optional[Json]) -> str:
-    return _bare(str((image or {}).get("Id") or ""))
+def _id(image: Json) -> str:
+    return _bare(image.get("Id", ""))
 
 
 def _bare(identity: str) -> str:

@@ -118,6 +118,14 @@ def read(host: str, record: Any) -> Json:
     return found
 
 
+def checked(host: str, facts: Json) -> Json:
+    """Return `facts`, some fields of the node record of `host`, after a check of their values.
+
+    Raises BadInput if a value does not match its shape.
+    """
+    return _checked(host, facts, of_node)
+
+
 def _whole(record: Json) -> Json:
     return dict(
         of_node(record), host=record["host"], schema=record.get("schema"), **of_role(record)

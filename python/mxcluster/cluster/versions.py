@@ -135,10 +135,10 @@ def decide(choice: Json, node: Json) -> Json:
 
     Returns:
         {"target", "gpus": number of the node's GPUs, 0 for training on the CPU, "system",
-        "environment", "cuda": None or {"version", "source", ...its row}, "cudnn" and "nccl": None
-        or {"version", ...}, "driver": None or {"branch", "cuda", "least", "installable"},
-        "installed": None or the state that verify.yml expects}. Each of NVIDIA's files is {"url",
-        "name", "sha256" or ""}.
+        "family": a key of PACKAGES or "", "environment", "cuda": None or {"version", "source",
+        ...its row}, "cudnn" and "nccl": None or {"version", ...}, "driver": None or {"branch",
+        "cuda", "least", "installable"}, "installed": None or the state that verify.yml expects}.
+        Each of NVIDIA's files is {"url", "name", "sha256" or ""}.
 
     Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
     """
@@ -187,6 +187,7 @@ def decide(choice: Json, node: Json) -> Json:
         "target": wanted,
         "gpus": len(node["gpus"]) if cuda else 0,
         "system": known[0] if known else "",
+        "family": next((family for family in PACKAGES if family == node["family"]), ""),
         "environment": pairs.environment(mxnet, wanted),
         "cuda": None,
         "cudnn": None,

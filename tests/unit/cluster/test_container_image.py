@@ -41,7 +41,9 @@ def test_a_python_without_wheels_is_refused():
     "seen,wanted,source,build,lacking",
     [
         ({"a": "[]", "b": ""}, BUILT, "a", True, ["b"]),
-        ({"a": image("1", "old"), "b": image("2")}, BUILT, "b", False, ["a"]),
+        # b claims to have the image. The controller chooses the first node.
+        ({"a": image("1", "old"), "b": image("2")}, BUILT, "a", True, ["b"]),
+        ({"a": "", "b": image("2")}, BUILT, "a", True, ["b"]),
         ({"a": image("1"), "b": image("1")}, BUILT, "a", False, []),
         ({"a": image("1"), "b": image("2")}, BUILT, "a", False, ["b"]),
         ({"a": "", "b": image("2", "")}, ANY, "b", False, ["a"]),
@@ -51,6 +53,30 @@ def test_a_python_without_wheels_is_refused():
 def test_only_nodes_with_another_image_get_one(seen, wanted, source, build, lacking):
     planned = distribution(seen, ["a", "b"], "training", wanted)
     assert (planned["source"], planned["build"], planned["lacking"]) == (source, build, lacking)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "[7]",
+        "{}",
+        "7",
+        "null",
+        '[{"Id": 7}]',
+        '[{"Id": "../x"}]',
+        '[{"Id": "7", "Config": []}]',
+        '[{"Id": "7", "Config": {"Labels": ["r1"]}}]',
+        '[{"Id": "7", "Config": {"Labels": {"mxcluster.recipe": ["r1"]}}}]',
+        "[" * 100000,
+        None,
+    ],
+)
+def test_a_node_with_a_wrong_answer_counts_as_without_the_image(told):
+    """The plan is made for all nodes at once, so one node must not end it."""
+    planned = distribution({"a": image("1"), "b": told}, ["a", "b"], "training", BUILT)
+    assert planned == {"source": "a", "build": False, "lacking": ["b"]}
+    planned = distribution({"a": told, "b": image("1")}, ["a", "b"], "training", BUILT)
+    assert planned == {"source": "a", "build": True, "lacking": ["b"]}
 
 
 def test_an_image_that_no_node_has_or_builds_is_refused():

@@ -46,6 +46,14 @@ def refusal(node=None, **choice):
     return str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "told, family", [("Debian", "Debian"), ("RedHat", "RedHat"), ("../../x", ""), ("", "")]
+)
+def test_the_family_is_a_name_of_the_table(told, family):
+    """The role mxnet includes tasks by this name, and the fact comes from the node."""
+    assert decide({"family": told})["family"] == family
+
+
 def urls():
     for row in TABLE["cuda"].values():
         yield from row["rpm"]

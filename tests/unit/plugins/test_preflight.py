@@ -141,6 +141,15 @@ def test_an_unsuitable_controller_is_refused(controller, words):
     assert words in plugin.refused_controller(*controller)
 
 
+def test_facts_that_would_replace_variables_are_refused(look, monkeypatch):
+    """A node's fact mxcluster_state_dir would be a path on the controller."""
+    assert "inject_facts_as_vars" not in str(look().get("msg"))
+    monkeypatch.setenv("ANSIBLE_INJECT_FACT_VARS", "True")
+    told = look()
+    assert told["failed"] and "Ansible's setting inject_facts_as_vars is on" in told["msg"]
+    assert "write inject_facts_as_vars = False in your own ansible.cfg" in told["msg"]
+
+
 @pytest.mark.parametrize("core", ["2.16.19", "2.19.14", "2.22.0rc1", "3.0.1"])
 @pytest.mark.parametrize("python", ["3.10.0", "3.11.7", "3.12.9"])
 def test_a_suitable_controller_is_accepted(core, python):
