@@ -117,11 +117,12 @@ import platform
 import re
 import sys
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ansible import __version__ as CORE
 from ansible import constants as C
 from ansible import context
+from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
@@ -136,7 +137,9 @@ try:
     from mxcluster.ansible import attempts, knobs, role_specs
     from mxcluster.ansible.node_task import NodeTask
     from mxcluster.cluster import ssh_mesh
+    from mxcluster.errors import BadInput
     from mxcluster.file_io import replace
+    from mxcluster.job.option_types import cast_value
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
     attempts = knobs = ssh_mesh = role_specs = None
     NodeTask = ActionBase
@@ -269,6 +272,7 @@ class ActionModule(NodeTask):
         )
         if given.get("attach"):
             problems += knobs.beside_attach(names)
+        problems += refused_of_playbooks(given, lambda text: self._templar.template(text))
         notes = [
             NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name))
             for name in bare
@@ -376,6 +380,28 @@ def refused_values(documented: Dict[str, Json], variables: Dict[str, Json]) -> O
         )
         or None
     )
+
+
+def refused_of_playbooks(given: Json, template: Callable[[Any], Any]) -> List[str]:
+    """Return a message for each wrong value of a knob that belongs to a playbook.
+
+    The playbooks read these knobs with `default`, which would hide an undefined variable.
+
+    Args: `given` {name: value} the extra variables; `template` evaluates a template.
+    """
+    problems = []
+    for option in knobs.OF_A_PLAYBOOK:
+        try:
+            value = given.get(option.name)
+            cast_value(option, value if is_plain(value) else template(value))
+        except BadInput as refusal:
+            problems.append(str(refusal))
+        except AnsibleError as error:
+            problems.append(
+                "-e %s is refused, because its template cannot be evaluated (%s): define the "
+                "variables of the template, or remove %s" % (option.name, error, option.name)
+            )
+    return problems
 
 
 def is_plain(value: Any) -> bool:

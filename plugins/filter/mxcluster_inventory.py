@@ -7,6 +7,7 @@ description:
   - Returns the groups V(scheduler), V(servers) and V(workers) and, for their hosts and for the
     hosts of the group V(batch_nodes), only the variables that mxcluster reads. The result has no
     facts of hosts, so C(--limit) does not affect it.
+  - Fails for a host variable whose template uses an undefined variable.
 positional: _input, groups
 options:
   _input:
@@ -31,7 +32,11 @@ _value:
   type: dict
 """
 
-from typing import Any, Callable, Dict, Mapping, Sequence
+import re
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+from ansible.errors import AnsibleFilterError
+from jinja2.runtime import Undefined
 
 Json = Dict[str, Any]
 
@@ -63,13 +68,38 @@ def mxcluster_inventory(
     """Return {"groups": {group: [host]}, "hosts": {host: {variable: value}}} for a plan.
 
     Args: `hostvars` and `groups` Ansible's variables of these names.
+
+    Raises AnsibleFilterError with all host variables whose templates use an undefined variable.
     """
     members = {group: list(groups.get(group, [])) for group in GROUPS}
-    hosts = {}
-    for host in set(sum(members.values(), [])).union(groups.get(BATCH_NODES, [])):
+    hosts: Dict[str, Json] = {}
+    problems: Dict[str, List[str]] = {}
+    for host in sorted(set(sum(members.values(), [])).union(groups.get(BATCH_NODES, []))):
         known = hostvars[host]
         hosts[host] = {name: known[name] for name in VARIABLES if name in known}
+        for name, value in hosts[host].items():
+            if is_undefined(value):
+                problems.setdefault(name, []).append(host)
+    if problems:
+        raise AnsibleFilterError(
+            "\n".join(
+                "%s of %s is refused, because its template uses an undefined variable (%s): define "
+                "this variable, correct the template, or remove %s"
+                % (name, ", ".join(wrong), hosts[wrong[0]][name], name)
+                for name, wrong in problems.items()
+            )
+        )
     return {"groups": members, "hosts": hosts}
+
+
+def is_undefined(value: Any) -> bool:
+    """Return True for the value of a host variable whose template uses an undefined variable.
+
+    Old versions of Ansible leave the text of such a template in `hostvars`.
+    """
+    return isinstance(value, Undefined) or (
+        isinstance(value, str) and bool(re.search(r"\{[{%]", value))
+    )
 
 
 class FilterModule(object):

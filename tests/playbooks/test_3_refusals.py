@@ -32,6 +32,10 @@ CASES = {
         dict(hosts_file="missing"),
         ["missing", "does not exist"],
     ),
+    "a template with an undefined variable": (
+        dict(network="{{ lesson }}"),
+        ["network is refused", "lesson", "define this variable"],
+    ),
 }
 
 

@@ -5,6 +5,7 @@ from unittest import mock
 import pytest
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
@@ -42,15 +43,11 @@ def look(tmp_path, monkeypatch):
             "name": "mine",
         }
         task = mock.Mock(async_val=0, check_mode=False, args=arguments)
-        action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), loader, None, None)
+        of_the_host = variables.get_vars(host=hosts.get_host("node1"))
+        templar = Templar(loader, variables=of_the_host)
+        action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), loader, templar, None)
         action._display = mock.Mock()
-        return action.run(
-            task_vars=dict(
-                variables.get_vars(host=hosts.get_host("node1")),
-                hostvars=hostvars,
-                ansible_forks=forks,
-            )
-        )
+        return action.run(task_vars=dict(of_the_host, hostvars=hostvars, ansible_forks=forks))
 
     return run
 
@@ -71,6 +68,9 @@ def look(tmp_path, monkeypatch):
             "-e lr is not allowed beside -e attach=<job>",
         ),
         ("train.yml", {"attach": "j", "num_epoch": 3}, "-e num_epoch is unknown"),
+        ("train.yml", {"attach": "{{ nix }}"}, "'nix' is undefined"),
+        ("profile.yml", {"apply": "{{ nix }}"}, "-e apply is refused"),
+        ("profile.yml", {"apply": "maybe"}, "apply='maybe' is refused: it must be true or false"),
     ],
 )
 def test_an_unused_variable_is_refused(look, playbook, given, words):
@@ -91,6 +91,7 @@ def test_a_used_variable_is_accepted(look):
         "site_secret": "z",
     }
     assert look(**given) == {"changed": False, "notes": []}
+    assert look("profile.yml", apply="{{ site_name }}", site_name="yes")["notes"] == []
     assert look(attach="j", runs_dir="/runs", ansible_user="me") == {"changed": False, "notes": []}
     assert look("tests/unit/plugins/site.yml", whatever=1) == {"changed": False, "notes": []}
 
