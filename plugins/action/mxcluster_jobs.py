@@ -131,7 +131,6 @@ from typing import Any, Dict, Iterable, Optional
 
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import driver
-from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
@@ -143,15 +142,11 @@ Json = Dict[str, Any]
 def restarts(folder: Optional[str], hosts: Iterable[str]) -> Dict[str, str]:
     """Return {host: the reason of the restart that its driver needs}, from the node records.
 
-    A damaged record must not hide the jobs, so the function then returns {}. train.yml refuses such
-    a record.
+    A damaged record gives no reason; train.yml refuses such a record.
 
     Args: `folder` the folder of the node records; `hosts` of the inventory.
     """
-    try:
-        records = read_records(folder) if folder else {}
-    except BadInput:
-        return {}
+    records = read_records(folder) if folder else {}
     return driver.restarts({host: records[host] for host in hosts if host in records})
 
 

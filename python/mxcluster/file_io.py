@@ -1,8 +1,12 @@
-"""Replace whole files, and compute the digests of files."""
+"""Replace whole files, read JSON files of mxcluster, and compute the digests of files."""
 
 import hashlib
+import json
 import os
-from typing import Any, Dict, Union
+from typing import Any, Callable, Dict, Optional, Union
+
+from mxcluster.errors import DAMAGED, BadInput
+from mxcluster.shapes import Wrong
 
 BLOCK = 1 << 20  # bytes
 
@@ -18,6 +22,31 @@ def replace(path: str, content: Union[str, bytes], mode: int = 0o666) -> None:
     with open(descriptor, "wb") as stream:
         stream.write(content if isinstance(content, bytes) else content.encode("utf-8"))
     os.replace(draft, path)
+
+
+def read_json(
+    path: str,
+    shape: Optional[Callable[[Any], Any]] = None,
+    cure: str = "restore or remove this file",
+) -> Any:
+    """Return the content of a JSON file that mxcluster wrote, or None if the file does not exist.
+
+    Raises BadInput with the path, the fault and the cure if the file is damaged.
+
+    Args: `shape` checks the content and returns it, or raises `shapes.Wrong`; `cure` says what to
+    do with a damaged file.
+    """
+    try:
+        with open(path, encoding="utf-8") as stream:
+            content = json.load(stream)
+        return shape(content) if shape else content
+    except FileNotFoundError:
+        return None
+    except Wrong as error:
+        fault = str(error)
+    except DAMAGED as error:
+        fault = "the content is not valid JSON: %s" % error
+    raise BadInput("%s is damaged (%s): %s" % (path, fault, cure))
 
 
 def sha256(path: str) -> str:

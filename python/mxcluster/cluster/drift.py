@@ -9,7 +9,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Sequence
 
-from mxcluster.errors import some
+from mxcluster.errors import DAMAGED, some
 from mxcluster.file_io import replace
 
 Json = Dict[str, Any]
@@ -63,7 +63,7 @@ def remembered(path: str) -> Json:
     try:
         with open(path) as stream:
             found = json.load(stream)
-    except (OSError, ValueError):
+    except (OSError,) + DAMAGED:
         return {}
     return found if isinstance(found, dict) else {}
 

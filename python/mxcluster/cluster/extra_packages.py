@@ -27,7 +27,7 @@ from typing import (
 )
 
 from mxcluster.cluster import wheels
-from mxcluster.errors import BadInput, MxclusterError, refuse
+from mxcluster.errors import DAMAGED, BadInput, MxclusterError, refuse
 from mxcluster.file_io import replace, sha256
 
 Json = Dict[str, Any]
@@ -378,7 +378,7 @@ def _known(
         return {
             str(pin): [str(digest) for digest in digests] for pin, digests in kept["wheels"].items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError,) + DAMAGED:
         return None
 
 

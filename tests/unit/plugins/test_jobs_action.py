@@ -70,6 +70,7 @@ def test_status_names_the_nodes_that_need_a_restart(tmp_path):
     driver = {"installed": "470.82.01", "loaded": None, "nouveau": True}
     for host, told in (("a", driver), ("b", dict(driver, loaded="470.82.01", nouveau=False))):
         record = {"host": host, "schema": node_records.SCHEMA, "bus": 1, "driver": told}
+        record.update(job_dir="/jobs", data_dir="/data")
         (tmp_path / (host + ".json")).write_text(json.dumps(record))
     answers = {"a": {"jobs": []}, "b": {"jobs": []}, "c": {"jobs": []}}  # c has no record
     given = dict(command="status", records_dir=str(tmp_path), answers=answers)

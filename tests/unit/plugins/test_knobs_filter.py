@@ -74,7 +74,7 @@ def test_the_names_of_the_given_knobs(monkeypatch):
 
 @pytest.fixture
 def of_ansible(monkeypatch):
-    """Return a function that evaluates an expression as Ansible does, with templates in variables."""
+    """Return a function that evaluates an expression with Ansible, which evaluates variables."""
     monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: {"network": 1})
 
     def evaluate(expression, **variables):

@@ -9,6 +9,7 @@ the job (`mxcluster.batch.head`). The head makes the plan with `complete`, which
 import posixpath
 from typing import Any, Dict, List, Optional, Sequence, Union
 
+from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
 from mxcluster.job import launchers
 from mxcluster.job.plan import make_plan
@@ -61,8 +62,14 @@ def submission(
     """
     host = submit_host(options, inventory["groups"])
     record = records.get(host)
-    if not record or not record.get("python"):
+    if not record:
         raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
+    node_records.refuse_damaged(host, record)
+    if not record.get("python"):
+        raise BadInput(
+            "%s: another version of mxcluster has provisioned the submit host: run provision.yml"
+            % host
+        )
     variables = inventory["hosts"]
     common = {name: value for name, value in (variables.get(host) or {}).items() if name in COMMON}
     return {

@@ -184,7 +184,7 @@ def check_forks(hosts: Sequence[str], forks: int) -> None:
 def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
     """Refuse nodes whose driver waits for a restart, and records without the path of Python.
 
-    Earlier versions of mxcluster wrote records without this path.
+    Other versions of mxcluster wrote such records (`node_records.of_file`).
     """
     waiting = restarts({host: records[host] for host in hosts})
     refuse(
@@ -193,7 +193,7 @@ def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) 
         for host, why in waiting.items()
     )
     refuse(
-        "%s: an earlier version of mxcluster has provisioned the node: run provision.yml" % host
+        "%s: another version of mxcluster has provisioned the node: run provision.yml" % host
         for host in hosts
         if not records[host].get("python")
     )

@@ -13,7 +13,10 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster import __version__, exit_codes, shapes
 from mxcluster import events as event_files
+from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
+from mxcluster.job import plan_shape
+from mxcluster.job.option_types import is_job_id
 from mxcluster.job.report import files, series
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
@@ -57,13 +60,65 @@ _machine = shapes.fields(
 )
 
 
+_text = shapes.passing(lambda value: isinstance(value, str), "a text")
+_texts = shapes.list_of(_text)
+_figure = shapes.either(None, shapes.number)
+_point = shapes.passing(lambda value: isinstance(value, list) and len(value) == 2, "[s, accuracy]")
+# The fields of a record that the tables, plots and reports read, and those of each playbook.
+_RECORD = {
+    "job": _text,
+    "id": shapes.passing(lambda value: isinstance(value, str) and is_job_id(value), "a job's id"),
+    "state": shapes.one_of(OK, DIVERGED, FAILED),
+    "why": shapes.either(None, _text),
+    "about": shapes.fields({}, rest=plan_shape.any_json),
+    "wall_s": shapes.number,
+    "environment": shapes.fields({}, rest=plan_shape.any_json),
+}  # type: Dict[str, shapes.Shape]
+_POSSIBLE = {
+    "late": shapes.flag,
+    "late_steps": shapes.whole(),
+    "accuracy": _figure,
+    "samples_per_s": _figure,
+}  # type: Dict[str, shapes.Shape]
+_about = shapes.fields(
+    {
+        "network": _text,
+        "kv": _text,
+        "batch_size": shapes.whole(1),
+        "gpus": shapes.either(None, shapes.whole()),
+        "scaling": _text,
+        "workers": shapes.whole(1),
+    }
+)
+_MEASURED = dict.fromkeys(("samples_per_s", "median_s", "p10_s", "p90_s"), shapes.number)  # type: Dict[str, shapes.Shape]
+_COMPARISON = {
+    "target_s": _figure,
+    "accuracy": _figure,
+    "samples_per_s": _figure,
+    "waited": _figure,
+    "samples": shapes.number,
+    "curve": shapes.list_of(lambda value: shapes.list_of(shapes.number)(_point(value)), 10**6),
+    "y": shapes.dict_of(
+        _text,
+        shapes.fields(
+            {
+                "mean": shapes.number,
+                "counts": shapes.dict_of(
+                    shapes.matching("[0-9]{1,9}", "a whole number"), shapes.whole(), 10**6
+                ),
+            }
+        ),
+    ),
+}  # type: Dict[str, shapes.Shape]
+
+
 def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Optional[Json]:
     """Return the record of an ended job, or None without a verdict.
 
     Args: `job_id` the id of the run; `run_dir` the folder of the run; `wall_s` the seconds that
     ansible-playbook ran, 0 if unknown.
     """
-    verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
+    verdict = files.read_verdict(run_dir)
     if verdict is None:
         return None
     plan, path = files.read_plan(run_dir), os.path.join(run_dir, event_files.FILE)
@@ -250,23 +305,39 @@ def quantile(values: Sequence[Optional[float]], part: float) -> Optional[float]:
     return low + (high - low) * (place - math.floor(place)) if low != high else low
 
 
-def read(folder: str) -> Dict[str, Json]:
+def read(folder: str, playbook: str) -> Dict[str, Json]:
     """Return {name of a job: record} from the file results.jsonl in `folder`; {} without the file.
 
-    The function skips invalid lines, because a full disk can leave a torn line.
+    Raises BadInput for a damaged line.
+
+    Args: `playbook` the playbook of the sweep, which decides the figures of a record.
     """
-    found = {}
-    try:
-        with open(os.path.join(folder, FILE), encoding="utf-8") as stream:
-            for line in stream:
-                try:
-                    one = json.loads(line)
-                except ValueError:
+    found, path = {}, os.path.join(folder, FILE)
+    if not os.path.exists(path):
+        return {}
+    with open(path, "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                one = _record_of(playbook, json.loads(line.decode("utf-8")))
+            except DAMAGED as error:
+                if not line.endswith(b"\n"):  # torn by a full disk
                     continue
-                if isinstance(one, dict) and "job" in one and "state" in one:
-                    found[one["job"]] = one
-    except FileNotFoundError:
-        pass
+                raise BadInput(
+                    "%s is damaged in line %d (%s): restore the file, or remove this line. Without "
+                    "the line, the sweep runs the job of the line once more" % (path, number, error)
+                ) from error
+            found[one["job"]] = one
+    return found
+
+
+def _record_of(playbook: str, value: Any) -> Json:
+    """Return the record `value` of a job after a check. Raises shapes.Wrong if it is damaged."""
+    found: Json = shapes.fields(_RECORD, _POSSIBLE, plan_shape.any_json)(value)
+    if playbook == BENCHMARK:
+        figures = dict(_MEASURED if found["state"] == OK else {}, about=_about)
+    else:
+        figures = _COMPARISON
+    shapes.fields(figures)(found)
     return found
 
 
