@@ -105,6 +105,7 @@ def make_plan(
         servers, everyone = dealt[0] if distributed else [], dealt[1]
     count = members.number_of_workers(distributed, options["num_workers"], len(everyone))
     workers = everyone[:count]
+    members.check_numbers({"servers": servers, "workers": workers})
     hosts = unique(([scheduler] if scheduler else []) + servers + workers)
     members.check_forks(hosts, int(inventory["forks"]))
 
@@ -165,7 +166,8 @@ def make_plan(
     if balance:  # The batch sizes decide the shares, from the first epoch on.
         parts = shares.of_sizes(parts, balance["sizes"], together)
     servers, each = processes.servers_of(servers, options["kv"], grouped)
-    processes.check_bound(options["bigarray_bound"], len(servers))
+    members.check_total(len(servers), "server processes")
+    processes.check_bound(options, len(servers))
     port = ports.root_port(
         options["root_port"],
         processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST),
@@ -432,11 +434,13 @@ def _equip(
     and `model_file` as for `make_plan`.
     """
     options = dict(plan["options"], lr=step_size(plan["options"], plan["workers"]))
+    group_of = {index: number for number, group in enumerate(plan["groups"]) for index in group}
+    common = processes.of_all(plan)
     for process in plan["processes"]:
         if process["role"] == "worker":
             index = process["index"]
             process["gpus"], process["work_load"] = gpu_lists[index], work_loads[index]
-            process["group"] = [index in group for group in plan["groups"]].index(True)
+            process["group"] = group_of[index]
             process["share"] = plan["shares"][index]
         process["folder"] = processes.own_folder(process, plan["options"])
         process["command"] = processes.command(
@@ -447,4 +451,4 @@ def _equip(
             model_file,
             paces.arguments(plan, process["index"]) if process["role"] == "worker" else (),
         )
-        process["env"] = processes.environment(process, plan)
+        process["env"] = processes.environment(process, plan, common)

@@ -85,9 +85,7 @@ def plan_job(
         options["program"] = measuring.PROGRAM
     if secrets:
         public = {name: text for knob in knobs.ENVIRONMENTS for name, text in options[knob].items()}
-        knobs.refuse_secret_env(
-            secrets["names"], secrets["problems"], public, options["bigarray_bound"]
-        )
+        knobs.refuse_secret_env(secrets["names"], secrets["problems"], public)
     job = new_job(options["job_id"], measuring.PROGRAM if measures else options["kv"], runs_dir)
     records = read_records(records_dir)
     files = _files(options)

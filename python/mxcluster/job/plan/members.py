@@ -1,15 +1,18 @@
 """Choose the hosts of the scheduler, of each server and of each worker."""
 
+from collections import Counter
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from mxcluster.cluster.driver import restarts
 from mxcluster.cluster.files import parse_hosts
 from mxcluster.errors import BadInput, for_each, refuse
-from mxcluster.job.knob_table import SLOWDOWN
+from mxcluster.job.knob_table import MOST_PROCESSES, SLOWDOWN
 from mxcluster.job.option_types import (
+    LEAST,
+    MOST,
+    MOST_GPU,
     Option,
-    are_above_0,
-    at_least,
+    are_weights,
     between,
     cast_value,
     to_gpus,
@@ -36,8 +39,8 @@ HOST_VARIABLES = {
             "worker_share",
             1.0,
             to_float,
-            lambda value: value > 0,
-            "a weight above 0, such as 1 or 2.5",
+            between(LEAST, MOST),
+            "a weight from %.6f to %d, such as 1 or 2.5" % (LEAST, MOST),
         ),
         Option(
             "worker_group",
@@ -50,8 +53,9 @@ HOST_VARIABLES = {
             "worker_batch_max",
             0,
             to_int,
-            at_least(0),
-            "a whole number of samples of at least 0 (0: no limit, and only for balance=batch)",
+            between(0, MOST),
+            "a whole number of samples from 0 to %d (0: no limit, and only for balance=batch)"
+            % MOST,
         ),
         SLOWDOWN,
         Option(
@@ -59,15 +63,15 @@ HOST_VARIABLES = {
             "auto",
             to_gpus,
             None,
-            "auto, '' (no GPU) or a list of GPU numbers such as [0, 1]",
+            "auto, '' (no GPU) or a list of GPU numbers from 0 to %d such as [0, 1]" % MOST_GPU,
         ),
         Option(
             "gpu_speeds",
             [],
             to_numbers,
-            are_above_0,
-            "'' (equal speeds) or a list of numbers above 0 such as [3, 1], one for each GPU of "
-            "the node",
+            are_weights,
+            "'' (equal speeds) or a list of numbers from %.6f to %d such as [3, 1], one for each "
+            "GPU of the node" % (LEAST, MOST),
         ),
     )
 }
@@ -166,6 +170,36 @@ def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
     """
     count = _count("num_workers", wanted, there, "workers")
     return count if distributed else 1
+
+
+def check_numbers(processes: Dict[str, Sequence[str]]) -> None:
+    """Refuse a job with too many processes, or too many of them on one host.
+
+    The host variables have the same bound, but a hosts file and round_robin may name a host often.
+
+    Args: `processes` {"servers" or "workers": the host of each process}.
+    """
+    for role, hosts in processes.items():
+        check_total(len(hosts), role)
+    refuse(
+        "%s: the job has %d %s on this host, and a host runs at most %d: use fewer %s or more hosts"
+        % (host, count, role, MOST_PER_HOST, role)
+        for role, hosts in processes.items()
+        for host, count in Counter(hosts).items()
+        if count > MOST_PER_HOST
+    )
+
+
+def check_total(count: int, what: str) -> None:
+    """Refuse a job with more than MOST_PROCESSES workers, servers or server processes.
+
+    Args: `count` their number; `what` their name in the message.
+    """
+    if count > MOST_PROCESSES:
+        raise BadInput(
+            "the job has %d %s, and mxcluster plans at most %d: use fewer workers, servers or "
+            "groups" % (count, what, MOST_PROCESSES)
+        )
 
 
 def check_forks(hosts: Sequence[str], forks: int) -> None:

@@ -30,9 +30,10 @@ def place(
     if options["round_robin"] == [ALL]:
         hosts = known
     else:
-        hosts = for_each(
-            lambda entry: _host(entry, known, variables, records, find), options["round_robin"]
-        )
+        entries = unique(options["round_robin"])
+        found = for_each(lambda entry: _host(entry, known, variables, records, find), entries)
+        host_of = dict(zip(entries, found))
+        hosts = [host_of[entry] for entry in options["round_robin"]]
     count = options["num_servers"]
     dealt = [hosts[index % len(hosts)] for index in range(count + options["num_workers"])]
     return dealt[:count], dealt[count:]

@@ -24,7 +24,7 @@ from mxcluster import schemes, shapes
 from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job import plan_shape
 from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import Knob, cast_value
+from mxcluster.job.option_types import MOST, Knob, cast_value
 from mxcluster.job.sweep import knob_table, schemes_table
 from mxcluster.job.sweep.knob_table import BENCHMARK, COMPARE
 
@@ -32,6 +32,7 @@ Json = Dict[str, Any]
 PlanOf = Callable[[Json], Json]
 
 SCHEMA = 1
+MOST_COMBINATIONS = 10 * knob_table.MOST_JOBS  # of a benchmark; some give the same job
 MEASURED = 50  # batches of a benchmark's job, unless the knob `measured` gives a number
 # The label that a profile gives to its fastest group.
 FASTEST_LABEL = "speed1"
@@ -41,7 +42,7 @@ _OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
 
 
 _text = shapes.passing(lambda value: isinstance(value, str), "a text")
-_above_0 = shapes.passing(lambda value: shapes.number(value) > 0, "a number above 0")
+_rate = shapes.passing(lambda value: 0 < shapes.number(value) <= MOST, "a learning rate")
 _knobs = shapes.dict_of(_text, plan_shape.any_json)
 _WRITTEN = shapes.fields(
     {
@@ -63,8 +64,8 @@ _SPEC = shapes.fields(
     rest=plan_shape.any_json,
 )
 _OF_COMPARISON = {
-    "base_lr": _above_0,
-    "rates": shapes.list_of(shapes.fields({"factor": _text, "lr": _above_0})),
+    "base_lr": _rate,
+    "rates": shapes.list_of(shapes.fields({"factor": _text, "lr": _rate})),
 }
 _FASTEST = shapes.fields({"label": _text, "workers": shapes.whole(1), "hosts": _text})
 
@@ -240,6 +241,14 @@ def benchmark_jobs(spec: Json) -> List[Job]:
         (name[:-1] if name != "scaling" else name, knobs[name])
         for name in ("networks", "kvs", "batch_sizes", "gpu_counts", "scaling", "worker_counts")
     ]
+    combinations = 1
+    for _, values in grid:
+        combinations *= len(values) or 1
+    if combinations > MOST_COMBINATIONS:
+        raise BadInput(
+            "the lists of the sweep have %d combinations, and a sweep can have %d: shorten the "
+            "lists" % (combinations, MOST_COMBINATIONS)
+        )
     for one in expand([(name, values or [None]) for name, values in grid]):
         kv, workers = one["kv"], one["worker_count"]
         if not schemes.of(kv).is_distributed and workers > 1:
