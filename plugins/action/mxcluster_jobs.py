@@ -70,8 +70,12 @@ options:
     type: path
   records_dir:
     description: For V(status), the folder of the node records. A record tells if the driver of its
-      node needs a restart.
+      node needs a restart. For V(adopt), the state folder of the controller has this folder.
     type: path
+  runs_dir:
+    description: For V(adopt), the folder of the runs. The module refuses a folder in which the
+      controller cannot write.
+    type: raw
 """
 
 EXAMPLES = r"""
@@ -134,9 +138,11 @@ from mxcluster.cluster import driver
 from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
-from mxcluster.job.plan.inputs import read_records
+from mxcluster.job.plan.inputs import read_records, results_folder
 
 Json = Dict[str, Any]
+
+REQUIRED_IF = [("command", "adopt", ["records_dir", "runs_dir"])]
 
 
 def restarts(folder: Optional[str], hosts: Iterable[str]) -> Dict[str, str]:
@@ -195,6 +201,8 @@ def carry_out(given: Json, check: bool) -> Json:
             "mxcluster_verdict_text": listing.told_of_detached(given["job"], given["inventory"])
         }
     if given["command"] == "adopt":
+        state_dir = os.path.dirname(os.path.abspath(given["records_dir"]))
+        results_folder(given["runs_dir"], state_dir, given["job"])
         asked = {
             host: answer["asked"] if answer is not None else None
             for host, answer in answers.items()

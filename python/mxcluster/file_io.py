@@ -3,12 +3,15 @@
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from typing import Any, Callable, Dict, Optional, Union
 
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.shapes import Wrong
 
 BLOCK = 1 << 20  # bytes
+LEAST_FREE = 100 << 20  # bytes of disk for the results of a job
 
 
 def replace(path: str, content: Union[str, bytes], mode: int = 0o666) -> None:
@@ -47,6 +50,36 @@ def read_json(
     except DAMAGED as error:
         fault = "the content is not valid JSON: %s" % error
     raise BadInput("%s is damaged (%s): %s" % (path, fault, cure))
+
+
+def check_folder(name: str, path: str) -> None:
+    """Raise BadInput if this process cannot write files into the folder `path`.
+
+    The folder may be missing, and the function leaves no file. It makes a temporary folder in the
+    nearest folder that exists, because the rights alone tell nothing about a full or read-only
+    disk, or about /proc.
+
+    Args: `name` the name of the setting in the message.
+    """
+    there = os.path.abspath(path)
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".mxcluster-", dir=there) as folder:
+            with open(os.path.join(folder, "probe"), "wb") as stream:
+                stream.write(b"x" * BLOCK)
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        raise BadInput(
+            "%s=%s: the controller cannot write to %s (%s): correct the path, or the owner and the "
+            "rights of this folder, or free disk space" % (name, path, there, error.strerror)
+        ) from error
+    if free < LEAST_FREE:
+        raise BadInput(
+            "%s=%s: the disk of %s has only %d MB left, and the results of a job need at least %d "
+            "MB: free disk space, or set %s to a folder on another disk"
+            % (name, path, there, free >> 20, LEAST_FREE >> 20, name)
+        )
 
 
 def sha256(path: str) -> str:

@@ -32,6 +32,13 @@ CASES = {
         dict(hosts_file="missing"),
         ["missing", "does not exist"],
     ),
+    "results in a folder that nobody can make": (
+        dict(runs_dir="/proc/x"),
+        ["runs_dir=/proc/x", "cannot write to /proc", "correct the path"],
+    ),
+    "results in a file": (dict(runs_dir="/etc/passwd"), ["runs_dir=/etc/passwd", "Not a direct"]),
+    "no folder of results": (dict(runs_dir=""), ["runs_dir='' is refused", "path of a folder"]),
+    "a list of folders": (dict(runs_dir=["x"]), ["runs_dir=['x'] is refused"]),
     "a template with an undefined variable": (
         dict(network="{{ lesson }}"),
         ["network is refused", "lesson", "define this variable"],

@@ -998,8 +998,12 @@ SECTIONS = {
             "runs_dir",
             "path",
             "{{ playbook_dir | dirname }}/runs",
+            cast=to_text,
+            check=bool,
+            message="the path of a folder on the controller, such as /data/runs",
             description="The folder of the results on the controller. The default is `runs` in "
-            "the project.",
+            "the project. mxcluster checks before the start of a job that it can write to this "
+            "folder.",
             own=True,
         ),
     ),
@@ -1008,4 +1012,5 @@ SECTIONS = {
 KNOBS = tuple(knob for knobs in SECTIONS.values() for knob in knobs)
 # The knobs that are options of a plan. A plan of an MPI program also has the knobs in MPI.
 MPI = SECTIONS[OF_MPI]
+RUNS_DIR = next(knob for knob in KNOBS if knob.name == "runs_dir")
 OPTIONS = tuple(knob for knob in KNOBS if not knob.own and knob not in MPI)

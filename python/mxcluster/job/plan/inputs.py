@@ -13,10 +13,10 @@ from mxcluster import package, schemes, shapes
 from mxcluster.cluster import node_records, profile
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown
-from mxcluster.file_io import read_json
+from mxcluster.file_io import check_folder, read_json
 from mxcluster.job import checkpoints, launchers, plan_shape, user_script
 from mxcluster.job import options as knobs
-from mxcluster.job.knob_table import OPTIONS
+from mxcluster.job.knob_table import OPTIONS, RUNS_DIR
 from mxcluster.job.option_types import cast_value, is_job_id
 from mxcluster.job.plan import (
     batch,
@@ -193,6 +193,21 @@ def _batch_job(
         "needs_profile": False,
         "looks": {host: dict(request, batch=plan["batch"])},
     }
+
+
+def results_folder(runs_dir: Any, state_dir: str, job: str = "") -> str:
+    """Return the path of the folder of all runs, after a check of the controller's disk.
+
+    The function looks for all that a job needs on the controller at its end: BadInput if the
+    controller cannot write to the folder of the runs, or to its state folder.
+
+    Args: `runs_dir` the knob as the user gave it; `state_dir` the folder .state/<inventory>; `job`
+    the id of a started job, whose own folder counts.
+    """
+    folder = os.path.expandvars(os.path.expanduser(str(cast_value(RUNS_DIR, runs_dir))))
+    check_folder("runs_dir", os.path.join(folder, job) if job else folder)
+    check_folder("mxcluster_state_dir", state_dir)
+    return folder
 
 
 def new_job(wanted: str, kind: str, runs_dir: str) -> str:

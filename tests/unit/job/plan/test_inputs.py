@@ -376,3 +376,19 @@ def test_a_hosts_file_without_the_host_is_accepted(three, tmp_path):
         if process["role"] == "worker"
     ]
     assert workers == ["b", "a"]
+
+
+def test_the_folders_of_the_results_are_checked(tmp_path, monkeypatch):
+    state, runs = str(tmp_path / "state"), str(tmp_path / "runs")
+    assert inputs.results_folder(runs, state) == runs and list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert inputs.results_folder("~/runs", state) == runs
+    for wrong in ("", " ", ["x"], True, "a\0b"):
+        with pytest.raises(BadInput, match="runs_dir=.* is refused: it must be the path of a fold"):
+            inputs.results_folder(wrong, state)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "job-1").write_text("")
+    with pytest.raises(BadInput, match="runs_dir=.*/job-1: the controller cannot write"):
+        inputs.results_folder(runs, state, "job-1")
+    with pytest.raises(BadInput, match="mxcluster_state_dir=/proc/state: the controller cannot"):
+        inputs.results_folder(runs, "/proc/state")
