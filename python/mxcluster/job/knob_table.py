@@ -72,8 +72,10 @@ def _is_absolute_or_empty(path: str) -> bool:
 
 
 def _is_limit(text: str) -> bool:
+    # Slurm takes 0 as no limit.
     return text == "" or bool(
         re.fullmatch(r"[1-9][0-9]{0,6}|[0-9]{1,4}:[0-5][0-9](:[0-5][0-9])?", text)
+        and re.search("[1-9]", text)
     )
 
 
@@ -834,9 +836,9 @@ SECTIONS = {
             "str",
             "",
             check=_is_limit,
-            message="a number of minutes, H:MM or H:MM:SS, in quotes in YAML",
+            message="a number of minutes, H:MM or H:MM:SS, above 0, in quotes in YAML",
             description="The time limit of the job in Slurm or Grid Engine: a number of minutes, "
-            "H:MM or H:MM:SS. The default is the default of the batch system.",
+            "H:MM or H:MM:SS, above 0. The default is the default of the batch system.",
         ),
         _word(
             "gres",
@@ -849,7 +851,9 @@ SECTIONS = {
             [],
             cast=option_types.to_list,
             message='a list of strings, such as \'{"engine_options": ["--mem=8G"]}\'',
-            description="Further arguments of `sbatch` or `qsub`, a list of strings.",
+            description="Further arguments of `sbatch` or `qsub`, a list of strings. Arguments "
+            "that change what `sbatch` or `qsub` does for mxcluster are refused, such as `--array` "
+            "and `--wait`. The arguments of other knobs take precedence.",
         ),
     ),
     OF_MPI: (

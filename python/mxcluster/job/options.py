@@ -12,7 +12,7 @@ from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown
-from mxcluster.job import launchers, option_types
+from mxcluster.job import engine_options, launchers, option_types
 from mxcluster.job.knob_table import HOST, OPTIONS
 from mxcluster.job.option_types import cast_value
 from mxcluster.numbers import to_int
@@ -436,6 +436,8 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
     for contradict, message in CONTRADICTIONS:
         if contradict(options):
             yield message % texts
+    if _is_batch(options):
+        yield from engine_options.problems(options["launcher"], options["engine_options"])
     if not options["script"]:
         try:
             training_samples(options["data"], options["num_examples"])

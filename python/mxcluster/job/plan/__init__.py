@@ -98,12 +98,13 @@ def make_plan(
     # files describe the workers of all lines, and the job uses the first `count` workers.
     scheduler = members.scheduler(by_group) if distributed else None
     wanted_servers = 0 if options["round_robin"] else options["num_servers"]
-    servers = members.servers(by_group, variables, wanted_servers) if distributed else []
+    in_batch = launchers.LAUNCHERS[options["launcher"]].is_batch
+    servers = members.servers(by_group, variables, wanted_servers, in_batch) if distributed else []
     everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
     if options["round_robin"]:
         dealt = round_robin.place(options, by_group, variables, records, find)
         servers, everyone = dealt[0] if distributed else [], dealt[1]
-    count = members.number_of_workers(distributed, options["num_workers"], len(everyone))
+    count = members.number_of_workers(distributed, options["num_workers"], len(everyone), in_batch)
     workers = everyone[:count]
     members.check_numbers({"servers": servers, "workers": workers})
     hosts = unique(([scheduler] if scheduler else []) + servers + workers)

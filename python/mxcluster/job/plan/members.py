@@ -110,16 +110,20 @@ def scheduler(groups: Dict[str, Sequence[str]]) -> str:
 
 
 def servers(
-    groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]], wanted: int
+    groups: Dict[str, Sequence[str]],
+    variables: Dict[str, Dict[str, Any]],
+    wanted: int,
+    in_batch: bool = False,
 ) -> List[str]:
     """Return the host of each of the first `wanted` servers, in the order of the group servers.
 
     With `wanted` 0, the list has all servers. BadInput if the group has fewer servers.
 
-    Args: `groups` {name of a group: hosts}; `variables` {host: {host variable: value}}.
+    Args: `groups` {name of a group: hosts}; `variables` {host: {host variable: value}}; `in_batch`
+    True for a job of a batch system, whose nodes have no groups.
     """
     hosts = _per_host("servers", groups, variables)
-    return hosts[: _count("num_servers", wanted, len(hosts), "servers")]
+    return hosts[: _count("num_servers", wanted, len(hosts), "servers", in_batch)]
 
 
 def workers(
@@ -160,15 +164,15 @@ def workers(
     return [by_address[line][0] for line in lines]
 
 
-def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
+def number_of_workers(distributed: bool, wanted: int, there: int, in_batch: bool = False) -> int:
     """Return the number of workers of the job: `wanted`, or `there` if `wanted` is 0.
 
     Without a distributed scheme (kv local, device) a job has one worker. BadInput if `wanted` is
     larger than `there`.
 
-    Args: `there` the number of workers of the cluster.
+    Args: `there` the number of workers of the cluster; `in_batch` as for `servers`.
     """
-    count = _count("num_workers", wanted, there, "workers")
+    count = _count("num_workers", wanted, there, "workers", in_batch)
     return count if distributed else 1
 
 
@@ -298,10 +302,20 @@ def _per_host(
     return [host for host, count in zip(hosts, counts) for _ in range(count)]
 
 
-def _count(option: str, wanted: int, there: int, role: str) -> int:
+def _count(option: str, wanted: int, there: int, role: str, in_batch: bool) -> int:
     if wanted > there:
         raise BadInput(
-            "%s=%d, but the cluster has only %d %s: use at most %d, or add hosts to the group %s"
-            % (option, wanted, there, role, there, role)
+            "%s=%d, but %s has only %d %s: use at most %d, or %s"
+            % (
+                option,
+                wanted,
+                "the job" if in_batch else "the cluster",
+                there,
+                role,
+                there,
+                "raise num_nodes, or %s_per_host of the submit host" % role
+                if in_batch
+                else "add hosts to the group %s" % role,
+            )
         )
     return wanted or there

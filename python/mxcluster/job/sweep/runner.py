@@ -12,6 +12,7 @@ from mxcluster.file_io import read_json, replace
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
+from mxcluster.job.report.batch import is_batch
 from mxcluster.job.report.page import several
 from mxcluster.job.sweep import knob_table, results, specs, stages
 from mxcluster.job.sweep.knob_table import BENCHMARK
@@ -111,13 +112,20 @@ def opened(
 
 
 def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
-    """Return a variant of `plan_of` that raises BadInput for a job that needs a new profile.
+    """Return a variant of `plan_of` that raises BadInput for a job without a number of workers.
 
-    Such a job would first measure the cluster, but a sweep needs the groups before the first job.
+    A job that needs a new profile would first measure the cluster, but a sweep needs the groups
+    before the first job. A batch system chooses the nodes when a job starts.
     """
 
     def plan(knobs: Json) -> Json:
         made = plan_of(knobs)
+        if is_batch(made):
+            raise BadInput(
+                "launcher=%s is refused for a sweep, because the numbers of workers are unknown "
+                "before the jobs start: use -e launcher=ssh, or submit each job with train.yml"
+                % made["launcher"]
+            )
         if made["needs_profile"]:
             raise BadInput(
                 "grouping=auto: no profile fits the workers, and a sweep does not measure workers. "

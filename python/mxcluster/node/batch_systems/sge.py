@@ -97,12 +97,14 @@ def submit(folder: str, job: str, wanted: Json, script: str) -> str:
     of the submission.
     """
     slots = wanted["nodes"] * int(_rule(wanted["environment"]))
-    argv = ["qsub", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
+    # mxcluster's own arguments come last, and -hard ends an earlier -soft.
+    argv = ["qsub"] + wanted["options"]
+    argv += ["-hard", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
     argv += ["-o", folder + "/batch.log", "-S", "/bin/sh", "-pe", wanted["environment"], str(slots)]
     argv += ["-q", wanted["queue"]] if wanted["queue"] else []
     argv += ["-l", "h_rt=%d" % seconds(wanted["time"])] if wanted["time"] else []
     argv += ["-l", wanted["gres"]] if wanted["gres"] else []
-    code, out, err = call(argv + wanted["options"], stdin=script)
+    code, out, err = call(argv, stdin=script)
     number = last(out).split(".")[0]
     if code or not number.isdigit():
         raise MxclusterError("Grid Engine refuses the job: %s" % last(err or out))

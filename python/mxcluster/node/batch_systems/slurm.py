@@ -79,17 +79,20 @@ def submit(folder: str, job: str, wanted: Json, script: str) -> str:
     Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
     of the submission.
     """
-    argv = ["sbatch", "--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
+    # mxcluster's own arguments come last: the last of equal options counts.
+    argv = ["sbatch"] + wanted["options"]
+    argv += ["--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
     argv += ["--output=%s/batch.log" % folder, "--no-requeue"]
     argv += ["--nodes=%d" % wanted["nodes"], "--ntasks-per-node=1"]
     argv += ["--partition=" + wanted["queue"]] * bool(wanted["queue"])
     if wanted["time"]:
         argv.append("--time=%d" % -(-seconds(wanted["time"]) // 60))
     argv += ["--gres=" + wanted["gres"]] * bool(wanted["gres"])
-    code, out, err = call(argv + wanted["options"], stdin=script)
-    if code:
+    code, out, err = call(argv, stdin=script)
+    number = last(out).split(";")[0]
+    if code or not number.isdigit():
         raise MxclusterError("Slurm refuses the job: %s" % last(err or out))
-    return last(out).split(";")[0]
+    return number
 
 
 def state(number: str) -> State:

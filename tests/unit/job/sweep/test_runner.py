@@ -195,6 +195,15 @@ def test_a_sweep_does_not_measure_the_workers_itself(cluster, playbook):
     assert cluster.opened(given, playbook, names=list(given))["sweep"] == "mine"
 
 
+@pytest.mark.parametrize("playbook", ["benchmark.yml", "compare.yml"])
+def test_a_sweep_of_batch_jobs_is_refused(cluster, playbook):
+    """Their plan is a submission without workers."""
+    submission = {"launcher": "slurm", "batch": {"nodes": 2}, "workers": 0, "needs_profile": False}
+    cluster.means = cluster.means._replace(plan_of=lambda knobs: submission)
+    with pytest.raises(BadInput, match="launcher=slurm is refused for a sweep.*launcher=ssh"):
+        cluster.opened(playbook=playbook)
+
+
 def test_a_folder_of_something_else_is_no_sweep(cluster):
     (cluster.runs / "mine").mkdir()
     with pytest.raises(BadInput, match="holds no sweep"):
