@@ -225,3 +225,19 @@ def test_variables_that_something_reads_are_taken(project, tmp_path):
     )
     result = project.run("site.yml", "-e", "plan_only=true", "-e", "site_says=hello")
     assert result.code == 0 and "told hello" in result.output, result.output
+
+
+@pytest.mark.parametrize(
+    "playbook, option, value",
+    [
+        ("train.yml", "--tags", "nonsense"),
+        ("train.yml", "--start-at-task", "nonsense"),
+        ("train.yml", "--start-at-task", "Run the node's part of the job"),
+        ("provision.yml", "--tags", "cudda"),
+    ],
+)
+def test_a_run_without_a_selected_task_is_no_success(project, playbook, option, value):
+    """A script that reads the exit status would take it for a trained model."""
+    jobs = project.jobs()
+    result = project.run(playbook, option, value)
+    refused(project, result, ["nothing ran: no task matches " + option, value], jobs)
