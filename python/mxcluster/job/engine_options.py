@@ -10,6 +10,7 @@ The names are those of Slurm 22.05 (sbatch.1) and of Son of Grid Engine 8.1.9 (s
 from typing import Dict, Iterator, List, Tuple
 
 from mxcluster.errors import shown
+from mxcluster.job import launchers
 
 # {long option of sbatch: (short option or "", reason of the refusal)}. sbatch accepts a part
 # of a long name, a value after "=" or in the next word, and several short options in one word.
@@ -72,12 +73,11 @@ def problems(launcher: str, words: List[str]) -> List[str]:
 
     Args: `launcher` the knob, slurm or sge; `words` the knob engine_options.
     """
-    program = {"slurm": "sbatch", "sge": "qsub"}[launcher]
-    found = _sbatch(words) if launcher == "slurm" else _qsub(words)
+    program, refused = _PROGRAMS[launcher]
     return [
         "engine_options: %s is refused, because %s: remove this argument of %s"
         % (shown(word), why, program)
-        for word, why in found
+        for word, why in refused(words)
     ]
 
 
@@ -123,3 +123,7 @@ def _qsub(words: List[str]) -> Iterator[Tuple[str, str]]:
             option, values = word, _WORDS.get(word, 1)
             if word in _OF_QSUB:
                 yield word, _OF_QSUB[word]
+
+
+# {launcher: (the program that submits a job, the function that yields its refused arguments)}.
+_PROGRAMS = {launchers.SLURM: ("sbatch", _sbatch), launchers.SGE: ("qsub", _qsub)}

@@ -8,6 +8,7 @@ from mxcluster.errors import MxclusterError, did_you_mean
 from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
 
 NAME = "Grid Engine"
+CANCEL = "qdel"  # the program that deletes a job
 # Settings of a parallel environment without which `qrsh -inherit` starts no program on a node.
 NEEDED = {"control_slaves": "TRUE", "job_is_first_task": "FALSE"}
 RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before the start"
@@ -159,7 +160,7 @@ def _why_it_ended(number: str) -> str:
 
 def cancel(number: str) -> None:
     """Delete Grid Engine's job `number`. An ended job does not change."""
-    call(["qdel", number])
+    call([CANCEL, number])
 
 
 def identity(environ: Dict[str, str]) -> str:

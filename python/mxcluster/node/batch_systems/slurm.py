@@ -7,6 +7,7 @@ from mxcluster.errors import MxclusterError, did_you_mean
 from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
 
 NAME = "Slurm"
+CANCEL = "scancel"  # the program that cancels a job
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 RUNNING = ("RUNNING", "STAGE_OUT", "SIGNALING", "RESIZING")
 # {state of a job that Slurm has ended: reason}. In all other states the job has ended by itself.
@@ -114,7 +115,7 @@ def state(number: str) -> State:
 
 def cancel(number: str) -> None:
     """Cancel Slurm's job `number`. An ended job does not change."""
-    call(["scancel", number])
+    call([CANCEL, number])
 
 
 def identity(environ: Dict[str, str]) -> str:
