@@ -114,6 +114,13 @@ def test_too_few_forks_are_refused(project):
     refused(project, result, ["forks", "2", "4"], jobs)
 
 
+def test_a_job_under_limit_is_refused_with_what_to_do_instead(project):
+    jobs = project.jobs()
+    result, _ = project.train("--limit", "node1,node2,localhost")
+    words = ["--limit leaves out node3, node4", "-e without=node3,node4", "-e num_workers="]
+    refused(project, result, words, jobs)
+
+
 def test_a_port_in_use_is_refused_and_its_holder_named(project):
     jobs = project.jobs()
     with socket.socket() as holder:
