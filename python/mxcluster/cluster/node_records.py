@@ -90,7 +90,7 @@ of_node = shapes.fields(
     {}, dict(MACHINE, **dict(ENVIRONMENT, fingerprints=FINGERPRINTS, granted=GRANTED))
 )
 of_role = shapes.fields({}, PLACES)
-_with_folders = shapes.fields({"job_dir": path, "data_dir": path}, rest=lambda value: value)
+_with_folders = shapes.fields({"job_dir": path, "data_dir": path}, rest=shapes.anything)
 
 
 def make(host: str, told: Json, places: Json) -> Json:

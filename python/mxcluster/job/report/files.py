@@ -15,15 +15,19 @@ TAIL_LINES = 60
 TAIL_BYTES = 64 * 1024
 VERDICT_CURE = "restore this file, or fetch the results again with train.yml -e attach=<job>"
 _text = shapes.passing(lambda value: isinstance(value, str), "a text")
-_failure = shapes.fields({"reason": _text}, rest=plan_shape.any_json)
+_failure = shapes.fields({"reason": _text}, rest=shapes.anything)
+# Figures of a verdict may be NaN.
+_figure = shapes.passing(
+    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "a number"
+)
 _verdict = shapes.fields(
     {"ok": shapes.flag},
     {
         "first_failure": shapes.either(None, _failure),
-        "accuracy": shapes.either(None, shapes.number),
+        "accuracy": shapes.either(None, _figure),
         "warnings": shapes.list_of(_text, plan_shape.MOST),
     },
-    plan_shape.any_json,
+    shapes.anything,
 )
 
 

@@ -15,7 +15,6 @@ from mxcluster import __version__, exit_codes, shapes
 from mxcluster import events as event_files
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
-from mxcluster.job import plan_shape
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.report import files, series
 from mxcluster.job.sweep.knob_table import BENCHMARK
@@ -39,13 +38,11 @@ _measured = shapes.fields(
         "p90_s": shapes.number,
         "samples_per_s": shapes.number,
     },
-    rest=lambda value: value,
+    rest=shapes.anything,
 )
-_waits = shapes.fields(
-    {"seconds": shapes.number, "waited_s": shapes.number}, rest=lambda value: value
-)
+_waits = shapes.fields({"seconds": shapes.number, "waited_s": shapes.number}, rest=shapes.anything)
 _padded = shapes.fields(
-    {"steps": shapes.whole(1), "late_steps": shapes.whole()}, rest=lambda value: value
+    {"steps": shapes.whole(1), "late_steps": shapes.whole()}, rest=shapes.anything
 )
 _machine = shapes.fields(
     {
@@ -56,13 +53,19 @@ _machine = shapes.fields(
         "cores": shapes.whole(),
         "gpus": shapes.list_of(shapes.words),
     },
-    rest=lambda value: value,
+    rest=shapes.anything,
 )
 
 
 _text = shapes.passing(lambda value: isinstance(value, str), "a text")
 _texts = shapes.list_of(_text)
-_figure = shapes.either(None, shapes.number)
+# An accuracy may be NaN.
+_figure = shapes.either(
+    None,
+    shapes.passing(
+        lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "a number"
+    ),
+)
 _point = shapes.passing(lambda value: isinstance(value, list) and len(value) == 2, "[s, accuracy]")
 # The fields of a record that the tables, plots and reports read, and those of each playbook.
 _RECORD = {
@@ -70,9 +73,9 @@ _RECORD = {
     "id": shapes.passing(lambda value: isinstance(value, str) and is_job_id(value), "a job's id"),
     "state": shapes.one_of(OK, DIVERGED, FAILED),
     "why": shapes.either(None, _text),
-    "about": shapes.fields({}, rest=plan_shape.any_json),
+    "about": shapes.fields({}, rest=shapes.anything),
     "wall_s": shapes.number,
-    "environment": shapes.fields({}, rest=plan_shape.any_json),
+    "environment": shapes.fields({}, rest=shapes.anything),
 }  # type: Dict[str, shapes.Shape]
 _POSSIBLE = {
     "late": shapes.flag,
@@ -332,7 +335,7 @@ def read(folder: str, playbook: str) -> Dict[str, Json]:
 
 def _record_of(playbook: str, value: Any) -> Json:
     """Return the record `value` of a job after a check. Raises shapes.Wrong if it is damaged."""
-    found: Json = shapes.fields(_RECORD, _POSSIBLE, plan_shape.any_json)(value)
+    found: Json = shapes.fields(_RECORD, _POSSIBLE, shapes.anything)(value)
     if playbook == BENCHMARK:
         figures = dict(_MEASURED if found["state"] == OK else {}, about=_about)
     else:

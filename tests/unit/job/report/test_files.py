@@ -9,7 +9,13 @@ from mxcluster.job.report import files
 from tests.unit.job.plan.test_batch import submitted
 from tests.unit.job.report import fake_run
 
-VERDICT = {"ok": False, "accuracy": 0.5, "first_failure": {"reason": "gone"}, "more": [1]}
+VERDICT = {
+    "loss": [1e999],
+    "ok": False,
+    "accuracy": 0.5,
+    "first_failure": {"reason": "gone"},
+    "more": [1],
+}
 GARBAGE = ("", "{", "null", "[]", "3", "[" * 100000)
 
 
