@@ -137,7 +137,7 @@ try:
     from mxcluster.ansible import attempts, knobs, role_specs
     from mxcluster.ansible.node_task import NodeTask
     from mxcluster.cluster import ssh_mesh
-    from mxcluster.errors import BadInput
+    from mxcluster.errors import BadInput, shown
     from mxcluster.file_io import replace
     from mxcluster.job.option_types import cast_value
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
@@ -156,6 +156,17 @@ NOTE = (
     "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "
     "set the knob, use -e {name}=..., or {full} in the inventory"
 )
+# The types of roles' variables in messages.
+TYPES = {
+    "bool": "true or false",
+    "dict": "a dict",
+    "float": "a number",
+    "int": "a whole number",
+    "list": "a list",
+    "path": "a path",
+    "str": "a text",
+}
+STRATEGIES = ("free", "host_pinned")  # the playbooks need all nodes in step
 ATTACH = (
     "attach is a variable of the inventory or of a play, but train.yml accepts attach only as "
     "-e attach=<job>: rename the variable"
@@ -229,6 +240,7 @@ class ActionModule(NodeTask):
             problem
             or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
             or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
+            or refused_strategy(C.DEFAULT_STRATEGY)
             or refused_values(documented, {host: hostvars.raw_get(host) for host in judged})
         )
         if problem:
@@ -331,6 +343,12 @@ def refused_groups(
     Args: `needed` the names of the required groups; `groups` {name: hosts}; `sources` the paths of
     the inventory.
     """
+    if needed and not groups.get("all"):
+        return (
+            "Ansible has read no host from the inventory %s: see its warnings above, and correct "
+            "the path after -i or the content. In a folder, Ansible ignores files such as *.ini."
+            % ", ".join(sources)
+        )
     for group in needed:
         if not groups.get(group):
             return (
@@ -345,6 +363,16 @@ def refused_groups(
                 )
             )
     return None
+
+
+def refused_strategy(strategy: str) -> Optional[str]:
+    """Return an error message about a strategy that lets nodes run ahead, else None."""
+    if strategy.split(".")[-1] not in STRATEGIES:
+        return None
+    return (
+        "strategy is %s, but the nodes of a job must go through the tasks together. Remove "
+        "strategy from ansible.cfg, or ANSIBLE_STRATEGY from the environment." % strategy
+    )
 
 
 def refused_forks(forks: int, nodes: int) -> Optional[str]:
@@ -371,8 +399,18 @@ def refused_values(documented: Dict[str, Json], variables: Dict[str, Json]) -> O
             name: values[name] for name in documented if name in values and is_plain(values[name])
         }
         found = ArgumentSpecValidator({name: documented[name] for name in given}).validate(given)
-        for text in found.error_messages:
-            problems.setdefault(text, []).append(host)
+        if not found.error_messages:
+            continue
+        for name, value in given.items():
+            spec = {name: documented[name]}
+            for text in ArgumentSpecValidator(spec).validate({name: value}).error_messages:
+                if "must be one of" not in text:  # Ansible does not show the value
+                    text = "%s=%s is refused: it must be %s" % (
+                        name,
+                        shown(value),
+                        TYPES.get(documented[name].get("type"), "of another type"),
+                    )
+                problems.setdefault(text, []).append(host)
     return (
         "\n".join(
             "%s (on %s): correct this value in the inventory or in -e" % (text, ", ".join(hosts))

@@ -250,6 +250,12 @@ def test_a_job_that_cannot_be_resumed_is_refused(runs, given, words):
         inputs.resumed(given, str(runs))
 
 
+def test_a_resumed_job_of_another_network_names_the_network(runs):
+    save(runs / "cut" / "checkpoints", 12)
+    with pytest.raises(BadInput, match="of lenet .* There are checkpoints of mlp: leave network"):
+        inputs.resumed({"resume": "cut", "network": "lenet"}, str(runs))
+
+
 def test_resuming_a_finished_job_needs_more_epochs(runs):
     save(runs / "cut" / "checkpoints", 12)
     with pytest.raises(BadInput, match="already trained 12 epochs.* such as -e num_epochs=24"):

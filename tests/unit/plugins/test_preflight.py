@@ -198,7 +198,14 @@ def test_a_host_key_of_the_inventory_is_stored_until_its_removal(look, tmp_path)
         (", ssh_mesh_mode: none", None),
         (", ssh_mesh_mode: nothing", "value of ssh_mesh_mode must be one of: own_keys, shared_key"),
         (", train_job_num_epochs: 3", None),
-        (", verify_min_disk_mb: much", "verify_min_disk_mb"),
+        (", verify_min_disk_mb: much", "verify_min_disk_mb='much' is refused: it must be a whole"),
+        (", train_job_num_epochs: 1e3", "train_job_num_epochs='1e3' is refused: it must be a wh"),
+        (", train_job_script_args: 5", None),
+        (", nvidia_sha256: word", "nvidia_sha256='word' is refused: it must be a dict"),
+        (
+            ", train_job_savemodel: perhaps",
+            "train_job_savemodel='perhaps' is refused: it must be t",
+        ),
         (", verify_min_disk_mb: '{{ 5 * 5 }}'", None),
         (", gpu_required: \"{{ ansible_facts.distribution == 'CentOS' }}\"", None),
         (", train_job_lease: '{{ train_job_poll * 10 }}'", None),
@@ -250,3 +257,18 @@ def test_the_child_of_a_sweep_accepts_the_names_of_its_command_line(look, monkey
 )
 def test_a_sweep_refuses_the_knobs_that_it_does_not_read(look, playbook, name):
     assert "%s does not read it" % playbook in look(playbook, **{name: 1})["msg"]
+
+
+def test_an_inventory_without_hosts_is_refused():
+    told = plugin.refused_groups(["workers"], {"all": [], "ungrouped": []}, ["/nowhere"])
+    assert "Ansible has read no host from the inventory /nowhere" in told
+
+
+@pytest.mark.parametrize("strategy", ["free", "ansible.builtin.host_pinned"])
+def test_a_strategy_that_lets_nodes_run_ahead_is_refused(look, monkeypatch, strategy):
+    monkeypatch.setattr(plugin.C, "DEFAULT_STRATEGY", strategy)
+    told = look()
+    assert told["failed"] and "strategy is %s" % strategy in told["msg"], told
+    for good in ("linear", "ansible.builtin.linear", "debug"):
+        monkeypatch.setattr(plugin.C, "DEFAULT_STRATEGY", good)
+        assert not look().get("failed")

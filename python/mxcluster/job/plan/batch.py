@@ -11,7 +11,7 @@ import posixpath
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from mxcluster.cluster import node_records
-from mxcluster.errors import BadInput, for_each
+from mxcluster.errors import BadInput, did_you_mean, for_each
 from mxcluster.job import launchers
 from mxcluster.job.plan import make_plan, processes
 from mxcluster.job.plan.members import HOST_VARIABLES, host_variable
@@ -45,8 +45,12 @@ def submit_host(options: Json, groups: Dict[str, List[str]]) -> str:
             % (options["launcher"], launchers.LAUNCHERS[options["launcher"]].title)
         )
     raise BadInput(
-        "submit_host=%s is not in the inventory: name one of %s"
-        % (wanted, ", ".join(dict.fromkeys(known)) or "its hosts (it has none)")
+        "submit_host=%s is not in the inventory%s: name one of %s"
+        % (
+            wanted,
+            did_you_mean(wanted, known),
+            ", ".join(dict.fromkeys(known)) or "its hosts (it has none)",
+        )
     )
 
 

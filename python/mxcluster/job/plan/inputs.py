@@ -322,13 +322,26 @@ def resumed(
     network = str(merged["network"])
     found, problems, asked = find_checkpoint(job, runs_dir, network)
     if not found:
+        others = [
+            other
+            for one in asked
+            for other in checkpoints.networks(os.path.join(runs_dir, one, checkpoints.FOLDER))
+            if other != network
+        ]
         also = ", or in the jobs before a resume (%s)" % ", ".join(asked[1:]) if asked[1:] else ""
         raise BadInput(
             "\n".join(
                 [
-                    "resume=%s: no complete checkpoint of %s in %s%s. Start a new job with -e "
-                    "savemodel=true, which saves checkpoints"
-                    % (job, network, os.path.join(folder, checkpoints.FOLDER), also)
+                    "resume=%s: no complete checkpoint of %s in %s%s. %s"
+                    % (
+                        job,
+                        network,
+                        os.path.join(folder, checkpoints.FOLDER),
+                        also,
+                        "There are checkpoints of %s: leave network out" % ", ".join(unique(others))
+                        if others
+                        else "Start a new job with -e savemodel=true, which saves checkpoints",
+                    )
                 ]
                 + problems
             )
@@ -574,7 +587,9 @@ def _model(options: Json, runs_dir: str) -> str:
                 path,
                 "Choose the network and epoch of one of " + ", ".join(there)
                 if there
-                else "The job has saved no model: save models with -e savemodel=true",
+                else "The job has saved no model: save models with -e savemodel=true"
+                if os.path.isdir(os.path.dirname(folder))
+                else "There is no job %s: name a job in %s" % (options["model_load_job"], runs_dir),
             )
         )
     return path

@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from mxcluster.errors import BadInput, for_each
+from mxcluster.errors import BadInput, did_you_mean, for_each
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import unique
 
@@ -66,10 +66,12 @@ def _host(
                 "round_robin: %s is an address of %s: use the names of the inventory"
                 % (entry, " and ".join(found))
             )
+    if entry == ALL:
+        raise BadInput("round_robin: all stands for all hosts: leave the other names out")
     raise BadInput(
-        "round_robin: %s is no host of the inventory, by name or address (the hosts are %s): "
+        "round_robin: %s is no host of the inventory, by name or address%s (the hosts are %s): "
         "correct it, choose another inventory, or add the host to the inventory and run "
-        "provision.yml" % (entry, ", ".join(known))
+        "provision.yml" % (entry, did_you_mean(entry, known + [ALL]), ", ".join(known))
     )
 
 

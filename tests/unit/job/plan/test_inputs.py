@@ -311,6 +311,8 @@ def test_a_missing_model_names_the_existing_ones(plan, tmp_path):
     (tmp_path / "runs" / "old" / "checkpoints" / "mlp-0004.params").write_text("")
     with pytest.raises(BadInput, match="model_load_epoch=5.*mlp-0004.params"):
         plan(model_load_epoch=5, model_load_job="old")
+    with pytest.raises(BadInput, match="There is no job nope: name a job in .*/runs"):
+        plan(model_load_epoch=4, model_load_job="nope")
     planned = plan(model_load_epoch=4, model_load_job="old")
     assert planned["model"].endswith("old/checkpoints/mlp-0004.params")
 
