@@ -35,7 +35,8 @@ _value:
 import re
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
-from ansible.errors import AnsibleFilterError
+from ansible.errors import AnsibleFilterError, AnsibleUndefinedVariable
+from jinja2.exceptions import UndefinedError
 from jinja2.runtime import Undefined
 
 Json = Dict[str, Any]
@@ -75,31 +76,36 @@ def mxcluster_inventory(
     hosts: Dict[str, Json] = {}
     problems: Dict[str, List[str]] = {}
     for host in sorted(set(sum(members.values(), [])).union(groups.get(BATCH_NODES, []))):
-        known = hostvars[host]
-        hosts[host] = {name: known[name] for name in VARIABLES if name in known}
-        for name, value in hosts[host].items():
-            if is_undefined(value):
-                problems.setdefault(name, []).append(host)
+        hosts[host], known = {}, hostvars[host]
+        for name in VARIABLES:
+            try:
+                if name in known:
+                    hosts[host][name] = defined(known[name])
+            except (AnsibleUndefinedVariable, UndefinedError) as error:
+                problems.setdefault("%s: %s" % (name, error), []).append(host)
     if problems:
         raise AnsibleFilterError(
             "\n".join(
                 "%s of %s is refused, because its template uses an undefined variable (%s): define "
                 "this variable, correct the template, or remove %s"
-                % (name, ", ".join(wrong), hosts[wrong[0]][name], name)
-                for name, wrong in problems.items()
+                % (name, ", ".join(wrong), error, name)
+                for (name, _, error), wrong in (
+                    (problem.partition(": "), wrong) for problem, wrong in problems.items()
+                )
             )
         )
     return {"groups": members, "hosts": hosts}
 
 
-def is_undefined(value: Any) -> bool:
-    """Return True for the value of a host variable whose template uses an undefined variable.
+def defined(value: Any) -> Any:
+    """Return the value of a host variable.
 
-    Old versions of Ansible leave the text of such a template in `hostvars`.
+    Raises AnsibleUndefinedVariable for a template with an undefined variable, whose text
+    ansible-core 2.16 leaves in `hostvars`. Newer versions raise the error themselves.
     """
-    return isinstance(value, Undefined) or (
-        isinstance(value, str) and bool(re.search(r"\{[{%]", value))
-    )
+    if isinstance(value, Undefined) or isinstance(value, str) and re.search(r"\{[{%]", value):
+        raise AnsibleUndefinedVariable(str(value))
+    return value
 
 
 class FilterModule(object):

@@ -38,10 +38,11 @@ _value:
 
 from typing import Any, Callable, Dict, List
 
-from ansible.errors import AnsibleFilterError
+from ansible.errors import AnsibleFilterError, AnsibleUndefinedVariable
 from ansible.parsing.dataloader import DataLoader
 from ansible.utils.vars import load_extra_vars
 from jinja2 import pass_context
+from jinja2.exceptions import UndefinedError
 from jinja2.runtime import Undefined, missing
 
 from mxcluster.ansible.knobs import OF_MPI, SHORT
@@ -68,18 +69,32 @@ def mxcluster_knobs(context: Context, role: str, *names: str) -> Json:
         [option.name for option in OPTIONS] if role == "train_job" else SHORT[role]
     ):
         variable = name if name in given else "%s_%s" % (role, name)
-        value = context.resolve_or_missing(variable)
-        if isinstance(value, Undefined):
+        try:
+            value = defined(context.resolve_or_missing(variable))
+            # From ansible-core 2.19 on, the comparison evaluates the templates inside of a dict.
+            is_given = value is not missing and (omitted is missing or value != omitted)
+        except (AnsibleUndefinedVariable, UndefinedError) as error:
             problems.append(
                 "%s is refused, because its template uses an undefined variable (%s): define this "
-                "variable, correct the template, or remove %s"
-                % (variable, value._undefined_message, variable)
+                "variable, correct the template, or remove %s" % (variable, error, variable)
             )
-        elif value is not missing and (omitted is missing or value != omitted):
+            continue
+        if is_given:
             values[name] = value
     if problems:
         raise AnsibleFilterError("\n".join(problems))
     return values
+
+
+def defined(value: Any) -> Any:
+    """Return the value of a variable.
+
+    Raises AnsibleUndefinedVariable for the value that ansible-core 2.16 gives to a template with an
+    undefined variable. Newer versions raise the error themselves.
+    """
+    if isinstance(value, Undefined):
+        raise AnsibleUndefinedVariable(value._undefined_message)
+    return value
 
 
 @pass_context
