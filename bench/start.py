@@ -31,6 +31,8 @@ def main(options):
 
     Args: `options` of the command line; `options.tracker` is the folder with dmlc_tracker, or None.
     """
+    if options.tracker:
+        check_tracker(pathlib.Path(options.tracker))
     with nodes(COUNT) as folder:
         play(folder, "provision.yml")
         ways = {"mxcluster": lambda number: with_mxcluster(folder, number)}
@@ -132,6 +134,18 @@ def first_step(text):
     Args: `text` the output of all workers.
     """
     return max(float(seconds) for seconds in re.findall(r"first step ([\d.]+)", text))
+
+
+def check_tracker(tracker):
+    """End the program if the folder `tracker` has no dmlc_tracker that runs on today's Python."""
+    path = tracker / "dmlc_tracker" / "tracker.py"
+    if not path.is_file():
+        sys.exit("--tracker %s: there is no %s: name dmlc-core's folder tracker" % (tracker, path))
+    if ".isAlive(" in path.read_text():
+        sys.exit(
+            "--tracker %s: %s calls Thread.isAlive, which Python 3.9 has removed: name the folder "
+            "tracker of a current dmlc-core" % (tracker, path)
+        )
 
 
 def carry(tracker):

@@ -99,6 +99,7 @@ def test_a_job_under_limit_is_refused_with_what_to_do_instead(cluster):
     assert refused.result.code != 0 and not refused.folder.exists()
     said = refused.result.output.split("--limit leaves out")[1]
     assert "node1" in said and "node3" in said and "-e num_workers=" in said
+    assert "-e without=node1,node3" in said
 
 
 def test_a_node_that_nobody_knows_cannot_be_left_out(cluster):

@@ -117,11 +117,12 @@ import platform
 import re
 import sys
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ansible import __version__ as CORE
 from ansible import constants as C
 from ansible import context
+from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
@@ -136,7 +137,9 @@ try:
     from mxcluster.ansible import attempts, knobs, role_specs
     from mxcluster.ansible.node_task import NodeTask
     from mxcluster.cluster import ssh_mesh
+    from mxcluster.errors import BadInput, shown
     from mxcluster.file_io import replace
+    from mxcluster.job.option_types import cast_value
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
     attempts = knobs = ssh_mesh = role_specs = None
     NodeTask = ActionBase
@@ -153,6 +156,17 @@ NOTE = (
     "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "
     "set the knob, use -e {name}=..., or {full} in the inventory"
 )
+# The types of roles' variables in messages.
+TYPES = {
+    "bool": "true or false",
+    "dict": "a dict",
+    "float": "a number",
+    "int": "a whole number",
+    "list": "a list",
+    "path": "a path",
+    "str": "a text",
+}
+STRATEGIES = ("free", "host_pinned")  # the playbooks need all nodes in step
 ATTACH = (
     "attach is a variable of the inventory or of a play, but train.yml accepts attach only as "
     "-e attach=<job>: rename the variable"
@@ -227,6 +241,7 @@ class ActionModule(NodeTask):
             problem
             or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
             or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
+            or refused_strategy(C.DEFAULT_STRATEGY)
             or refused_values(documented, {host: hostvars.raw_get(host) for host in judged})
         )
         if problem:
@@ -270,6 +285,7 @@ class ActionModule(NodeTask):
         )
         if given.get("attach"):
             problems += knobs.beside_attach(names)
+        problems += refused_of_playbooks(given, lambda text: self._templar.template(text))
         notes = [
             NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name))
             for name in bare
@@ -346,6 +362,12 @@ def refused_groups(
     Args: `needed` the names of the required groups; `groups` {name: hosts}; `sources` the paths of
     the inventory.
     """
+    if needed and not groups.get("all"):
+        return (
+            "Ansible has read no host from the inventory %s: see its warnings above, and correct "
+            "the path after -i or the content. In a folder, Ansible ignores files such as *.ini."
+            % ", ".join(sources)
+        )
     for group in needed:
         if not groups.get(group):
             return (
@@ -360,6 +382,16 @@ def refused_groups(
                 )
             )
     return None
+
+
+def refused_strategy(strategy: str) -> Optional[str]:
+    """Return an error message about a strategy that lets nodes run ahead, else None."""
+    if strategy.split(".")[-1] not in STRATEGIES:
+        return None
+    return (
+        "strategy is %s, but the nodes of a job must go through the tasks together. Remove "
+        "strategy from ansible.cfg, or ANSIBLE_STRATEGY from the environment." % strategy
+    )
 
 
 def refused_forks(forks: int, nodes: int) -> Optional[str]:
@@ -386,8 +418,18 @@ def refused_values(documented: Dict[str, Json], variables: Dict[str, Json]) -> O
             name: values[name] for name in documented if name in values and is_plain(values[name])
         }
         found = ArgumentSpecValidator({name: documented[name] for name in given}).validate(given)
-        for text in found.error_messages:
-            problems.setdefault(text, []).append(host)
+        if not found.error_messages:
+            continue
+        for name, value in given.items():
+            spec = {name: documented[name]}
+            for text in ArgumentSpecValidator(spec).validate({name: value}).error_messages:
+                if "must be one of" not in text:  # Ansible does not show the value
+                    text = "%s=%s is refused: it must be %s" % (
+                        name,
+                        shown(value),
+                        TYPES.get(documented[name].get("type"), "of another type"),
+                    )
+                problems.setdefault(text, []).append(host)
     return (
         "\n".join(
             "%s (on %s): correct this value in the inventory or in -e" % (text, ", ".join(hosts))
@@ -395,6 +437,28 @@ def refused_values(documented: Dict[str, Json], variables: Dict[str, Json]) -> O
         )
         or None
     )
+
+
+def refused_of_playbooks(given: Json, template: Callable[[Any], Any]) -> List[str]:
+    """Return a message for each wrong value of a knob that belongs to a playbook.
+
+    The playbooks read these knobs with `default`, which would hide an undefined variable.
+
+    Args: `given` {name: value} the extra variables; `template` evaluates a template.
+    """
+    problems = []
+    for option in knobs.OF_A_PLAYBOOK:
+        try:
+            value = given.get(option.name)
+            cast_value(option, value if is_plain(value) else template(value))
+        except BadInput as refusal:
+            problems.append(str(refusal))
+        except AnsibleError as error:
+            problems.append(
+                "-e %s is refused, because its template cannot be evaluated (%s): define the "
+                "variables of the template, or remove %s" % (option.name, error, option.name)
+            )
+    return problems
 
 
 def is_plain(value: Any) -> bool:

@@ -19,6 +19,8 @@ description:
   - Hosts with the same outcome share a line. The message of a failure keeps its line breaks.
   - The output of a node cannot control the terminal, because the callback drops escape sequences
     and control characters from every result.
+  - If C(--tags), C(--skip-tags) and C(--start-at-task) leave no task that runs, the callback says
+    so, and ansible-playbook ends with the status 1. Tasks with the tag C(always) do not count then.
   - With C(-v) the callback shows hosts and tasks like the default callback.
 author:
   - The mxcluster authors (@mxcluster)
@@ -37,9 +39,10 @@ import shutil
 import sys
 import time
 import types
-from typing import Any, Callable, Dict, List, Optional, TextIO, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TextIO, Tuple
 
 from ansible import constants as C
+from ansible import context
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.plugins.loader import filter_loader, test_loader
@@ -62,6 +65,7 @@ TaskResult = Any  # TaskResult of ansible.executor.task_result, or CallbackTaskR
 
 PERIOD = 5  # seconds between two lines about the job on an output that is not a terminal
 NAMED = 8  # maximum number of hosts in a line
+NOTHING = 1  # the exit status if no task has run
 TAIL = 20  # maximum number of lines of a failed command's output
 
 
@@ -97,7 +101,8 @@ class CallbackModule(Default):
         self._shown = ("", 0.0)  # the last printed line about the job, and the time
         self._verdict: List[Tuple[str, Optional[str]]] = []
         self._restarted = False  # whether another attempt at the job has run
-        self._status = None  # the exit status that the verdict gives, None without one
+        self._status: Optional[int] = None  # the exit status of the verdict, None without one
+        self._ran = False  # whether a task has run that the command line selects
 
     def v2_playbook_on_start(self, playbook: Playbook) -> None:
         """Load all filter and test plugins, then show the start of the playbook."""
@@ -120,6 +125,7 @@ class CallbackModule(Default):
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
+        self._ran = self._ran or is_selected(task, context.CLIARGS.get("tags"))
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
     def v2_runner_retry(self, result: TaskResult) -> None:
@@ -198,6 +204,14 @@ class CallbackModule(Default):
         if not (attempts and attempts.is_child()):
             for line, color in self._verdict:
                 self._display.display(line, color=color)
+        options = selecting(context.CLIARGS)
+        if options and not self._ran:
+            self._status = NOTHING  # a script must not take this run for a success
+            self._display.display(
+                "nothing ran: no task matches %s. Correct or remove the option; --list-tags and "
+                "--list-tasks show the names" % " ".join(options),
+                color=C.COLOR_ERROR,
+            )
         if self._status is not None:
             sys.stdout.flush()
             sys.exit(self._status)  # Ansible has only one exit status for all failed checks
@@ -309,6 +323,28 @@ class CallbackModule(Default):
             self._verdict = [(lines[0], color)] + [(line, None) for line in lines[1:]]
             self._status = result.get("mxcluster_exit_status")
             self._restarted = task.action == "mxcluster_restart"
+
+
+def is_selected(task: Task, tags: Optional[Sequence[str]]) -> bool:
+    """Return True if `task` runs because of the command line, and not because of its tag always.
+
+    Args: `tags` the values of --tags, None or ("all",) without this option.
+    """
+    wanted = set(tags or ("all",))
+    return bool(wanted & {"all", "tagged", "untagged"} or wanted & set(task.tags))
+
+
+def selecting(arguments: Mapping[str, Any]) -> List[str]:
+    """Return the options of the command line that select tasks, such as ["--tags cuda"].
+
+    Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
+    """
+    given = [
+        ("--tags", ",".join(tag for tag in arguments.get("tags") or () if tag != "all")),
+        ("--skip-tags", ",".join(arguments.get("skip_tags") or ())),
+        ("--start-at-task", arguments.get("start_at_task")),
+    ]
+    return ["%s %r" % (option, str(value)) for option, value in given if value]
 
 
 def one_line(text: str) -> str:

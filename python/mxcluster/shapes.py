@@ -83,6 +83,11 @@ def whole(low: int = 0, high: int = 2**63) -> Shape:
     )
 
 
+def anything(value: Any) -> Any:
+    """Return `value`: the shape that accepts every value."""
+    return value
+
+
 def number(value: Any) -> float:
     """Return `value` if it is a finite int or float. Raises Wrong for any other value."""
     try:

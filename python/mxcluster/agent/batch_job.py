@@ -27,7 +27,6 @@ PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers an
 LOG = "batch"  # batch.log has the output of the head
 SILENT = 4.0  # seconds without a beat before the first question to the batch system
 LOST = 40.0  # seconds without a beat after which the head of a running job counts as lost
-CANCELS = {"slurm": "scancel", "sge": "qdel"}  # the program that cancels a job
 ENDS = 40.0  # timeout for the head's end of the job, in seconds; then the batch system cancels it
 LEAVES = 10.0  # seconds until an ended job counts as a leftover in the batch system
 ASKED = 2.0  # seconds for which an answer of the batch system is valid
@@ -276,13 +275,8 @@ def _still_there(folder: JobFolder, known: Json, seconds: float) -> str:
     launcher, number = known["batch"]["launcher"], known["batch"]["id"]
     is_mute = answer(folder, known).phase == "unknown"
     told = "does not answer, so it may still have" if is_mute else "still has"
-    return "%s %s the job %s: run `%s %s`" % (
-        batch_systems.of(launcher).NAME,
-        told,
-        number,
-        CANCELS[launcher],
-        number,
-    )
+    engine = batch_systems.of(launcher)
+    return "%s %s the job %s: run `%s %s`" % (engine.NAME, told, number, engine.CANCEL, number)
 
 
 def script_of(folder: JobFolder) -> Optional[str]:

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tu
 from mxcluster import schemes
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job import launchers
+from mxcluster.job.knob_table import MOST_PROCESSES
 from mxcluster.job.plan import round_robin
 
 Json = Dict[str, Any]
@@ -251,6 +252,11 @@ def _hosts(path: str, cwd: str) -> List[str]:
             )
         else:
             hosts += [found.group(1)] * int(slots)
+        if len(hosts) > MOST_PROCESSES:
+            raise BadInput(
+                "-H %s has more than %d slots, and mxcluster plans at most that many processes: "
+                "leave lines out, or use fewer slots" % (path, MOST_PROCESSES)
+            )
     refuse(problems)
     if not hosts:
         raise BadInput("-H %s has no host: write a name or an address on each line" % path)

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Sequence
 
 from mxcluster import shapes
 from mxcluster.cluster import node_records
-from mxcluster.errors import BadInput, refuse, shown
+from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.lists import grouped, unique
 from mxcluster.numbers import to_int
 
@@ -53,6 +53,7 @@ def blocks(
     Raises BadInput if a node's key is unknown, or if ssh's files cannot contain a value.
     """
     if not draft:
+        for_each(lambda host: node_records.refuse_damaged(host, records.get(host, {})), nodes)
         refuse(
             "%s: the controller lacks the ssh keys of this node: run provision.yml without --limit"
             % host

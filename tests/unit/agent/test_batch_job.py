@@ -9,7 +9,7 @@ import pytest
 from mxcluster.agent import batch_job, claims, commands, jobs
 from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
-from mxcluster.job import launchers, listing, live_line, replies
+from mxcluster.job import listing, live_line, replies
 from mxcluster.node import batch_systems as batch_systems_of_nodes
 from tests import batch_systems
 
@@ -206,11 +206,6 @@ def test_a_batch_system_without_an_answer_is_a_leftover(state, folder, monkeypat
     assert commands.stop(folder)["left"] == [
         "Slurm does not answer, so it may still have the job 7: run `scancel 7`"
     ]
-
-
-def test_each_batch_system_has_a_program_that_cancels():
-    systems = [one.name for one in launchers.LAUNCHERS.values() if one.is_batch]
-    assert sorted(batch_job.CANCELS) == sorted(systems)
 
 
 def test_status_yml_closes_a_job_that_was_cancelled_in_the_queue(state, folder):

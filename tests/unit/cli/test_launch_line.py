@@ -154,3 +154,9 @@ def test_a_wrong_line_of_the_file_of_hosts_is_named(parse, tmp_path, line):
     with pytest.raises(BadInput) as refusal:
         parse("-n", "2", "-H", "hosts", *BARE)
     assert "hosts line 2" in str(refusal.value) and line in str(refusal.value)
+
+
+def test_a_hosts_file_of_too_many_slots_is_refused(parse, tmp_path):
+    (tmp_path / "hosts").write_text("node1 slots=256\n" * 17)
+    with pytest.raises(BadInput, match="-H .*hosts has more than 4096 slots"):
+        parse("-n", "2", "-H", "hosts", "python", "train.py")

@@ -180,3 +180,35 @@ def test_the_nearest_pair_works_with_all_gpus_of_the_node():
         pairs.check("1.9.1", "cu112", dict(NODE, gpus=[KEPLER, A100]))
     assert "set mxnet_version" not in str(refused.value)
     assert 'remove the GPU from the node; or set cuda_version: ""' in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "part, name, ask, words",
+    [
+        ("pythons", "3.6", lambda: pairs.environment("1.2.1", "cu92"), "mxnet.yml: pythons has no"),
+        (
+            "wheel_sha256",
+            "mxnet-cu92==1.2.1.post1",
+            lambda: pairs.environment("1.2.1", "cu92"),
+            "mxnet.yml: wheel_sha256 has no row mxnet-cu92==1.2.1.post1: add",
+        ),
+        (
+            "cudnn",
+            "9.2",
+            lambda: pairs.cudnn("1.2.1", "cu92"),
+            "versions.yml: cudnn has no row 9.2",
+        ),
+    ],
+)
+def test_a_missing_row_is_named(monkeypatch, part, name, ask, words):
+    rows = {key: value for key, value in TABLE[part].items() if key != name}
+    monkeypatch.setattr(pairs, "table", lambda: dict(TABLE, **{part: rows}))
+    with pytest.raises(BadInput, match=words):
+        ask()
+
+
+def test_a_missing_row_of_a_gpu_wheel_is_named(monkeypatch):
+    monkeypatch.setattr(version_table, "gpu_wheels", dict)
+    for ask in (pairs.needs, pairs.compiled_for):
+        with pytest.raises(BadInput, match="gpu_wheels.yml has no row mxnet-cu92==.*gpu_wheels.py"):
+            ask("1.2.1", "cu92")

@@ -189,7 +189,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     from mxcluster.job.report import curves, page
 
     plan = files.read_plan(run_dir)
-    verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
+    verdict = files.read_verdict(run_dir)
     path = os.path.join(run_dir, event_files.FILE)
     if verdict is None or not os.path.exists(path):
         raise BadInput(
@@ -201,7 +201,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     told = sound_events.warnings({event_files.FILE: len(damaged)})
     verdict = dict(verdict, warnings=verdict.get("warnings", []) + told)
     data = series.collect(plan, events)
-    data["profile"] = files.read_json(os.path.join(run_dir, profile.FILE))
+    data["profile"] = profiles.of_file(os.path.join(run_dir, profile.FILE))
     drawn = curves.draw(data, plan, verdict, cache_dir)
     html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")
     if drawn:

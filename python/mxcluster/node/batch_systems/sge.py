@@ -8,6 +8,7 @@ from mxcluster.errors import MxclusterError, did_you_mean
 from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
 
 NAME = "Grid Engine"
+CANCEL = "qdel"  # the program that deletes a job
 # Settings of a parallel environment without which `qrsh -inherit` starts no program on a node.
 NEEDED = {"control_slaves": "TRUE", "job_is_first_task": "FALSE"}
 RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before the start"
@@ -97,12 +98,14 @@ def submit(folder: str, job: str, wanted: Json, script: str) -> str:
     of the submission.
     """
     slots = wanted["nodes"] * int(_rule(wanted["environment"]))
-    argv = ["qsub", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
+    # mxcluster's own arguments come last, and -hard ends an earlier -soft.
+    argv = ["qsub"] + wanted["options"]
+    argv += ["-hard", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
     argv += ["-o", folder + "/batch.log", "-S", "/bin/sh", "-pe", wanted["environment"], str(slots)]
     argv += ["-q", wanted["queue"]] if wanted["queue"] else []
     argv += ["-l", "h_rt=%d" % seconds(wanted["time"])] if wanted["time"] else []
     argv += ["-l", wanted["gres"]] if wanted["gres"] else []
-    code, out, err = call(argv + wanted["options"], stdin=script)
+    code, out, err = call(argv, stdin=script)
     number = last(out).split(".")[0]
     if code or not number.isdigit():
         raise MxclusterError("Grid Engine refuses the job: %s" % last(err or out))
@@ -157,7 +160,7 @@ def _why_it_ended(number: str) -> str:
 
 def cancel(number: str) -> None:
     """Delete Grid Engine's job `number`. An ended job does not change."""
-    call(["qdel", number])
+    call([CANCEL, number])
 
 
 def identity(environ: Dict[str, str]) -> str:

@@ -7,6 +7,7 @@ from mxcluster.errors import MxclusterError, did_you_mean
 from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
 
 NAME = "Slurm"
+CANCEL = "scancel"  # the program that cancels a job
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 RUNNING = ("RUNNING", "STAGE_OUT", "SIGNALING", "RESIZING")
 # {state of a job that Slurm has ended: reason}. In all other states the job has ended by itself.
@@ -79,17 +80,20 @@ def submit(folder: str, job: str, wanted: Json, script: str) -> str:
     Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
     of the submission.
     """
-    argv = ["sbatch", "--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
+    # mxcluster's own arguments come last: the last of equal options counts.
+    argv = ["sbatch"] + wanted["options"]
+    argv += ["--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
     argv += ["--output=%s/batch.log" % folder, "--no-requeue"]
     argv += ["--nodes=%d" % wanted["nodes"], "--ntasks-per-node=1"]
     argv += ["--partition=" + wanted["queue"]] * bool(wanted["queue"])
     if wanted["time"]:
         argv.append("--time=%d" % -(-seconds(wanted["time"]) // 60))
     argv += ["--gres=" + wanted["gres"]] * bool(wanted["gres"])
-    code, out, err = call(argv + wanted["options"], stdin=script)
-    if code:
+    code, out, err = call(argv, stdin=script)
+    number = last(out).split(";")[0]
+    if code or not number.isdigit():
         raise MxclusterError("Slurm refuses the job: %s" % last(err or out))
-    return last(out).split(";")[0]
+    return number
 
 
 def state(number: str) -> State:
@@ -111,7 +115,7 @@ def state(number: str) -> State:
 
 def cancel(number: str) -> None:
     """Cancel Slurm's job `number`. An ended job does not change."""
-    call(["scancel", number])
+    call([CANCEL, number])
 
 
 def identity(environ: Dict[str, str]) -> str:

@@ -59,7 +59,13 @@ def test_resources_become_arguments_of_sbatch(state, tmp_path):
     number = submit(tmp_path, queue="main", time="1:00:30", gres="gpu:2", options=["--mem=8G"])
     argv = (state / (number + ".argv")).read_text().split("\n")
     assert {"--nodes=3", "--ntasks-per-node=1", "--partition=main", "--gres=gpu:2"} < set(argv)
-    assert "--time=61" in argv and argv[-1] == "--mem=8G"
+    assert "--time=61" in argv and argv[0] == "--mem=8G", "mxcluster's arguments come last"
+
+
+def test_an_answer_without_a_number_is_a_refusal(state, tmp_path):
+    (tmp_path / "bin" / "sbatch").write_text("#!/bin/sh\necho to start at noon >&2\n")
+    with pytest.raises(MxclusterError, match="Slurm refuses the job: to start at noon"):
+        submit(tmp_path)
 
 
 def test_a_refusal_of_sbatch_is_shown(state, tmp_path):

@@ -35,7 +35,7 @@ def job(plugin, monkeypatch):
     shown = []
     callback._display = SimpleNamespace(display=lambda text, **_: shown.append(text), verbosity=0)
     monkeypatch.setattr(callback, "get_option", lambda name: False)
-    task = SimpleNamespace(_uuid="1", action="mxcluster_node")
+    task = SimpleNamespace(_uuid="1", action="mxcluster_node", tags=[])
     callback._last_task_banner = "1"
     hosts = {name: SimpleNamespace(get_name=lambda name=name: name) for name in ("node1", "node2")}
     for host in hosts.values():
@@ -197,3 +197,28 @@ def test_control_characters_are_removed_under_every_ansible(plugin):
     result, shown = Result(msg="\x1b[2Jgone", rest=["\x1b]0;t\x07"]), []
     plugin.of_harmless(lambda self, result: shown.append(dict(result._result)))(None, result)
     assert shown == [{"msg": "gone", "rest": [""]}] == [result.answer]
+
+
+@pytest.mark.parametrize(
+    "tags, of_task, selected",
+    [
+        (("all",), [], True),
+        ((), [], True),
+        (("cuda",), ["cuda", "always"], True),
+        (("cudda",), ["always"], False),
+        (("cudda", "cuda"), ["cuda"], True),
+        (("untagged",), [], True),
+    ],
+)
+def test_a_task_with_the_tag_always_was_not_selected(plugin, tags, of_task, selected):
+    assert plugin.is_selected(SimpleNamespace(tags=of_task), tags) == selected
+
+
+def test_the_options_that_select_tasks_are_named(plugin):
+    assert plugin.selecting({"tags": ("all",), "skip_tags": (), "start_at_task": None}) == []
+    given = {"tags": ("a", "b"), "skip_tags": ("c",), "start_at_task": "Run a job"}
+    assert plugin.selecting(given) == [
+        "--tags 'a,b'",
+        "--skip-tags 'c'",
+        "--start-at-task 'Run a job'",
+    ]

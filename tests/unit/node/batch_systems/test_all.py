@@ -1,0 +1,27 @@
+"""Every batch system of the table of launchers has all that the other modules call."""
+
+import inspect
+
+import pytest
+
+from mxcluster.job import engine_options
+from mxcluster.job.launchers import LAUNCHERS
+from mxcluster.node import batch_systems
+from mxcluster.node.batch_systems import slurm
+
+NAMES = [launcher.name for launcher in LAUNCHERS.values() if launcher.is_batch]
+FUNCTIONS = [
+    name
+    for name, one in vars(slurm).items()
+    if inspect.isfunction(one) and one.__module__ == slurm.__name__ and not name.startswith("_")
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_system_has_all_functions(name):
+    engine = batch_systems.of(name)
+    assert engine.NAME == LAUNCHERS[name].title and engine.CANCEL.isalpha()
+    for function in FUNCTIONS:
+        ours, theirs = (inspect.signature(getattr(one, function)) for one in (engine, slurm))
+        assert list(ours.parameters) == list(theirs.parameters), function
+    assert engine_options.problems(name, []) == []
