@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 
@@ -643,3 +644,5 @@ def test_a_server_process_whose_mate_has_failed_says_so(mxnet_new, tmp_path, scr
         exit_codes.UPDATER_FAILED,
         exit_codes.PEER_DIED,
     ), job.evidence()
+    log = (tmp_path / "server-0.log").read_text()
+    assert "another server process of this host died during an update of parameter 3" in log, log

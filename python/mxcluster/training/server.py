@@ -15,7 +15,7 @@ import traceback
 from typing import Any, Callable, Optional
 
 from mxcluster import events, exit_codes, phases, schemes, seal
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import MxclusterError, PeerDied
 from mxcluster.job import checkpoints
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.training import kvstore, mxnet_library, progress_file
@@ -345,7 +345,8 @@ def _guarded(function: Callable[..., Any], failed: str) -> Callable[..., Any]:
 
     The process then writes the reason to stderr and ends with the exit code UPDATER_FAILED. The
     reason is the text of an MxclusterError. For any other exception the reason is `failed`, after a
-    traceback. Without this wrapper ctypes would drop the exception.
+    traceback. Without this wrapper ctypes would drop the exception. If another server process of
+    this host has died, the exit code is PEER_DIED.
     """
 
     def call(*args: Any) -> Any:
@@ -358,6 +359,7 @@ def _guarded(function: Callable[..., Any], failed: str) -> Callable[..., Any]:
                 traceback.print_exc()
                 sys.stderr.write("mxcluster: %s; ending\n" % failed)
             sys.stderr.flush()
-            os._exit(exit_codes.UPDATER_FAILED)
+            is_echo = isinstance(error, PeerDied)
+            os._exit(exit_codes.PEER_DIED if is_echo else exit_codes.UPDATER_FAILED)
 
     return call
