@@ -22,11 +22,11 @@ import sys
 import threading
 import traceback
 import types
-from typing import Any, Callable, List, Optional, cast
+from typing import Any, Callable, Dict, List, Optional, cast
 
 from mxcluster import events, exit_codes, phases
 from mxcluster.node import addresses, mxnet_compat
-from mxcluster.training import mxnet_library, progress_file
+from mxcluster.training import late_variables, mxnet_library, progress_file
 from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
 
 KVStore = Any  # mx.kvstore.KVStore
@@ -48,6 +48,7 @@ class Worker(object):
         self.watch: Optional[Watch] = None
         self._freeing = Deadline(_FREE_SECONDS)
         self._name, self._process = "", os.getpid()
+        self._environment: Optional[Dict[str, str]] = dict(os.environ)  # None after the warning
         self._status = 1  # the exit status of the script
 
     def make(self, create: Callable[[], KVStore]) -> KVStore:
@@ -57,6 +58,7 @@ class Worker(object):
         code PORT_TAKEN.
         """
         refuse_taken_port()
+        self._warn_of_late_variables()
         self.watch = Watch(watching_handle(), timeout_from_env())
         self.watch.start()
         self._freeing.start()
@@ -91,6 +93,13 @@ class Worker(object):
             timer.daemon = True
             timer.start()
 
+    def _warn_of_late_variables(self) -> None:
+        """Warn once, in the log and the report, of variables that the script has set too late."""
+        text = self._environment and late_variables.warning(self._environment, os.environ)
+        if text:
+            events.note(text)
+            self._environment = None
+
     def _end(self) -> None:
         """Finish the work with the other workers, and end this process if its status is not 0.
 
@@ -113,6 +122,7 @@ class Worker(object):
         """
         from mxnet.base import _LIB, check_call
 
+        self._warn_of_late_variables()
         if self.store is None and "DMLC_ROLE" in os.environ:
             sys.stderr.write(
                 "mxcluster: %s ended without making a distributed kv-store, so this worker trained "

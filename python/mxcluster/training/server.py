@@ -228,7 +228,7 @@ class Commands(object):
         """
         text = self._advice(optimizer)
         if text and os.environ["MXCLUSTER_INDEX"] == "0":
-            _note(text)
+            events.note(text)
 
     def _refresh(self, message: seal.Message) -> None:
         self._update.refresh(int(message.payload))
@@ -300,14 +300,7 @@ class Commands(object):
             refusal,
             "; further refusals are not logged" if self._refused == _MOST_TOLD else "",
         )
-        _note(text)
-
-
-def _note(text: str) -> None:
-    """Write `text` to the log of this process, and to the events as a note for the report."""
-    sys.stderr.write("mxcluster: %s\n" % text)
-    sys.stderr.flush()
-    events.from_env().write("note", text=text)
+        events.note(text)
 
 
 def _plain(name: str) -> str:

@@ -1,0 +1,34 @@
+"""Find environment variables that a script sets too late.
+
+A worker loads MXNet before it runs the script, because a file in the script's folder could replace
+a module that MXNet needs. The libraries in MXNet read some variables only when they are loaded.
+"""
+
+import json
+import re
+from typing import Mapping, Optional
+
+# OpenMP's and the mathematical libraries' own variables, and MXNet's number of OpenMP threads.
+_READ_AT_LOAD = re.compile(r"(OMP|GOMP|KMP|MKL|OPENBLAS)_|MXNET_OMP_MAX_THREADS$")
+
+
+def warning(before: Mapping[str, str], now: Mapping[str, str]) -> Optional[str]:
+    """Return a warning about variables that the script has set too late, None without any.
+
+    Args: `before` and `now` the environment before the script, and now.
+    """
+    late = {
+        name: value
+        for name, value in sorted(now.items())
+        if _READ_AT_LOAD.match(name) and before.get(name) != value
+    }
+    if not late:
+        return None
+    return (
+        "the script sets %s, but MXNet was loaded before the script and does not see this: give "
+        "the variables to the job with -e '%s'"
+        % (
+            ", ".join("%s=%s" % pair for pair in late.items()),
+            json.dumps({"env_worker": late}),
+        )
+    )
