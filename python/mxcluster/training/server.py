@@ -125,23 +125,36 @@ class Commands(object):
     def receive(self, body: Optional[bytes]) -> None:
         """Carry out the message `body` of a worker. None counts as an empty message.
 
-        The method refuses a message of another job or with forbidden content, and logs the reason.
+        A message that no worker of this job has sealed is only logged. Raises MxclusterError for a
+        worker's own message with forbidden content. The server must end then, because the worker
+        would train on without the effect of this message.
         """
-        message: Optional[seal.Message] = None
         try:
             message = self._opener.opened(body)
-            {
-                "optimizer": self._set_optimizer,
-                "begin": self._begin,
-                "training": self._agree,
-                "refresh": self._refresh,
-                "save": self._save,
-                "forget": self._forget,
-                "measure": self._measure,
-                "assign": self._assign,
-            }[message.kind](message)
-        except (seal.NotSealed, self._guard.Forbidden) as refusal:
-            self._tell(message, refusal)
+        except seal.NotSealed as refusal:
+            self._tell(refusal)
+            return
+        carry_out = {
+            "optimizer": self._set_optimizer,
+            "begin": self._begin,
+            "training": self._agree,
+            "refresh": self._refresh,
+            "save": self._save,
+            "forget": self._forget,
+            "measure": self._measure,
+            "assign": self._assign,
+        }.get(message.kind)
+        try:
+            if carry_out is None:
+                raise self._guard.Forbidden(
+                    "servers know no such message: start the job again with train.yml, which "
+                    "copies one version of mxcluster to all nodes"
+                )
+            carry_out(message)
+        except self._guard.Forbidden as refusal:
+            raise MxclusterError(
+                "the message %r of %s was refused: %s" % (message.kind, message.sender, refusal)
+            ) from refusal
 
     @property
     def rank(self) -> int:
@@ -283,20 +296,15 @@ class Commands(object):
         speed = server_speed.updates_per_s(self.updates, told["sizes"], told["seconds"])
         events.from_env().write("server_speed", updates_per_s=speed)
 
-    def _tell(self, message: Optional[seal.Message], refusal: MxclusterError) -> None:
-        """Log the `refusal` of `message`. Without a valid seal, `message` is None."""
+    def _tell(self, refusal: seal.NotSealed) -> None:
+        """Log the `refusal` of a message without a valid seal."""
         self._refused += 1
         if self._refused > _MOST_TOLD:
             return
         # ps-lite does not report the sender of a message.
         peers = addresses.peers_of(os.environ["DMLC_NODE_HOST"], int(os.environ["PORT"]))
-        sender = (
-            "of " + message.sender
-            if message
-            else "from one of " + (", ".join(peers) or "the closed connections")
-        )
-        text = "a message %s was refused, and the job goes on: %s%s" % (
-            sender,
+        text = "a message from one of %s was refused, and the job goes on: %s%s" % (
+            ", ".join(peers) or "the closed connections",
             refusal,
             "; further refusals are not logged" if self._refused == _MOST_TOLD else "",
         )
