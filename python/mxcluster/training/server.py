@@ -176,17 +176,19 @@ class Commands(object):
         """Make the update object of the scheme in `message`, if the server has no such object.
 
         The object, such as a `GroupUpdate`, updates the weights with each push. A worker's kv-store
-        sends the name of the scheme before the first push. Raises MxclusterError if MXNet itself
-        updates the weights under this scheme.
+        sends the name of the scheme before the first push. Under MXNet's own schemes the object
+        refuses what needs an optimizer, until an optimizer comes.
         """
-        if self._update is None:
-            scheme = schemes.of(message.payload.decode("ascii", "replace"))
-            if not scheme.update:
-                raise MxclusterError(
-                    "kv=%s: MXNet itself updates the weights on the servers of this scheme. Give "
-                    "the name of the job's scheme to mx.kv.create()" % scheme.name
-                )
+        if self._update is not None:
+            return
+        scheme = schemes.of(message.payload.decode("ascii", "replace"))
+        if scheme.update:
             self._update = kvstore.load(scheme.update)(self)
+        else:
+            self._update = self._states.NoOptimizer()
+        # Without an updater MXNet sums the pushes under a synchronous scheme, and a script may want
+        # the sums. Under an asynchronous scheme MXNet aborts.
+        if scheme.update or schemes.updates_each_push(scheme):
             self._run(self._update)
 
     def updates(self, optimizer: Optimizer, number: int = 1) -> Updates:
