@@ -77,7 +77,7 @@ def _hook() -> None:
     while Trainer makes a store and reads the store's type. ``KVStore.compresses`` is True for a
     store that compresses gradients.
     """
-    from mxnet import gluon, module
+    from mxnet import gluon, module, profiler
 
     stock.KVStore.in_trainer = False
 
@@ -125,6 +125,8 @@ def _hook() -> None:
     _wrap(stock.KVStore, "set_gradient_compression", compressing)
     if hasattr(stock.KVStore, "pushpull"):
         _wrap(stock.KVStore, "pushpull", both)
+    for name in ("set_config", "set_state", "dump", "pause", "resume"):
+        setattr(profiler, name, _of_this_process(getattr(profiler, name)))
     _wrap(gluon.Trainer, "_init_kvstore", asked)
     _wrap(gluon.Trainer, "step", stepped)
     _wrap(module.Module, "update", stepped)
@@ -142,6 +144,26 @@ def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
         return around(self, function, *args, **kwargs)
 
     setattr(owner, name, call)
+
+
+def _of_this_process(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of mx.profiler that calls `function`, but not for the servers.
+
+    A server of a job cannot write a file, because MXNet would take the name of this file from any
+    program (`mxcluster.training.server`). The new function raises ValueError for the servers.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "server" in args or kwargs.get("profile_process") == "server":
+            raise ValueError(
+                "mx.profiler.%s(profile_process='server'): the servers of mxcluster write no "
+                "profile. Leave profile_process out, which profiles this worker; profile.yml "
+                "measures the speed of the servers" % function.__name__
+            )
+        return function(*args, **kwargs)
+
+    return call
 
 
 def unknown(name: str, registered: Iterable[str] = ()) -> str:
