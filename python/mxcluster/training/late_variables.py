@@ -8,8 +8,13 @@ import json
 import re
 from typing import Mapping, Optional
 
-# OpenMP's and the mathematical libraries' own variables, and MXNet's number of OpenMP threads.
-_READ_AT_LOAD = re.compile(r"(OMP|GOMP|KMP|MKL|OPENBLAS)_|MXNET_OMP_MAX_THREADS$")
+# Variables of OpenMP and of the mathematical libraries, and MXNet's numbers of threads. MXNet 1.2
+# reads some of these numbers later. All MXNets read other variables with the first operator or
+# kv-store.
+_READ_AT_LOAD = re.compile(
+    r"(OMP|GOMP|KMP|MKL|OPENBLAS)_"
+    r"|MXNET_(OMP_MAX_THREADS|CPU_WORKER_NTHREADS|MP_WORKER_NTHREADS|MP_OPENCV_NUM_THREADS)$"
+)
 
 
 def warning(before: Mapping[str, str], now: Mapping[str, str]) -> Optional[str]:
@@ -25,8 +30,8 @@ def warning(before: Mapping[str, str], now: Mapping[str, str]) -> Optional[str]:
     if not late:
         return None
     return (
-        "the script sets %s, but MXNet was loaded before the script and does not see this: give "
-        "the variables to the job with -e '%s'"
+        "the script sets %s, but MXNet was loaded before the script and may not see this: give the "
+        "variables to the job with -e '%s'"
         % (
             ", ".join("%s=%s" % pair for pair in late.items()),
             json.dumps({"env_worker": late}),
