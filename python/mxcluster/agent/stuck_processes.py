@@ -102,7 +102,7 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
         last, pulse = min(
             stalled, key=lambda one: (one[0].role == "worker", one[1]["pushes"], one[1]["time"])
         )
-        if pulse["phase"] == phases.LEAVING:
+        if pulse["phase"] in (phases.ENDING, phases.LEAVING):
             return Finding(
                 last.name,
                 "stall",
@@ -194,6 +194,7 @@ def idle(sight: Sight) -> float:
     if sight.pulse is None or sight.pulse["phase"] not in (
         phases.TRAINING,
         phases.UPDATING,
+        phases.ENDING,
         phases.LEAVING,
     ):
         return 0.0

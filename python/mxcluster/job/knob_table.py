@@ -251,8 +251,9 @@ SECTIONS = {
             message="a list of module:Class, each class at the top level of its module, such as "
             '\'{"server_classes": ["mine:MyOptimizer"]}\'',
             description="Classes of the script that the workers may send to the servers: a list "
-            "of `module:Class`, in modules beside the script. MXNet's optimizers and schedules "
-            "need no entry. The servers refuse all other classes.",
+            "of `module:Class`, in modules beside the script or of MXNet. The classes of "
+            "`mx.optimizer` and `mx.lr_scheduler` need no entry. The servers refuse all other "
+            "classes.",
         ),
     ),
     "The training: network, data, learning rate, checkpoints.": (

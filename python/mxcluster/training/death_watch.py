@@ -82,6 +82,35 @@ class Watch(threading.Thread):
             self.join()
 
 
+class Deadline(threading.Thread):
+    """A thread that ends this process with PEER_DIED if a step takes too long.
+
+    The step begins with `begin` and ends with `meet`. The thread starts long before the step,
+    because Python 3.12 and newer start no thread while Python shuts down.
+
+    Args:
+        seconds: the longest time of the step.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super(Deadline, self).__init__(name="mxcluster-deadline", daemon=True)
+        self._seconds, self._begun, self._met = seconds, threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        """Wait for the step, and end the process after `seconds` of the step."""
+        self._begun.wait()
+        if not self._met.wait(self._seconds):
+            os._exit(exit_codes.PEER_DIED)
+
+    def begin(self) -> None:
+        """Begin the step."""
+        self._begun.set()
+
+    def meet(self) -> None:
+        """End the step."""
+        self._met.set()
+
+
 def _clock() -> float:
     """Return the difference between the wall clock and the monotonic clock in seconds.
 

@@ -536,7 +536,8 @@ def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> 
 def _classes_beside(classes: List[str], script: str) -> None:
     """Refuse a server class whose module is missing in the folder of the script.
 
-    mxcluster copies only this folder to the nodes.
+    mxcluster copies only this folder to the nodes. The nodes have the modules of MXNet itself, such
+    as mxnet.contrib.svrg_optimization.
 
     Args: `classes` strings "module:class"; `script` the absolute path of the script.
     """
@@ -550,7 +551,8 @@ def _classes_beside(classes: List[str], script: str) -> None:
         "script: put %s.py into this folder, or correct the name"
         % (name, name.partition(":")[0], folder, name.partition(":")[0].replace(".", "/"))
         for name in classes
-        if not is_there(os.path.join(folder, *name.partition(":")[0].split(".")))
+        if not name.startswith("mxnet.")
+        and not is_there(os.path.join(folder, *name.partition(":")[0].split(".")))
     )
 
 

@@ -266,7 +266,8 @@ def test_server_classes_must_lie_beside_the_script(plan, tmp_path):
     (tmp_path / "code" / "inner").mkdir(parents=True)
     for name in ("train.py", "mine.py", "inner/__init__.py", "inner/deep.py"):
         (tmp_path / "code" / name).write_text("")
-    there = ["mine:A", "inner:B", "inner.deep:C"]
+    of_mxnet = "mxnet.contrib.svrg_optimization.svrg_optimizer:_SVRGOptimizer"
+    there = ["mine:A", "inner:B", "inner.deep:C", of_mxnet]
     assert (
         plan(script="code/train.py", server_classes=there)["plan"]["options"]["server_classes"]
         == there
