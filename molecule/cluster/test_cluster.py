@@ -31,6 +31,24 @@ def test_a_second_provision_changes_nothing(cluster):
     )
 
 
+def test_a_sudo_that_refuses_modules_is_named_at_the_first_contact(cluster):
+    """The other settings of sudo have no effect on modules, so the check accepts them."""
+    path = "/etc/sudoers.d/zz-site"
+    setting = "echo 'Defaults %%s' > %s && chmod 440 %s && visudo -cq" % (path, path)
+    try:
+        cluster.shell("node2", setting % "use_pty, lecture=always, !visiblepw")
+        accepted = cluster.play("provision.yml", "--tags", "cluster_files")
+        assert accepted.code == 0, accepted.output
+        cluster.shell("node2", setting % "requiretty")
+        refused = cluster.play("provision.yml")
+        assert refused.code != 0 and "MODULE FAILURE" not in refused.output, refused.output
+        told = " ".join(refused.output.split())
+        assert "node2 (172.29.11.12): sudo on the node needs a terminal" in told, refused.output
+        assert "`Defaults:admin !requiretty`" in told, refused.output
+    finally:
+        cluster.shell("node2", "rm -f " + path)
+
+
 @pytest.mark.soak  # molecule/default does the same
 def test_verify(cluster):
     result = cluster.play("verify.yml")
