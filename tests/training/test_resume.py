@@ -1,5 +1,6 @@
 """Jobs resume from checkpoints with the servers' states, with real processes and real MXNet."""
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -291,25 +292,27 @@ def kill_in_an_update(job):
 
     An update that begins a round takes the lock of the whole memory, byte 0. The test holds this
     lock, so server-0 waits in such an update, or for a parameter that the other server updates.
+    While worker 0 saves a checkpoint, server-0 waits for nothing, and the other server cannot give
+    its state. So the test holds the lock for a second, then for two seconds, and so on.
     """
     pid = job.processes["server-0"].pid
-
-    def waits():
-        assert not job.has_failed(), job.evidence()
-        return awaited_by(pid)
 
     def evidence():
         return pathlib.Path("/proc/locks").read_text() + job.evidence()
 
     with memory_of(pid) as memory:
-        while True:
+        for patience in (2**turn for turn in range(9)):
             fcntl.lockf(memory, fcntl.LOCK_EX, 1, 0)
-            if until(waits, seconds=300, evidence=evidence) == [0]:
+            with contextlib.suppress(AssertionError):
+                until(lambda: awaited_by(pid), seconds=patience)
+            assert not job.has_failed(), job.evidence()
+            if awaited_by(pid) == [0]:
                 os.kill(pid, signal.SIGKILL)
                 job.processes["server-0"].wait()
                 return
             fcntl.lockf(memory, fcntl.LOCK_UN, 1, 0)
-            until(lambda: not waits(), seconds=300, evidence=evidence)
+            until(lambda: not awaited_by(pid), seconds=300, evidence=evidence)
+    raise AssertionError("server-0 has waited in no update\n" + evidence())
 
 
 @newest_often
