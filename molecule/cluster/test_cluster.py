@@ -233,10 +233,11 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls, start_long_job):
     until(lambda: our_rules(cluster, "node1"), 120, train.output, pause=0.2)
     stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
     assert stranger.returncode != 0 and b"imed out" in stranger.stderr
-    # On the node, root reaches the port, and another user does not.
+    # On the node and on another node of the job, root reaches the port, and another user does not.
     own = 'python3 -c "%s"' % (probe % 9091)
-    assert "imed out" in cluster.node("node1").run("runuser -u daemon -- " + own).stderr
-    cluster.shell("node1", own)
+    for name in ("node1", "node2"):
+        assert "imed out" in cluster.node(name).run("runuser -u daemon -- " + own).stderr
+        cluster.shell(name, own)
 
     # The failure of a worker closes the ports.
     cluster.shell("node4", "pkill -9 -u mxcluster -f mxcluster.training")
