@@ -89,7 +89,7 @@ def environment(mxnet: str, wanted: str) -> Json:
     for numpy, pythons in row["pythons"].items():
         for python in pythons:
             stand = table()["pythons"][python]
-            wheels = [first, numpy, stand["graphviz"]] + list(row.get("instead") or stand["beside"])
+            wheels = [first, numpy, stand["graphviz"]] + list(stand["beside"])
             builds.append({"python": [python], "pip": stand["pip"], "wheels": wheels})
             hashes.update({one: table()["wheel_sha256"][one] for one in wheels + [stand["pip"]]})
     return {
