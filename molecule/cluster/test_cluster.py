@@ -66,7 +66,9 @@ def test_no_job_leaves_its_unit_by_ssh(cluster, tmp_path):
     )
     job = cluster.train(kv="dist_sync", script=str(tmp_path / "look.py"))
     assert job.result.code == 0, job.result.output
-    for path in job.folder.glob("nodes/*/worker-*.log"):
+    logs = list(job.folder.glob("nodes/*/worker-*.log"))
+    assert logs
+    for path in logs:
         text = path.read_text(errors="replace")
         assert "keys Permission denied" in text and "ssh 255" in text, text
 
