@@ -6,15 +6,17 @@ ends the job's parts on the other nodes.
 """
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
 import re
+import resource
 import secrets
 import shlex
 import signal
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -48,6 +50,8 @@ HURRY = 15.0
 SILENT = ".silent-"
 PULSE = ".pulse-"  # prefix of a host's file on the board with the pulses of the host's workers
 SETTLED = 5.0  # minimum seconds without a change after which a pulse counts for a diagnosis
+# Minimum limit of a fetched file, in bytes. This process also appends to Ansible's log (log_path).
+FETCHED = 1 << 28
 CONNECT = "-o ConnectTimeout=%d "
 MOST_PATIENCE = 30.0  # maximum seconds of retries to fetch the files of a node's part
 # Share of the lease that one poll may spend on checkpoints. Every fetched piece renews the lease.
@@ -253,11 +257,21 @@ class ActionModule(NodeTask):
         folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
         if not os.path.isdir(folder):
             os.makedirs(folder, 0o700, exist_ok=True)
+        found = os.statvfs(folder)
+        free = found.f_bavail * found.f_frsize
+        if 2 * packed["bytes"] > free:
+            raise AnsibleError(
+                "%s has %d bytes, and the controller needs twice as much space for its files in "
+                "%s, where only %d bytes are free: free space, or copy the files by hand. Then "
+                "fetch the files with train.yml -e attach=<job>"
+                % (packed["output"], packed["bytes"], folder, free)
+            )
         try:
-            if packed.get("spooled") or not self._connection.become:
-                self._connection.fetch_file(packed["output"], draft)
-            else:
-                self._fetch_as_another(packed["output"], draft, task_vars)
+            with files_of_at_most(max(packed["bytes"], FETCHED)):
+                if packed.get("spooled") or not self._connection.become:
+                    self._connection.fetch_file(packed["output"], draft)
+                else:
+                    self._fetch_as_another(packed["output"], draft, task_vars)
             if os.path.getsize(draft) != packed["bytes"]:
                 raise AnsibleError(
                     "%s: received only %d of %d bytes from the node. If the controller's disk is "
@@ -397,6 +411,22 @@ class ActionModule(NodeTask):
             return
         if not stopped.get("failed"):
             result.update(ended=True, status=stopped["status"])
+
+
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let this process and its new children write files of at most `size` bytes.
+
+    A node may send more than it has announced. The kernel then refuses a write (EFBIG), or ends the
+    child of the connection (SIGXFSZ).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits = [size] + [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def token_of(job: str) -> str:

@@ -387,6 +387,12 @@ behind:
   returned: command is collect
   type: list
   elements: str
+outside:
+  description: A message for each process of the training user that began during the job and is in
+    the unit of no job. Root makes this list.
+  returned: command is collect
+  type: list
+  elements: str
 packed:
   description: The result of V(collect).
   returned: command is wait, the node's part has ended, and O(into) is given

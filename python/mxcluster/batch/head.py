@@ -16,9 +16,9 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional
 
-from mxcluster import package, seal
+from mxcluster import package
 from mxcluster.agent import batch_job, claims
-from mxcluster.agent.folder import BEAT, LEASE, ORDER, JobFolder
+from mxcluster.agent.folder import BEAT, LEASE, ORDER, SECRET_ENV, JobFolder
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.supervisor import note
 from mxcluster.batch.node_channel import NodeChannel, exchange
@@ -116,15 +116,16 @@ class Head:
             raise MxclusterError("the free ports and GPUs of the nodes changed during each plan")
         self.plan = made
         self.folder.write_private(batch_job.PLANNED, json.dumps(made))
-        token = seal.read_token(self.folder.path).decode()
-        secret_env = self.folder.take_secret_env()
+        has_secrets = os.path.exists(self.folder.file(SECRET_ENV))
         for host in list(self.nodes):
             if host not in made["nodes"]:  # kv=local uses only one node
                 self.nodes.pop(host).close()
         for host, node in self.nodes.items():
             # The agents need no lease: their nodes' programs end them if the head is gone.
             part = dict(for_node(made, host), lease=0, whole=made)
-            node.ask(ask="start", plan=part, token=token, secret_env=secret_env)
+            # srun and qrsh send the lines of this connection in plain text. So each node reads the
+            # token and the secrets from the job folder.
+            node.ask(ask="start", plan=part, secret_env=has_secrets)
         nodes = self.nodes.values()
         self.until(
             lambda: (
@@ -132,6 +133,7 @@ class Head:
                 or all(node.status for node in nodes)
             )
         )
+        _attempt(self.folder.forget_secret_env)  # each agent has read the copy of its node
         self.refuse_errors("has not started")
         self.status["batch"]["phase"] = "runs"
 

@@ -5,13 +5,15 @@ Each line is a JSON object:
 
     {"ask": "record", "nonce": text}   -> {"record": facts}
     {"ask": "look", "request": {...}}  -> {"look": answer of the probe}
-    {"ask": "start", "plan": ..., "token": ..., "secret_env": ...}
+    {"ask": "start", "plan": ..., "secret_env": bool}
                                        -> {"wait": status of the agent}, every second
     {"ask": "stop", "peer": bool}      ends the agent
 
-The program reads the script from the job folder, which all nodes share. After an error the answer
-is {"error": text}. The last line is {"left": leftovers on this node}. The agent is a child of this
-program. Without the head, stdin ends, and the program ends the agent.
+The program reads the script, the token and the secrets ("secret_env": whether there are any) from
+the job folder, which all nodes share. The lines cross the network in plain text, so they hold
+neither the token nor a secret. After an error the answer is {"error": text}. The last line is
+{"left": leftovers on this node}. The agent is a child of this program. Without the head, stdin
+ends, and the program ends the agent.
 """
 
 import json
@@ -23,6 +25,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
+from mxcluster import seal
 from mxcluster.agent import batch_job, claims, commands, daemon, leftovers
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput, MxclusterError
@@ -141,8 +144,10 @@ class NodePart:
         for name in SHARED:
             if os.path.exists(os.path.join(self.job_dir, name)):
                 os.symlink(os.path.join(self.job_dir, name), self.folder.file(name))
-        script = batch_job.script_of(JobFolder(self.job_dir))
-        daemon.prepare(self.folder, plan, asked.get("secret_env"), asked.get("token"), script)
+        shared = JobFolder(self.job_dir)
+        secret_env = shared.read_secret_env() if asked["secret_env"] else None
+        token = seal.read_token(shared.path).decode()
+        daemon.prepare(self.folder, plan, secret_env, token, batch_job.script_of(shared))
         me = os.getpid()
         log = self.folder.open_log("agent")
         self.agent = subprocess.Popen(

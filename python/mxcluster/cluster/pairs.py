@@ -93,8 +93,7 @@ def environment(mxnet: str, wanted: str) -> Json:
     for numpy, pythons in known["pythons"].items():
         for python in pythons:
             stand = row(table()["pythons"], _MXNET + "pythons", python)
-            beside = list(known.get("instead") or stand["beside"])
-            wheels = [first, numpy, stand["graphviz"]] + beside
+            wheels = [first, numpy, stand["graphviz"]] + list(stand["beside"])
             builds.append({"python": [python], "pip": stand["pip"], "wheels": wheels})
             for one in wheels + [stand["pip"]]:
                 hashes[one] = row(table()["wheel_sha256"], _MXNET + "wheel_sha256", one)

@@ -101,13 +101,43 @@ def authorized(
     for key, hosts in holders.items():
         origins = []  # type: List[str]
         for host in hosts:
-            more = variables.get(host, {}).get("ssh_mesh_from") or []
-            origins += [nodes[host]["address"]] + ([more] if isinstance(more, str) else more)
+            origins += origins_of({host: nodes[host]}, variables)[host]
         owner = NAME(hosts[0]) if len(hosts) == 1 else "all"
         lines.append(
             'from="%s" %s mxcluster:%s' % (",".join(map(ORIGIN, unique(origins))), _key(key), owner)
         )
     return lines
+
+
+def origins_of(nodes: Dict[str, Json], variables: Dict[str, Json]) -> Dict[str, List[str]]:
+    """Return {host: the addresses from which its ssh connections may come}.
+
+    These are the planned address and ssh_mesh_from. The arguments are those of `blocks`.
+    """
+    more = {host: variables.get(host, {}).get("ssh_mesh_from") or [] for host in nodes}
+    return {
+        host: [node["address"]] + ([more[host]] if isinstance(more[host], str) else more[host])
+        for host, node in nodes.items()
+    }
+
+
+def on_node(authorized_keys: str, host: str, origins: Dict[str, List[str]]) -> str:
+    """Return the block of authorized_keys for the node `host`: no key is valid from this node.
+
+    A connection of a node to itself would lead a job out of its unit: the session has other rights,
+    and does not end with the job.
+
+    Args: `authorized_keys` the block for all nodes, from `blocks`; `origins` from `origins_of`.
+    """
+    others = {origin for other in origins if other != host for origin in origins[other]}
+    own = set(origins[host]) - others
+    lines = []
+    for line in authorized_keys.splitlines():
+        start, listed, end = line.split('"', 2)
+        kept = [origin for origin in listed.split(",") if origin not in own]
+        if kept and line.rpartition(" mxcluster:")[2] != host:
+            lines.append('%s"%s"%s' % (start, ",".join(kept), end))
+    return "\n".join(lines)
 
 
 def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str]:

@@ -13,12 +13,13 @@ from typing import Any, Dict, List, Optional
 from mxcluster.entry import programs
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
-from mxcluster.node import firewall
+from mxcluster.node import firewall, processes
 
 Json = Dict[str, Any]
 
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
+PATIENCE = 2.0  # seconds until a process outside of the units counts
 UNIT_ENDS = 10  # seconds to wait for the end of a unit
 PRIVATE = ("/tmp", "/var/tmp")  # a unit with PrivateTmp=yes has its own, empty folders
 
@@ -184,6 +185,54 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
             % (unit, shown.get("Result"), asked["user"])
         )
     return None
+
+
+def outside(asked: Json, patience: float = PATIENCE) -> List[str]:
+    """Return a message for each process of the training user that has left the unit of the job.
+
+    Such a process began after the job's agent, and is in the unit of no job. A person who works as
+    the training user may have started it, so it is no leftover. Processes of jobs without a unit
+    have the variable MXCLUSTER_JOB_DIR, and the agent finds them (see `agent.leftovers`). The
+    function repeats the search for at most `patience` seconds, until it finds no process.
+    """
+    uid = pwd.getpwnam(asked["user"]).pw_uid
+    try:
+        status = programs.answer_of(dict(asked, command="status"))["status"]
+        since = int(status["agent"]["start_time"])
+    except (MxclusterError, KeyError, TypeError, ValueError):  # the job has not started here
+        return []
+    deadline = time.monotonic() + patience
+    while True:
+        found = [
+            who
+            for who in processes.of_user(uid)
+            if who.start_time >= since and not _is_of_a_job(who.pid)
+        ]
+        if not found or time.monotonic() >= deadline:
+            break
+        time.sleep(0.1)
+    return [
+        "pid %d (%s) of %s runs outside of the job's unit, and began during the job: if no person "
+        "has started this process, kill it"
+        % (who.pid, processes.command_name(who.pid), asked["user"])
+        for who in found
+    ]
+
+
+def _is_of_a_job(pid: int) -> bool:
+    """Return True if the process belongs to a job, or answers a command of the controller."""
+    from mxcluster.agent import runtimes  # not at the top: each poll would import it
+
+    line = processes.entry(pid)
+    return (
+        b"/mxcluster-agent@" in processes.read(pid, "cgroup")
+        or processes.variable(pid, runtimes.VARIABLE) is not None
+        or (
+            line is not None
+            and processes.uid(line.parent) == 0
+            and b"mxcluster.entry" in processes.read(line.parent, "cmdline")
+        )
+    )
 
 
 def settle(asked: Json, unit: str) -> List[str]:

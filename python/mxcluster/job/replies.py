@@ -366,6 +366,7 @@ ALSO = {
     "left": list_of(words),
     "left_out": list_of(words),
     "behind": list_of(words),
+    "outside": list_of(words),
     "untrue": either(None, words),
     "ports_open": words,
     "cleared": list_of(words),

@@ -203,6 +203,31 @@ def variable(pid: int, name: str) -> Optional[str]:
         return None
 
 
+def read(pid: int, name: str) -> bytes:
+    """Return the content of /proc/<pid>/<name>, b"" if this user cannot read the file."""
+    try:
+        with open("/proc/%d/%s" % (pid, name), "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""
+
+
+def uid(pid: int) -> Optional[int]:
+    """Return the real uid of the process `pid`, None after its end.
+
+    The owner of /proc/<pid> is root if the process is hidden (see `hide`).
+    """
+    for line in read(pid, "status").splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[1])
+    return None
+
+
+def of_user(user: int) -> List[Identity]:
+    """Return the living processes with the real uid `user`."""
+    return [line.identity for line in table() if line.state not in DEAD and uid(line.pid) == user]
+
+
 def with_variable(name: str, value: str) -> List[Identity]:
     """Return the living processes that started with name=value in the environment.
 

@@ -179,14 +179,25 @@ def test_a_node_speaks_only_for_its_own_processes(head, node):
     assert [part["name"] for part in head.status["processes"]] == ["worker-0", "worker-1"]
 
 
-def test_a_node_reads_the_script_from_the_shared_folder(folder, monkeypatch):
+def test_a_node_reads_script_token_and_secrets_from_the_shared_folder(folder, monkeypatch):
     folder.write_private("script.b64", "c2NyaXB0")
+    folder.write_private("token", "t" * 64)
+    folder.write_private("secret_env.json", '{"PASSWORD": "x"}')
     given = []
-    monkeypatch.setattr("mxcluster.agent.daemon.prepare", lambda *args: given.append(args[-1]))
-    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: None)
-    plan = {"host": "a", "nodes": {"a": {"job_dir": folder.file("nodes/a/job-1")}}}
-    NodePart(folder.path, io.StringIO()).start({"ask": "start", "plan": plan, "token": "t"})
-    assert given == ["c2NyaXB0"]
+    monkeypatch.setattr("mxcluster.agent.daemon.prepare", lambda *args: given.append(args[2:]))
+    monkeypatch.setattr(node_part.subprocess, "Popen", lambda *_, **__: None)
+
+    def start(host):
+        plan = {"host": host, "nodes": {host: {"job_dir": folder.file("nodes/%s/job-1" % host)}}}
+        asked = {"ask": "start", "plan": plan, "secret_env": True}
+        NodePart(folder.path, io.StringIO()).start(asked)
+
+    start("a")
+    start("b")  # the first node has left the secrets for the second
+    assert given == [({"PASSWORD": "x"}, "t" * 64, "c2NyaXB0")] * 2
+    folder.forget_secret_env()
+    with pytest.raises(OSError):  # no job starts without its secrets
+        start("c")
 
 
 def test_a_node_tells_the_gpus_that_the_batch_system_gives(folder, node, tmp_path, monkeypatch):

@@ -32,6 +32,21 @@ def test_every_gpu_wheel_is_measured():
         assert set(row) == {"needed", "sass"} and row["sass"], wheel
 
 
+def test_no_node_gets_an_old_package_for_downloads():
+    """MXNet 1.2.1 names requests below 2.19 with urllib3 1.22, but works with newer ones."""
+    oldest = {"requests": (2, 27), "urllib3": (1, 26), "idna": (3, 7)}
+    used = set()
+    for mxnet, row in TABLE["mxnet"].items():
+        for wanted in row["wheels"]:
+            for build in pairs.environment(mxnet, wanted)["builds"]:
+                found = dict(wheel.split("==") for wheel in build["wheels"])
+                for name, version in oldest.items():
+                    has = tuple(map(int, found[name].split(".")[:2]))
+                    assert has >= version, (mxnet, build["python"], name, found[name])
+                used.update(build["wheels"] + [build["pip"]])
+    assert used == set(TABLE["wheel_sha256"])  # no digest of an old package stays
+
+
 def brought(mxnet, wanted, kind):
     """Return names of libraries, with or without their version, that the roles bring."""
     cuda = pairs.cuda_of(wanted)

@@ -92,6 +92,31 @@ def test_only_the_inventory_calls_a_node_localhost():
     }
 
 
+def test_no_key_is_valid_on_its_own_node():
+    """A job could leave its unit by ssh to its own node."""
+    variables = {"a": {"ssh_mesh_from": ["192.0.2.7"]}, "b": {"ssh_mesh_from": "192.0.2.7"}}
+    text = ssh_mesh.blocks(NODES, RECORDS, variables, "k")["authorized_keys"]
+    assert [line.split()[-1] for line in text.splitlines()] == ["mxcluster:a", "mxcluster:b"]
+    origins = ssh_mesh.origins_of(NODES, variables)
+    assert ssh_mesh.on_node(text, "a", origins) == text.splitlines()[1]
+    assert ssh_mesh.on_node(text, "b", origins) == text.splitlines()[0]
+
+
+def test_a_shared_key_is_valid_from_the_other_nodes():
+    variables = {
+        "a": {"ssh_mesh_from": ["192.0.2.7", "192.0.2.8"]},
+        "b": {"ssh_mesh_from": "192.0.2.7"},
+    }
+    origins = ssh_mesh.origins_of(NODES, variables)
+    text = 'from="10.0.0.1,192.0.2.7,192.0.2.8,10.0.0.2" ssh-rsa SHARED mxcluster:all'
+    rest = " ssh-rsa SHARED mxcluster:all"
+    # The nodes share the address of a gateway.
+    assert ssh_mesh.on_node(text, "a", origins) == 'from="192.0.2.7,10.0.0.2"' + rest
+    assert ssh_mesh.on_node(text, "b", origins) == 'from="10.0.0.1,192.0.2.7,192.0.2.8"' + rest
+    alone = ssh_mesh.origins_of({"a": NODES["a"]}, {})
+    assert ssh_mesh.on_node('from="10.0.0.1" ssh-rsa SHARED mxcluster:all', "a", alone) == ""
+
+
 def test_one_key_for_all_nodes():
     shared = {
         host: record(host, number, public_key="ssh-rsa SHARED")

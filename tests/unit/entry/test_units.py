@@ -4,12 +4,17 @@ molecule/cluster has a real one.
 """
 
 import json
+import os
 import re
+import subprocess
+import time
+import types
 
 import pytest
 
 from mxcluster.entry import units
 from mxcluster.errors import MxclusterError
+from mxcluster.node import processes
 
 UNIT = "mxcluster-agent@j.service"
 SAID = (
@@ -154,6 +159,47 @@ def test_a_changed_clock_does_not_shorten_the_time_of_a_unit(monkeypatch):
     states = ["ActiveState=active\n", "ActiveState=active\n", "ActiveState=inactive\n"]
     monkeypatch.setattr(units.programs, "call", system({"systemctl show": states}))
     assert units.untrue_end(dict(ASKED, told="failed"), UNIT) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to become another user")
+def test_processes_outside_of_the_unit_are_named(monkeypatch):
+    """A job may leave its unit by ssh to its own node, or through systemd of the user."""
+    uid = 3_000_000 + os.getpid()
+    user = types.SimpleNamespace(pw_uid=uid)
+    monkeypatch.setattr(units.pwd, "getpwnam", lambda name: user)
+
+    def start(**environ):
+        child = subprocess.Popen(
+            ["sleep", "300"], env=dict(os.environ, **environ), preexec_fn=lambda: os.setuid(uid)
+        )
+        started.append(child)
+        return child
+
+    started = []
+    try:
+        older = processes.identity(start().pid)
+        time.sleep(0.02)  # start times are multiples of 0.01 s
+        left, _ = start(), start(MXCLUSTER_JOB_DIR="/jobs/other")
+        since = processes.identity(left.pid).start_time
+        assert since > older.start_time
+        status = {"status": {"agent": {"pid": 1, "start_time": since}}}
+        monkeypatch.setattr(units.programs, "answer_of", lambda asked: status)
+        assert units.outside(ASKED, 0.0) == [
+            "pid %d (sleep) of nobody runs outside of the job's unit, and began during the job: if "
+            "no person has started this process, kill it" % left.pid
+        ]
+        in_unit = b"0::/system.slice/mxcluster-agent@other.service\n"
+        monkeypatch.setattr(units.processes, "read", lambda pid, name: in_unit + b"Uid: %d" % uid)
+        assert units.outside(ASKED, 0.0) == []
+    finally:
+        for child in started:
+            child.kill()
+            child.wait()
+
+
+def test_a_job_that_has_not_started_has_no_process_outside(monkeypatch):
+    monkeypatch.setattr(units.programs, "answer_of", lambda asked: {"status": None})
+    assert units.outside(ASKED, 0.0) == []
 
 
 def test_root_lists_the_running_jobs(monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import time
@@ -316,6 +317,35 @@ def test_the_archive_is_fetched_at_the_end_and_removed_there(monkeypatch, tmp_pa
     assert commands == ["wait", "collect"] and result["ended"] and result["packed"] == packed(there)
     assert seen[1]["told"] == "done" and "into" not in seen[1]
     assert into.read_bytes() == b"what is left" and not there.exists()
+
+
+def test_no_node_fills_the_disk_of_the_controller(monkeypatch, tmp_path):
+    """The archive needs space twice, since the controller unpacks it."""
+    made, _, node, there, into = waits(tmp_path, packed(there=tmp_path / "spool" / "j.tar"))
+    disk = types.SimpleNamespace(f_bavail=5, f_frsize=4)
+    monkeypatch.setattr(os, "statvfs", lambda path: disk)
+    monkeypatch.setattr(node, "fetch_file", lambda path, into: pytest.fail("fetched"))
+    result = run(made, monkeypatch)
+    assert result["failed"] and "has 12 bytes" in result["msg"] and "20 bytes are" in result["msg"]
+
+
+def test_a_node_sends_no_more_than_it_has_announced(monkeypatch, tmp_path):
+    made, _, node, there, into = waits(tmp_path, packed(there=tmp_path / "spool" / "j.tar"))
+    monkeypatch.setattr(action, "FETCHED", 1000)
+    there.write_bytes(b"x" * 5000)
+    sizes = []
+
+    def fetch_file(path, into):
+        try:
+            subprocess.run(["cp", path, into], check=True)
+        except subprocess.CalledProcessError as error:
+            sizes.append(os.path.getsize(into))
+            raise AnsibleError(str(error)) from error
+
+    monkeypatch.setattr(node, "fetch_file", fetch_file)
+    result = run(made, monkeypatch)
+    assert result["failed"] and sizes == [1000] and not into.parent.joinpath("node1.tar").exists()
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
 def test_a_running_job_is_not_collected(monkeypatch, tmp_path):
