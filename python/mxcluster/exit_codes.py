@@ -14,6 +14,8 @@ NOT_A_NUMBER = 97  # the loss of a training program became NaN
 # failed, and the controller ends all other parts. "engine": the engine that started the agent, such
 # as mpirun, has ended the agent.
 REASONS = ("done", "failed", "peer", "stopped", "lease", "engine")
+# The signals that other programs send to a process, such as the OOM kill.
+FROM_OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
 AGENT_HELD = (
     "the agent itself has been stopped by a signal (SIGSTOP), so mxcluster killed the agent: find "
     "the program that sent this signal"

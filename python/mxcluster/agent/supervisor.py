@@ -554,7 +554,7 @@ def failure(
     exit code, None if the process has not ended. `when`: unix seconds. `log`: the last lines of the
     process's log. `echo`: True if the process ended because another process had ended. A later
     failure with `echo` False replaces such a failure. `kind`: "stopped", "start", "stall", "disk",
-    "folder", "network", "memory", "nan" or "engine", or None for any other failure.
+    "folder", "network", "memory", "nan", "engine", "batch" or "node", or None for any other failure.
     """
     return {
         "host": host,

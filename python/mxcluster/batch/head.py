@@ -58,7 +58,7 @@ class Head:
         self.lease = Lease(float(plan.get("lease") or 0))
         self.nodes = {}  # type: Dict[str, NodeChannel]
         self.lost = {}  # type: Dict[str, Json]
-        self.signalled = False
+        self.signalled = 0  # the number of the signal that ends the job, 0 without a signal
         self.beaten = 0.0
         self.saved = None  # type: Optional[str]
         me = processes.identity(os.getpid())
@@ -280,6 +280,7 @@ class Head:
         if self.signalled:
             # The batch system gives the reason for its signal only after the end of the whole job.
             # So the submit host asks for the reason, and writes the last status (`batch_job.look`).
+            self.status["batch"]["signal"] = signal.Signals(self.signalled).name
             for folder in [self.folder] + self.folder.parts():
                 _attempt(folder.forget_token)
                 _attempt(folder.forget_secret_env)
@@ -371,8 +372,8 @@ def main(argv: List[str]) -> int:
     lock = claims.open_lock(folder.file("batch.lock"))
     head = Head(folder, plan, dict(os.environ))
 
-    def end(*_: Any) -> None:
-        head.signalled = True
+    def end(signum: int, *_: Any) -> None:
+        head.signalled = signum
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, end)

@@ -6,7 +6,6 @@ of its input causes no restart, because the error would recur.
 
 import os
 import re
-import signal
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxcluster import exit_codes
@@ -16,8 +15,8 @@ from mxcluster.job.plan import inputs
 
 Json = Dict[str, Any]
 
-# The signals that other programs send to a process, such as the OOM kill.
-OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
+# Failures of these kinds come from a node, the network, an engine or an operator.
+OUTSIDE = ("stopped", "network", "engine", "node")
 MISSING = "missing"  # the state of a node in a verdict
 
 
@@ -103,7 +102,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
         "the cause would most likely recur; remove the cause, then continue with -e resume=<job>"
     )
     if kind:
-        return None if kind in ("stopped", "network", "engine") else again
+        return None if kind in OUTSIDE else again
     if failure["host"] in lost or failure["reason"] in (
         exit_codes.AGENT_KILLED,
         exit_codes.AGENT_HELD,
@@ -112,7 +111,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
     # Without an exit code, an agent failed to start or ended the job (stop on request, lease).
     if code is None:
         return "a restart does not remove the cause; remove the cause, then start the job again"
-    return None if code == exit_codes.PEER_DIED or -code in OUTSIDE else again
+    return None if code == exit_codes.PEER_DIED or -code in exit_codes.FROM_OUTSIDE else again
 
 
 def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:

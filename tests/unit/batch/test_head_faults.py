@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -124,8 +125,9 @@ def test_a_signalled_head_removes_the_token_and_the_secrets(head, folder):
     for place in (folder, part):
         place.write_private("token", "t")
         place.write_private("secret_env.json", "{}")
-    head.signalled = True
+    head.signalled = signal.SIGTERM
     head.finish("failed", None)
+    assert folder.status()["batch"]["signal"] == "SIGTERM"
     assert folder.status()["state"] == "running"  # the submit host asks for the reason of the end
     for place in (folder, part):
         assert not {"token", "secret_env.json"} & set(os.listdir(place.path))
