@@ -11,9 +11,11 @@ MEETING_FAILED = 95  # rendezvous: a node could not reach another node before th
 PORT_TAKEN = 96  # another program has the port that the plan gave to a process
 NOT_A_NUMBER = 97  # the loss of a training program became NaN
 # Reasons for which an agent ends its node's part of a job. "peer": the part of another node has
-# failed, and the controller ends all other parts. "engine": the engine that started the agent, such
-# as mpirun, has ended the agent.
-REASONS = ("done", "failed", "peer", "stopped", "lease", "engine")
+# failed, and the controller ends all other parts. "stopped": stop.yml asked for the end. "engine":
+# the engine that started the agent, such as mpirun, has ended the agent. "shutdown": the agent got
+# SIGTERM without a request, as systemd sends it to all processes of a node that goes down.
+SHUTDOWN = "shutdown"
+REASONS = ("done", "failed", "peer", "stopped", "lease", "engine", SHUTDOWN)
 # The signals that other programs send to a process, such as the OOM kill.
 FROM_OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
 AGENT_HELD = (

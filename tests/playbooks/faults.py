@@ -131,6 +131,11 @@ FAULTS = {
     "agent killed": Fault(
         signalled("node2", "agent", signal.SIGKILL), ("node2", "agent"), ["agent", "killed"]
     ),
+    "agent ended": Fault(
+        signalled("node2", "agent", signal.SIGTERM),
+        ("node2", "agent"),
+        ["was shut down", "SIGTERM"],
+    ),
     "updater raises": Fault(
         None,
         (None, "server"),

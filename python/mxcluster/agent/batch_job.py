@@ -27,8 +27,8 @@ PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers an
 LOG = "batch"  # batch.log has the output of the head
 SILENT = 4.0  # seconds without a beat before the first question to the batch system
 LOST = 40.0  # seconds without a beat after which the head of a running job counts as lost
-# A job whose processes the batch system is ending, or has ended without a reason, has more time: the
-# accounting of Grid Engine is up to 15 s late.
+# A job has more time if the batch system is ending its processes, or has ended it without a reason:
+# the accounting of Grid Engine is up to 15 s late.
 ENDING = 3 * LOST
 ACCOUNTS = 20.0
 CANCELS = {"slurm": "scancel", "sge": "qdel"}  # the program that cancels a job
@@ -125,8 +125,9 @@ def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> 
     cause, kind = "", "batch"
     if reason != "stopped":
         cause, kind = why_ended(folder, known, state, silent)
-    # The batch system has killed the processes, so the failure of a process is no cause.
-    known = dict(known, first_failure=None) if state.why else known
+    if state.why or known["batch"].get("signal"):
+        # The batch system has killed the processes, so the failure of a process is no cause.
+        known = dict(known, first_failure=None)
     last = end(known, reason, failed(folder, known, cause, kind) if cause else None)
     if tidy:
         if not ended:

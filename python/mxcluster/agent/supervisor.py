@@ -21,7 +21,7 @@ from mxcluster.training import progress_file
 Json = Dict[str, Any]
 
 STOPS = {
-    signal.SIGTERM: "stopped",
+    signal.SIGTERM: exit_codes.SHUTDOWN,
     signal.SIGINT: "stopped",
     signal.SIGUSR1: "engine",
     signal.SIGUSR2: "peer",
@@ -216,7 +216,8 @@ class Supervisor:
         stopped = None
         while True:
             self.restore()
-            self.reap()
+            if stopped != exit_codes.SHUTDOWN:
+                self.reap()  # at a shutdown systemd ends the processes, too, which is no failure
             for child in [pid for pid, part in self.children.items() if part["pid"] is None]:
                 self.recognize(child)
             self.examine()
@@ -554,7 +555,8 @@ def failure(
     exit code, None if the process has not ended. `when`: unix seconds. `log`: the last lines of the
     process's log. `echo`: True if the process ended because another process had ended. A later
     failure with `echo` False replaces such a failure. `kind`: "stopped", "start", "stall", "disk",
-    "folder", "network", "memory", "nan", "engine", "batch" or "node", or None for any other failure.
+    "folder", "network", "memory", "nan", "engine", "batch" or "node" (see `batch_job.failed`), or
+    None for any other failure.
     """
     return {
         "host": host,

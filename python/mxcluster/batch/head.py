@@ -24,6 +24,7 @@ from mxcluster.agent.supervisor import note
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.batch.node_part import NONCE
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
 from mxcluster.job.plan import batch, for_node
 from mxcluster.job.plan.inputs import look
@@ -231,6 +232,8 @@ class Head:
                 for node in self.nodes.values()
                 if node.status and _is_ended(node)
             ]
+            if self.lost or SHUTDOWN in ends:
+                self.await_signal()
             if self.lost or any(reason != "done" for reason in ends):
                 return "failed"
             if len(ends) == len(self.nodes):

@@ -160,8 +160,12 @@ class NodePart:
 
     def end(self, peer: bool) -> None:
         """End the agent if it runs. `peer`: True after the failure of another node's part."""
+        self.send(signal.SIGUSR2 if peer else signal.SIGINT)
+
+    def send(self, signum: int) -> None:
+        """Send the signal `signum` to the agent if it runs."""
         if self.agent is not None and self.agent.poll() is None:
-            self.agent.send_signal(signal.SIGUSR2 if peer else signal.SIGTERM)
+            self.agent.send_signal(signum)
 
     def status(self) -> Optional[Json]:
         """Return the status of this node's part, None before the agent has written one."""
@@ -185,8 +189,8 @@ def main(argv: List[str]) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of libraries goes to the log of the head
     part = NodePart(argv[0], answers)
-    # If the batch system ends the job, its signal reaches this program.
-    signal.signal(signal.SIGTERM, lambda *_: part.end(peer=False))
+    # If the batch system ends the job or the node goes down, a signal reaches this program.
+    signal.signal(signal.SIGTERM, lambda *_: part.send(signal.SIGTERM))
     for warning in (signal.SIGUSR1, signal.SIGUSR2):  # Grid Engine warns before it ends a job
         signal.signal(warning, lambda *_: None)
     try:

@@ -59,7 +59,9 @@ def decide(
     # Each node that was reachable at the end was searched for leftovers.
     looked = verdict.get("left") or verdict["nodes"]
     lost = [
-        host for host, state in verdict["nodes"].items() if state == MISSING or host not in looked
+        host
+        for host, state in verdict["nodes"].items()
+        if state in (MISSING, exit_codes.SHUTDOWN) or host not in looked
     ]
     is_batch = launchers.of(plan).is_batch
     reason = why_not(verdict["first_failure"], lost)
@@ -95,7 +97,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
     """Return the reason why `failure` forbids a restart, or None if `failure` allows a restart.
 
     Args: `failure` the first failure of a verdict; `lost` the nodes that did not answer at
-    the end of the job.
+    the end of the job, or that were going down.
     """
     kind, code = failure.get("kind"), failure["exit_code"]
     again = (
@@ -129,8 +131,8 @@ def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
 def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
     """Return the reason why a restart is impossible, or None if a restart is possible.
 
-    Args: `lost` the nodes that did not answer; `epoch` of the last complete checkpoint, None
-    without a checkpoint.
+    Args: `lost` the nodes that did not answer or were going down; `epoch` of the last complete
+    checkpoint, None without a checkpoint.
     """
     hosts = {
         role: {process["host"] for process in plan["processes"] if process["role"] == role}

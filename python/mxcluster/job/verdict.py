@@ -17,6 +17,7 @@ Json = Dict[str, Any]
 _ENDINGS = {
     "lease": "ended: the lease ran out",
     "stopped": "ended: the job was stopped on request",
+    exit_codes.SHUTDOWN: "ended: the node was shut down, or a program sent SIGTERM to the agent",
     "engine": "ended: the engine that started the agent has ended the agent; read mpirun.log",
 }
 _PEER = "ended, because another node's part of the job had failed"
@@ -226,6 +227,7 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
             return dict(
                 _agent_failure(status["host"], told, status.get("ended")),
                 echo=status["reason"] in ("stopped", "engine"),
+                kind="node" if status["reason"] == exit_codes.SHUTDOWN else None,
             )
     peers = [
         _agent_failure(status["host"], _PEER, status.get("ended"))
@@ -421,6 +423,8 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
         time.strftime("%H:%M:%S", time.localtime(since)),
         printable(str(lost[host]["why"])),
     )
+    if (statuses.get(host) or {}).get("reason") == exit_codes.SHUTDOWN:
+        reason += ", and its agent got SIGTERM before, as when a node is shut down"
     missed = [process["name"] for process in plan["processes"] if process["host"] == host]
     seconds = (plan.get("heartbeat") or {}).get("timeout")
     if missed and any(

@@ -2,7 +2,7 @@ import copy
 
 import pytest
 
-from mxcluster.job import verdict
+from mxcluster.job import restarts, verdict
 
 PLAN = {
     "job": "j1",
@@ -260,6 +260,7 @@ def test_a_node_stopped_because_of_a_lost_node_is_not_the_cause():
     [
         ("lease", "the lease ran out"),
         ("stopped", "stopped on request"),
+        ("shutdown", "the node was shut down, or a program sent SIGTERM to the agent"),
         ("engine", "the engine that started the agent has ended"),
     ],
 )
@@ -437,7 +438,22 @@ def test_missed_heartbeats_are_named_although_the_network_failed():
     )
 
 
-@pytest.mark.parametrize("reason", ["stopped", "lease", "engine"])
+def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
+    found = statuses(worker_0=91, worker_1=-15)
+    echo = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    found["node1"].update(first_failure=echo, reason="failed")
+    found["node2"].update(reason="shutdown", first_failure=None)
+    told = verdict.compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"][
+        "reason"
+    ]
+    assert told.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in told
+    answers = verdict.compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
+    options = dict(HEARTBEAT["options"], max_restarts=1, without=[])
+    decision = restarts.decide(dict(HEARTBEAT, options=options), answers, None, lambda _: False)
+    assert decision["extra"]["without"] == ["node2"], decision
+
+
+@pytest.mark.parametrize("reason", ["stopped", "lease", "engine", "shutdown"])
 def test_a_node_ended_after_the_loss_of_another_is_not_the_cause(reason):
     """The controller stops the other nodes when it has lost one."""
     found = {"node1": dict(statuses(worker_0=-15)["node1"], reason=reason), "node2": None}
@@ -460,12 +476,12 @@ def test_a_failed_process_precedes_a_lost_node():
     )
 
 
-@pytest.mark.parametrize("cause", [None, "stopped", "echo"])
+@pytest.mark.parametrize("cause", [None, "shutdown", "echo"])
 def test_an_untrue_answer_is_the_cause_of_later_failures(cause):
-    """Root ended the unit, so the agent wrote "stopped", and the peers miss its processes."""
+    """Root ended the unit, so the agent wrote "shutdown", and the peers miss its processes."""
     found = statuses(worker_1=None)
-    if cause == "stopped":
-        found["node2"]["reason"] = "stopped"
+    if cause == "shutdown":
+        found["node2"]["reason"] = "shutdown"
     if cause == "echo":
         found["node1"]["first_failure"] = failure("worker-0", 120.0, 99, echo=True, host="node1")
     told = verdict.compute(

@@ -19,8 +19,8 @@ from mxcluster.node.batch_systems import (
 NAME = "Grid Engine"
 # Settings of a parallel environment without which `qrsh -inherit` starts no program on a node.
 NEEDED = {"control_slaves": "TRUE", "job_is_first_task": "FALSE"}
-# Values of "failed" in the accounting (sge_status(5)): the job has ended by itself; a limit; a signal
-# has ended a program of the job.
+# Values of "failed" in the accounting, see sge_status(5): the job has ended by itself; a limit was
+# over; a signal has ended a program of the job.
 BY_ITSELF, LIMIT, SIGNAL = 0, 37, 100
 # Values of "failed" if Grid Engine or a node could not run or finish the job.
 OF_A_NODE = {1, 3, 4, 6, 7, 8, 18, 19, 20, 21, 24, 25, 30}
