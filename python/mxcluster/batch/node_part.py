@@ -23,8 +23,10 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
+from mxcluster import exit_codes
 from mxcluster.agent import batch_job, claims, commands, daemon, leftovers
 from mxcluster.agent.folder import JobFolder
+from mxcluster.agent.supervisor import STOPS
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
 from mxcluster.node import gpus, processes
@@ -34,6 +36,7 @@ Json = Dict[str, Any]
 
 NONCE = "nonce"  # a file in the job folder, which every node must be able to read
 PERIOD = 1.0  # seconds between two answers about a running job
+HELD = 5.0  # seconds for which SIGSTOP may stop the agent, as in a poll of the controller
 # Files of the shared job folder to which each node's folder gets a link.
 SHARED = (checkpoints.FOLDER, checkpoints.RESUMED, "model.params")
 
@@ -47,6 +50,10 @@ class NodePart:
         self.folder = None  # type: Optional[JobFolder]
         self.agent = None  # type: Optional[subprocess.Popen]
         self.asked = b""
+        self.reason = "failed"  # why the agent ends, if the agent cannot say so
+        self.ending = None  # type: Optional[float]  # monotonic time of the first signal to the agent
+        self.held = None  # type: Optional[float]  # monotonic time since which the agent is stopped
+        self.killed = exit_codes.AGENT_KILLED
 
     def run(self) -> None:
         """Answer the head until the head or the agent has ended."""
@@ -58,6 +65,7 @@ class NodePart:
                 if not open_:
                     self.end(peer=True)
             if self.agent is not None:
+                self.kill_if_stuck()
                 ended, status = self.agent.poll() is not None, self.status()
                 self.tell({"wait": status})
                 if ended:
@@ -165,13 +173,34 @@ class NodePart:
     def send(self, signum: int) -> None:
         """Send the signal `signum` to the agent if it runs."""
         if self.agent is not None and self.agent.poll() is None:
+            if self.ending is None:
+                self.ending, self.reason = time.monotonic(), STOPS[signum]
             self.agent.send_signal(signum)
+
+    def kill_if_stuck(self) -> None:
+        """Kill an agent that SIGSTOP has stopped, or that does not end after a signal.
+
+        The agent's processes die with the agent. A stopped agent can neither supervise the job nor
+        record its end.
+        """
+        if self.agent is None or self.agent.poll() is not None:
+            return
+        now, who = time.monotonic(), processes.identity(self.agent.pid)
+        is_held = who is not None and processes.is_held(who)
+        self.held = (self.held or now) if is_held else None
+        late = self.ending is not None and now - self.ending > commands.STOP_TIMEOUT
+        if self.held and (self.ending or now - self.held >= HELD):
+            self.killed = exit_codes.AGENT_HELD
+        elif not late:
+            return
+        self.agent.kill()
+        self.agent.wait()
 
     def status(self) -> Optional[Json]:
         """Return the status of this node's part, None before the agent has written one."""
         if self.folder is None or self.folder.status() is None:
             return None
-        return commands.look(self.folder, tidy=True)
+        return commands.look(self.folder, True, self.reason, self.killed)
 
 
 def probe() -> Any:
@@ -198,8 +227,8 @@ def main(argv: List[str]) -> None:
     finally:
         part.end(peer=True)
         if part.agent is not None:
-            deadline = time.monotonic() + daemon.TIMEOUT
-            while part.agent.poll() is None and time.monotonic() < deadline:
+            while part.agent.poll() is None:
+                part.kill_if_stuck()
                 time.sleep(0.1)
 
 
