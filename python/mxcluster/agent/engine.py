@@ -245,7 +245,7 @@ def hold(folder: JobFolder) -> Json:
         time.sleep(0.05)
     reason = commands.look(folder)["reason"]
     if reason != "done":
-        if engines and os.getppid() == parent:
+        if engines:
             _end_lingering(engines)
         raise MxclusterError("the part of the job on %s has ended: %s" % (plan["host"], reason))
     return {"job": plan["job"], "reason": reason}
@@ -254,7 +254,8 @@ def hold(folder: JobFolder) -> Json:
 def _end_lingering(who: processes.Identity) -> None:
     """Fork a process that kills the engine's daemon `who` after LINGERS seconds.
 
-    After the loss of a node, Open MPI's daemon does not always end with mpirun.
+    After the loss of a node, Open MPI's daemon does not always end with mpirun. The process then
+    removes the temporary folder that a killed daemon leaves.
     """
     if os.fork():
         return
@@ -268,6 +269,14 @@ def _end_lingering(who: processes.Identity) -> None:
         while processes.alive(who) and time.monotonic() < deadline:
             time.sleep(0.2)
         processes.send(who, signal.SIGKILL)
+        deadline = time.monotonic() + STOPS
+        while processes.alive(who) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        session = mpi_engines.session_folders(os.environ)
+        for path in session[:1]:
+            shutil.rmtree(path, ignore_errors=True)  # the daemon may remove it, too
+        for path in session[1:]:
+            os.rmdir(path)  # fails if another job of the user has a folder there
     finally:
         os._exit(0)
 
