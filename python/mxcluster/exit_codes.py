@@ -44,6 +44,14 @@ def reserved() -> FrozenSet[int]:
     return frozenset((PEER_DIED, KILLED_BY_AGENT))
 
 
+def of_shell(status: int) -> int:
+    """Return the exit code for `status` of a shell, a container or srun: -n for 128 + n.
+
+    Such programs end with 128 + n if the signal n has ended the process that they ran.
+    """
+    return 128 - status if 128 < status <= 128 + 64 else status
+
+
 def describe(exit_code: int) -> str:
     """Return a description of `exit_code`, such as "exited with status 1".
 

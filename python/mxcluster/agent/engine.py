@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Any, Dict, List, Set, Tuple, cast
 
+from mxcluster import exit_codes
 from mxcluster.agent import commands, daemon, engine_file
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
@@ -115,6 +116,9 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
     )
     if errors:
         return "%s: %s" % (text, errors[0])
+    code = (engine_file.read(folder) or {}).get("exit_code")
+    if ended and isinstance(code, int) and code:
+        text += ": it %s%s" % ("was " if code < 0 else "", exit_codes.describe(code))
     said = folder.log_lines(engine_file.LOG)
     last = [line for line in said if not line.startswith("{")][-LINES:]
     return "\n".join(["%s; its last output:" % text] + (last or ["(nothing)"]))

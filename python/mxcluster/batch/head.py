@@ -59,6 +59,7 @@ class Head:
         self.lease = Lease(float(plan.get("lease") or 0))
         self.nodes = {}  # type: Dict[str, NodeChannel]
         self.lost = {}  # type: Dict[str, Json]
+        self.cut = []  # type: List[str]  # hosts that run, but whose srun or program was killed
         self.signalled = 0  # the number of the signal that ends the job, 0 without a signal
         self.beaten = 0.0
         self.saved = None  # type: Optional[str]
@@ -223,6 +224,12 @@ class Head:
             for host, node in self.nodes.items():
                 if node.has_ended() and node.status and node.status["state"] == "ended":
                     continue
+                cut = None if node.is_open else node.why_cut()
+                if cut:
+                    self.await_signal()
+                    self.cut.append(host)
+                    text = cut + ". Find the program or the user that has sent the signal"
+                    raise Ended("failed", self.fault(text, host, "node"))
                 if now - node.heard > SILENT or not node.is_open:
                     why = "its program has ended" if not node.is_open else "no sign of life"
                     self.lost[host] = {"since": time.time() - (now - node.heard), "why": why}
@@ -262,7 +269,8 @@ class Head:
             exchange(self.nodes.values(), PERIOD)
             self.beat()
         for host, node in self.nodes.items():
-            if self.plan["processes"] and not self.signalled and not _is_ended(node):
+            known = self.signalled or host in self.cut or _is_ended(node)
+            if self.plan["processes"] and not known:
                 silent = time.monotonic() - node.heard
                 why = "no answer to the end of the job"
                 self.lost.setdefault(host, {"since": time.time() - silent, "why": why})
@@ -316,9 +324,13 @@ class Head:
         self.status["meeting"] = (running + meeting + [None])[0]
         self.status["first_failure"] = verdict.first_failure(statuses)
 
-    def fault(self, text: str, host: str = "") -> Json:
-        """Return the value of "first_failure" for the error `text` of the head, on `host`."""
-        return batch_job.failed(self.folder, self.status, host + ": " + text if host else text)
+    def fault(self, text: str, host: str = "", kind: str = "batch") -> Json:
+        """Return the value of "first_failure" for the error `text` of the head, on `host`.
+
+        See `batch_job.failed` for `kind`.
+        """
+        text = host + ": " + text if host else text
+        return batch_job.failed(self.folder, self.status, text, kind)
 
     def order(self) -> str:
         """Return the reason of an order to end the job, "" without an order."""

@@ -460,10 +460,11 @@ def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> 
             "has been ended on " + _some(ran) if ran else "had ended already",
         )
     ]
-    text += verdict.told_of_left(
-        [host for host, state in job["nodes"].items() if state not in ("missing", "not asked")],
-        looked,
-    )
+    if looked:
+        text += verdict.told_of_left(
+            [host for host, state in job["nodes"].items() if state not in ("missing", "not asked")],
+            looked,
+        )
     text += [
         "not asked %s: the job may still run on this node. Make the node reachable, then run "
         "stop.yml again" % host

@@ -133,9 +133,19 @@ def test_an_engine_that_starts_no_agent_is_reported(job, launch):
     broken = MPIRUN.replace('"$@" & child=$!', "echo ssh: no route to host >&2; exit 1")
     code, answer = launch("sleep 60", program=broken)
     assert code == 1
-    assert answer["error"].startswith("mpirun has not started the agent on node1; its last output:")
+    assert answer["error"].startswith(
+        "mpirun has not started the agent on node1: it exited with status 1; its last output:"
+    )
     assert "no route to host" in answer["error"]
     assert job.folder.status() is None
+
+
+def test_a_signal_that_ends_the_engine_at_the_start_is_named(job, launch):
+    broken = MPIRUN.replace('"$@" & child=$!', "kill -9 $$")
+    code, answer = launch("sleep 60", program=broken)
+    assert code == 1 and answer["error"].startswith(
+        "mpirun has not started the agent on node1: it was killed by signal 9 (SIGKILL); its last"
+    )
 
 
 def test_an_agent_that_cannot_start_says_why(job, launch):

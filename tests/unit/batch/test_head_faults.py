@@ -207,6 +207,29 @@ def test_a_node_tells_the_gpus_that_the_batch_system_gives(folder, node, tmp_pat
     assert channel.answers["record"] == {"gpus": 2, "granted": [1]}
 
 
+@pytest.mark.parametrize(
+    "script,killed,words",
+    [
+        ("exec sleep 99", True, "a: sh, which connects the first node with this node, was killed "),
+        ("exit 137", False, "a: the program of mxcluster on this node was killed by signal 9"),
+        ("exit 1", False, None),  # srun has lost the node
+    ],
+)
+def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, words):
+    channel = node(script)
+    head.plan = dict(head.plan, processes=[WORKER])
+    monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
+    if killed:
+        channel.process.kill()
+    assert not head.run()
+    failure = head.status["first_failure"]
+    assert list(head.lost) == ([] if words else ["a"])
+    if words:
+        assert failure["reason"].startswith(words) and failure["kind"] == "node", failure
+    else:
+        assert failure is None
+
+
 def test_the_cause_needs_no_readable_log(folder, monkeypatch):
     monkeypatch.setattr(folder, "log_lines", full)
     assert batch_job.failed(folder, {"host": "login"}, "gone")["log"] == []

@@ -261,7 +261,7 @@ def test_a_node_stopped_because_of_a_lost_node_is_not_the_cause():
         ("lease", "the lease ran out"),
         ("stopped", "stopped on request"),
         ("shutdown", "the node was shut down, or a program sent SIGTERM to the agent"),
-        ("engine", "the engine that started the agent has ended"),
+        ("engine", "mpirun, which started the agent, has ended the agent, as after SIGTERM"),
     ],
 )
 def test_a_job_ended_by_its_agent_is_a_failure(reason, words):
@@ -357,6 +357,7 @@ def test_the_last_lines_of_a_failure():
         "  node2/worker-1 | ModuleNotFoundError: No module named 'gluoncv'",
         "hint      a Python module is missing on the nodes: put a module of your own beside the "
         "script. For any other module, name its package in mxnet_packages and run provision.yml.",
+        "not searched: node1, node2",
         "logs      runs/j1/nodes",
         "report    runs/j1/report.html",
     ]
@@ -512,11 +513,9 @@ def test_a_failed_job_shows_that_nothing_is_left_and_which_nodes_were_not_checke
     lines = verdict.text(found, "runs/j1")
     assert "left      nothing: no process, port, unit or firewall rule on 1 node" in lines
     assert "not searched: node2" in lines
-    assert not [
-        line
-        for line in verdict.text(dict(found, left={}), "runs/j1")
-        if line.startswith(("left", "not searched"))
-    ]
+    none = verdict.text(dict(found, left={}, seconds=0.0), "runs/j1")
+    assert "not searched: node1, node2" in none and none[0] == "FAILED    job j1 (dist_gsync)"
+    assert not [line for line in none if line.startswith("left")]
 
 
 def test_files_that_could_not_be_packed_fail_the_job():
