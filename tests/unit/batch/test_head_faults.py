@@ -207,6 +207,25 @@ def test_a_node_tells_the_gpus_that_the_batch_system_gives(folder, node, tmp_pat
     assert channel.answers["record"] == {"gpus": 2, "granted": [1]}
 
 
+def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder, node, monkeypatch):
+    """The batch system ends the job. Otherwise the same statuses mean that a node goes down."""
+    told = {"wait": dict(status("worker-0"), reason="shutdown")}
+    channel = node("echo '%s'; exec sleep 99" % json.dumps(told))
+    head.plan = dict(head.plan, processes=[WORKER])
+    monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
+    monkeypatch.setattr(heads, "LAST", 0.5)
+    wait = head.await_signal
+
+    def signalled():
+        head.signalled = signal.SIGTERM
+        wait()
+
+    monkeypatch.setattr(head, "await_signal", signalled)
+    assert not head.run()
+    known = folder.status()
+    assert known["state"] == "running" and known["batch"]["signal"] == "SIGTERM", known
+
+
 @pytest.mark.parametrize(
     "script,killed,words",
     [
