@@ -25,6 +25,7 @@ STOPS = {
     signal.SIGINT: "stopped",
     signal.SIGUSR1: "engine",
     signal.SIGUSR2: "peer",
+    signal.SIGALRM: "lease",  # from the head of a batch job, which holds the lease of all agents
 }  # type: Dict[int, str]  # signal: reason of the stop
 SIGNALS = {signal.SIGCHLD, signal.SIGHUP} | set(STOPS)
 PERIOD = 0.5  # seconds between checks of the lease; an ended process wakes the loop at once

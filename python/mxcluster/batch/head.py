@@ -255,7 +255,7 @@ class Head:
         self.status["batch"]["phase"] = "ends"
         for node in self.nodes.values():
             if not _is_ended(node):
-                node.ask(ask="stop", peer=reason not in ("stopped", "lease"))
+                node.ask(ask="stop", reason=reason)
         if not self.plan["processes"]:  # the agents have not started, so the nodes send no line
             for node in self.nodes.values():
                 node.close()

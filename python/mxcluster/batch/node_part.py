@@ -7,7 +7,7 @@ Each line is a JSON object:
     {"ask": "look", "request": {...}}  -> {"look": answer of the probe}
     {"ask": "start", "plan": ..., "token": ..., "secret_env": ...}
                                        -> {"wait": status of the agent}, every second
-    {"ask": "stop", "peer": bool}      ends the agent
+    {"ask": "stop", "reason": text}    ends the agent with this reason
 
 The program reads the script from the job folder, which all nodes share. After an error the answer
 is {"error": text}. The last line is {"left": leftovers on this node}. The agent is a child of this
@@ -63,7 +63,7 @@ class NodePart:
             if ready:
                 open_ = self.read()
                 if not open_:
-                    self.end(peer=True)
+                    self.end("peer")
             if self.agent is not None:
                 self.kill_if_stuck()
                 ended, status = self.agent.poll() is not None, self.status()
@@ -105,7 +105,7 @@ class NodePart:
             self.answers.write(json.dumps(answer) + "\n")
             self.answers.flush()
         except (OSError, ValueError):
-            self.end(peer=True)
+            self.end("peer")
 
     def record(self, asked: Json) -> Json:
         """Return the facts of this node, and the GPUs that the batch system gives to the job.
@@ -164,11 +164,12 @@ class NodePart:
 
     def stop(self, asked: Json) -> None:
         """End the agent."""
-        self.end(asked["peer"])
+        self.end(asked["reason"])
 
-    def end(self, peer: bool) -> None:
-        """End the agent if it runs. `peer`: True after the failure of another node's part."""
-        self.send(signal.SIGUSR2 if peer else signal.SIGINT)
+    def end(self, reason: str) -> None:
+        """End the agent if it runs. `reason`: the reason of the head, see `exit_codes.REASONS`."""
+        signals = {told: signum for signum, told in STOPS.items()}
+        self.send(signals.get(reason, signals["peer"]))
 
     def send(self, signum: int) -> None:
         """Send the signal `signum` to the agent if it runs."""
@@ -225,7 +226,7 @@ def main(argv: List[str]) -> None:
     try:
         part.run()
     finally:
-        part.end(peer=True)
+        part.end("peer")
         if part.agent is not None:
             while part.agent.poll() is None:
                 part.kill_if_stuck()

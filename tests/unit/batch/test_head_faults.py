@@ -161,7 +161,7 @@ def test_a_long_request_arrives_whole(node):
 def test_a_request_to_a_node_whose_program_has_ended_is_dropped(node):
     channel = node("exit 0")
     channel.process.wait()
-    channel.ask(ask="stop", peer=True)
+    channel.ask(ask="stop", reason="failed")
     assert channel.unsent == b""
 
 

@@ -100,11 +100,13 @@ def test_an_agent_that_is_held_ends_the_job(node):
     assert status["first_failure"]["reason"] == exit_codes.AGENT_HELD
 
 
-@pytest.mark.parametrize("peer,reason", [(True, "peer"), (False, "stopped")])
-def test_an_agent_that_is_held_when_the_job_ends_is_killed(node, peer, reason):
+@pytest.mark.parametrize(
+    "told,reason", [("failed", "peer"), ("stopped", "stopped"), ("lease", "lease")]
+)
+def test_an_agent_that_is_held_when_the_job_ends_is_killed(node, told, reason):
     channel = node(held=60.0)
     hold(channel)
-    channel.ask(ask="stop", peer=peer)
+    channel.ask(ask="stop", reason=told)
     status = ended(channel)
     assert (status["reason"], status["first_failure"]) == (reason, None)
 
@@ -112,7 +114,7 @@ def test_an_agent_that_is_held_when_the_job_ends_is_killed(node, peer, reason):
 def test_an_agent_that_does_not_end_is_killed(node):
     """The agent waits two seconds for a process that ignores SIGTERM."""
     channel = node(STUBBORN, ends=0.2)
-    channel.ask(ask="stop", peer=True)
+    channel.ask(ask="stop", reason="failed")
     status = ended(channel)
     assert (status["reason"], status["first_failure"]) == ("peer", None)
     assert status["processes"][0]["exit_code"] is None, "no agent has reaped the process"
@@ -123,3 +125,9 @@ def test_a_signal_of_the_batch_system_is_no_request(node):
     channel = node()
     channel.process.send_signal(signal.SIGTERM)
     assert ended(channel)["reason"] == exit_codes.SHUTDOWN
+
+
+def test_the_end_of_the_lease_is_no_request(node):
+    channel = node()
+    channel.ask(ask="stop", reason="lease")
+    assert ended(channel)["reason"] == "lease"
