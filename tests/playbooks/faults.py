@@ -183,6 +183,11 @@ FAULTS = {
     ),
     "disk full": Fault(fill_the_disk, ("node2", None), ["No space left"], small_disk=True),
     "port taken": Fault("hog", ("node2", None), ["bind failed"]),
+    "agent ended": Fault(
+        signalled("node2", "agent", signal.SIGTERM),
+        ("node2", "agent"),
+        ["was shut down", "SIGTERM"],
+    ),
 }
 
 

@@ -186,7 +186,7 @@ def _stop(folder: JobFolder, reason: str) -> Json:
         return batch_job.stop(folder, known, reason)
     agent = processes.Identity(**known["agent"])
     try:
-        processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGTERM)
+        processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGINT)
         if not _until(lambda: look(folder)["state"] == "ended", STOP_TIMEOUT):
             _kill(agent)  # the agent hangs, or SIGSTOP has stopped it
             return {"ran": True, "status": look(folder, tidy=True, reason=reason)}

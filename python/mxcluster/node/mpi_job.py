@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import exit_codes, seal
 from mxcluster.errors import MxclusterError
@@ -39,6 +39,13 @@ LEAVE = 10.0  # timeout in seconds for the end of the daemons after the success 
 # others. MPICH 5.0 then waits for ever if another daemon was still starting its processes.
 FAILED = b"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
 CLEANUP = 10.0  # timeout in seconds for the end of mpirun after this line
+# The names of Hydra's daemons begin so. The processes of the program inherit the connection of
+# their daemon to mpirun, so mpirun does not notice the end of a killed daemon.
+DAEMON = "hydra_"
+DAEMON_KILLED = (
+    "%s, a daemon of mpirun (pid %d), was killed, and its processes run on unwatched: mxcluster "
+    "ends the job. Find the program or the user that killed the daemon"
+)
 SSH_LOST = 255  # the exit status of ssh after a lost connection, which mpirun expects
 # The variables that mpirun passes to all processes. Each daemon already has the variables of its
 # node. Without this list, Hydra would replace them by the variables of the first node.
@@ -139,6 +146,37 @@ class Job:
         )
 
 
+class Daemons:
+    """The daemons among the descendants of the process `root` on this node.
+
+    A daemon waits for its processes. So a killed daemon shows in processes that have outlived it.
+    """
+
+    def __init__(self, root: processes.Identity):
+        self.root = root
+        self.names = {}  # type: Dict[processes.Identity, str]  # of all daemons so far
+        self.started = {}  # type: Dict[processes.Identity, set]  # the processes of each daemon
+        self.orphaned = set()  # type: set  # daemons of which the last look found orphans
+
+    def killed(self) -> Optional[str]:
+        """Return a message if a daemon was killed, else None. Call the method every BEAT seconds.
+
+        Two calls in a row must find orphans, because an aborted job ends within a moment.
+        """
+        lines = processes.table()
+        for who in processes.family([self.root], lines):
+            if processes.command_name(who.pid).startswith(DAEMON):
+                self.names[who] = processes.command_name(who.pid)
+                self.started[who] = {line.identity for line in lines if line.parent == who.pid}
+        orphaned = {
+            daemon
+            for daemon, started in self.started.items()
+            if not processes.alive(daemon) and any(map(processes.alive, started))
+        }
+        twice, self.orphaned = sorted(orphaned & self.orphaned), orphaned
+        return DAEMON_KILLED % (self.names[twice[0]], twice[0].pid) if twice else None
+
+
 class Run:
     """The MPI job's part on the first node, which runs mpirun and watches the other nodes.
 
@@ -163,13 +201,20 @@ class Run:
         if code:
             return code
         mpirun = self.job.start(self.command(here))
+        daemons = Daemons(identity(mpirun))
         given_up = None  # type: Optional[float]
         looked = 0.0
         while mpirun.poll() is None and not self.lost:
             time.sleep(0.05)
             now = time.monotonic()
-            if given_up is None and now - looked > BEAT:
-                looked, given_up = now, now + CLEANUP if self.has_given_up() else None
+            if now - looked > BEAT:
+                looked, killed = now, daemons.killed()
+                if killed:
+                    mpirun.kill()
+                    say(killed)
+                    return 1
+                if given_up is None and self.has_given_up():
+                    given_up = now + CLEANUP
             if given_up and now > given_up:
                 mpirun.kill()
                 say(
@@ -367,12 +412,38 @@ class Serve:
         try:
             daemon = self.job.start(command)
             say("mpirun's daemon is pid %d" % daemon.pid)
-            channel.send("ended", str(status_of(daemon.wait())))
+            code, killed = self.watch(daemon)
+            if killed:
+                say(killed)
+                self.code = 1
+                self.over.set()
+            channel.send("ended", str(status_of(code)))
         except OSError:
             pass  # `launch` was killed, or this node has no shell: mpirun fails
         finally:
             with self.lock:
                 self.daemons -= 1
+
+    def watch(self, daemon: subprocess.Popen) -> Tuple[int, Optional[str]]:
+        """Wait for the end of `daemon`. Return (return code, message if a daemon was killed)."""
+        daemons = Daemons(identity(daemon))
+        while True:
+            killed = daemons.killed()
+            if killed or daemon.poll() is not None and not daemons.orphaned:
+                return daemon.poll() or 0, killed
+            try:
+                daemon.wait(BEAT)
+            except subprocess.TimeoutExpired:
+                continue
+            if daemons.orphaned:
+                time.sleep(BEAT)
+
+
+def identity(child: subprocess.Popen) -> processes.Identity:
+    """Return the Identity of a child that has not been waited for."""
+    who = processes.identity(child.pid)
+    assert who
+    return who
 
 
 def launch(job: Job, arguments: List[str]) -> int:

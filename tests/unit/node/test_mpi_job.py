@@ -11,10 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from mxcluster import exit_codes
+from mxcluster.node.mpi_channel import BEAT
 from tests import waiting
 from tests.networks import own_network
 
@@ -25,9 +27,11 @@ case "$1" in --version) echo "mpirun (Open MPI) 4.1.4"; exit;; esac
 file=$2
 while [ "$1" != /bin/bash ]; do shift; done
 echo "$3" > "$file.program"
+# A daemon as Hydra's: it starts the program, and waits for it.
+echo 'bash "'"$file.program"'" & wait $!' > "$file.daemon"
 pids=
 for host in $(cut -d" " -f1 "$file"); do
-  "$OMPI_MCA_plm_rsh_agent" -x $host "EXTRA=1;" export "EXTRA;" exec bash "$file.program" &
+  "$OMPI_MCA_plm_rsh_agent" -x $host "EXTRA=1;" export "EXTRA;" exec hydra_proxy "$file.daemon" &
   pids="$pids $!"
 done
 code=0
@@ -43,6 +47,7 @@ def start(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "mpirun").write_text(MPIRUN)
     (tmp_path / "bin" / "mpirun").chmod(0o755)
+    (tmp_path / "bin" / "hydra_proxy").symlink_to("/bin/bash")
     started = []
 
     def run(command, coordination="", heartbeat=20):
@@ -166,6 +171,21 @@ def test_mpirun_that_waits_after_a_failure_is_ended(start):
     expected = {"a": 1, "b": exit_codes.PEER_DIED, "c": exit_codes.PEER_DIED}
     assert codes(nodes) == expected, logs(nodes)
     assert "has reported the failure of a process, and has not ended for 10 s" in logs(nodes)
+
+
+@pytest.mark.parametrize("host,folder", [("a", "mpirun"), ("c", "node-2")])
+def test_killed_daemon_of_mpirun_ends_the_job(start, host, folder):
+    """Hydra's mpirun waits for ever: the processes of the daemon hold its connection open."""
+    nodes = start("echo $PPID > daemon; sleep 300")
+    written = nodes[host].folder / "files" / folder / "daemon"
+    until(lambda: written.exists() and written.read_text().strip(), nodes)
+    # The daemon is older than the time between two looks, so a look has seen its process.
+    until(lambda: time.time() - written.stat().st_mtime > 2 * BEAT, nodes)
+    os.kill(int(written.read_text()), signal.SIGKILL)
+    expected = dict(dict.fromkeys(nodes, exit_codes.PEER_DIED), **{host: 1})
+    assert codes(nodes) == expected, logs(nodes)
+    log = (nodes[host].folder / (folder + ".log")).read_text()
+    assert "hydra_proxy, a daemon of mpirun (pid " in log and "was killed, and its processes" in log
 
 
 def test_failed_coordination_command_ends_the_job_before_mpirun(start):
