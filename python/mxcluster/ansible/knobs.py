@@ -20,10 +20,9 @@ SHORT = {
 OF_MPI = tuple(knob.name for knob in MPI)
 # Variables that decide where the nodes are and which groups they form.
 _LAYOUT = ("hosts_file", "groups_file", "data_sharding_file", "dmlc_interface")
-# The short names that each playbook reads. `attach` and `yum_backend` belong to a playbook, not to
-# a role.
+# The short names that each playbook reads. `attach` belongs to a playbook, not to a role.
 PLAYBOOKS: Dict[str, Any] = {
-    "provision.yml": _LAYOUT + ("yum_backend",),
+    "provision.yml": _LAYOUT,
     "verify.yml": _LAYOUT + ("data_allocator", "root_port", "without"),
     "train.yml": tuple(name for name in SHORT["train_job"] if name not in OF_MPI) + ("attach",),
     "mpi.yml": mpi.KNOBS,
