@@ -25,11 +25,10 @@ _LAYOUT = ("hosts_file", "groups_file", "data_sharding_file", "dmlc_interface")
 OF_A_PLAYBOOK = (
     Option("attach", "", to_text, None, "the id of a started job"),
     Option("apply", False, to_bool, None, "true or false"),
-    Option("yum_backend", "auto", to_text, None, "the name of a backend of ansible.builtin.yum"),
 )
 # The short names that each playbook reads.
 PLAYBOOKS: Dict[str, Any] = {
-    "provision.yml": _LAYOUT + ("yum_backend",),
+    "provision.yml": _LAYOUT,
     "verify.yml": _LAYOUT + ("data_allocator", "root_port", "without"),
     "train.yml": tuple(name for name in SHORT["train_job"] if name not in OF_MPI) + ("attach",),
     "mpi.yml": mpi.KNOBS,
