@@ -199,12 +199,26 @@ def gpu_users(proc="/proc"):
         folder = os.path.join(proc, pid, "fd")
         name = content(os.path.join(proc, pid, "comm"))
         if name and not name.startswith("nvidia-persist"):
-            try:
-                targets = [os.readlink(os.path.join(folder, one)) for one in os.listdir(folder)]
-            except (IOError, OSError):  # the process has ended, or belongs to another user
-                continue
-            if any(target.startswith("/dev/nvidia") for target in targets):
+            if any(target.startswith("/dev/nvidia") for target in targets(folder)):
                 found.append("%s (pid %s)" % (name, pid))
+    return found
+
+
+def targets(folder):
+    """Return the paths of the open files of a process, [] if another user has the process.
+
+    Args: `folder` the process's folder fd. The process may end, or close files, meanwhile.
+    """
+    found = []
+    try:
+        names = os.listdir(folder)
+    except (IOError, OSError):
+        return found
+    for name in names:
+        try:
+            found.append(os.readlink(os.path.join(folder, name)))
+        except (IOError, OSError):
+            continue
     return found
 
 

@@ -174,13 +174,28 @@ def listener(address: str, port: int) -> Optional[int]:
     inodes |= parse_listeners(_text(TCP6), address, port)
     links = {"socket:[%s]" % inode for inode in inodes}
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()) if links else ():
-        try:
-            folder = "/proc/%d/fd" % pid
-            if any(os.readlink(os.path.join(folder, fd)) in links for fd in os.listdir(folder)):
-                return pid
-        except OSError:  # the process has ended, or belongs to another user
-            continue
+        if _has_open(pid, links):
+            return pid
     return None
+
+
+def _has_open(pid: int, links: set) -> bool:
+    """Return True if the process has one of the files `links` open, as far as /proc shows.
+
+    The process may close other files meanwhile.
+    """
+    folder = "/proc/%d/fd" % pid
+    try:
+        found = os.listdir(folder)
+    except OSError:  # the process has ended, or belongs to another user
+        return False
+    for name in found:
+        try:
+            if os.readlink(os.path.join(folder, name)) in links:
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def listeners(address: str) -> List[int]:

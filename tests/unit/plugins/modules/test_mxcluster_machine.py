@@ -162,4 +162,5 @@ def test_who_has_a_gpu_open(machine, tmp_path):
         (tmp_path / str(pid) / "comm").write_text(name + "\n")
         os.symlink(target, str(tmp_path / str(pid) / "fd" / "3"))
     (tmp_path / "self").mkdir()
+    (tmp_path / "7" / "fd" / "0").mkdir()  # no link: as a file that is closed during the scan
     assert machine.gpu_users(str(tmp_path)) == ["python (pid 7)", "java (pid 10)"]
