@@ -14,8 +14,10 @@ from tools import bundle
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = PROJECT / ".state" / "tests" / "cores"
-NEWEST = (3, 12)  # the newest Python of a controller
-OTHERS = [line for line in bundle.lines(NEWEST) if not CORE.startswith(line + ".")]
+NEWEST = (3, 13)  # the newest Python of a controller
+MINORS = range(10, NEWEST[1] + 1)
+LINES = sorted({line for minor in MINORS for line in bundle.lines((3, minor))})
+OTHERS = [line for line in LINES if not CORE.startswith(line + ".")]
 
 
 def programs_of(line):
@@ -45,13 +47,13 @@ def home_of(line):
 
 
 def python_for(line):
-    """Return a Python for this line: that of the tests if new enough, else the oldest suitable."""
-    for minor in range(10, NEWEST[1] + 1):
+    """Return the newest Python here that runs this line; skip the test if there is none."""
+    for minor in reversed(MINORS):
         if line in bundle.lines((3, minor)):
-            if sys.version_info[:2] >= (3, minor):
+            if sys.version_info[:2] == (3, minor):
                 return sys.executable
             try:
                 return find_python("3.%d" % minor)
             except AssertionError:
                 continue
-    pytest.skip("ansible-core %s is not tried: no Python 3.%d is here" % (line, NEWEST[1]))
+    pytest.skip("ansible-core %s is not tried: no Python here runs it" % line)

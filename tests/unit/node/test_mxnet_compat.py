@@ -20,7 +20,7 @@ print(mxnet.ROLE_AT_IMPORT, os.environ.get("DMLC_ROLE"), numpy.bool is bool, mxn
 @pytest.fixture
 def probe(tmp_path):
     """Return a function that runs PROBE in a new interpreter with the simulated packages."""
-    (tmp_path / "numpy.py").write_text("")
+    (tmp_path / "numpy.py").write_text("__version__ = '1.24.0'\n")
     (tmp_path / "mxnet.py").write_text(
         "import os, numpy\nROLE_AT_IMPORT = os.environ.get('DMLC_ROLE')\n"
         "NUMPY_BOOL = numpy.bool is bool\n"
