@@ -10,18 +10,25 @@ import subprocess
 import sys
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-# MXNet versions and the Python versions of the tests; None is the Python that runs the tests.
-VERSIONS = {"1.9.1": None, "1.5.1": "3.11", "1.2.1": "3.6"}
-ENDS = ("1.9.1", "1.2.1")  # the newest and the oldest
-NEWEST = ENDS[0]
+# The environments by name: the versions of MXNet and of Python. None is the Python that runs the
+# tests.
+VERSIONS = {
+    "1.9.1": ("1.9.1", None),
+    "1.9.1-numpy2": ("1.9.1", "3.13"),
+    "1.5.1": ("1.5.1", "3.11"),
+    "1.2.1": ("1.2.1", "3.6"),
+}
+ENDS = ("1.9.1-numpy2", "1.2.1")  # the newest and the oldest
+NEWEST = "1.9.1"  # the environment of most tests and of the playbooks
 
 Environment = collections.namedtuple("Environment", "version python")
 
 
 @functools.lru_cache(maxsize=None)
-def mxnet_environment(version):
-    """Return the Environment with this MXNet; the role mxnet builds it once in .state/tests."""
-    home = PROJECT / ".state" / "tests" / version
+def mxnet_environment(name):
+    """Return the Environment of this name; the role mxnet builds it once in .state/tests."""
+    home = PROJECT / ".state" / "tests" / name
+    version, python = VERSIONS[name]
     home.mkdir(parents=True, exist_ok=True)
     with open(str(home) + ".lock", "w") as lock:  # concurrent test processes share the environment
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -34,8 +41,7 @@ def mxnet_environment(version):
                 "-e",
                 "mxcluster_home=%s" % home,
                 "-e",
-                "mxnet_python=%s"
-                % (find_python(VERSIONS[version]) if VERSIONS[version] else sys.executable),
+                "mxnet_python=%s" % (find_python(python) if python else sys.executable),
             ],
             cwd=str(PROJECT),
             env=dict(os.environ, LC_ALL="C.UTF-8"),
@@ -46,13 +52,13 @@ def mxnet_environment(version):
     return Environment(version, home / "env" / "bin" / "python")
 
 
-def copy_environment(version, folder):
-    """Copy the environment with this MXNet into the new `folder`, as if it was built there.
+def copy_environment(name, folder):
+    """Copy the environment of this name into the new `folder`, as if it was built there.
 
     A copy takes a second, a build takes half a minute of the processors. provision.yml finds the
     copy complete, except for the package mxcluster.
     """
-    built = mxnet_environment(version).python.parents[1]
+    built = mxnet_environment(name).python.parents[1]
     shutil.copytree(str(built), str(folder), symlinks=True)
     for program in (folder / "bin").iterdir():  # their first lines hold the path of the environment
         if not program.is_symlink():

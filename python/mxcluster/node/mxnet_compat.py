@@ -9,7 +9,6 @@ from typing import Any, Callable, Dict, List
 from mxcluster.errors import BadInput
 from mxcluster.node import lazy_operators
 
-
 # Names that numpy 2 or an earlier numpy removed, with today's names. MXNet reads the old names.
 RENAMED = {
     "alltrue": "all",

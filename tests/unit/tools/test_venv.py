@@ -241,7 +241,7 @@ def test_the_tools_for_tests_come_with_the_newest_line_too(made):
             {"CORE": "2.21"},
             [
                 "found no Python 3.12 or 3.13 with venv and ensurepip",
-                "python3 is Python 3.11, and ansible-core 2.21 needs 3.12 or 3.13 on the controller",
+                "python3 is Python 3.11, and ansible-core 2.21 needs 3.12 or 3.13 on the",
                 "dnf install python3.12",
             ],
         ),
