@@ -9,7 +9,7 @@ import sys
 import pytest
 from ansible import __version__ as CORE
 
-from tests.training.environments import find_python
+from tests.pythons import find_python
 from tools import bundle
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import pytest
 from tests.often import seldom
 from tests.playbooks import cores
 from tests.playbooks.conftest import Project
-from tests.training.environments import find_python
+from tests.pythons import find_python
 from tests.unit.plugins.callback import test_mxcluster as callback
 
 pytestmark = pytest.mark.alone

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mxcluster.cluster import pairs, version_table
-from tests.training.environments import find_python
+from tests.pythons import find_python
 
 pytestmark = pytest.mark.soak  # the wheels have 500 MB, and each version takes most of a minute
 

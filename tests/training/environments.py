@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 
+from tests.pythons import find_python
+
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 # The environments by name: the versions of MXNet and of Python. None is the Python that runs the
 # tests.
@@ -65,26 +67,3 @@ def copy_environment(name, folder):
             program.write_bytes(
                 program.read_bytes().replace(str(built).encode(), str(folder).encode())
             )
-
-
-def find_python(version):
-    """Return the interpreter `python<version>` from PATH or pyenv; fail if there is none."""
-    found = []
-    program = shutil.which("python" + version)
-    if program:
-        found.append(program)
-    found += sorted(
-        map(str, pathlib.Path.home().glob(".pyenv/versions/%s.*/bin/python%s" % (version, version)))
-    )
-    for candidate in found:  # a pyenv shim may exist without a version behind it
-        if (
-            subprocess.run(
-                [candidate, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            ).returncode
-            == 0
-        ):
-            return candidate
-    raise AssertionError(
-        "these tests need Python %s: install it, for example with `pyenv install %s`"
-        % (version, version)
-    )

@@ -22,15 +22,12 @@ import pytest
 from plugins.modules import mxcluster_env
 from tests import ansible_modules
 from tests.often import seldom
-from tests.training.environments import find_python
+from tests.pythons import find_python, python_of
 
 pytestmark = pytest.mark.slow
 
 # The interpreter of Ansible's modules, and the interpreter of the environment.
-PAIRS = {
-    "2.7 for 3.6": (find_python("2.7"), find_python("3.6")),
-    "controller": (sys.executable, sys.executable),
-}
+PAIRS = {"2.7 for 3.6": ("2.7", "3.6"), "controller": ("controller", "controller")}
 # Distributions such as Debian have pip's wheel in a folder of their own.
 BUNDLED = (
     "import ensurepip, glob, os, sysconfig; "
@@ -116,12 +113,12 @@ class Node:
 
 @pytest.fixture(params=sorted(PAIRS))
 def node(request, tmp_path):
-    return Node(tmp_path, *PAIRS[request.param])
+    return Node(tmp_path, *map(python_of, PAIRS[request.param]))
 
 
 @pytest.fixture
 def controller(tmp_path):
-    return Node(tmp_path, *PAIRS["controller"])
+    return Node(tmp_path, *map(python_of, PAIRS["controller"]))
 
 
 def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
@@ -410,7 +407,7 @@ class Package:
 
 @pytest.fixture(scope="module", params=sorted(PAIRS))
 def built(request, tmp_path_factory):
-    return Package(Node(tmp_path_factory.mktemp("built"), *PAIRS[request.param]))
+    return Package(Node(tmp_path_factory.mktemp("built"), *map(python_of, PAIRS[request.param])))
 
 
 @pytest.fixture
