@@ -79,9 +79,9 @@ def _former(numpy: Any) -> Dict[str, Any]:
     def in1d(ar1: Any, ar2: Any, *args: Any, **options: Any) -> Any:
         return numpy.isin(numpy.ravel(ar1), ar2, *args, **options)
 
-    found = dict.fromkeys(["PINF", "Inf"], float("inf"))
-    found.update(dict.fromkeys(["NaN", "NAN"], float("nan")))
-    found.update(NINF=-float("inf"), PZERO=0.0, NZERO=-0.0, bool=bool, in1d=in1d)
+    inf, nan = float("inf"), float("nan")
+    found: Dict[str, Any] = dict(PINF=inf, Inf=inf, NINF=-inf, NaN=nan, NAN=nan)
+    found.update(PZERO=0.0, NZERO=-0.0, bool=bool, in1d=in1d)
     found["msort"] = lambda a: numpy.sort(a, axis=0)
     found["compat"] = types.SimpleNamespace(basestring=str)
     found.update((old, vars(numpy).get(new)) for old, new in RENAMED.items())
