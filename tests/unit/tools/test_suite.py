@@ -82,7 +82,7 @@ def test_the_next_run_says_how_long_each_part_took(tmp_path, capsys):
 
 def test_a_run_goes_on_at_a_part(monkeypatch):
     names = [part.name for part in suite.chosen(suite.PARTS, "container")]
-    assert names == ["images", "container", "alone", "default"]
+    assert names == ["images", "container", "fresh", "alone", "default"]
     assert suite.chosen(suite.PARTS) == suite.PARTS
     with pytest.raises(SystemExit, match="unknown part units; known are images, lint"):
         suite.chosen(suite.PARTS, "units")
