@@ -15,10 +15,11 @@ ssh openssh-client
 ip iproute2
 nft nftables
 iptables iptables
+gcc gcc
 END
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
-# Libraries of MXNet's wheel.
-for package in libgomp1 libquadmath0; do
+# Libraries of MXNet's wheel, and the headers of gcc.
+for package in libgomp1 libquadmath0 libc6-dev; do
     ! command -v dpkg-query >/dev/null ||
         dpkg-query --show --showformat '${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q ^ii ||
         missing+=("$package")
