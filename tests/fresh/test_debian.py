@@ -112,5 +112,7 @@ def test_make_test_brings_its_packages_and_names_what_cannot_run(fresh):
     for words in ("images (a docker engine cannot start", "tests with Python 2.7 (Ansible's"):
         assert "cannot run here: " + words in output, output
     assert ("el7 (ansible-core 2.21" in output) == (core == "2.21"), output
-    code, output = machine.run("PATH=.venv/bin:$PATH pytest -q tests/unit/job 2>&1 | tail -n 30")
+    code, output = machine.run(
+        "LC_ALL=C.UTF-8 PATH=.venv/bin:$PATH pytest -q tests/unit/job 2>&1 | tail -n 30"
+    )
     assert code == 0 and re.search(r"^\d+ passed", output, re.M), output
