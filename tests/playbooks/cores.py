@@ -28,17 +28,18 @@ def programs_of(line):
     test is skipped if no Python here runs the line.
     """
     python = python_for(line)
+    folder = FOLDER / ("%s-%s" % (line, os.path.basename(os.path.realpath(python))))
     FOLDER.mkdir(parents=True, exist_ok=True)
     with open(str(FOLDER / (line + ".lock")), "w") as lock:  # tests run in parallel
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = subprocess.run(
-            [str(PROJECT / "tools" / "venv.sh"), "controller", str(FOLDER / line)],
+            [str(PROJECT / "tools" / "venv.sh"), "controller", str(folder)],
             env=dict(os.environ, CORE=line, PYTHON=python, BUNDLE=""),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
     assert made.returncode == 0, made.stdout.decode(errors="replace")
-    return FOLDER / line / "bin"
+    return folder / "bin"
 
 
 def home_of(line):
