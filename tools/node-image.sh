@@ -85,8 +85,10 @@ options=(force-unsafe-io 'path-exclude=/usr/share/'{doc,man,locale}'/*') # of dp
 
 # bootstrap PACKAGE...: make the root folder of a minimal system with these packages
 bootstrap() {
+    local names
+    names=$(IFS=, && echo "$*")
     mmdebstrap --mode=root --variant=minbase --components=$components \
-        --include="$(IFS=, && echo "$*")" \
+        ${names:+"--include=$names"} \
         "${options[@]/#/--dpkgopt=}" "$release" "$root" "$mirror" >"$folder/log" 2>&1 ||
         refuse "mmdebstrap failed; the end of its log:" "$(tail -n 15 "$folder/log")"
 }
