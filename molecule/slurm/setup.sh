@@ -27,7 +27,7 @@ PartitionName=small Nodes=node1 MaxTime=INFINITE State=UP
 CONF
 mkdir -p /var/lib/slurm/slurmctld /var/lib/slurm/slurmd /var/log/slurm
 chown -R slurm: /var/lib/slurm /var/log/slurm
-# Not as units: where docker shares old cgroup hierarchies with the machine, systemd loses daemons.
+# tools/node-image.sh disables the units of these daemons, since they have no configuration before.
 install -d -o munge -m 755 /run/munge
 runuser -u munge -- munged
 [ "$(hostname)" != node1 ] || slurmctld
