@@ -353,13 +353,17 @@ def pair(project):
 
 @pytest.fixture
 def play(tmp_path):
-    """Run tasks on the host one; return {task name: result}, and the error message as "refused"."""
+    """Run tasks on the host one; return {task name: result}, and the error message as "refused".
+
+    Both hosts are this machine. Tasks that run on hosts="all" must not share a path of a node: one
+    host's task would find what the other's has just made or removed.
+    """
     (tmp_path / "playbooks").mkdir()
     (tmp_path / ".state").mkdir()
     (tmp_path / "tmp").mkdir()
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(HOSTS))
 
-    def run(tasks, *arguments, **variables):
+    def run(tasks, *arguments, hosts="one", **variables):
         book = tmp_path / "playbooks" / "play.yml"
         book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
         done = subprocess.run(
@@ -369,6 +373,8 @@ def play(tmp_path):
                 str(tmp_path / "hosts.yml"),
                 "-e",
                 json.dumps(variables),
+                "--limit",
+                hosts,
                 str(book),
                 *arguments,
             ],

@@ -187,6 +187,7 @@ def test_large_files_go_to_a_given_number_of_nodes_at_a_time(
     file = {"url": (tmp_path / "a.file").as_uri(), "name": "a.file", "sha256": ""}
     told = play(
         role(name, {"cuda": "bring.yml", "mxnet": "build.yml"}[name]),
+        hosts="all",
         ansible_python_interpreter=str(copier),
         mxcluster_copies=copies,
         mxcluster_cache_dir="%s/cache-{{ inventory_hostname }}" % tmp_path,

@@ -109,17 +109,17 @@ def test_check_mode_with_a_key_of_all_nodes_that_is_still_to_be_made(play, tmp_p
 
 
 @pytest.mark.parametrize(
-    "limit, options, told",
+    "hosts, options, told",
     [
         (
-            ["--limit", "one"],
+            "one",
             {"ssh_mesh_new_key": True, "ssh_mesh_mode": "shared_key"},
             "--limit leaves out two",
         ),
-        (["--limit", "one"], {"ssh_mesh_new_key": True}, ""),
-        ([], {"ssh_mesh_new_key": True, "ssh_mesh_mode": "shared_key"}, ""),
+        ("one", {"ssh_mesh_new_key": True}, ""),
+        ("all", {"ssh_mesh_new_key": True, "ssh_mesh_mode": "shared_key"}, ""),
     ],
 )
-def test_a_new_key_is_for_all_nodes(play, limit, options, told):
-    refused = play(role("ssh_mesh", "refuse.yml"), *limit, **options)["refused"]
+def test_a_new_key_is_for_all_nodes(play, hosts, options, told):
+    refused = play(role("ssh_mesh", "refuse.yml"), hosts=hosts, **options)["refused"]
     assert told in refused and bool(refused) == bool(told)

@@ -13,7 +13,6 @@ from tests.playbooks.conftest import SOURCE, role
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
 HARMLESS, OTHER = "nobody", "daemon"
-ALONE = ("--limit", "one")
 STARTED = ("__train_job_started", "__train_job_begun")  # as after the start of a job
 
 
@@ -62,7 +61,6 @@ def data(play, room):
         options = {"data_src": str(room / "source"), "data_dir": str(where)}
         told = play(
             role("train_job", "bring.yml"),
-            *ALONE,
             mxcluster_user=variables.pop("mxcluster_user", HARMLESS),
             train_job_planned={
                 "script": "",
@@ -106,7 +104,6 @@ def test_nothing_of_ansibles_is_left_when_a_module_acts_as_the_user(play, room):
                 },
             },
         ],
-        *ALONE,
     )
     assert told["write"]["changed"] and owner(room / "theirs" / "file") == HARMLESS
     assert told["rebuild"]["home"] == pwd.getpwnam(HARMLESS).pw_dir
@@ -185,22 +182,19 @@ def test_what_is_roots_own_is_refused_in_a_folder_of_anothers(play, room):
         "mxcluster_etc_dir": str(room / "etc"),
     }
     refused = play(
-        role("training_user"), *ALONE, mxcluster_home=str(room / "theirs" / "home"), **variables
+        role("training_user"), mxcluster_home=str(room / "theirs" / "home"), **variables
     )["refused"]
     assert (
         "non-root users can change %s" % (room / "theirs") in refused
         and os.listdir(str(room / "theirs")) == []
     )
     (room / "link").symlink_to(room / "theirs")
-    refused = play(
-        role("training_user"), *ALONE, mxcluster_home=str(room / "link" / "home"), **variables
-    )["refused"]
+    refused = play(role("training_user"), mxcluster_home=str(room / "link" / "home"), **variables)[
+        "refused"
+    ]
     assert "non-root users can change %s" % (room / "theirs") in refused
     assert (
-        play(role("training_user"), *ALONE, mxcluster_home=str(room / "home"), **variables)[
-            "refused"
-        ]
-        == ""
+        play(role("training_user"), mxcluster_home=str(room / "home"), **variables)["refused"] == ""
     )
 
 
@@ -209,7 +203,6 @@ def test_jobs_are_nobody_elses_to_read(play, room):
     jobs = give(room / "jobs")
     told = play(
         role("training_user"),
-        *ALONE,
         mxcluster_user=HARMLESS,
         mxcluster_home=str(room / "home"),
         mxcluster_job_dir=str(jobs),
@@ -255,17 +248,17 @@ def test_a_jobs_folder_is_removed_as_the_training_user(play, room, task):
     (job / "kept").mkdir()
     (job / "kept" / "file").write_text("root's")
     variables = {"mxcluster_user": HARMLESS, "train_job_folder": str(job)}
-    refused = play(tasks, *ALONE, **variables)["refused"]
+    refused = play(tasks, **variables)["refused"]
     assert (
         "cannot remove %s: Permission denied" % job in refused
         and (job / "kept" / "file").read_text() == "root's"
     )
     shutil.rmtree(str(job / "kept"))
-    assert play(tasks, *ALONE, **variables)["refused"] == "" and not job.exists()
+    assert play(tasks, **variables)["refused"] == "" and not job.exists()
     if task == "undo":  # a path that the user cannot look at counts as left behind
         hidden = give(room / "roots" / "one")
         variables["train_job_folder"] = str(hidden)
-        refused = play(tasks, *ALONE, **variables)["refused"]
+        refused = play(tasks, **variables)["refused"]
         assert "cannot remove %s: Permission denied" % hidden in refused and hidden.exists()
     assert (room / "roots" / "shadow").read_text() == "root's\n"
 
