@@ -46,8 +46,10 @@ unit: venv-dev ## the fast tests: a minute
 molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
-test: ## everything: lint, fast tests, playbooks and real trainings, clusters in docker; FROM=part goes on
-	@python3 tools/suite.py $(if $(FROM),--from $(FROM))
+test: ## everything: lint, fast tests, playbooks and real trainings, clusters in docker; FROM=part goes on; PLAN=1 only names the parts
+	@tools/needs.sh
+	@$(MAKE) --no-print-directory venv-dev
+	@python3 tools/suite.py $(if $(FROM),--from $(FROM)) $(if $(PLAN),--plan)
 
 fast: venv-dev
 	$(FAST)

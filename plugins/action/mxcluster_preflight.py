@@ -322,13 +322,13 @@ def refused_controller(
     cure = "Run `make venv`, then `source .venv/bin/activate`."
     if tuple(int(part) for part in core.split(".")[:2]) < OLDEST_CORE:
         return "This is ansible-core %s; mxcluster needs 2.16 or newer. %s" % (core, cure)
-    if not (3, 10) <= tuple(int(part) for part in python.split(".")[:2]) < (3, 13) or (
+    if not (3, 10) <= tuple(int(part) for part in python.split(".")[:2]) <= (3, 13) or (
         system,
         machine,
     ) != ("Linux", "x86_64"):
         return (
-            "The controller runs Python %s on %s %s; mxcluster needs Python 3.10, 3.11 or 3.12 on "
-            "Linux x86_64. Run `make venv PYTHON=/path/to/python3.11` on a Linux x86_64 host."
+            "The controller runs Python %s on %s %s; mxcluster needs Python 3.10 to 3.13 on Linux "
+            "x86_64. Run `make venv PYTHON=/path/to/python3.12` on a Linux x86_64 host."
             % (python, system, machine)
         )
     if missing:

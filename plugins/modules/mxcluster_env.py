@@ -168,11 +168,10 @@ LOOK = (
     "import json, sys; "
     "print(json.dumps(['%d.%d' % sys.version_info[:2], getattr(sys, 'base_prefix', sys.prefix)]))"
 )
-# Old MXNet uses numpy.bool, which newer numpy lacks (mxcluster.node.mxnet_compat adds it for
-# training).
-PROVE = (
-    "import numpy; 'bool' in vars(numpy) or setattr(numpy, 'bool', bool); "
-    "import mxnet; print(mxnet.__version__)"
+# MXNet imports beside a newer numpy only with the package mxcluster.
+PROVE = "import mxnet; print(mxnet.__version__)"
+PROVE_WITH_PACKAGE = (
+    "from mxcluster.node import mxnet_compat; print(mxnet_compat.import_mxnet().__version__)"
 )
 # Libraries of CUDA, cuDNN and NCCL, which MXNet's GPU wheels need.
 NVIDIA = ["lib" + name for name in ("cublas", "cudart", "cudnn", "cufft", "curand", "cusolver")]
@@ -463,13 +462,10 @@ class Environment(object):
         with self.locked(self.path):
             if self.is_done():
                 return False
-            if not self.is_built():
+            if self.is_built():
+                self.add_package()
+            else:
                 self.build()
-            if self.site_path:
-                self.unpack_package()
-                write(self.pth, to_bytes(self.wanted_pth_line()), 0o644)
-            elif os.path.exists(self.pth):
-                os.unlink(self.pth)
             return True
 
     @contextlib.contextmanager
@@ -539,6 +535,7 @@ class Environment(object):
                 + self.in_the_system(self.pip) * system,
                 temporary,
             )
+            self.add_package()
             self.prove(temporary)
             write(
                 os.path.join(self.path, MARKER),
@@ -556,6 +553,14 @@ class Environment(object):
             )
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def add_package(self):
+        """Let the environment import the package folder, and make the folder if needed."""
+        if self.site_path:
+            self.unpack_package()
+            write(self.pth, to_bytes(self.wanted_pth_line()), 0o644)
+        elif os.path.exists(self.pth):
+            os.unlink(self.pth)
 
     def unpack_package(self):
         """Make the package folder from the zip file, unless the folder is complete."""
@@ -627,7 +632,8 @@ class Environment(object):
         versions differ.
         """
         wanted = bare(self.wheels[0].split("==")[1])
-        told = self.run("import MXNet", [self.python, "-c", PROVE], temporary).split()[-1]
+        program = PROVE_WITH_PACKAGE if self.site_path else PROVE
+        told = self.run("import MXNet", [self.python, "-c", program], temporary).split()[-1]
         if told != wanted:
             raise Refused(
                 "the wheel %s contains MXNet %s: correct this wheel's version in "

@@ -10,6 +10,7 @@ Json = Dict[str, Any]
 
 PYTHONS = (
     "python3",
+    "python3.13",
     "python3.12",
     "python3.11",
     "python3.10",
@@ -83,9 +84,9 @@ SUDO_REFUSES = (
 )
 OLD_PYTHON = (
     "{host}: {found}, and the modules of this ansible-core {core} need Python {oldest} or newer on "
-    "a node. Run `make venv CORE=2.16` on the controller: ansible-core 2.16 manages Python 2.7 "
-    "and 3.6 too. Or install a newer Python on the node, and set ansible_python_interpreter to its "
-    "path."
+    "a node. Run `make venv CORE=2.16 PYTHON=/path/to/python3.12` on the controller: ansible-core "
+    "2.16 manages Python 2.7 and 3.6 too, and runs on Python 3.10 to 3.12. Or install a newer "
+    "Python on the node, and set ansible_python_interpreter to its path."
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mxcluster.cluster import drift
 from tests import ansible_modules
-from tests.training.environments import find_python
+from tests.pythons import find_python
 
 SEEN = {
     "/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "1.0", "1.0"],

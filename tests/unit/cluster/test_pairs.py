@@ -159,7 +159,7 @@ def test_a_cudnn_that_mxnet_was_not_built_for_is_refused(asked):
     )
 
 
-PYTHONS = (None, "2.7", "3.8", "3.13")
+PYTHONS = (None, "2.7", "3.8", "3.14")
 DRIVERS = (None, "390.87")
 GPUS = (VOLTA, KEPLER, FERMI, A100)
 COMBINATIONS = list(

@@ -146,8 +146,8 @@ def test_templates_in_the_variables_of_a_connection_are_evaluated():
         ("{{ own }}", "for p in python3; do"),
         ("python3.8", "for p in python3.8; do"),
         ("/opt/python", "for p in /opt/python; do"),
-        ("auto_silent", "for p in python3 python3.12"),
-        (None, "for p in python3 python3.12"),
+        ("auto_silent", "for p in python3 python3.13"),
+        (None, "for p in python3 python3.13"),
     ],
 )
 def test_the_named_python_of_a_node_is_used(interpreter, asked):
@@ -246,7 +246,11 @@ def test_a_lost_node_that_is_not_required_is_marked_lost(monkeypatch):
     "said, oldest, words",
     [
         ("Python 3.6.8", (3, 8), "node2: %s is Python 3.6, and the modules of this ansible-core"),
-        ("Python 2.7.5", (3, 9), "need Python 3.9 or newer on a node. Run `make venv CORE=2.16`"),
+        (
+            "Python 2.7.5",
+            (3, 9),
+            "need Python 3.9 or newer on a node. Run `make venv CORE=2.16 PYTHON=",
+        ),
         ("Python 3.8.2", (3, 8), ""),
         ("Python 3.10.1", (3, 9), ""),
         ("a wrapper of the site", (3, 9), ""),

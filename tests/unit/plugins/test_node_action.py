@@ -11,12 +11,12 @@ from unittest import mock
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible.utils.unsafe_proxy import AnsibleUnsafe
 
 from mxcluster.ansible import node_task
 from mxcluster.job.plan import packed as packed_plan
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
+from tests.templates import is_unsafe, templated
 from tests.unit.job.report import fake_run
 
 RUNNING = {"status": {"state": "running"}, "ended": False}
@@ -27,11 +27,6 @@ LOST = AnsibleConnectionFailure(
     "ssh: ssh: connect to host 10.0.0.1 port 22: No route to host\r\n"
 )
 SUDO = AnsibleError("Timeout (12s) waiting for privilege escalation prompt: ")
-
-
-def is_unsafe(value):
-    """Return True if Ansible never evaluates a template in `value`."""
-    return isinstance(value, AnsibleUnsafe)
 
 
 class Clock:
@@ -653,8 +648,6 @@ def test_without_pipelining_a_file_has_the_request(pipelining):
 def test_the_role_leaves_the_loop_after_a_failure(answer, leaves):
     """Ansible evaluates the condition, and a failed result has no `ended`."""
     import yaml
-    from ansible.parsing.dataloader import DataLoader
-    from ansible.template import Templar
 
     from tests.ansible_modules import PROJECT
 
@@ -662,10 +655,8 @@ def test_the_role_leaves_the_loop_after_a_failure(answer, leaves):
     until = next(
         task["until"] for block in tasks for task in block.get("block", []) if "until" in task
     )
-    templar = Templar(
-        DataLoader(), variables={"__train_job_wait": dict({"failed": False}, **answer)}
-    )
-    assert str(templar.template("{{ %s }}" % until)) == str(leaves)
+    variables = {"__train_job_wait": dict({"failed": False}, **answer)}
+    assert str(templated("{{ %s }}" % until, variables)) == str(leaves)
 
 
 @pytest.mark.parametrize(
@@ -682,19 +673,17 @@ def test_the_role_leaves_the_loop_after_a_failure(answer, leaves):
 def test_a_refused_start_undoes_nothing_on_that_node(started, done):
     """The folder of that name may be another controller's job, and only its owner ends it."""
     import yaml
-    from ansible.parsing.dataloader import DataLoader
-    from ansible.template import Templar
 
     from tests.ansible_modules import PROJECT
 
     tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "undo.yml").read_text())
     variables = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())
     known = {"__train_job_begun": variables["__train_job_begun"]}
-    templar = Templar(DataLoader(), variables=dict(known, __train_job_started=started))
+    known["__train_job_started"] = started
     runs = [
         task
         for task in tasks
-        if str(templar.template("{{ %s }}" % task.get("when", "true"))) == "True"
+        if str(templated("{{ %s }}" % task.get("when", "true"), known)) == "True"
     ]
     assert [
         name for task in runs for name in task if name.startswith(("mxcluster_", "ansible."))

@@ -129,7 +129,7 @@ def test_an_unknown_command_is_refused_with_the_known_ones(arguments, words):
             ("2.16.19", "3.9.18", "Linux", "x86_64", []),
             "The controller runs Python 3.9.18 on Linux x86_64",
         ),
-        (("2.16.19", "3.13.0", "Linux", "x86_64", []), "needs Python 3.10, 3.11 or 3.12"),
+        (("2.21.5", "3.14.0", "Linux", "x86_64", []), "needs Python 3.10 to 3.13"),
         (("2.16.19", "3.11.2", "Linux", "aarch64", []), "on Linux aarch64"),
         (("2.16.19", "3.11.2", "Darwin", "x86_64", []), "on Darwin"),
         (
@@ -152,7 +152,7 @@ def test_facts_that_would_replace_variables_are_refused(look, monkeypatch):
 
 
 @pytest.mark.parametrize("core", ["2.16.19", "2.19.14", "2.22.0rc1", "3.0.1"])
-@pytest.mark.parametrize("python", ["3.10.0", "3.11.7", "3.12.9"])
+@pytest.mark.parametrize("python", ["3.10.0", "3.12.9", "3.13.5"])
 def test_a_suitable_controller_is_accepted(core, python):
     assert plugin.refused_controller(core, python, "Linux", "x86_64", []) is None
 

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
-from ansible.template import Templar
+
+from tests.templates import templated
 
 init_plugin_loader()  # lookups and tests of ansible.builtin
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
@@ -23,9 +23,7 @@ LISTED = [
 def decided(role, expression, **variables):
     """Return Ansible's value of an expression without braces, with the variables of a role."""
     known = yaml.safe_load((ROLES / role / "vars" / "main.yml").read_text())
-    return Templar(DataLoader(), variables=dict(known, **variables)).template(
-        "{{ %s }}" % expression
-    )
+    return templated("{{ %s }}" % expression, dict(known, **variables))
 
 
 def test_a_renewed_record_keeps_the_ssh_key_of_the_last_record(tmp_path):

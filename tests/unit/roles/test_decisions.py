@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
+
+from tests.templates import templated
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
 
@@ -29,7 +29,7 @@ def task(path, module, arguments=None):
 
 def decided(expression, **variables):
     """Return Ansible's value of an expression without braces."""
-    return Templar(DataLoader(), variables=variables).template("{{ %s }}" % expression)
+    return templated("{{ %s }}" % expression, variables)
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,9 @@ def test_parts_take_the_programs_of_the_environment(tmp_path, monkeypatch):
 
 def test_a_run_goes_on_at_a_part(monkeypatch):
     names = [part.name for part in suite.chosen(suite.PARTS, "slurm")]
-    assert names == ["venv", "images", "slurm", "sge", "alone"]
+    assert names == ["images", "slurm", "sge", "fresh", "alone"]
     assert suite.chosen(suite.PARTS) == suite.PARTS
-    with pytest.raises(SystemExit, match="unknown part units; known are venv, images, lint"):
+    with pytest.raises(SystemExit, match="unknown part units; known are images, lint"):
         suite.chosen(suite.PARTS, "units")
 
 
@@ -118,3 +118,42 @@ def test_an_interrupted_run_ends_its_processes_and_says_how_it_goes_on(tmp_path)
     assert "`make test FROM=long` goes on" in printed
     pid = int(log.read_text())
     until(lambda: not os.path.exists("/proc/%d" % pid), evidence="process %d stays" % pid)
+
+
+@pytest.mark.parametrize(
+    "core, docker, here, left_out, lost",
+    [
+        ("2.16", None, ["2.7", "3.6", "3.11", "3.13"], [], []),
+        ("2.16", None, ["3.11"], [], ["2.7", "3.6", "3.13"]),
+        ("2.16", "no engine", ["2.7", "3.6", "3.11", "3.13"], ["images", "el7", "default"], []),
+        ("2.21", None, ["3.13"], ["el7"], ["2.7", "3.6", "3.11"]),
+        ("2.21", None, ["2.7", "3.6", "3.11", "3.13"], ["el7"], ["2.7", "3.6"]),
+    ],
+)
+def test_what_cannot_run_here_is_left_out(core, docker, here, left_out, lost):
+    parts = [
+        shell("lint", HOST, ""),
+        shell("images", DOCKER, ""),
+        shell("el7", DOCKER, "", ["images"]),
+        shell("default", ALONE, "", ["images"]),
+    ]
+    found = suite.limits(parts, core, docker, lambda version: version in here or None)
+    assert sorted(found[0]) == sorted(left_out) and sorted(found[1]) == sorted(lost)
+
+
+def test_what_cannot_run_here_is_named_before_and_after(tmp_path, capsys):
+    """The tests learn from a variable which Pythons are missing."""
+    parts = [
+        shell("host", HOST, "echo without $MXCLUSTER_TESTS_WITHOUT."),
+        shell("el7", DOCKER, ""),
+    ]
+    ran = suite.Suite(
+        parts, tmp_path / "logs", {"el7": "no engine"}, {"2.7": "old", "3.6": "older"}
+    )
+    ran.announce()
+    told = capsys.readouterr().out
+    assert ran.run() and ran.done == ["host"]
+    after = capsys.readouterr().out
+    for words in ("cannot run here: el7 (no engine)", "tests with Python 2.7 (old)"):
+        assert words in told and words in after, (told, after)
+    assert "without 2.7 3.6." in after and "all tests that can run here passed in" in after

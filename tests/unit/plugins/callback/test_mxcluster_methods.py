@@ -27,6 +27,13 @@ class Clock:
         return self.now
 
 
+def result_of(host, task, answer):
+    """Return a result of a task. ansible-core 2.19 and newer have names without an underscore."""
+    return SimpleNamespace(
+        _host=host, host=host, _task=task, task=task, _result=answer, result=answer
+    )
+
+
 @pytest.fixture
 def job(plugin, monkeypatch):
     """Return a callback in a task of two hosts, with a function `poll` that passes a result."""
@@ -58,7 +65,7 @@ def job(plugin, monkeypatch):
         }
         progress = {"worker-%s" % host[-1]: {"batch": {"step": step, "epoch": 0, "time": now}}}
         answer = {"status": status, "progress": progress}
-        callback.v2_runner_retry(SimpleNamespace(_host=hosts[host], _task=task, _result=answer))
+        callback.v2_runner_retry(result_of(hosts[host], task, answer))
 
     return SimpleNamespace(callback=callback, poll=poll, shown=shown, hosts=hosts, task=task)
 
@@ -79,11 +86,7 @@ def test_a_lost_host_does_not_delay_the_line(job):
         _uuid="1", action="x", delegate_to=None, ignore_unreachable=False, loop=None
     )
     job.callback.v2_runner_on_unreachable(
-        SimpleNamespace(
-            _host=job.hosts["node2"],
-            _task=task,
-            _result={"unreachable": True, "msg": "no route\nto host"},
-        )
+        result_of(job.hosts["node2"], task, {"unreachable": True, "msg": "no route\nto host"})
     )
     job.poll("node1", 1006, 8)
     assert job.shown == [
@@ -97,7 +100,7 @@ def test_the_first_of_many_hosts_are_named(job):
     for number in range(10):
         host = SimpleNamespace(get_name=lambda number=number: "n%d" % number)
         task = SimpleNamespace(_uuid="1", delegate_to=None)
-        job.callback._gather(SimpleNamespace(_host=host, _result={}, _task=task), "ok", None)
+        job.callback._gather(result_of(host, task, {}), "ok", None)
     job.callback._settle()
     assert job.shown == ["ok: [n0], [n1], [n2], [n3], [n4], [n5], [n6], [n7] and 2 more"]
 

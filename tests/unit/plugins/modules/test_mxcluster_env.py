@@ -21,16 +21,13 @@ import pytest
 from plugins.modules import mxcluster_env
 from tests import ansible_modules
 from tests.often import seldom
-from tests.training.environments import find_python
+from tests.pythons import find_python, python_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
 # The interpreter of Ansible's modules, and the interpreter of the environment.
-PAIRS = {
-    "2.7 for 3.6": (find_python("2.7"), find_python("3.6")),
-    "controller": (sys.executable, sys.executable),
-}
+PAIRS = {"2.7 for 3.6": ("2.7", "3.6"), "controller": ("controller", "controller")}
 # Distributions such as Debian have pip's wheel in a folder of their own.
 BUNDLED = (
     "import ensurepip, glob, os, sysconfig; "
@@ -38,6 +35,12 @@ BUNDLED = (
     "folders = [own, sysconfig.get_config_var('WHEEL_PKG_DIR') or own]; "
     "print([f for folder in folders for f in glob.glob(os.path.join(folder, 'pip-*'))][0])"
 )
+# The part of the package mxcluster that imports MXNet.
+COMPAT = {
+    "mxcluster/__init__.py": "",
+    "mxcluster/node/__init__.py": "",
+    "mxcluster/node/mxnet_compat.py": "def import_mxnet():\n    import mxnet\n    return mxnet\n",
+}
 LOOK = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -110,12 +113,12 @@ class Node:
 
 @pytest.fixture(params=sorted(PAIRS))
 def node(request, tmp_path):
-    return Node(tmp_path, *PAIRS[request.param])
+    return Node(tmp_path, *map(python_of, PAIRS[request.param]))
 
 
 @pytest.fixture
 def controller(tmp_path):
-    return Node(tmp_path, *PAIRS["controller"])
+    return Node(tmp_path, *map(python_of, PAIRS["controller"]))
 
 
 def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
@@ -134,6 +137,8 @@ def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
         and not unpacked.exists()
     ), refused
     with zipfile.ZipFile(str(package), "w") as archive:
+        for name, content in COMPAT.items():
+            archive.writestr(name, content)
         archive.writestr("carried.py", "def fail():\n    raise ValueError\n")
     before = os.umask(0o077)
     try:
@@ -351,6 +356,7 @@ def test_mxnet_is_installed_into_the_systems_python(tmp_path):
 
 
 MEMBERS = {
+    **COMPAT,
     "carried/__init__.py": "",
     "carried/first.py": "NAME = 'first'\n",
     "carried/data.txt": "some text\n",
@@ -415,7 +421,7 @@ class Package:
 
 @pytest.fixture(scope="module", params=sorted(PAIRS))
 def built(request, tmp_path_factory):
-    return Package(Node(tmp_path_factory.mktemp("built"), *PAIRS[request.param]))
+    return Package(Node(tmp_path_factory.mktemp("built"), *map(python_of, PAIRS[request.param])))
 
 
 @pytest.fixture

@@ -1,0 +1,118 @@
+"""The README's commands on a fresh machine: a container of a bare Debian, with the way to PyPI.
+
+The container has apt and nothing else. The line of the README installs the packages.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.often import seldom
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+HOME = "/root/mxcluster"
+
+
+def run(*argv, **options):
+    return subprocess.run(
+        list(map(str, argv)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+    )
+
+
+class Machine:
+    """A container of a bare Debian with a copy of the project."""
+
+    def __init__(self, image):
+        started = run(
+            *["docker", "run", "--detach", "--rm", *settings_of_pip(), image, "sleep", "infinity"]
+        )
+        assert started.returncode == 0, started.stdout.decode()
+        self.name = started.stdout.decode().split()[-1]
+
+    def run(self, command):
+        """Run a command of bash in the project's folder; return (exit status, output)."""
+        done = run("docker", "exec", "--workdir", HOME, self.name, "bash", "-c", command)
+        return done.returncode, done.stdout.decode(errors="replace")
+
+    def copy_project(self):
+        """Copy the files that git knows or would add."""
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        files = subprocess.check_output(listed, cwd=str(PROJECT))
+        there = b"\0".join(
+            name for name in files.split(b"\0") if os.path.lexists(PROJECT / os.fsdecode(name))
+        )
+        packed = run("tar", "-c", "--null", "-T", "-", cwd=str(PROJECT), input=there).stdout
+        unpack = "mkdir -p %s && tar -x -C %s" % (HOME, HOME)
+        copied = run("docker", "exec", "-i", self.name, "sh", "-c", unpack, input=packed)
+        assert copied.returncode == 0, copied.stdout.decode()
+
+    def remove(self):
+        run("docker", "rm", "--force", "--volumes", self.name)
+
+
+def settings_of_pip():
+    """Return options of docker that give a container this machine's way to a package index."""
+    told = run(sys.executable, "-m", "pip", "config", "debug").stdout.decode()
+    # Files of settings, and the files that the settings name.
+    files = {path for path in re.findall(r"/[^\s',]+", told) if os.path.isfile(path)}
+    return [
+        *(word for path in sorted(files) for word in ("--volume", "%s:%s:ro" % (path, path))),
+        *(word for name in os.environ if name.startswith("PIP_") for word in ("--env", name)),
+    ]
+
+
+def line_of_the_readme():
+    """Return the README's command that installs the packages."""
+    (line,) = re.findall(r"^\$ (?:sudo )?(apt-get install .*?)(?: +#.*)?$", TEXT, re.MULTILINE)
+    return line
+
+
+TEXT = (PROJECT / "README.md").read_text()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("bare-trixie", "3.13", "2.21"), seldom(("bare-bookworm", "3.11", "2.16"))],
+    ids=lambda param: param[0],
+)
+def fresh(request):
+    """Yield (Machine, version of its Python, line of ansible-core) with the README's packages."""
+    kind, python, core = request.param
+    image = subprocess.check_output([str(PROJECT / "tools" / "node-image.sh"), kind])
+    machine = Machine(image.decode().strip())
+    machine.copy_project()
+    code, output = machine.run(
+        "apt-get update -qq && DEBIAN_FRONTEND=noninteractive %s -y --no-install-recommends"
+        % line_of_the_readme()
+    )
+    assert code == 0, output
+    yield machine, python, core
+    machine.remove()
+
+
+def test_make_train_needs_the_readmes_packages_only(fresh):
+    machine, python, core = fresh
+    code, output = machine.run("make train")
+    assert code == 0, output
+    assert "with Python %s." % python in output and "and ansible-core %s " % core in output, output
+    assert re.search(r"^OK +job \S+-dist_gsync .* all 9 processes exited with 0", output, re.M)
+    accuracy = float(re.search(r"^accuracy +([\d.]+) on held-out", output, re.M).group(1))
+    assert accuracy > 0.9, output
+
+
+def test_make_test_brings_its_packages_and_names_what_cannot_run(fresh):
+    machine, python, core = fresh
+    code, output = machine.run("make test PLAN=1")
+    assert code == 0, output
+    assert "mxcluster: installing git openssh-client" in output, output
+    for words in ("images (a docker engine cannot start", "tests with Python 2.7 (Ansible's"):
+        assert "cannot run here: " + words in output, output
+    assert ("el7 (ansible-core 2.21" in output) == (core == "2.21"), output
+    code, output = machine.run(
+        "LC_ALL=C.UTF-8 PATH=.venv/bin:$PATH pytest -q tests/unit/job 2>&1 | tail -n 30"
+    )
+    assert code == 0 and re.search(r"^\d+ passed", output, re.M), output
