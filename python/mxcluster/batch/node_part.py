@@ -23,12 +23,13 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from typing import Any, Dict, List, Optional
 
 from mxcluster import exit_codes, seal
 from mxcluster.agent import batch_job, claims, commands, daemon, leftovers
 from mxcluster.agent.folder import JobFolder
-from mxcluster.agent.supervisor import STOPS
+from mxcluster.agent.supervisor import STOPS, note
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
 from mxcluster.node import gpus, processes
@@ -85,8 +86,8 @@ class NodePart:
         self.asked += piece
         *lines, self.asked = self.asked.split(b"\n")
         for line in lines:
-            asked = json.loads(line.decode())
             try:
+                asked = json.loads(line.decode())
                 found = {
                     "record": self.record,
                     "look": self.look,
@@ -97,6 +98,12 @@ class NodePart:
                 found = {"error": str(error)}
             except OSError as error:
                 found = {"error": "%s: %s" % (error.filename or "", error.strerror or error)}
+            except Exception as error:  # the head must hear the cause
+                note(traceback.format_exc())
+                found = {
+                    "error": "the program of mxcluster on this node failed: %s: %s (see batch.log)"
+                    % (type(error).__name__, error)
+                }
             if found:
                 self.tell(found)
         return bool(piece)

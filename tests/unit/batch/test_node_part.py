@@ -33,6 +33,7 @@ def node(tmp_path):
     def start(command="sleep 300", held=0.3, ends=60.0):
         folder = JobFolder(str(tmp_path / "job-1"))
         folder.make()
+        folder.write_private("token", "t" * 64)
         argv = [sys.executable, "-c", PROGRAM % (held, ends), folder.path]
         channel = NodeChannel("a", argv, "job-1", None)
         made.append(channel)
@@ -47,7 +48,7 @@ def node(tmp_path):
             "processes": [dict(part, command=["sh", "-c", command])],
             "nodes": {"a": {"job_dir": folder.file("nodes/a/job-1")}},
         }
-        channel.ask(ask="start", plan=dict(plan, whole=plan), token="t" * 43)
+        channel.ask(ask="start", plan=dict(plan, whole=plan), secret_env=False)
         running = JobFolder(plan["nodes"]["a"]["job_dir"])
         log = running.file("worker-0.log")
         wait(channel, lambda: channel.status and processes.alive(agent(channel)))
@@ -131,3 +132,14 @@ def test_the_end_of_the_lease_is_no_request(node):
     channel = node()
     channel.ask(ask="stop", reason="lease")
     assert ended(channel)["reason"] == "lease"
+
+
+def test_a_request_that_fails_is_answered(node):
+    """Without an answer the head could say only that the program has ended."""
+    channel = node()
+    channel.ask(ask="look")
+    wait(channel, lambda: channel.error)
+    assert channel.error == (
+        "the program of mxcluster on this node failed: KeyError: 'request' (see batch.log)"
+    )
+    assert channel.is_open and channel.status["state"] == "running"
