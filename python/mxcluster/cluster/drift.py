@@ -79,6 +79,8 @@ def why_before_asking(known: Json, digests: Dict[str, str]) -> Optional[str]:
 
     Args: `known` the result of `remembered`; `digests` the present result of `digests_of`.
     """
+    if "digest" in known:
+        return "an earlier version of mxcluster provisioned this node"
     before = known.get("digests")
     if not isinstance(before, dict) or not before:
         return "provision.yml has never completed for this node on this controller"

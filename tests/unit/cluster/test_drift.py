@@ -31,7 +31,7 @@ def test_an_unchanged_node_has_no_drift():
         (
             {"digest": "of an earlier version"},
             {"a": "d"},
-            "provision.yml has never completed for this node on this controller",
+            "an earlier version of mxcluster provisioned this node",
         ),
         (KNOWN, {"a": "d", "b": "e"}, CHANGED + "b"),
         (KNOWN, {"a": "d"}, CHANGED + "b"),
