@@ -66,7 +66,7 @@ ANSWERS = {
 }
 OF_DRIFT = {
     "command": "remember",
-    "common": {"variables": [], "digest": ""},
+    "common": {"variables": [], "digests": {}},
     "controller_files": [],
     "wanted": {},
     "layout": {},
@@ -195,6 +195,7 @@ def source_distribution(folder, marker):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_lying_node_runs_nothing_on_the_controller(tmp_path):
     """The two tasks of the role mxnet, with a node that answers requirements of its own.
 

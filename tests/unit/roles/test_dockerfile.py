@@ -59,6 +59,7 @@ def build(tmp_path):
     return Build(tmp_path)
 
 
+@pytest.mark.slow  # makes an environment
 def test_pip_runs_from_a_known_wheel(build):
     assert build.run() == "" and build.marker.exists()
 
