@@ -43,7 +43,8 @@ def test_a_sudo_that_refuses_modules_is_named_at_the_first_contact(cluster):
         refused = cluster.play("provision.yml")
         assert refused.code != 0 and "MODULE FAILURE" not in refused.output, refused.output
         told = " ".join(refused.output.split())
-        assert "node2 (172.29.11.12): sudo on the node needs a terminal" in told, refused.output
+        address = cluster.here("172.29.11.12")
+        assert "node2 (%s): sudo on the node needs a terminal" % address in told, refused.output
         assert "`Defaults:admin !requiretty`" in told, refused.output
     finally:
         cluster.shell("node2", "rm -f " + path)

@@ -27,7 +27,10 @@ def no_keys(cluster, provisioned):
         cluster.shell(name, "mv /home/mxcluster/.ssh /root/ssh-of-mxcluster")
     yield
     for name in cluster.names:
-        cluster.shell(name, "mv /root/ssh-of-mxcluster /home/mxcluster/.ssh")
+        # A start by agent_unit may have made a new folder, and mv would move the old one into it.
+        cluster.shell(
+            name, "rm -rf /home/mxcluster/.ssh && mv /root/ssh-of-mxcluster /home/mxcluster/.ssh"
+        )
 
 
 @pytest.fixture
