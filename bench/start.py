@@ -2,8 +2,9 @@
 
 Both launchers run on the same containers, in turns. launch.py comes with MXNet's wheel and needs
 `dmlc_tracker` of dmlc-core; --tracker names the folder that holds it. launch.py and its scheduler
-run on the first node as the training user, over the ssh mesh of provision.yml. Without --tracker
-the benchmark prints mxcluster's figures only.
+run on the first node as the training user, over the ssh mesh of provision.yml. launch.py reaches
+its own node by ssh, too. In the mesh no key is valid on its own node, so `carry` admits the key of
+the first node there. Without --tracker the benchmark prints mxcluster's figures only.
 """
 
 import json
@@ -151,6 +152,8 @@ def check_tracker(tracker):
 def carry(tracker):
     """Copy launch.py, its tracker, the list of hosts and SCRIPT to the folder THERE of every node.
 
+    The function also lets the first node's key reach the first node.
+
     Args: `tracker` the folder with dmlc_tracker on this machine.
     """
     hosts = "".join("%s\n" % address(number) for number in range(1, COUNT + 1)).encode()
@@ -168,3 +171,9 @@ def carry(tracker):
             "-c",
             'cp $(python3 -c "%s") %s; chown -R mxcluster: %s' % (LAUNCH, THERE, THERE),
         )
+    # The mesh has no way from a node to itself, because a job could leave its unit there.
+    say(
+        *enter(1),
+        *"runuser -u mxcluster -- sh -c".split(),
+        "cd ~mxcluster/.ssh && cat id_ed25519.pub >> authorized_keys",
+    )
