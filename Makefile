@@ -62,6 +62,7 @@ soak: venv-dev ## 50 healthy jobs, every fault with every scheme, jobs that go o
 	pytest -q -s tests/soak
 	pytest -q -n 2 --dist loadfile -m soak tests/unit tests/playbooks tests/training
 	PYTEST_ADDOPTS='-m soak' tools/molecule.sh
+	pytest -q -m soak tests/fresh
 
 docs: venv-dev ## what is generated of the variables: docs/knobs.md, tables in READMEs, defaults and specs of train_job
 	python tools/docs.py

@@ -33,9 +33,19 @@ def search(version):
     return None
 
 
+def named_missing(version):
+    """Return True if `make test` has named `python<version>` as missing before the first test."""
+    return version in os.environ.get(WITHOUT, "").split()
+
+
+def available(version):
+    """Return the path of `python<version>`, None if it is missing or was named as missing."""
+    return None if named_missing(version) else search(version)
+
+
 def find_python(version):
     """Return the path of `python<version>`; skip the test if `make test` named it as missing."""
-    if version in os.environ.get(WITHOUT, "").split():
+    if named_missing(version):
         import pytest
 
         pytest.skip("make test runs without Python %s here" % version)

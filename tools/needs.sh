@@ -2,6 +2,7 @@
 # Install what the tests need and a bare Debian or Ubuntu lacks, as root. Other users and systems get
 # the names of the missing packages, before any test.
 set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin # Debian's users have nft and iptables there, and not in their PATH
 
 # Each program of the first column comes with the package of the second.
 missing=()
@@ -27,7 +28,7 @@ done
 
 ((${#missing[@]})) || exit 0
 if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
-    echo "mxcluster: please install ${missing[*]}, then run this again" >&2
+    echo "mxcluster: please install ${missing[*]} (Debian's names), then run this again" >&2
     exit 1
 fi
 echo "mxcluster: installing ${missing[*]}"

@@ -8,7 +8,7 @@
 # (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7. `node-image.sh slurm` and
 # `node-image.sh sge` add a batch system to the image, `node-image.sh container` a docker engine.
 # `node-image.sh bare-trixie` makes another image: Debian 13 with apt and nothing else, a fresh
-# machine for tests/fresh. A bare image can have another release of the same distribution.
+# machine for tests/fresh. Debian makes bare images also of its other releases.
 set -euo pipefail
 
 packages=(
@@ -66,6 +66,8 @@ if ! command -v mmdebstrap >/dev/null; then
     tools/apt-install.sh mmdebstrap >/dev/null
 fi
 
+[[ $kind != bare-* ]] || grep -q '^ID=debian$' /etc/os-release ||
+    refuse "the image $name needs Debian's packages, and this system is not Debian."
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 components=main
 ! grep -q '^ID=ubuntu' /etc/os-release || components=main,universe # where Ubuntu has Open MPI

@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,8 @@ AT_ONCE = {HOST: 1, DOCKER: 2, ALONE: 1}  # parts of a lane that run at the same
 SLOWEST = 30
 DEFAULT_CORE = "2.16"
 OLD_PYTHONS = ("2.7", "3.6")
+# The image that a part needs (tools/node-image.sh), unless the image has the name of the part.
+IMAGES = {"default": "plain", "cluster": "plain", "fresh": "bare-trixie"}
 CAP_SYS_ADMIN = 21  # the number of the bit
 # A line of molecule about the beginning of a phase, and the codes of its colours.
 PHASE = re.compile(r"INFO +\S+ ➜ (\w+): Executing")
@@ -85,8 +88,8 @@ def without_docker():
         )
         if answer.returncode == 0:
             return None
-    if os.geteuid():
-        return "no docker engine answers, and only root can start one"
+    if not is_root_with_apt():
+        return "no docker engine answers, and only root on Debian or Ubuntu can start one"
     with open("/proc/self/status") as stream:
         rights = int(re.search(r"CapEff:\s*(\w+)", stream.read()).group(1), 16)
     if not rights >> CAP_SYS_ADMIN & 1:
@@ -94,22 +97,57 @@ def without_docker():
     return None
 
 
-def limits(parts, core, docker, search=pythons.search):
+def is_root_with_apt():
+    """Return True if this process can install packages of Debian or Ubuntu, and make images."""
+    return not os.geteuid() and bool(shutil.which("apt-get"))
+
+
+def is_debian():
+    """Return True on Debian itself, whose mirrors have the packages of other releases."""
+    with contextlib.suppress(OSError), open("/etc/os-release") as stream:
+        return "ID=debian\n" in stream.readlines()
+    return False
+
+
+def without_images(parts):
+    """Return {name of a part: the reason that docker or the image of the part cannot be had}."""
+    users = [part.name for part in parts if "images" in [part.name, *part.needs]]
+    docker = without_docker()
+    if docker:
+        return dict.fromkeys(users, docker)
+    found = {"fresh": "it needs Debian's packages"} if "fresh" in users and not is_debian() else {}
+    if is_root_with_apt():
+        return found
+    for name in users:
+        reason = "only root on Debian or Ubuntu can make images"
+        if name != "images":  # an image may exist, or MXCLUSTER_NODE_IMAGE may name one
+            asked = subprocess.run(
+                [str(PROJECT / "tools" / "node-image.sh"), IMAGES.get(name, name)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            if not asked.returncode:
+                continue
+            reason = asked.stderr.decode(errors="replace").partition("\n")[0]
+        found.setdefault(name, reason.replace("mxcluster: ", ""))
+    return found
+
+
+def limits(parts, core, lacking, search=pythons.search):
     """Return ({name of a part: why it cannot run here}, {Python: what the tests lose without it}).
 
     Args:
         parts: the Parts.
         core: the line of ansible-core of the tests.
-        docker: the result of `without_docker`.
+        lacking: the result of `without_images`.
         search: the function that finds a Python.
     """
     old = core != DEFAULT_CORE
     left_out = {}
     if old:
         left_out["el7"] = "ansible-core %s does not manage CentOS 7, only 2.16 does" % core
-    for part in parts:
-        if docker and "images" in [part.name, *part.needs]:
-            left_out[part.name] = docker
+    for name, reason in lacking.items():
+        left_out.setdefault(name, reason)
     # Modules of a newer ansible-core do not run on these Pythons.
     lost = {
         version: use
@@ -161,7 +199,7 @@ class Suite:
         self.file = self.logs / "times.json"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.times = json.loads(self.file.read_text()) if self.file.exists() else {}
-        self.ended = {part.name: threading.Event() for part in parts}
+        self.ended = {part.name: threading.Event() for part in self.parts}
         self.done, self.failed, self.running = [], [], {}
         self.stopped = False
         self.lock = threading.Lock()
@@ -221,7 +259,8 @@ class Suite:
             if part is None:
                 return
             for name in part.needs:
-                self.ended[name].wait()
+                if name in self.ended:
+                    self.ended[name].wait()
             if not self.stopped:
                 self.run_part(part)
             self.ended[part.name].set()
@@ -331,7 +370,7 @@ def main():
     given = parser.parse_args()
     parts = chosen(PARTS, given.first)
     core = (PROJECT / ".venv" / ".core").read_text().strip()
-    left_out, lost = limits(parts, core, without_docker())
+    left_out, lost = limits(parts, core, without_images(parts))
     suite = Suite(parts, None, left_out, lost)
     suite.announce()
     if given.plan:

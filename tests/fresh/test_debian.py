@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import uuid
 
 import pytest
 
@@ -24,14 +25,16 @@ def run(*argv, **options):
 
 
 class Machine:
-    """A container of a bare Debian with a copy of the project."""
+    """A container of a bare Debian with a copy of the project.
 
-    def __init__(self, image):
-        started = run(
-            *["docker", "run", "--detach", "--rm", *settings_of_pip(), image, "sleep", "infinity"]
-        )
+    The container ends after an hour, if a test that was killed has not removed it.
+    """
+
+    def __init__(self, kind, image):
+        self.name = "mxcluster-fresh-%s-%s" % (kind, uuid.uuid4().hex[:8])
+        options = ["--detach", "--rm", "--name", self.name, *settings_of_this_machine()]
+        started = run("docker", "run", *options, image, "sleep", 3600)
         assert started.returncode == 0, started.stdout.decode()
-        self.name = started.stdout.decode().split()[-1]
 
     def run(self, command):
         """Run a command of bash in the project's folder; return (exit status, output)."""
@@ -54,15 +57,32 @@ class Machine:
         run("docker", "rm", "--force", "--volumes", self.name)
 
 
-def settings_of_pip():
-    """Return options of docker that give a container this machine's way to a package index."""
-    told = run(sys.executable, "-m", "pip", "config", "debug").stdout.decode()
-    # Files of settings, and the files that the settings name.
-    files = {path for path in re.findall(r"/[^\s',]+", told) if os.path.isfile(path)}
+def settings_of_this_machine():
+    """Return options of docker that give a container settings of this machine.
+
+    These are the way to a package index, and OPENBLAS_CORETYPE, without which older OpenBLAS
+    crashes on some processors.
+    """
+    pip = [sys.executable, "-m", "pip", "config"]
+    # Files of settings, and the files and folders that the settings name.
+    paths = {path for path in paths_in(run(*pip, "debug").stdout.decode()) if os.path.isfile(path)}
+    for line in run(*pip, "list").stdout.decode().splitlines():
+        if re.search("find-links|index-url", line):
+            named = filter(os.path.exists, paths_in(line))
+            # The pages of an index lead to files in a folder beside the index.
+            paths.update(map(os.path.dirname, named) if "index-url" in line else named)
+    names = [name for name in os.environ if name.startswith(("PIP_", "OPENBLAS_"))]
     return [
-        *(word for path in sorted(files) for word in ("--volume", "%s:%s:ro" % (path, path))),
-        *(word for name in os.environ if name.startswith("PIP_") for word in ("--env", name)),
+        *(word for path in sorted(paths) for word in ("--volume", "%s:%s:ro" % (path, path))),
+        *(word for name in names for word in ("--env", name)),
     ]
+
+
+def paths_in(text):
+    """Return the absolute paths and the paths of file URLs in the output of `pip config`."""
+    words = re.split(r"[\s',=]|\\n", text)
+    found = [re.sub("^file://", "", word) for word in words if re.match("(file://)?/", word)]
+    return list(map(os.path.normpath, found))
 
 
 def line_of_the_readme():
@@ -83,15 +103,17 @@ def fresh(request):
     """Yield (Machine, version of its Python, line of ansible-core) with the README's packages."""
     kind, python, core = request.param
     image = subprocess.check_output([str(PROJECT / "tools" / "node-image.sh"), kind])
-    machine = Machine(image.decode().strip())
-    machine.copy_project()
-    code, output = machine.run(
-        "apt-get update -qq && DEBIAN_FRONTEND=noninteractive %s -y --no-install-recommends"
-        % line_of_the_readme()
-    )
-    assert code == 0, output
-    yield machine, python, core
-    machine.remove()
+    machine = Machine(kind, image.decode().strip())
+    try:
+        machine.copy_project()
+        code, output = machine.run(
+            "apt-get update -qq && DEBIAN_FRONTEND=noninteractive %s -y --no-install-recommends"
+            % line_of_the_readme()
+        )
+        assert code == 0, output
+        yield machine, python, core
+    finally:
+        machine.remove()
 
 
 def test_make_train_needs_the_readmes_packages_only(fresh):

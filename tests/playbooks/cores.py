@@ -9,7 +9,7 @@ import sys
 import pytest
 from ansible import __version__ as CORE
 
-from tests.pythons import find_python
+from tests import pythons
 from tools import bundle
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -53,8 +53,7 @@ def python_for(line):
         if line in bundle.lines((3, minor)):
             if sys.version_info[:2] == (3, minor):
                 return sys.executable
-            try:
-                return find_python("3.%d" % minor)
-            except AssertionError:
-                continue
+            found = pythons.available("3.%d" % minor)
+            if found:
+                return found
     pytest.skip("ansible-core %s is not tried: no Python here runs it" % line)

@@ -120,25 +120,78 @@ def test_an_interrupted_run_ends_its_processes_and_says_how_it_goes_on(tmp_path)
     until(lambda: not os.path.exists("/proc/%d" % pid), evidence="process %d stays" % pid)
 
 
+PARTS = [
+    shell("lint", HOST, ""),
+    shell("images", DOCKER, ""),
+    shell("el7", DOCKER, "", ["images"]),
+    shell("default", DOCKER, "", ["images"]),
+    shell("fresh", ALONE, "", ["images"]),
+]
+ALL = ["2.7", "3.6", "3.11", "3.13"]
+NEW_CORE = {"el7": "ansible-core 2.21 does not manage CentOS 7, only 2.16 does"}
+NO_ENGINE = dict.fromkeys(["images", "el7", "default", "fresh"], "no engine")
+
+
 @pytest.mark.parametrize(
-    "core, docker, here, left_out, lost",
+    "core, lacking, here, left_out, lost",
     [
-        ("2.16", None, ["2.7", "3.6", "3.11", "3.13"], [], []),
-        ("2.16", None, ["3.11"], [], ["2.7", "3.6", "3.13"]),
-        ("2.16", "no engine", ["2.7", "3.6", "3.11", "3.13"], ["images", "el7", "default"], []),
-        ("2.21", None, ["3.13"], ["el7"], ["2.7", "3.6", "3.11"]),
-        ("2.21", None, ["2.7", "3.6", "3.11", "3.13"], ["el7"], ["2.7", "3.6"]),
+        ("2.16", {}, ALL, {}, []),
+        ("2.16", {}, ["3.11"], {}, ["2.7", "3.6", "3.13"]),
+        ("2.16", NO_ENGINE, ALL, NO_ENGINE, []),
+        ("2.21", {}, ["3.13"], NEW_CORE, ["2.7", "3.6", "3.11"]),
+        ("2.21", {}, ALL, NEW_CORE, ["2.7", "3.6"]),
+        ("2.21", NO_ENGINE, ALL, dict(NO_ENGINE, **NEW_CORE), ["2.7", "3.6"]),
     ],
 )
-def test_what_cannot_run_here_is_left_out(core, docker, here, left_out, lost):
-    parts = [
-        shell("lint", HOST, ""),
-        shell("images", DOCKER, ""),
-        shell("el7", DOCKER, "", ["images"]),
-        shell("default", ALONE, "", ["images"]),
-    ]
-    found = suite.limits(parts, core, docker, lambda version: version in here or None)
-    assert sorted(found[0]) == sorted(left_out) and sorted(found[1]) == sorted(lost)
+def test_what_cannot_run_here_is_left_out(core, lacking, here, left_out, lost):
+    found = suite.limits(PARTS, core, lacking, lambda version: version in here or None)
+    assert found[0] == left_out and sorted(found[1]) == sorted(lost)
+
+
+MAKES = "only root on Debian or Ubuntu can make "
+
+
+@pytest.mark.parametrize(
+    "engine, makes, debian, images, lacking",
+    [
+        ("no engine", True, True, [], NO_ENGINE),
+        (None, True, True, [], {}),
+        (None, True, False, [], {"fresh": "it needs Debian's packages"}),
+        (
+            None,
+            False,
+            True,
+            ["plain"],  # exists, or MXCLUSTER_NODE_IMAGE names it
+            {
+                "images": MAKES + "images",
+                "el7": MAKES + "the image el7",
+                "fresh": MAKES + "the image bare-trixie",
+            },
+        ),
+    ],
+)
+def test_a_part_without_its_image_cannot_run(
+    tmp_path, monkeypatch, engine, makes, debian, images, lacking
+):
+    (tmp_path / "tools").mkdir()
+    script = tmp_path / "tools" / "node-image.sh"
+    script.write_text(
+        "#!/bin/sh\ncase ' %s ' in *\" $1 \"*) echo its-name ;;\n"
+        '*) printf "mxcluster: %sthe image %%s\\nmore\\n" "$1" >&2; exit 1 ;; esac\n'
+        % (" ".join(images), MAKES)
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(suite, "PROJECT", tmp_path)
+    monkeypatch.setattr(suite, "without_docker", lambda: engine)
+    monkeypatch.setattr(suite, "is_root_with_apt", lambda: makes)
+    monkeypatch.setattr(suite, "is_debian", lambda: debian)
+    assert suite.without_images(PARTS) == lacking
+
+
+def test_a_part_does_not_wait_for_one_that_is_left_out(tmp_path):
+    parts = [shell("images", DOCKER, "false"), shell("default", DOCKER, "true", ["images"])]
+    ran = suite.Suite(parts, tmp_path / "logs", {"images": "no root"})
+    assert ran.run() and ran.done == ["default"]
 
 
 def test_what_cannot_run_here_is_named_before_and_after(tmp_path, capsys):
