@@ -16,14 +16,21 @@ from mxcluster.job import launchers
 # of a long name, a value after "=" or in the next word, and several short options in one word.
 _OF_SBATCH: Dict[str, Tuple[str, str]] = {
     "array": ("a", "mxcluster follows one job, and an array has several"),
+    "cluster-constraint": ("", "mxcluster asks only the cluster of the submit host"),
     "clusters": ("M", "mxcluster asks only the cluster of the submit host"),
     "chdir": ("D", "the job runs in its job folder"),
     "error": ("e", "mxcluster reads the output of the job from batch.log"),
+    "gid": ("", "the submitting user owns the job"),
     "help": ("h", "sbatch would submit nothing"),
     "job-name": ("J", "job_id sets the name of the job"),
     "nodes": ("N", "num_nodes sets the number of nodes"),
+    "ntasks": ("n", "num_nodes sets the number of tasks"),
     "output": ("o", "mxcluster reads the output of the job from batch.log"),
+    "quiet": ("Q", "sbatch would not print the id of the job"),
+    "requeue": ("", "max_restarts sets the number of restarts"),
+    "signal": ("", "a signal ends the programs of mxcluster"),
     "test-only": ("", "sbatch would submit nothing"),
+    "uid": ("", "the submitting user owns the job"),
     "usage": ("", "sbatch would submit nothing"),
     "version": ("V", "sbatch would submit nothing"),
     "wait": ("W", "sbatch would wait for the end of the job"),
@@ -41,6 +48,8 @@ _SHORT_FLAGS = "hHkOQsvVW"
 _OF_QSUB = {
     "-@": "mxcluster cannot check the options in its file",
     "-b": "mxcluster submits its own script",
+    "-C": "mxcluster submits its own script",
+    "-ckpt": "max_restarts sets the number of restarts",
     "-cwd": "the job runs in its job folder",
     "-e": "mxcluster reads the output of the job from batch.log",
     "-help": "qsub would submit nothing",
@@ -62,7 +71,8 @@ _OF_QSUB = {
 }
 # {option of qsub: number of words that follow}. All other options have one.
 _WORDS = dict.fromkeys(
-    "-clear -cwd -h -hard -help -nostdin -notify -soft -terse -V -verify".split(), 0
+    "-clear -cwd -h -hard -help -noshell -nostdin -notify -soft -terse -V -verbose -verify".split(),
+    0,
 )
 _WORDS["-pe"] = 2
 _VERIFY = ("v", "p")  # values of -w with which qsub submits nothing

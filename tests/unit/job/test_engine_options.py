@@ -9,8 +9,8 @@ PARALLEL = {"parallel_environment": "mpi"}
 SBATCH = (
     # long, with a value after "=" or in the next word, abbreviated, short, joined, in a bundle
     [["--array=1-3"], ["--array", "1-3"], ["--arr=1-3"], ["--arra", "1-3"], ["-a", "1-3"]]
-    + [["-a1-3"], ["-Qa1-3"], ["-Q", "-a1-3"], ["--mem", "8G", "--array=1"]]
-    + [["--wait"], ["--wai"], ["-W"], ["-QW"], ["-vW"], ["-WQ"]]
+    + [["-a1-3"], ["-va1-3"], ["-v", "-a1-3"], ["--mem", "8G", "--array=1"]]
+    + [["--wait"], ["--wai"], ["-W"], ["-vW"], ["-Wv"], ["-svW"]]
     + [["--test-only"], ["--test"], ["--te"]]
     + [["--wrap=id"], ["--wrap", "id"], ["--wra=id"]]
     + [["--nodes=7"], ["--nodes", "7"], ["--node=7"], ["-N", "5"], ["-N5"], ["-kN5"]]
@@ -18,6 +18,9 @@ SBATCH = (
     + [["-e", "/x"], ["-e/x"], ["--chdir=/x"], ["--chd", "/x"], ["-D", "/x"], ["-D/x"]]
     + [["--clusters=b"], ["--cluster=b"], ["-M", "b"], ["-Mb"], ["--job-name=x"], ["-J", "x"]]
     + [["--help"], ["-h"], ["--usage"], ["--version"], ["-V"]]
+    + [["--quiet"], ["--qui"], ["-Q"], ["-vQ"], ["-n", "4"], ["-n4"], ["-sn4"], ["--ntasks=4"]]
+    + [["--ntasks", "4"], ["--nt", "4"], ["--requeue"], ["--requ"], ["--cluster-constraint=x"]]
+    + [["--uid=0"], ["--uid", "0"], ["--gid=0"], ["--signal=B:USR1@60"], ["--sig", "USR1"]]
     # no options
     + [[""], ["-"], ["--"], ["script.sh"], ["--mem=8G", "script.sh"], ["--exclusive", "x.sh"]]
     + [["-H", "x.sh"], ["-c4", "x.sh"], ["--mem", "8G", "x.sh"], [":"]]
@@ -28,6 +31,7 @@ QSUB = (
     + [["-wd", "/x"], ["-cwd"], ["-N", "x"], ["-S", "/bin/bash"], ["-q", "a.q"], ["-r", "y"]]
     + [["-now", "y"], ["-verify"], ["-w", "v"], ["-w", "p"], ["-@", "file"], ["-i", "/x"]]
     + [["-help"], ["-inherit"], ["-clear", "-t", "1"], ["-V", "-sync", "y"]]
+    + [["-C", "#!"], ["-ckpt", "blcr"], ["-verbose", "-verify"]]
     + [["script.sh"], [""], ["-"], ["-P", "lab", "script.sh"], ["-V", "script.sh"]]
     + [["-binding", "set", "linear:4", "script.sh"]]
 )
@@ -52,6 +56,8 @@ def test_an_option_that_changes_the_submission_is_refused(launcher, words):
         ("slurm", ["--wait-all-nodes=1", "--exclusive", "--account=a", "-A", "lab", "-Alab"]),
         ("slurm", ["--begin=now+1hour", "--hold", "-H", "--nodelist", "n1,n2", "--qos", "long"]),
         ("slurm", ["--no-kill", "-s", "--export=NONE", "-c", "4", "--constraint", "a&b"]),
+        ("slurm", ["--parsable", "-v", "--no-requeue", "--ntasks-per-node=2", "-d", "after:7"]),
+        ("slurm", ["--kill-on-invalid-dep=yes", "--open-mode=append", "--get-user-env", "-i/x"]),
         ("sge", ["-P", "lab", "-l", "mem=2G", "-soft", "-l", "host=n3", "-h", "-hold_jid", "7"]),
         ("sge", ["-R", "y", "-w", "e", "-v", "A=-t", "-V", "-masterq", "all.q@node3", "-notify"]),
         ("sge", ["-binding", "set", "linear:4", "-binding", "linear:2", "-m", "bea", "-M", "me"]),
