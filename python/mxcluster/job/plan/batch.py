@@ -79,7 +79,7 @@ def submission(
         )
     variables = inventory["hosts"]
     common = {name: value for name, value in (variables.get(host) or {}).items() if name in COMMON}
-    check_variables(host, variables, options["num_nodes"])
+    check_variables(host, variables)
     plan = {
         "schema": 1,
         "job": job,
@@ -132,23 +132,20 @@ def submission(
             "checkpoint": checkpoint,
         },
     }
-    if are_equal(host, variables):
+    if are_equal(variables, common):
         rehearse(plan, record)
     elif not options["script"]:
         processes.check_network(options["network"], host, record)
     return plan
 
 
-def check_variables(submit_host: str, variables: Dict[str, Json], num_nodes: int) -> None:
+def check_variables(submit_host: str, variables: Dict[str, Json]) -> None:
     """Refuse wrong host variables of all hosts of the inventory, which may become nodes.
-
-    Also refuse worker_group for fewer hosts than the job has nodes: each allocation would have a
-    node without a group.
 
     Args: `variables` {host: {host variable: value}}.
     """
     hosts = [submit_host] + sorted(set(variables) - {submit_host})
-    found = for_each(
+    for_each(
         lambda host: {
             name: host_variable(name, host, variables)
             for name in HOST_VARIABLES
@@ -156,22 +153,21 @@ def check_variables(submit_host: str, variables: Dict[str, Json], num_nodes: int
         },
         hosts,
     )
-    labelled = [host for host, one in zip(hosts, found) if one.get("worker_group")]
-    if labelled and len(labelled) < num_nodes:
-        raise BadInput(
-            "worker_group is set for %s only, and the job has %d nodes: set worker_group for all "
-            "hosts that the batch system may choose (group batch_nodes), or for no host"
-            % (", ".join(labelled), num_nodes)
-        )
 
 
-def are_equal(submit_host: str, variables: Dict[str, Json]) -> bool:
-    """Return True if no host variable distinguishes a node of the job from the others."""
-    names = set(HOST_VARIABLES) | {"cluster_network", "node_address", "dmlc_interface"}
-    return not any(
-        name in (own or {})
-        for host, own in variables.items()
-        for name in (names - set(COMMON) if host == submit_host else names)
+def are_equal(variables: Dict[str, Json], common: Json) -> bool:
+    """Return True if no host has another value of a variable of COMMON than the submit host.
+
+    `rehearse` needs no other host variable: labels, weights and addresses of the nodes cannot make
+    its refusals wrong.
+
+    Args: `variables` {host: {host variable: value}}; `common` {variable of COMMON: value} of the
+    submit host, which counts for a host without an own value.
+    """
+    return all(
+        (own or {}).get(name, common.get(name)) == common.get(name)
+        for own in variables.values()
+        for name in COMMON
     )
 
 

@@ -178,7 +178,16 @@ def test_an_allocated_node_whose_driver_needs_a_restart_is_refused():
         ({"login": {"gpus": "all of them"}}, {}, "^login: gpus='all of them'"),
         ({"login": {"worker_share": "much"}}, {}, "^login: worker_share='much'"),
         ({"n1": {"worker_share": -1}}, {}, "^n1: worker_share=-1"),
-        ({"n1": {"worker_group": "near"}}, {}, "worker_group is set for n1 only, .* 3 nodes"),
+        (
+            dict.fromkeys(["login", "n1", "n2"], {"cluster_network": "10.0.0.0/24", "gpus": ""}),
+            {"num_workers": 50, "num_nodes": 2},
+            "num_workers=50, but the job has only 2 workers",
+        ),
+        (
+            {"n1": {"worker_group": "g", "node_address": "10.0.0.5", "dmlc_interface": "ib0"}},
+            {"num_workers": 50, "num_nodes": 2},
+            "num_workers=50, but the job has only 2 workers",
+        ),
         ({"login": {"cluster_network": "10.0.0.0/99"}}, {}, "cluster_network='10.0.0.0/99' is not"),
         ({"login": {"cluster_network": "10.0.0.0/30"}}, {}, "fewer addresses than num_nodes=3"),
         ({}, {"num_examples": 1, "data": "synthetic"}, "num_examples|sample"),
@@ -203,6 +212,8 @@ def test_what_shows_without_the_nodes_is_refused_before_the_submission(variables
         ({}, {"num_nodes": 300}),
         ({}, {"kv": "local"}),
         ({"n1": {"workers_per_host": 8}}, {"num_workers": 9}),
+        ({"login": {"workers_per_host": 3}, "n1": {"worker_group": "g"}}, {"num_workers": 9}),
+        ({"n1": {"worker_group": "near"}, "n2": {"worker_share": 2}}, {"kv": "dist_gsync"}),
         ({"n%d" % number: {"worker_group": "g"} for number in range(1, 4)}, {}),
     ],
 )
