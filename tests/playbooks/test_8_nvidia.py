@@ -84,11 +84,16 @@ def test_the_missed_packages_of_a_patch_are_found(play, yum):
     assert told["show"]["msg"] == [0, []], "a foreign CUDA has no repositories to compare"
 
 
-def test_a_repository_that_cannot_be_compared_is_refused_by_name(play, yum):
+def test_a_repository_that_cannot_be_compared_is_named(play, yum):
+    """The installation fails. A complete CUDA gets a warning: the node may be offline."""
     options = {"versions_chosen": VERSIONS, "__cuda_repo_file": yum}
-    told = play(role("cuda", "updates.yml"), __cuda_repositories=["unreachable"], **options)
-    assert "yum could not read the repositories unreachable of CUDA" in str(told), told
-    assert "[Errno 12] Timeout" in str(told) and "Then run provision.yml again" in str(told), told
+    options["__cuda_repositories"] = ["unreachable"]
+    refused = play(role("cuda", "patch.yml"), **options)["refused"]
+    shown = {"name": "show", "ansible.builtin.debug": {"msg": "{{ __cuda_unread }}"}}
+    warning = play(role("cuda", "updates.yml") + [shown], **options)["show"]["msg"]
+    for words in (refused, warning):
+        assert "yum could not read the repositories unreachable of CUDA" in words, words
+        assert "[Errno 12] Timeout" in words and "Then run provision.yml again" in words, words
 
 
 def test_an_unsigned_rpm_is_refused_by_name_before_anything_is_installed(play, rpm):

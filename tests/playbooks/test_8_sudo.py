@@ -46,6 +46,7 @@ def test_a_sudo_that_needs_a_terminal_is_refused_at_the_first_contact(
         ansible_become_user="root",
         ansible_become_exe=str(tmp_path / "sudo"),
         mxcluster_user="trainer",
+        preflight_users=[],
     )
     assert bool(results["refused"]) is refused, results
     if refused:

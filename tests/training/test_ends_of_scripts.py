@@ -42,20 +42,26 @@ def test_an_exit_handler_pulls_the_last_weights(every_mxnet, tmp_path, scripts, 
 
 def test_the_exit_status_of_a_script_survives_its_exit_handlers(mxnet_new, tmp_path, scripts):
     job = run(mxnet_new.python, tmp_path, scripts, "dist_sync", "atexit_exits", workers=1)
-    assert job.wait(60, grace=0)["worker-0"] == 7, job.evidence()
+    assert job.wait(grace=0)["worker-0"] == 7, job.evidence()
     assert "CALLED" in (tmp_path / "worker-0.log").read_text(), job.evidence()
 
 
 def test_a_failed_script_does_not_wait_for_its_threads_for_ever(mxnet_new, tmp_path, scripts):
     """Such a thread may wait for a process that waits for this one."""
     job = run(mxnet_new.python, tmp_path, scripts, "dist_sync", "thread_fails", workers=1)
-    assert job.wait(60, grace=0)["worker-0"] == 7, job.evidence()
-    assert "NEVER" not in (tmp_path / "worker-0.log").read_text(), job.evidence()
+    assert job.wait(grace=0)["worker-0"] == 7, job.evidence()
+    log = (tmp_path / "worker-0.log").read_text()
+    assert "NEVER" not in log and "still ran after 10 s; ending" in log, job.evidence()
+
+
+def test_a_forked_child_keeps_its_exit_status(mxnet_new, tmp_path, scripts):
+    job = run(mxnet_new.python, tmp_path, scripts, "dist_sync", "child_exits", workers=1).succeed()
+    assert "CHILD 3" in (tmp_path / "worker-0.log").read_text(), job.evidence()
 
 
 def test_a_script_without_a_distributed_store_is_told_so(every_mxnet, tmp_path, scripts):
     job = Job(every_mxnet.python, tmp_path, scripts / "no_kvstore.py", "dist_sync", [0])
-    assert job.wait(60, grace=0)["worker-0"] == exit_codes.NO_KVSTORE, job.evidence()
+    assert job.wait(grace=0)["worker-0"] == exit_codes.NO_KVSTORE, job.evidence()
     assert (
         "ended without making a distributed kv-store" in (tmp_path / "worker-0.log").read_text()
     ), job.evidence()

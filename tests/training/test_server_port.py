@@ -138,7 +138,7 @@ def test_a_workers_own_message_that_a_server_refuses_ends_the_job(
         groups,
         arguments=[kv, which, evil],
     )
-    assert job.wait(60)["server-0"] == exit_codes.UPDATER_FAILED, job.evidence()
+    assert job.wait()["server-0"] == exit_codes.UPDATER_FAILED, job.evidence()
     log = (tmp_path / "job" / "server-0.log").read_text()
     kind = "unheard" if which == "kind" else "optimizer"
     assert "the message %r of worker-0 was refused: " % kind in log and words in log, log
@@ -169,7 +169,7 @@ def test_an_optimizer_that_mxnet_itself_does_not_import(mxnet_new, tmp_path, scr
             log = (tmp_path / ("worker-%d.log" % index)).read_text()
             assert float(re.search(r"MSE \{'mse': ([^}]*)\}", log).group(1)) < 0.01, log
         return
-    codes = job.wait(60, grace=1)
+    codes = job.wait(grace=1)
     assert 1 in (codes["worker-0"], codes["worker-1"]) and codes["server-0"] != 0, job.evidence()
     assert "ValueError: the servers would refuse this optimizer" in job.evidence(), job.evidence()
     for name in ("_SVRGOptimizer", "_AssignmentOptimizer"):

@@ -38,7 +38,7 @@ def test_a_second_store_is_refused_by_its_true_reason(mxnet_new, tmp_path, scrip
         (0, 0),
         arguments=("dist_sync", "dist_device_sync"),
     )
-    assert 1 in job.wait(60, grace=1).values(), job.evidence()
+    assert 1 in job.wait(grace=1).values(), job.evidence()
     assert (
         "RuntimeError: this worker already has the kv-store dist_sync, and ps-lite allows only one "
         "distributed kv-store in a process: use mx.kv.create('dist_sync'), which returns this "
@@ -71,7 +71,7 @@ def test_another_scheme_than_that_of_the_plan_is_refused(
         staleness=1,
         arguments=[made],
     )
-    codes = job.wait(60, grace=0)
+    codes = job.wait(grace=0)
     assert 1 in codes.values() and 0 not in codes.values(), job.evidence()
     known = {"dist_device_async": "dist_async"}.get(made, made)
     assert (
@@ -98,7 +98,7 @@ def test_what_needs_an_optimizer_is_refused_by_name(every_mxnet, tmp_path, scrip
     job = Job(
         every_mxnet.python, tmp_path, scripts / "no_optimizer.py", kv, (0, 0), arguments=[kv, what]
     )
-    assert job.wait(60)["server-0"] == exit_codes.UPDATER_FAILED, job.evidence()
+    assert job.wait()["server-0"] == exit_codes.UPDATER_FAILED, job.evidence()
     log = (tmp_path / "server-0.log").read_text()
     words = {
         "push": "mxcluster: gradients of parameter 3 came before an optimizer: call "

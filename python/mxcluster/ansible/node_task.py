@@ -117,9 +117,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         pythons = contact.pythons_of(str(interpreter))
         of_modules = self._pythons_of_modules(task_vars) if wanted.get("modules") else []
         question = contact.hello(pythons, of_modules)
-        user = str(
-            self._value(task_vars, "ansible_user") or C.DEFAULT_REMOTE_USER or getpass.getuser()
-        )
+        user = str(self._get_remote_user() or getpass.getuser())
         try:
             if program and not self._is_pipelining_enabled(
                 "new", False

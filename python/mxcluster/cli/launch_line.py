@@ -99,8 +99,13 @@ def parse(
     cwd, environ = cwd or os.getcwd(), dict(os.environ if environ is None else environ)
     given = parser().parse_args(argv)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
-    if len(command) == 1:
-        command = _words(command[0])
+    # launch.py joins its words to one command of a shell. A first word such as `python train.py` has
+    # several words, unless it assigns a variable or is a file with blanks in its name.
+    first = command[0] if command else ""
+    if len(command) == 1 or not (
+        "=" in first.split(" ")[0] or os.path.isfile(os.path.join(cwd, first))
+    ):
+        command = _words(first) + command[1:]
     servers = given.num_workers if given.num_servers is None else given.num_servers
     refuse(_refusals(given, command, servers))
     assigned, command = _assignments(command)

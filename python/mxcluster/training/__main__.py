@@ -22,7 +22,7 @@ import sys
 import threading
 import traceback
 import types
-from typing import Any, Callable, Dict, List, Optional, cast
+from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import events, exit_codes, phases
 from mxcluster.node import addresses, mxnet_compat
@@ -40,28 +40,26 @@ _LAST_SECONDS = 10.0
 class Worker(object):
     """The distributed kv-store of one worker, and the death watch of this store.
 
-    ``store`` and ``watch`` are None until the script makes a distributed kv-store.
+    ``store`` is None until the script makes a distributed kv-store.
     """
 
     def __init__(self) -> None:
         self.store: KVStore = None
-        self.watch: Optional[Watch] = None
+        self._watch = Watch(timeout_from_env())
         self._freeing = Deadline(_FREE_SECONDS)
         self._name, self._process = "", os.getpid()
         self._environment: Optional[Dict[str, str]] = dict(os.environ)  # None after the warning
         self._status = 1  # the exit status of the script
 
     def make(self, create: Callable[[], KVStore]) -> KVStore:
-        """Start the death watch, then return the distributed kv-store that `create()` makes.
+        """Begin the death watch, then return the distributed kv-store that `create()` makes.
 
         If another program holds the port of this process, the method ends the process with the exit
         code PORT_TAKEN.
         """
         refuse_taken_port()
         self._warn_of_late_variables()
-        self.watch = Watch(watching_handle(), timeout_from_env())
-        self.watch.start()
-        self._freeing.start()
+        self._watch.watch(watching_handle())
         progress_file.enter(phases.MEETING)
         self.store = create()  # kept, so that the script cannot free the store
         progress_file.attach(self.store)
@@ -74,6 +72,8 @@ class Worker(object):
         worker ends, and gets its exit status, while Python shuts down (see `_end`).
         """
         mx = mxnet_compat.import_mxnet()
+        self._watch.start()
+        self._freeing.start()
         # Python calls the last registered function first: those of the script, then this one, then
         # those of MXNet.
         atexit.register(self._end)
@@ -89,9 +89,18 @@ class Worker(object):
         self._status = _status_of(_program if what == "program" else _script, name, arguments)
         progress_file.end_script()
         if self._status:
-            timer = threading.Timer(_LAST_SECONDS, os._exit, [self._status])
+            timer = threading.Timer(_LAST_SECONDS, self._give_up)
             timer.daemon = True
             timer.start()
+
+    def _give_up(self) -> None:
+        """End this process although threads or `atexit` functions of the failed script still run."""
+        sys.stderr.write(
+            "mxcluster: threads or exit functions of the failed script still ran after %d s; "
+            "ending\n" % _LAST_SECONDS
+        )
+        sys.stderr.flush()
+        os._exit(self._status)
 
     def _warn_of_late_variables(self) -> None:
         """Warn once, in the log and the report, of variables that the script has set too late."""
@@ -104,9 +113,14 @@ class Worker(object):
         """Finish the work with the other workers, and end this process if its status is not 0.
 
         Python calls this method after the script's threads and `atexit` functions, and before
-        MXNet's own `atexit` functions. A child that the script has forked does not finish.
+        MXNet's own `atexit` functions. A child that the script has forked keeps its status, and has
+        no work with the other workers to finish.
         """
         if os.getpid() != self._process:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            if self._status:
+                os._exit(self._status)
             return
         try:
             status = self._status or self._finish()
@@ -135,7 +149,7 @@ class Worker(object):
                 self.store.close()
             progress_file.enter(phases.FINISHED)
             self.store._barrier()
-            cast(Watch, self.watch).stop()  # A worker with a store has a watch.
+            self._watch.stop()
             gc.collect()
             # All workers have passed the barrier. From now on only the deadline detects a dead
             # worker.

@@ -10,9 +10,10 @@ from typing import Mapping, Optional
 
 # Variables of OpenMP and of the mathematical libraries, and MXNet's numbers of threads. MXNet 1.2
 # reads some of these numbers later. All MXNets read other variables with the first operator or
-# kv-store.
+# kv-store. An import of scikit-learn sets two variables of KMP_, which change no number of threads.
 _READ_AT_LOAD = re.compile(
-    r"(OMP|GOMP|KMP|MKL|OPENBLAS)_"
+    r"(OMP|GOMP|MKL|OPENBLAS)_"
+    r"|KMP_(?!DUPLICATE_LIB_OK$|INIT_AT_FORK$)"
     r"|MXNET_(OMP_MAX_THREADS|CPU_WORKER_NTHREADS|MP_WORKER_NTHREADS|MP_OPENCV_NUM_THREADS)$"
 )
 

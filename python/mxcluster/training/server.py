@@ -43,8 +43,9 @@ def schedule() -> int:
     """
     handle, mxnet = ctypes.c_void_p(), mxnet_library.load()
     mxnet_library.check(mxnet.MXKVStoreCreate(b"dist_async", ctypes.byref(handle)))
-    watch = Watch(handle, timeout_from_env())
+    watch = Watch(timeout_from_env())
     watch.start()
+    watch.watch(handle)
     progress_file.enter(phases.MEETING)  # MXNet's loop does not report its end.
     os.chdir(_NOWHERE)  # see `serve`
     mxnet_library.check(
@@ -67,13 +68,14 @@ def serve() -> int:
     from mxnet.base import _LIB, check_call
 
     store = mx.kvstore.create("dist_async")  # The workers' messages name its scheme later.
-    watch = Watch(store.handle, timeout_from_env())
+    watch = Watch(timeout_from_env())
     try:
         commands = Commands(store)
     except MxclusterError as error:
         sys.stderr.write("mxcluster: %s\n" % error)
         return 1
     watch.start()
+    watch.watch(store.handle)
     progress_file.enter(phases.MEETING)  # MXNet's loop does not report its end.
     # MXNet's C++ carries out some commands of workers without a check. For example, the profiler
     # writes a file rank<n>_<name> into the working directory, with the <name> from a message.

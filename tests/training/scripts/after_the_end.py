@@ -1,6 +1,6 @@
 """Work after the last line: in a thread, an executor, or a function of atexit.
 
-Arguments: kv; then thread, executor, atexit, thread_fails or atexit_exits.
+Arguments: kv; then thread, executor, atexit, thread_fails, atexit_exits or child_exits.
 """
 
 import atexit
@@ -15,9 +15,11 @@ import mxnet as mx
 kind, where = sys.argv[1:]
 
 
-def train(store=None):
-    kv = store or mx.kv.create(kind)
+def train():
     time.sleep(1)  # the main thread is at its end
+    before = threading.enumerate()
+    kv = mx.kv.create(kind)
+    assert threading.enumerate() == before, "Python 3.12 cannot start this thread any more"
     kv.init("w", mx.nd.zeros((4,)))
     kv.set_optimizer(mx.optimizer.create("sgd", learning_rate=1.0))
     steps(kv, 5)
@@ -68,3 +70,9 @@ elif where == "atexit_exits":
     kv = mx.kv.create(kind)
     atexit.register(print, "CALLED", file=sys.stderr)
     sys.exit(7)
+elif where == "child_exits":
+    kv = mx.kv.create(kind)
+    child = os.fork()
+    if child == 0:
+        sys.exit(3)
+    print("CHILD", os.waitpid(child, 0)[1] >> 8, file=sys.stderr)

@@ -120,7 +120,9 @@ def test_variables_reach_their_processes_and_secrets_stay_secret(parse):
         ["--", "python -u ./train.py --kv-store dist_sync 'a b' \"--lr=0.1\""],
         ["A=1 B='2 3' KEY=k python train.py --kv-store dist_sync 'a b' --lr=0.1"],
         ["env A=1 'B=2 3' KEY=k python train.py --kv-store dist_sync a\\ b --lr=0.1"],
+        ["python -u train.py", "--kv-store", "dist_sync", "a b", "--lr=0.1"],
         ["A=1", "B=2 3", "KEY=k", "python", "train.py", *"--kv-store dist_sync".split(), "a b"],
+        ["B=2 3", "A=1", "KEY=k", "python", "train.py", "--kv-store", "dist_sync", "a b"],
         ["/usr/bin/env", "A=1", "B=2 3", "KEY=k", "train.py", "--kv-store", "dist_sync", "a b"],
     ],
 )

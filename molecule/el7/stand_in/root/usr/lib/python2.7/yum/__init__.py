@@ -27,7 +27,7 @@ class Settings(object):
     """Settings that the module assigns."""
 
     proxy = fn = None
-    disabled_plugins = ()
+    disabled_plugins = _plugins = ()
 
 
 class Package(object):
@@ -100,6 +100,7 @@ class YumBase(object):
 
     def __init__(self):
         self.preconf, self.conf, self.repos = Settings(), Settings(), Repositories()
+        self.plugins = Settings()
         self.rpmdb, self.pkgSack = Packages(self._installed), Packages(self._available)
 
     def _installed(self):
