@@ -94,7 +94,7 @@ class Worker(object):
             timer.start()
 
     def _give_up(self) -> None:
-        """End this process although threads or `atexit` functions of the failed script still run."""
+        """End this process while threads or `atexit` functions of the failed script still run."""
         sys.stderr.write(
             "mxcluster: threads or exit functions of the failed script still ran after %d s; "
             "ending\n" % _LAST_SECONDS
