@@ -37,6 +37,7 @@ CASES = {
     ),
     "results in a file": (dict(runs_dir="/etc/passwd"), ["runs_dir=/etc/passwd", "Not a direct"]),
     "no folder of results": (dict(runs_dir=""), ["runs_dir='' is refused", "path of a folder"]),
+    "null as folder of results": (dict(runs_dir=None), ["runs_dir='' is refused"]),
     "a list of folders": (dict(runs_dir=["x"]), ["runs_dir=['x'] is refused"]),
     "a template with an undefined variable": (
         dict(network="{{ lesson }}"),

@@ -204,7 +204,9 @@ def results_folder(runs_dir: Any, state_dir: str, job: str = "") -> str:
     Args: `runs_dir` the knob as the user gave it; `state_dir` the folder .state/<inventory>; `job`
     the id of a started job, whose own folder counts.
     """
-    folder = os.path.expandvars(os.path.expanduser(str(cast_value(RUNS_DIR, runs_dir))))
+    # The default of the knob is a template of Ansible, so null is refused as "" is.
+    wanted = cast_value(RUNS_DIR, "" if runs_dir is None else runs_dir)
+    folder = os.path.expandvars(os.path.expanduser(wanted))
     check_folder("runs_dir", os.path.join(folder, job) if job else folder)
     check_folder("mxcluster_state_dir", state_dir)
     return folder
