@@ -189,6 +189,11 @@ def why_ended(
             "no reason: the node was shut down, or a program has sent the signal"
             % (number, known["batch"]["signal"], name)
         ), kind
+    if state.phase == "ended" and state.again:  # no user and no limit is the cause
+        return (
+            "the program of mxcluster on the first node of the job %s ended without its last "
+            "status: read the end of batch.log" % number
+        ), "batch"
     if state.phase == "ended":
         return (
             "%s has ended the job %s: a user deleted it, or a limit was over. Read the accounting "

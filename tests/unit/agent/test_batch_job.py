@@ -163,6 +163,18 @@ def test_the_end_says_whether_another_attempt_may_succeed(
     assert words in failure["reason"] and failure["kind"] == kind, failure
 
 
+def test_a_head_that_ends_by_itself_is_no_deleted_job(state, folder, monkeypatch):
+    """Slurm knows that neither a user nor a limit has ended the job."""
+    started(folder, monkeypatch)
+    beat(folder, batch_job.SILENT + 5)
+    (state / "7.state").write_text("FAILED")
+    failure = commands.wait(folder, 0, True)["status"]["first_failure"]
+    assert failure["kind"] == "batch" and failure["reason"] == (
+        "the program of mxcluster on the first node of the job 7 ended without its last status: "
+        "read the end of batch.log"
+    )
+
+
 def test_an_ending_job_has_time_for_its_reason(state, folder, monkeypatch):
     """The accounting of Grid Engine is late, and Slurm waits for the last process of the job."""
     started(folder, monkeypatch)
