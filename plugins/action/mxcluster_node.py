@@ -6,23 +6,22 @@ ends the job's parts on the other nodes.
 """
 
 import base64
-import contextlib
 import fcntl
 import json
 import os
 import re
-import resource
 import secrets
 import shlex
 import signal
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 
 from mxcluster.ansible import contact, node_task
+from mxcluster.ansible.fetching import files_of_at_most, free_bytes
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.entry import asking
 from mxcluster.file_io import replace
@@ -257,13 +256,12 @@ class ActionModule(NodeTask):
         folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
         if not os.path.isdir(folder):
             os.makedirs(folder, 0o700, exist_ok=True)
-        found = os.statvfs(folder)
-        free = found.f_bavail * found.f_frsize
+        free = reserve(task_vars["inventory_hostname"], packed["bytes"], free_bytes(folder))
         if 2 * packed["bytes"] > free:
             raise AnsibleError(
                 "%s has %d bytes, and the controller needs twice as much space for its files in "
-                "%s, where only %d bytes are free: free space, or copy the files by hand. Then "
-                "fetch the files with train.yml -e attach=<job>"
+                "%s, where only %d bytes are free beside the files of other nodes: free space, or "
+                "copy the files by hand. Then fetch the files with train.yml -e attach=<job>"
                 % (packed["output"], packed["bytes"], folder, free)
             )
         try:
@@ -413,20 +411,28 @@ class ActionModule(NodeTask):
             result.update(ended=True, status=stopped["status"])
 
 
-@contextlib.contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Let this process and its new children write files of at most `size` bytes.
+def reserve(host: str, size: int, free: int) -> int:
+    """Reserve space for `size` bytes of `host` and their copy; return the space that it may use.
 
-    A node may send more than it has announced. The kernel then refuses a write (EFBIG), or ends the
-    child of the connection (SIGXFSZ).
+    The forks of this run of Ansible fetch at the same time. Each fork alone would find the space of
+    all. A host whose files do not fit reserves nothing.
+
+    Args: `free` the free space of the disk now, in bytes. The value of the first fork counts for
+    all, because later values lack the files that are here already.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    limits = [size] + [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (min(limits), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    path = os.path.join(C.DEFAULT_LOCAL_TMP, "space.json")
+    with open(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        known = json.loads(stream.read() or json.dumps({"free": free, "sizes": {}}))
+        known["sizes"].pop(host, None)
+        left = min(free, known["free"] - 2 * sum(known["sizes"].values()))
+        if 2 * size <= left:
+            known["sizes"][host] = size
+        stream.seek(0)
+        stream.truncate()
+        json.dump(known, stream)
+        stream.flush()  # before the lock is released
+    return int(left)
 
 
 def token_of(job: str) -> str:

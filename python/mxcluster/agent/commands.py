@@ -464,11 +464,19 @@ def _write(
 
     The tar file goes to `descriptor`, which the function then closes. `scripts` has the names of
     the files of scripts. For each unreadable file of `scripts` the function adds a line to
-    `behind`. Any other unreadable file raises OSError or MxclusterError. For each log that is cut
-    the function adds a line, too. Raises OSError before the first write if the disk of `descriptor`
-    lacks space for the files.
+    `behind`. Any other unreadable file raises OSError or MxclusterError. For each log that is cut,
+    and for each hollow checkpoint, the function adds a line, too. Raises OSError before the first
+    write if the disk of `descriptor` lacks space for the files.
     """
-    sizes = {name: os.lstat(folder.file(name)).st_size for name in names}
+    found = {name: os.lstat(folder.file(name)) for name in names}
+    hollow = [name for name in names if name not in scripts and _is_hollow(name, found[name])]
+    for name in hollow:
+        behind.append(
+            "%s stays on the node (the file has %d bytes, most of them without content): copy the "
+            "file by hand" % (name, found[name].st_size)
+        )
+    names = [name for name in names if name not in hollow]
+    sizes = {name: found[name].st_size for name in names}
     allowed = _allowed([name for name in names if name not in scripts], sizes)
     for name in sorted(allowed):
         if sizes[name] > allowed[name]:
@@ -500,15 +508,30 @@ def _write(
 def _allowed(names: List[str], sizes: Dict[str, int]) -> Dict[str, int]:
     """Return {name: most bytes in the archive} of logs and small files.
 
-    The limit is LOG_MOST for each file and LOGS_MOST for all. Checkpoints have no limit. Args:
-    `names` of the files except those of scripts; `sizes` in bytes.
+    The limit is LOG_MOST for each file and LOGS_MOST for all. Logs come last, so that they leave
+    space for the status and the events. Checkpoints have no limit. Args: `names` of the files
+    except those of scripts; `sizes` in bytes.
     """
     allowed, room = {}, LOGS_MOST
-    for name in names:
-        if not name.startswith("checkpoints" + os.sep):
+    for name in sorted(names, key=lambda one: one.endswith(".log")):
+        if not _is_checkpoint(name):
             allowed[name] = min(LOG_MOST, room)
             room -= min(sizes[name], allowed[name])
     return allowed
+
+
+def _is_checkpoint(name: str) -> bool:
+    return name.startswith("checkpoints" + os.sep)
+
+
+def _is_hollow(name: str, found: os.stat_result) -> bool:
+    """Return True for a large checkpoint with less than half of its size on the disk.
+
+    Such a sparse file needs almost no space of the training user, but its whole size in the
+    archive. Half, because a file system may compress a checkpoint.
+    """
+    size = found.st_size
+    return _is_checkpoint(name) and size > LOG_MOST and 2 * 512 * found.st_blocks < size
 
 
 def _open(path: str) -> int:

@@ -306,10 +306,38 @@ def test_the_archive_gets_the_end_of_a_long_log(job, tmp_path, monkeypatch):
         assert archive.extractfile("worker-0.log").read().endswith(b"\0the end\n")
 
 
-def test_no_archive_is_begun_on_a_disk_that_is_too_small(job, tmp_path, monkeypatch):
-    job.start("mkdir checkpoints; truncate -s 100M checkpoints/a.params")
+def test_a_sparse_checkpoint_stays_on_the_node(job, tmp_path, monkeypatch):
+    """It needs no byte on the disk of the node, but was 100 MB in each archive."""
+    monkeypatch.setattr(commands, "LOG_MOST", 1 << 20)
+    job.start(
+        "mkdir checkpoints; head -c 2M /dev/zero >checkpoints/a.params; "
+        "truncate -s 100M checkpoints/b.params; truncate -s 1000 checkpoints/small"
+    )
     job.end()
-    monkeypatch.setattr(commands.script_files, "room", lambda output: 99 << 20)
+    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    assert answer["problem"] is None and answer["bytes"] < 3 << 20, answer
+    (told,) = answer["behind"]
+    assert told.startswith("checkpoints/b.params stays on the node (the file has 104857600 bytes")
+    with tarfile.open(str(tmp_path / "out.tar")) as archive:
+        names = archive.getnames()
+    assert "checkpoints/a.params" in names and "checkpoints/small" in names
+    assert "checkpoints/b.params" not in names
+
+
+def test_logs_leave_space_for_the_status():
+    names = ["a.log", "events.jsonl", "plan.json", "status.json"]
+    allowed = commands._allowed(names, dict.fromkeys(names, commands.LOGS_MOST))
+    assert [allowed[name] for name in names[1:]] == [commands.LOG_MOST] * 3
+    many = ["%02d.log" % number for number in range(20)]
+    allowed = commands._allowed(sorted(many + names[1:]), dict.fromkeys(many + names, 64 << 20))
+    assert [allowed[name] for name in names[1:]] == [commands.LOG_MOST] * 3
+    assert [allowed[name] for name in many[-7:]] == [0] * 7
+
+
+def test_no_archive_is_begun_on_a_disk_that_is_too_small(job, tmp_path, monkeypatch):
+    job.start("mkdir checkpoints; head -c 2M /dev/zero >checkpoints/a.params")
+    job.end()
+    monkeypatch.setattr(commands.script_files, "room", lambda output: 1 << 20)
     packed = []
     monkeypatch.setattr(commands, "_pack", lambda *given: packed.append(given))
     answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))

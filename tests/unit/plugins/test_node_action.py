@@ -48,6 +48,12 @@ class Clock:
         self.now += seconds
 
 
+@pytest.fixture(autouse=True)
+def own_run(monkeypatch, tmp_path_factory):
+    """Give each test the temporary folder of a run of Ansible."""
+    monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path_factory.mktemp("run")))
+
+
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
@@ -322,6 +328,15 @@ def test_no_node_fills_the_disk_of_the_controller(monkeypatch, tmp_path):
     monkeypatch.setattr(node, "fetch_file", lambda path, into: pytest.fail("fetched"))
     result = run(made, monkeypatch)
     assert result["failed"] and "has 12 bytes" in result["msg"] and "20 bytes are" in result["msg"]
+
+
+def test_the_nodes_share_the_disk_of_the_controller(monkeypatch, tmp_path):
+    """Each of three nodes fits alone, and their forks see the same free space."""
+    monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    assert [action.reserve("node1", 45, 100), action.reserve("node2", 45, 100)] == [100, 10]
+    assert action.reserve("node3", 5, 100) == 10  # node2 did not fit, and reserved nothing
+    assert action.reserve("node1", 45, 100) == 90  # again, after a lost connection
+    assert action.reserve("node4", 1, 100) == 0
 
 
 def test_a_node_sends_no_more_than_it_has_announced(monkeypatch, tmp_path):
