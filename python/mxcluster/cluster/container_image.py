@@ -54,18 +54,20 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
         wanted: {"recipe": digest, "ids": [id, ...]}. "" and [] accept each image of this name.
 
     Returns:
-        {"source", "build", "lacking"}. "source": the node with the wanted image, "" if an archive
-        gives the image. With a recipe this is the first node, because a node that only claims to
-        have the image could decide what the others run. "build": True if this node has to build the
-        image first. "lacking": the nodes without the image, or with another image of this name.
+        {"source", "id", "build", "lacking"}. "source": the node with the wanted image, "" if an
+        archive gives the image. With a recipe this is the first node, because a node that only
+        claims to have the image could decide what the others run. "id": the id of the image on this
+        node, "" without the image. "build": True if this node has to build the image first.
+        "lacking": the nodes without the image, or with another image of this name.
 
     Raises:
-        BadInput: no node has the image, and nothing builds the image.
+        BadInput: no node has the image, and nothing builds the image. Or nodes have different
+            images, and neither a recipe nor an archive decides between them.
     """
     found = {host: _image(seen.get(host) or "") for host in hosts}
     if wanted["ids"]:  # an archive of the controller has the image
         other = [host for host in hosts if _id(found[host]) not in wanted["ids"]]
-        return {"source": "", "build": False, "lacking": other}
+        return {"source": "", "id": "", "build": False, "lacking": other}
     if wanted["recipe"]:
         right = [host for host in hosts[:1] if _recipe(found[host]) == wanted["recipe"]]
     else:
@@ -76,10 +78,17 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
             "container_image_archive, or name the base of a new image in container_image_base"
             % name
         )
+    ids = {host: _id(found[host])[:12] for host in right}
+    if len({_id(found[host]) for host in right}) > 1:
+        raise BadInput(
+            "the nodes have different images %s (%s): save the wanted image with `docker save "
+            "--output FILE %s`, and name the file in container_image_archive"
+            % (name, ", ".join("%s: %s" % (host, ids[host]) for host in right), name)
+        )
     source = (right or list(hosts))[0]
     image = _id(found[source]) if right else ""
     other = [host for host in hosts if host != source and (not image or _id(found[host]) != image)]
-    return {"source": source, "build": not right, "lacking": other}
+    return {"source": source, "id": image, "build": not right, "lacking": other}
 
 
 # The fields of `image inspect` that decide. A node without labels has the value null.
@@ -113,10 +122,10 @@ def _recipe(image: Json) -> str:
 
 
 def _id(image: Json) -> str:
-    return _bare(image.get("Id", ""))
+    return bare(image.get("Id", ""))
 
 
-def _bare(identity: str) -> str:
+def bare(identity: str) -> str:
     """Return the id of an image without the name of the digest, such as "sha256:"."""
     return identity.split(":")[-1]
 
@@ -150,4 +159,4 @@ def ids_in(manifest: str, index: str, archive: str) -> List[str]:
     except (ValueError, KeyError, TypeError):
         manifests = []
     # Older archives have "<id>.json", newer archives have "blobs/sha256/<id>".
-    return unique([configs[0].split("/")[-1].replace(".json", "")] + list(map(_bare, manifests)))
+    return unique([configs[0].split("/")[-1].replace(".json", "")] + list(map(bare, manifests)))

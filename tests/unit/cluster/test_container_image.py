@@ -47,6 +47,7 @@ def test_a_python_without_wheels_is_refused():
         ({"a": image("1"), "b": image("1")}, BUILT, "a", False, []),
         ({"a": image("1"), "b": image("2")}, BUILT, "a", False, ["b"]),
         ({"a": "", "b": image("2", "")}, ANY, "b", False, ["a"]),
+        ({"a": image("2", ""), "b": image("2", "")}, ANY, "a", False, []),
         ({"a": image("7"), "b": image("8")}, {"recipe": "", "ids": ["0", "7"]}, "", False, ["b"]),
     ],
 )
@@ -74,14 +75,21 @@ def test_only_nodes_with_another_image_get_one(seen, wanted, source, build, lack
 def test_a_node_with_a_wrong_answer_counts_as_without_the_image(told):
     """The plan is made for all nodes at once, so one node must not end it."""
     planned = distribution({"a": image("1"), "b": told}, ["a", "b"], "training", BUILT)
-    assert planned == {"source": "a", "build": False, "lacking": ["b"]}
+    assert planned == {"source": "a", "id": "1", "build": False, "lacking": ["b"]}
     planned = distribution({"a": told, "b": image("1")}, ["a", "b"], "training", BUILT)
-    assert planned == {"source": "a", "build": True, "lacking": ["b"]}
+    assert planned == {"source": "a", "id": "", "build": True, "lacking": ["b"]}
 
 
 def test_an_image_that_no_node_has_or_builds_is_refused():
     with pytest.raises(BadInput, match="no node has the image training"):
         distribution({"a": "[]", "b": ""}, ["a", "b"], "training", ANY)
+
+
+def test_no_node_decides_between_two_images_of_the_name():
+    """Before, the first node that claimed to have the image gave its own to all others."""
+    seen = {"a": image("1"), "b": image("2")}
+    with pytest.raises(BadInput, match="different images training .a: 1, b: 2.: .*_archive"):
+        distribution(seen, ["a", "b"], "training", ANY)
 
 
 def test_the_ids_of_an_archive_are_those_of_its_one_image():

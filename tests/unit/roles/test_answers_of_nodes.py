@@ -30,7 +30,9 @@ OF_CONTROLLER = {
     "set_fact",
     "set_stats",
 }
-# The arguments that name a file on the controller or another host, by the action.
+# The arguments that name a file on the controller or another host, by the action. Three of our
+# modules on nodes have an action plugin that reads or writes files of the controller, or computes
+# what pip downloads there.
 REACHING = {
     "add_host": ("name", "groups"),
     "copy": ("src",),
@@ -41,7 +43,10 @@ REACHING = {
     "include_role": ("name", "tasks_from"),
     "include_tasks": ("file", "_raw"),
     "include_vars": ("file", "dir", "_raw"),
+    "mxcluster_drift": ("controller_files", "path", "records_dir"),
+    "mxcluster_env": ("builds", "hashes"),
     "mxcluster_file": ("src",),
+    "mxcluster_node": ("checkpoints", "into"),
     "script": ("cmd", "_raw"),
     "template": ("src",),
     "unarchive": ("src",),
@@ -57,14 +62,38 @@ CHECKED = {
 }
 IMAGE = (
     "With container_image_base, the controller chooses the first node. With "
-    "container_image_archive, the ids come from a file of the controller. With neither, the user "
-    "has loaded the image on a node, and docs/security.md says that this node decides the contents."
+    "container_image_archive, the ids come from a file of the controller. With neither, all nodes "
+    "with the image must have the same one, and docs/security.md says who decides the contents."
+)
+# The plan of the image's way decides which nodes run these tasks.
+BY_PLAN = (
+    "Add the right of the login user to read the archive",
+    "Build the image",
+    "Build the image on the source node",
+    "Copy the Dockerfile to the node",
+    "Copy the archive of the image to the node",
+    "Copy the image to the planned nodes",
+    "Copy the wheels of the image to the node",
+    "Create the folder for the files of the build",
+    "Install the image from the archive",
+    "Plan the way of the built image to the nodes",
+    "Plan the way of the image to the nodes",
+    "Remove the files of the build from the node",
+    "Remove the image of the stage with the wheels",
+    "Report the planned way of the image",
+    "Write the archive of the image on the source node",
+    "Write the list of the image's wheels",
 )
 # Reviewed: {task: {answer: the reason why the node may decide this}}.
 ALLOWED = {
-    "Plan the way of the built image to the nodes": {"__container_image_seen": IMAGE},
-    "Plan the way of the image to the nodes": {"__container_image_seen": IMAGE},
-    "Report the planned way of the image": {"__container_image_seen": IMAGE},
+    **dict.fromkeys(BY_PLAN, {"__container_image_seen": IMAGE}),
+    "Add the configured name to the loaded image": {
+        "__container_image_seen": IMAGE,
+        "__container_image_loaded": "The node names an image of its own.",
+    },
+    "Fetch and check the archive of the image": {
+        "__container_image_seen": "The archive must hold the image with this id, and no other."
+    },
     "Remove the packed wheels of the image from the controller": {
         "__container_image_seen": "The answer decides whether the block runs. The path does not "
         "depend on it."
@@ -167,6 +196,16 @@ def sources():
     return found
 
 
+@functools.lru_cache(maxsize=None)
+def with_hostvars():
+    """Return hostvars and all variables with a value of another host, over all variables."""
+    found, before = {"hostvars"}, 0
+    while before != len(found):
+        before = len(found)
+        found |= {name for name, values in project()[1].items() if words(values) & found}
+    return found
+
+
 def answers_in(value):
     return {answer for word in words(value) & set(sources()) for answer in sources()[word]}
 
@@ -181,7 +220,7 @@ def on_the_controller(name):
 def reaches(task):
     """Return the answers of nodes that decide beyond their node in this task."""
     name, arguments = action_of(task)
-    if task.get("run_once") or "delegate_to" in task or "hostvars" in words(task):
+    if task.get("run_once") or "delegate_to" in task or words(task) & with_hostvars():
         found = answers_in({key: value for key, value in task.items() if key != "register"})
         # The answer of the first node would count for all nodes.
         return found | ({name} if task.get("run_once") and of_a_node(task) else set())
@@ -232,8 +271,17 @@ def test_each_answer_that_reaches_beyond_its_node_is_reviewed():
             {"ansible.builtin.set_fact": {"x": "{{ hostvars.node1.__mxnet_linked }}"}},
             {"__mxnet_linked"},
         ),
+        (
+            {"ansible.builtin.command": "{{ jobs_plans }} {{ __mxnet_linked }}"},
+            {"__mxnet_linked"},
+        ),
+        ({"mxcluster_node": {"into": "{{ ansible_facts.x }}"}}, {FACTS}),
+        ({"mxcluster_node": {"checkpoints": {"folder": "{{ ansible_facts.x }}"}}}, {FACTS}),
+        ({"mxcluster_node": {"python": "{{ ansible_facts.x }}"}}, set()),
+        ({"mxcluster_drift": {"path": "{{ ansible_facts.x }}"}}, {FACTS}),
+        ({"mxcluster_env": {"builds": "{{ ansible_facts.x }}"}}, {FACTS}),
     ],
 )
 def test_the_ways_beyond_a_node_are_found(task, found):
-    """The variable __mxnet_unresolved depends on the answer __mxnet_linked."""
+    """__mxnet_unresolved depends on the answer __mxnet_linked, and jobs_plans on hostvars."""
     assert reaches(task) == found
