@@ -36,9 +36,13 @@ from typing import Any, Callable, Dict, List
 from ansible.errors import AnsibleFilterError
 
 from mxcluster.cluster import node_records
-from mxcluster.errors import MxclusterError
 
 Json = Dict[str, Any]
+
+CURE = (
+    "correct the network of this host (`ip address`, `ip route`), or remove the host from the "
+    "inventory: its facts stop provision.yml for all hosts"
+)
 
 
 def mxcluster_interfaces(facts_of: Dict[str, Json]) -> Dict[str, Json]:
@@ -51,12 +55,10 @@ def mxcluster_interfaces(facts_of: Dict[str, Json]) -> Dict[str, Json]:
     found = {}
     for host, facts in facts_of.items():
         try:
-            found[host] = node_records.checked(host, interfaces_in(facts))
-        except MxclusterError as refusal:
-            raise AnsibleFilterError(str(refusal))
+            found[host] = node_records.of_node(interfaces_in(facts))
         except (AttributeError, TypeError, ValueError) as error:
             raise AnsibleFilterError(
-                "the network facts of %s are invalid (%s): %s" % (host, error, node_records.CURE)
+                "the network facts of %s are invalid (%s): %s" % (host, error, CURE)
             )
     return found
 

@@ -31,8 +31,16 @@ _KEY = (
 public_key = shapes.matching(
     _KEY, "a public ssh key (type and base64, without options or a comment)", 20000
 )
-interface_name = shapes.matching(
-    r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,14}", "the name of a network interface"
+# Linux allows 15 bytes without a blank and a slash. A brace could begin a template of Ansible, and
+# a minus sign an option of a program.
+interface_name = shapes.passing(
+    lambda value: (
+        isinstance(value, str)
+        and value.isprintable()
+        and re.fullmatch(r"(?!-|\.{1,2}$)[^\s/{}]+", value)
+        and len(value.encode("utf-8")) <= 15
+    ),
+    "the name of a network interface",
 )
 hostname = shapes.matching(r"%s(\.%s)*" % (_LABEL, _LABEL), "a host name", 253)
 user_name = shapes.matching(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?", "the name of a user")
@@ -136,14 +144,6 @@ def refuse_damaged(host: str, record: Json) -> None:
     """
     if "damaged" in record:
         raise BadInput("%s: %s" % (host, record["damaged"]))
-
-
-def checked(host: str, facts: Json) -> Json:
-    """Return `facts`, some fields of the node record of `host`, after a check of their values.
-
-    Raises BadInput if a value does not match its shape.
-    """
-    return _checked(host, facts, of_node)
 
 
 def _whole(record: Json) -> Json:
