@@ -122,7 +122,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 from ansible import __version__ as CORE
 from ansible import constants as C
 from ansible import context
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
@@ -167,6 +167,8 @@ TYPES = {
     "str": "a text",
 }
 STRATEGIES = ("free", "host_pinned")  # the playbooks need all nodes in step
+# Words of templates that have no value yet, or whose evaluation has effects.
+LATER = {"ansible_facts", "hostvars", "lookup", "query", "q"}
 ATTACH = (
     "attach is a variable of the inventory or of a play, but train.yml accepts attach only as "
     "-e attach=<job>: rename the variable"
@@ -236,13 +238,19 @@ class ActionModule(NodeTask):
         if problem:
             return {"failed": True, "msg": problem}
         documented, hostvars = role_specs.documented(PROJECT), task_vars["hostvars"]
+        variables = {host: hostvars.raw_get(host) for host in judged}
         problem, notes = self._names(task_vars, documented)
         problem = (
             problem
             or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
             or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
             or refused_strategy(C.DEFAULT_STRATEGY)
-            or refused_values(documented, {host: hostvars.raw_get(host) for host in judged})
+            or refused_values(documented, variables)
+            or refused_templates(
+                documented,
+                variables,
+                lambda value, host: self._evaluate(value, dict(task_vars, **variables[host])),
+            )
         )
         if problem:
             return {"failed": True, "msg": problem}
@@ -253,6 +261,10 @@ class ActionModule(NodeTask):
         # Check mode writes the host keys too, because ssh needs the keys to connect to the nodes.
         changed = believe(given["known_hosts"], given["name"], block)
         return {"changed": changed, "notes": notes}
+
+    def _evaluate(self, value: Any, variables: Json) -> None:
+        """Evaluate the templates in `value`. AnsibleUndefinedVariable for an undefined variable."""
+        self._templar.copy_with_new_env(available_variables=variables).template(value)
 
     def _names(
         self, task_vars: Json, documented: Dict[str, Json]
@@ -439,6 +451,47 @@ def refused_values(documented: Dict[str, Json], variables: Dict[str, Json]) -> O
     )
 
 
+def refused_templates(
+    documented: Dict[str, Json],
+    variables: Dict[str, Json],
+    evaluate: Callable[[Any, str], None],
+) -> Optional[str]:
+    """Return an error message about role variables that use undefined variables, else None.
+
+    Roles read some variables of other roles with `default`, which would hide such a fault. The
+    filter mxcluster_knobs checks the knobs, because a playbook reads few of them. The function
+    skips templates whose variables get their values later.
+
+    Args: `documented` {variable: its argument spec}; `variables` {host: {variable: value}};
+    `evaluate` evaluates the templates in a value on a host, and raises AnsibleUndefinedVariable.
+    """
+    of_roles = tuple(role + "_" for role in os.listdir(os.path.join(PROJECT, "roles"))) + ("__",)
+    of_knobs = tuple(role + "_" for role in knobs.SHORT)
+    problems: Dict[Tuple[str, str], List[str]] = {}
+    for host, values in variables.items():
+        for name in documented:
+            if name.startswith(of_knobs) or name not in values or is_plain(values[name]):
+                continue
+            words = words_of(values[name], values)
+            if LATER & words or any(word.startswith(of_roles) for word in words - set(values)):
+                continue
+            try:
+                evaluate(values[name], host)
+            except AnsibleUndefinedVariable as error:
+                problems.setdefault((name, str(error)), []).append(host)
+            except AnsibleError:  # the role that reads the variable reports the error
+                continue
+    return (
+        "\n".join(
+            "%s (on %s) is refused, because its template uses an undefined variable (%s): define "
+            "this variable, correct the template, or remove %s"
+            % (name, ", ".join(hosts), error, name)
+            for (name, error), hosts in problems.items()
+        )
+        or None
+    )
+
+
 def refused_of_playbooks(given: Json, template: Callable[[Any], Any]) -> List[str]:
     """Return a message for each wrong value of a knob that belongs to a playbook.
 
@@ -555,6 +608,22 @@ def known(given: Json, hostvars: HostVars) -> Set[str]:
     for template in re.findall(r"\{[{%].*?[}%]\}", "\n".join(texts), re.DOTALL):
         words.update(re.findall(r"\w+", template))
     return found | {name for name in given if name in words}
+
+
+def words_of(value: Any, variables: Json) -> Set[str]:
+    """Return all words of the templates in `value`, and in the variables that they use.
+
+    Args: `variables` {name: value} of the host.
+    """
+    found: Set[str] = set()
+    values = [value]
+    while values:
+        text = "\n".join(strings(values.pop()))
+        for template in re.findall(r"\{[{%].*?[}%]\}", text, re.DOTALL):
+            new = set(re.findall(r"\w+", template)) - found
+            found |= new
+            values += [variables[word] for word in sorted(new) if word in variables]
+    return found
 
 
 def strings(value: Any) -> Iterator[str]:

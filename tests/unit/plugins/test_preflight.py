@@ -230,6 +230,43 @@ def test_an_invalid_value_of_a_roles_variable_is_refused(look, inventory, words)
     assert not words or "(on node1)" in told["msg"], told
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["container_image_engine", "nvidia_driver_install", "ssh_mesh_mode", "mxnet_packages"],
+)
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        ("'{{ nix }}'", "nix"),
+        ("['{{ nix }}']", "nix"),
+        ("'{{ other }}', other: '{{ nix }}'", "nix"),
+        ("'{{ site_name.engine }}'", "engine"),
+        ("'{{ nix | default(omit) }}'", None),
+        ("'{{ site_name }}'", None),
+        ("'{{ ansible_facts.distribution }}'", None),
+        ("'{{ other }}', other: '{{ ansible_facts.distribution }}'", None),
+        ("'{{ hostvars.node9.x }}'", None),
+        ("'{{ versions_chosen.cuda }}'", None),
+        ("'{{ verify_min_disk_mb }}'", None),
+        ('\'{{ lookup("ansible.builtin.file", "/none") }}\'', None),
+    ],
+)
+def test_a_template_with_an_undefined_variable_is_refused(look, name, value, words):
+    """Some roles read variables of others with `default`, which would hide the fault."""
+    told = look(inventory=", %s: %s" % (name, value))
+    assert bool(told.get("failed")) == bool(words), told
+    if words:
+        assert told["msg"].startswith(
+            "%s (on node1) is refused, because its template uses an undefined variable (" % name
+        ), told
+        assert words in told["msg"] and "or remove " + name in told["msg"], told
+
+
+def test_a_template_of_a_knob_is_left_to_the_playbook_that_reads_it(look):
+    """provision.yml does not need the variables of a training."""
+    assert not look("provision.yml", inventory=", train_job_kv: '{{ nix }}'").get("failed")
+
+
 def test_values_of_the_controllers_host_are_checked(look):
     """Also in no group of nodes; hosts outside every play are not checked."""
     hosts = (
