@@ -243,7 +243,7 @@ def test_a_driver_needs_no_repository_of_the_system(cluster, nodes, server):
 def test_a_lock_of_yum_is_waited_for(cluster, nodes):
     """PackageKit and yum-cron hold the lock for minutes. Ansible's module waits for 30 s.
 
-    The first task of the module begins less than 110 s after the lock, so it waits for more than 30 s.
+    The first task of the module begins in the first 110 s of the lock, and waits for over 30 s.
     """
     cluster.shell("gpu2", "rpm -e yum-plugin-versionlock; rm -f %s*" % LOCKS)
     cluster.shell("gpu2", "sleep 150 >/dev/null 2>&1 & echo $! >/run/yum.pid")

@@ -99,8 +99,8 @@ def parse(
     cwd, environ = cwd or os.getcwd(), dict(os.environ if environ is None else environ)
     given = parser().parse_args(argv)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
-    # launch.py joins its words to one command of a shell. A first word such as `python train.py` has
-    # several words, unless it assigns a variable or is a file with blanks in its name.
+    # launch.py joins its words to one command of a shell. So the first word may be `python train.py`,
+    # unless it assigns a variable or is a file with blanks in its name.
     first = command[0] if command else ""
     if len(command) == 1 or not (
         "=" in first.split(" ")[0] or os.path.isfile(os.path.join(cwd, first))
