@@ -99,7 +99,7 @@ def parse(
     cwd, environ = cwd or os.getcwd(), dict(os.environ if environ is None else environ)
     given = parser().parse_args(argv)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
-    # launch.py joins its words to one command of a shell. So the first word may be `python train.py`,
+    # launch.py joins its words to one command of a shell. The first word may be `python train.py`,
     # unless it assigns a variable or is a file with blanks in its name.
     first = command[0] if command else ""
     if len(command) == 1 or not (
