@@ -39,9 +39,9 @@ LEAVE = 10.0  # timeout in seconds for the end of the daemons after the success 
 # others. MPICH 5.0 then waits for ever if another daemon was still starting its processes.
 FAILED = b"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
 CLEANUP = 10.0  # timeout in seconds for the end of mpirun after this line
-# The names of Hydra's daemons begin so. The processes of the program inherit the connection of
-# their daemon to mpirun, so mpirun does not notice the end of a killed daemon.
-DAEMON = "hydra_"
+# Hydra's daemon that starts the ranks. They inherit its connection to mpirun, so mpirun does not
+# notice the end of a killed daemon. Intel MPI's hydra_bstrap_proxy only starts this daemon.
+DAEMON = "hydra_pmi_proxy"
 DAEMON_KILLED = (
     "%s, a daemon of mpirun (pid %d), was killed, and its processes run on unwatched: mxcluster "
     "ends the job. Find the program or the user that killed the daemon"
@@ -154,8 +154,8 @@ class Daemons:
 
     def __init__(self, root: processes.Identity):
         self.root = root
-        self.names = {}  # type: Dict[processes.Identity, str]  # of all daemons so far
-        self.started = {}  # type: Dict[processes.Identity, set]  # the processes of each daemon
+        # The processes of each daemon so far.
+        self.started = {}  # type: Dict[processes.Identity, set]
         self.orphaned = set()  # type: set  # daemons of which the last look found orphans
 
     def killed(self) -> Optional[str]:
@@ -165,8 +165,7 @@ class Daemons:
         """
         lines = processes.table()
         for who in processes.family([self.root], lines):
-            if processes.command_name(who.pid).startswith(DAEMON):
-                self.names[who] = processes.command_name(who.pid)
+            if processes.command_name(who.pid) == DAEMON:
                 self.started[who] = {line.identity for line in lines if line.parent == who.pid}
         orphaned = {
             daemon
@@ -174,7 +173,7 @@ class Daemons:
             if not processes.alive(daemon) and any(map(processes.alive, started))
         }
         twice, self.orphaned = sorted(orphaned & self.orphaned), orphaned
-        return DAEMON_KILLED % (self.names[twice[0]], twice[0].pid) if twice else None
+        return DAEMON_KILLED % (DAEMON, twice[0].pid) if twice else None
 
 
 class Run:

@@ -16,6 +16,7 @@ import time
 import pytest
 
 from mxcluster import exit_codes
+from mxcluster.node import mpi_job, processes
 from mxcluster.node.mpi_channel import BEAT
 from tests import waiting
 from tests.networks import own_network
@@ -29,9 +30,9 @@ while [ "$1" != /bin/bash ]; do shift; done
 echo "$3" > "$file.program"
 # A daemon as Hydra's: it starts the program, and waits for it.
 echo 'bash "'"$file.program"'" & wait $!' > "$file.daemon"
-pids=
+agent=$OMPI_MCA_plm_rsh_agent pids=
 for host in $(cut -d" " -f1 "$file"); do
-  "$OMPI_MCA_plm_rsh_agent" -x $host "EXTRA=1;" export "EXTRA;" exec hydra_proxy "$file.daemon" &
+  "$agent" -x $host "EXTRA=1;" export "EXTRA;" exec hydra_pmi_proxy "$file.daemon" &
   pids="$pids $!"
 done
 code=0
@@ -47,7 +48,7 @@ def start(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "mpirun").write_text(MPIRUN)
     (tmp_path / "bin" / "mpirun").chmod(0o755)
-    (tmp_path / "bin" / "hydra_proxy").symlink_to("/bin/bash")
+    (tmp_path / "bin" / "hydra_pmi_proxy").symlink_to("/bin/bash")
     started = []
 
     def run(command, coordination="", heartbeat=20):
@@ -185,7 +186,26 @@ def test_killed_daemon_of_mpirun_ends_the_job(start, host, folder):
     expected = dict(dict.fromkeys(nodes, exit_codes.PEER_DIED), **{host: 1})
     assert codes(nodes) == expected, logs(nodes)
     log = (nodes[host].folder / (folder + ".log")).read_text()
-    assert "hydra_proxy, a daemon of mpirun (pid " in log and "was killed, and its processes" in log
+    assert "hydra_pmi_proxy, a daemon of mpirun (pid " in log and "was killed, and" in log
+
+
+@pytest.mark.parametrize("name, is_named", [("hydra_pmi_proxy", 1), ("hydra_bstrap_proxy", 0)])
+def test_only_the_daemon_that_starts_ranks_counts(tmp_path, name, is_named):
+    """Intel MPI's other daemon only starts the first, and may end before it."""
+    (tmp_path / name).symlink_to("/bin/bash")
+    with subprocess.Popen(
+        [str(tmp_path / name), "-c", "sleep 300 & echo $!; wait"], stdout=subprocess.PIPE
+    ) as daemon:
+        rank = processes.identity(int(daemon.stdout.readline()))
+        try:
+            daemons = mpi_job.Daemons(processes.identity(os.getpid()))
+            assert daemons.killed() is None
+            daemon.kill()
+            daemon.wait()
+            told = [daemons.killed(), daemons.killed()]
+        finally:
+            processes.send(rank, signal.SIGKILL)
+    assert told[0] is None and bool(told[1]) == bool(is_named), told
 
 
 def test_failed_coordination_command_ends_the_job_before_mpirun(start):
