@@ -74,7 +74,8 @@ options:
       - The RV(ignore:packed_plan) of C(mxcluster_plan). The action plugin extracts this node's
         part.
       - The part replaces these options; for V(look) O(request), for V(check) the C(cuda) of
-        O(request), for V(start) O(plan), for V(wait) O(together) and the C(plan) of O(checkpoints).
+        O(request), for V(start) O(plan), for V(wait) O(together), O(request) and the C(plan) of
+        O(checkpoints).
       - For V(look) with O(problems), O(job_dir) is required, too. A plan with other paths than
         O(python) and O(job_dir) is then a problem.
     type: str
