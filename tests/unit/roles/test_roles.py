@@ -64,7 +64,9 @@ def test_a_job_sees_no_key_of_the_ssh_mesh():
     molecule/cluster has a real unit.
     """
     name = "InaccessibleDirectories"
-    assert service_of("mxcluster-agent@.service")[name] == "-/x/.ssh"
+    assert service_of("mxcluster-agent@.service")[name] == '"-/x/.ssh"'
+    spaced = service_of("mxcluster-agent@.service", __agent_unit_home="/home/a b")
+    assert spaced[name] == '"-/home/a b/.ssh"'  # systemd splits the value at blanks
     denied = {"stat": {"executable": False}}  # a home on NFS to which root has no access
     assert name not in service_of("mxcluster-agent@.service", __agent_unit_access=denied)
 
