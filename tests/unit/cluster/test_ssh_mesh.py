@@ -4,6 +4,7 @@ import pytest
 
 from mxcluster.cluster import ssh_mesh
 from mxcluster.errors import BadInput
+from mxcluster.job import options, plan
 
 NODES = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}
 
@@ -53,16 +54,43 @@ def test_the_blocks_of_two_nodes():
     ]
 
 
+def planned(records, **variables):
+    """Return the blocks for two nodes, with their planned addresses from the records."""
+    inventory = {
+        "groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]},
+        "hosts": {"a": variables, "b": variables},
+        "forks": 5,
+    }
+    nodes = plan.make_cluster_files(options.cast({}), inventory, records, {})["nodes"]
+    return ssh_mesh.blocks(nodes, records, inventory["hosts"], "k")
+
+
+HOSTILE = dict(
+    RECORDS["b"],
+    hostname="github.com",
+    interfaces={"eth0": ["10.0.0.2/24"], "x": ["140.82.121.4/32", "192.0.2.66/24"]},
+    address_of_default_route="140.82.121.4",
+)
+
+
 def test_a_node_gives_itself_no_name_and_no_origin():
     """A node that called itself github.com received git@github.com of all other nodes.
 
     The name also got the node's host key in known_hosts, so ssh asked no question.
     """
-    interfaces = {"eth0": ["10.0.0.2/24"], "x": ["140.82.121.4/32", "10.0.0.1/24", "192.0.2.66/0"]}
-    record = dict(RECORDS["b"], hostname="github.com", interfaces=interfaces)
-    hostile = dict(record, address_of_default_route="140.82.121.4")
-    found = ssh_mesh.blocks(NODES, dict(RECORDS, b=hostile), {}, "k")
-    assert found == ssh_mesh.blocks(NODES, RECORDS, {}, "k")
+    found = planned(dict(RECORDS, b=HOSTILE), cluster_network="10.0.0.0/24")
+    assert found == planned(RECORDS, cluster_network="10.0.0.0/24")
+
+
+def test_without_a_network_in_the_inventory_a_node_names_its_own_address():
+    """docs/security.md says so. The node has no name of its own choice even then."""
+    known = dict(RECORDS, a=dict(RECORDS["a"], address_of_default_route="10.0.0.1"))
+    found = planned(dict(known, b=HOSTILE))
+    assert "github.com" not in "".join(found.values())
+    assert "[b]:2222,[140.82.121.4]:2222 ssh-ed25519 HOSTb" in found["known_hosts"]
+    other = dict(HOSTILE, interfaces={"x": ["10.0.0.1/24"]}, address_of_default_route="10.0.0.1")
+    with pytest.raises(BadInput, match="a and b have the same address 10.0.0.1"):
+        planned(dict(known, b=other))
 
 
 def test_a_name_of_two_nodes_belongs_to_neither():
