@@ -32,4 +32,4 @@ if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
     exit 1
 fi
 echo "mxcluster: installing ${missing[*]}"
-"$(dirname "$0")/apt-install.sh" "${missing[@]}" >/dev/null
+"$(dirname "$0")/apt-install.sh" ${missing[@]+"${missing[@]}"} >/dev/null

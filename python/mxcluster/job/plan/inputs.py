@@ -205,7 +205,7 @@ def results_folder(runs_dir: Any, state_dir: str, job: str = "") -> str:
     the id of a started job, whose own folder counts.
     """
     # The default of the knob is a template of Ansible, so null is refused as "" is.
-    wanted = cast_value(RUNS_DIR, "" if runs_dir is None else runs_dir)
+    wanted = str(cast_value(RUNS_DIR, "" if runs_dir is None else runs_dir))
     folder = os.path.expandvars(os.path.expanduser(wanted))
     check_folder("runs_dir", os.path.join(folder, job) if job else folder)
     check_folder("mxcluster_state_dir", state_dir)
