@@ -92,24 +92,24 @@ def test_a_template_with_an_undefined_variable_is_refused(of_ansible):
         of_ansible(
             "'train_job' | knobs_here",
             network="{{ nix }}",
-            train_job_kv="{{ schem }}",
+            train_job_kv="{{ nowhere }}",
             train_job_env={"OMP_NUM_THREADS": "{{ threads }}"},
             train_job_lr=0.05,
         )
-    for words in ("network is", "'nix'", "train_job_kv is", "'schem'", "train_job_env", "threads"):
+    for words in ("network is", "'nix'", "train_job_kv is", "'nowhere'", "train_job_env", "threads"):
         assert words in str(caught.value), caught.value
 
 
 def test_a_knob_of_another_role_with_an_undefined_variable_is_refused(of_ansible):
-    with pytest.raises(AnsibleError, match="sweep_kvs is refused.*'schem'"):
-        of_ansible("'sweep' | knobs_here", sweep_kvs="{{ schem }}")
+    with pytest.raises(AnsibleError, match="sweep_kvs is refused.*'nowhere'"):
+        of_ansible("'sweep' | knobs_here", sweep_kvs="{{ nowhere }}")
 
 
 def test_the_value_omit_leaves_a_knob_out(of_ansible):
     assert of_ansible(
         "'train_job' | knobs_here",
         omit="__omit_place_holder__17",
-        train_job_kv="{{ schem | default(omit) }}",
+        train_job_kv="{{ nowhere | default(omit) }}",
         train_job_data="{{ omit }}",
         network="{{ lesson | default('lenet') }}",
     ) == {"network": "lenet"}
