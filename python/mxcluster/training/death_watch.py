@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from typing import NoReturn, Optional
+from typing import Callable, NoReturn, Optional
 
 from mxcluster import exit_codes, phases
 from mxcluster.node import addresses
@@ -27,7 +27,7 @@ _ROLES = ((1, "scheduler"), (2, "server"), (4, "worker"))
 _LONG_AGO = -(10**6)
 
 
-class Watch(threading.Thread):
+class Watch(object):
     """A thread that ends this process when ps-lite reports dead peers twice in a row.
 
     The thread reads the count of dead peers every `interval` seconds. A single count above 0 also
@@ -40,17 +40,21 @@ class Watch(threading.Thread):
     """
 
     def __init__(self, timeout: float, interval: float = 1.0) -> None:
-        super(Watch, self).__init__(name="mxcluster-watch", daemon=True)
-        self._handle: Optional[ctypes.c_void_p] = None
+        self._thread = _thread("watch", self.run)
+        self._store: Optional[ctypes.c_void_p] = None
         self._timeout, self._interval = int(timeout), interval
         self._given, self._ended = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        """Start the thread, which waits for `watch`."""
+        self._thread.start()
 
     def watch(self, handle: ctypes.c_void_p) -> None:
         """Begin the watch with the KVStoreHandle of a distributed kv-store.
 
         MXNet must not free the handle before `stop` has returned.
         """
-        self._handle = handle
+        self._store = handle
         self._given.set()
 
     def run(self) -> None:
@@ -60,8 +64,8 @@ class Watch(threading.Thread):
         peer within `start_seconds()`.
         """
         self._given.wait()
-        if self._handle is not None:
-            self._watch(self._handle)
+        if self._store is not None:
+            self._watch(self._store)
 
     def _watch(self, handle: ctypes.c_void_p) -> None:
         missing, together, began, limit = 0, False, time.monotonic(), start_seconds()
@@ -89,11 +93,11 @@ class Watch(threading.Thread):
         """Stop the watch, and return after the thread has ended."""
         self._ended.set()
         self._given.set()
-        if self.is_alive():
-            self.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
 
-class Deadline(threading.Thread):
+class Deadline(object):
     """A thread that ends this process with PEER_DIED if a step takes too long.
 
     The step begins with `begin` and ends with `meet`. The thread starts long before the step,
@@ -104,7 +108,7 @@ class Deadline(threading.Thread):
     """
 
     def __init__(self, seconds: float) -> None:
-        super(Deadline, self).__init__(name="mxcluster-deadline", daemon=True)
+        self._thread = _thread("deadline", self.run)
         self._seconds, self._begun, self._met = seconds, threading.Event(), threading.Event()
 
     def run(self) -> None:
@@ -113,6 +117,10 @@ class Deadline(threading.Thread):
         if not self._met.wait(self._seconds):
             os._exit(exit_codes.PEER_DIED)
 
+    def start(self) -> None:
+        """Start the thread, which waits for `begin`."""
+        self._thread.start()
+
     def begin(self) -> None:
         """Begin the step."""
         self._begun.set()
@@ -120,6 +128,14 @@ class Deadline(threading.Thread):
     def meet(self) -> None:
         """End the step."""
         self._met.set()
+
+
+def _thread(name: str, function: Callable[[], None]) -> threading.Thread:
+    """Return a thread that does not keep the process alive.
+
+    A subclass of Thread could use a name that Python uses too, as `_handle` in Python 3.13.
+    """
+    return threading.Thread(target=function, name="mxcluster-" + name, daemon=True)
 
 
 def _clock() -> float:

@@ -85,7 +85,7 @@ def test_a_watch_without_a_kv_store_ends():
     made = death_watch.Watch(5)
     made.start()
     made.stop()
-    assert not made.is_alive()
+    assert not made._thread.is_alive()
 
 
 def test_two_missed_readings_in_a_row_end_the_process(monkeypatch):
