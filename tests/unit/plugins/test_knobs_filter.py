@@ -96,7 +96,14 @@ def test_a_template_with_an_undefined_variable_is_refused(of_ansible):
             train_job_env={"OMP_NUM_THREADS": "{{ threads }}"},
             train_job_lr=0.05,
         )
-    for words in ("network is", "'nix'", "train_job_kv is", "'nowhere'", "train_job_env", "threads"):
+    for words in (
+        "network is",
+        "'nix'",
+        "train_job_kv is",
+        "'nowhere'",
+        "train_job_env",
+        "threads",
+    ):
         assert words in str(caught.value), caught.value
 
 
