@@ -34,7 +34,7 @@ def test_a_second_provision_changes_nothing(cluster):
 def test_a_sudo_that_refuses_modules_is_named_at_the_first_contact(cluster):
     """The other settings of sudo have no effect on modules, so the check accepts them."""
     path = "/etc/sudoers.d/zz-site"
-    setting = "echo 'Defaults %%s' > %s && chmod 440 %s && visudo -cq" % (path, path)
+    setting = "echo 'Defaults %%s' > %s && chmod 440 %s && visudo -cqf %s" % (path, path, path)
     try:
         cluster.shell("node2", setting % "use_pty, lecture=always, !visiblepw")
         accepted = cluster.play("provision.yml", "--tags", "cluster_files")

@@ -116,10 +116,8 @@ def test_too_few_forks_are_refused(project):
 
 
 def test_a_job_under_limit_is_refused_with_what_to_do_instead(project):
-    jobs = project.jobs()
-    result, _ = project.train("--limit", "node1,node2,localhost")
     words = ["--limit leaves out node3, node4", "-e without=node3,node4", "-e num_workers="]
-    refused(project, result, words, jobs)
+    refused(project, words, project.train, "--limit", "node1,node2,localhost")
 
 
 def test_a_port_in_use_is_refused_and_its_holder_named(project):
@@ -226,6 +224,5 @@ def test_variables_that_something_reads_are_taken(project, tmp_path):
 )
 def test_a_run_without_a_selected_task_is_no_success(project, playbook, option, value):
     """A script that reads the exit status would take it for a trained model."""
-    jobs = project.jobs()
-    result = project.run(playbook, option, value)
-    refused(project, result, ["nothing ran: no task matches " + option, value], jobs)
+    words = ["nothing ran: no task matches " + option, value]
+    refused(project, words, project.run, playbook, option, value)

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible.playbook.block import Block
 
 
 @pytest.fixture
@@ -214,7 +215,34 @@ def test_control_characters_are_removed_under_every_ansible(plugin):
     ],
 )
 def test_a_task_with_the_tag_always_was_not_selected(plugin, tags, of_task, selected):
-    assert plugin.is_selected(SimpleNamespace(tags=of_task), tags) == selected
+    assert plugin.is_selected(SimpleNamespace(tags=of_task), {"tags": tags}) == selected
+
+
+def test_a_task_with_a_skipped_tag_is_not_selected(plugin):
+    for skipped, selected in (("cuda", False), ("mxnet", True)):
+        given = {"tags": ("all",), "skip_tags": (skipped,)}
+        assert plugin.is_selected(SimpleNamespace(tags=["cuda"]), given) == selected
+
+
+@pytest.mark.parametrize(
+    "given, refused",
+    [
+        ({"tags": ("cuda",)}, False),
+        ({"tags": ("cudda",)}, True),
+        ({"start_at_task": "Install CUDA"}, True),  # no host has run it
+    ],
+)
+def test_a_play_without_hosts_may_have_selected_tasks(plugin, monkeypatch, given, refused):
+    """All nodes are unchanged, for example, so the play for changed nodes has no host."""
+    monkeypatch.setattr(plugin.context, "CLIARGS", given)
+    callback = plugin.CallbackModule()
+    monkeypatch.setattr(callback, "get_option", lambda name: False)
+    inner, outer = Block(), Block()
+    inner.block, outer.block = [SimpleNamespace(tags=["cuda"])], [inner]
+    play = SimpleNamespace(pre_tasks=[], tasks=[outer], post_tasks=[], get_name=lambda: "All")
+    play.check_mode = False
+    callback.v2_playbook_on_play_start(play)
+    assert callback._matched is not refused
 
 
 def test_the_options_that_select_tasks_are_named(plugin):
