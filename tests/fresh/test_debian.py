@@ -71,10 +71,16 @@ def settings_of_this_machine():
             named = filter(os.path.exists, paths_in(line))
             # The pages of an index lead to files in a folder beside the index.
             paths.update(map(os.path.dirname, named) if "index-url" in line else named)
-    names = [name for name in os.environ if name.startswith(("PIP_", "OPENBLAS_"))]
+    # The container's package ca-certificates writes the folder of certificates.
+    places = {path: "/mnt" + path if path.startswith("/etc/ssl/") else path for path in paths}
+    given = {
+        name: places.get(value, value)
+        for name, value in sorted(os.environ.items())
+        if name.startswith(("PIP_", "OPENBLAS_"))
+    }
     return [
-        *(word for path in sorted(paths) for word in ("--volume", "%s:%s:ro" % (path, path))),
-        *(word for name in names for word in ("--env", name)),
+        *(word for place in sorted(places.items()) for word in ("--volume", "%s:%s:ro" % place)),
+        *(word for pair in given.items() for word in ("--env", "%s=%s" % pair)),
     ]
 
 
