@@ -43,9 +43,10 @@ CLEANUP = 10.0  # timeout in seconds for the end of mpirun after this line
 # notice the end of a killed daemon. Intel MPI's hydra_bstrap_proxy only starts this daemon.
 DAEMON = "hydra_pmi_proxy"
 DAEMON_KILLED = (
-    "%s, a daemon of mpirun (pid %d), was killed, and its processes run on unwatched: mxcluster "
-    "ends the job. Find the program or the user that killed the daemon"
+    "%s, a daemon of mpirun (pid %d), was killed, and mpirun does not notice it: mxcluster ends "
+    "the job. Find the program or the user that killed the daemon"
 )
+SOON = 0.2  # seconds until the next look for the processes of a daemon that has just started
 SSH_LOST = 255  # the exit status of ssh after a lost connection, which mpirun expects
 # The variables that mpirun passes to all processes. Each daemon already has the variables of its
 # node. Without this list, Hydra would replace them by the variables of the first node.
@@ -156,24 +157,31 @@ class Daemons:
         self.root = root
         # The processes of each daemon so far.
         self.started = {}  # type: Dict[processes.Identity, set]
-        self.orphaned = set()  # type: set  # daemons of which the last look found orphans
+        # Daemons with orphans, and the time of the first look that found these.
+        self.orphaned = {}  # type: Dict[processes.Identity, float]
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look. A daemon without known processes could leave any orphans."""
+        return BEAT if self.started and all(self.started.values()) else SOON
 
     def killed(self) -> Optional[str]:
-        """Return a message if a daemon was killed, else None. Call the method every BEAT seconds.
+        """Return a message if a daemon was killed, else None. Call this every `pause` seconds.
 
-        Two calls in a row must find orphans, because an aborted job ends within a moment.
+        The orphans must live for BEAT seconds, because an aborted job ends within a moment.
         """
+        now = time.monotonic()
         lines = processes.table()
         for who in processes.family([self.root], lines):
             if processes.command_name(who.pid) == DAEMON:
                 self.started[who] = {line.identity for line in lines if line.parent == who.pid}
-        orphaned = {
-            daemon
+        self.orphaned = {
+            daemon: self.orphaned.get(daemon, now)
             for daemon, started in self.started.items()
             if not processes.alive(daemon) and any(map(processes.alive, started))
         }
-        twice, self.orphaned = sorted(orphaned & self.orphaned), orphaned
-        return DAEMON_KILLED % (DAEMON, twice[0].pid) if twice else None
+        killed = sorted(who for who, since in self.orphaned.items() if now - since >= BEAT)
+        return DAEMON_KILLED % (DAEMON, killed[0].pid) if killed else None
 
 
 class Run:
@@ -206,7 +214,7 @@ class Run:
         while mpirun.poll() is None and not self.lost:
             time.sleep(0.05)
             now = time.monotonic()
-            if now - looked > BEAT:
+            if now - looked > daemons.pause:
                 looked, killed = now, daemons.killed()
                 if killed:
                     mpirun.kill()
@@ -427,15 +435,18 @@ class Serve:
         """Wait for the end of `daemon`. Return (return code, message if a daemon was killed)."""
         daemons = Daemons(identity(daemon))
         while True:
-            killed = daemons.killed()
-            if killed or daemon.poll() is not None and not daemons.orphaned:
-                return daemon.poll() or 0, killed
+            code, killed = daemon.poll(), daemons.killed()
+            if killed or code is not None and not daemons.orphaned:
+                # mpirun itself kills no daemon of another node.
+                if (code or 0) < 0 and daemons.root in daemons.started:
+                    killed = killed or DAEMON_KILLED % (DAEMON, daemon.pid)
+                return code or 0, killed
             try:
-                daemon.wait(BEAT)
+                daemon.wait(daemons.pause)
             except subprocess.TimeoutExpired:
                 continue
             if daemons.orphaned:
-                time.sleep(BEAT)
+                time.sleep(SOON)
 
 
 def identity(child: subprocess.Popen) -> processes.Identity:
