@@ -46,8 +46,10 @@ unit: venv-dev ## the fast tests: a minute
 molecule: venv-dev ## the scenarios in docker containers; SCENARIO=name for one
 	tools/molecule.sh $(SCENARIO)
 
-test: ## everything: lint, fast tests, playbooks and real trainings, clusters in docker; FROM=part goes on
-	@python3 tools/suite.py $(if $(FROM),--from $(FROM))
+test: ## everything: lint, fast tests, playbooks and real trainings, clusters in docker; FROM=part goes on; PLAN=1 only names the parts
+	@tools/needs.sh
+	@$(MAKE) --no-print-directory venv-dev
+	@python3 tools/suite.py $(if $(FROM),--from $(FROM)) $(if $(PLAN),--plan)
 
 fast: venv-dev
 	$(FAST)
@@ -60,6 +62,7 @@ soak: venv-dev ## 50 healthy jobs, every fault with every scheme, jobs that go o
 	pytest -q -s tests/soak
 	pytest -q -n 2 --dist loadfile -m soak tests/unit tests/playbooks tests/training
 	PYTEST_ADDOPTS='-m soak' tools/molecule.sh
+	pytest -q -m soak tests/fresh
 
 docs: venv-dev ## what is generated of the variables: docs/knobs.md, tables in READMEs, defaults and specs of train_job
 	python tools/docs.py

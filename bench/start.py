@@ -2,8 +2,9 @@
 
 Both launchers run on the same containers, in turns. launch.py comes with MXNet's wheel and needs
 `dmlc_tracker` of dmlc-core; --tracker names the folder that holds it. launch.py and its scheduler
-run on the first node as the training user, over the ssh mesh of provision.yml. Without --tracker
-the benchmark prints mxcluster's figures only.
+run on the first node as the training user, over the ssh mesh of provision.yml. launch.py reaches
+its own node by ssh, too. In the mesh no key is valid on its own node, so `carry` admits the key of
+the first node there. Without --tracker the benchmark prints mxcluster's figures only.
 """
 
 import json
@@ -31,6 +32,8 @@ def main(options):
 
     Args: `options` of the command line; `options.tracker` is the folder with dmlc_tracker, or None.
     """
+    if options.tracker:
+        check_tracker(pathlib.Path(options.tracker))
     with nodes(COUNT) as folder:
         play(folder, "provision.yml")
         ways = {"mxcluster": lambda number: with_mxcluster(folder, number)}
@@ -134,8 +137,22 @@ def first_step(text):
     return max(float(seconds) for seconds in re.findall(r"first step ([\d.]+)", text))
 
 
+def check_tracker(tracker):
+    """End the program if the folder `tracker` has no dmlc_tracker that runs on today's Python."""
+    path = tracker / "dmlc_tracker" / "tracker.py"
+    if not path.is_file():
+        sys.exit("--tracker %s: there is no %s: name dmlc-core's folder tracker" % (tracker, path))
+    if ".isAlive(" in path.read_text():
+        sys.exit(
+            "--tracker %s: %s calls Thread.isAlive, which Python 3.9 has removed: name the folder "
+            "tracker of a current dmlc-core" % (tracker, path)
+        )
+
+
 def carry(tracker):
     """Copy launch.py, its tracker, the list of hosts and SCRIPT to the folder THERE of every node.
+
+    The function also lets the first node's key reach the first node.
 
     Args: `tracker` the folder with dmlc_tracker on this machine.
     """
@@ -154,3 +171,9 @@ def carry(tracker):
             "-c",
             'cp $(python3 -c "%s") %s; chown -R mxcluster: %s' % (LAUNCH, THERE, THERE),
         )
+    # The mesh has no way from a node to itself, because a job could leave its unit there.
+    say(
+        *enter(1),
+        *"runuser -u mxcluster -- sh -c".split(),
+        "cd ~mxcluster/.ssh && cat id_ed25519.pub >> authorized_keys",
+    )

@@ -13,6 +13,8 @@ import sys
 import tempfile
 from unittest import mock
 
+from mxcluster.cluster import module_answers
+
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 MODULES = PROJECT / "plugins" / "modules"
 # This Python process has imported Ansible's common modules. For each line on stdin it forks a
@@ -75,7 +77,9 @@ def run(module, folder, under=sys.executable, check=False, before="", **params):
     rc = int(warm.stdout.readline())
     told = stdout.read_text().strip()
     assert told.startswith("{"), (rc, told, stderr.read_text())
-    return dict(json.loads(told), rc=rc)
+    answer = json.loads(told)
+    module_answers.check(module, "node1", answer)  # the controller accepts each answer of a module
+    return dict(answer, rc=rc)
 
 
 def environment(python):

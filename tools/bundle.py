@@ -119,14 +119,17 @@ def lines(python):
     """Return the versions of ansible-core (list of str) that run on a controller with `python`.
 
     A version such as "2.19" has a file requirements/core-2.19.txt. A comment in the file names the
-    oldest Python that the version supports.
+    oldest and the newest Python that the version supports.
 
     Args: `python` a version such as (3, 11).
     """
     found = []
     for path in sorted((PROJECT / "requirements").glob("core-*.txt")):
-        oldest = re.search(r"^# Controller: Python (\d+)\.(\d+) or newer$", path.read_text(), re.M)
-        if tuple(map(int, oldest.groups())) <= tuple(python):
+        limits = re.search(
+            r"^# Controller: Python (\d+\.\d+) to (\d+\.\d+)$", path.read_text(), re.M
+        )
+        oldest, newest = (tuple(map(int, limit.split("."))) for limit in limits.groups())
+        if oldest <= tuple(python) <= newest:
             found.append(path.stem.partition("-")[2])
     return found
 

@@ -2,7 +2,7 @@
 
 Run `python tools/hashes.py` after a change of the requirements. A requirement is a line
 `name==version`, with an environment marker if needed. Below each requirement, the script writes the
-hashes of the wheels on pip's package index for Python 3.10, 3.11 and 3.12 on Linux x86_64.
+hashes of the wheels on pip's package index for Python 3.10 to 3.13 on Linux x86_64.
 tools/venv.sh installs only these wheels (`pip install --require-hashes`).
 """
 
@@ -11,8 +11,8 @@ import re
 import sys
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-FILES = (*sorted(PROJECT.glob("requirements/*.txt")), PROJECT / "requirements-dev.txt")
-PYTHONS = ((3, 10), (3, 11), (3, 12))
+FILES = sorted(PROJECT.glob("requirements/*.txt"))
+PYTHONS = ((3, 10), (3, 11), (3, 12), (3, 13))
 # The hashes cover wheels for all these glibc versions, because the user's machine is unknown.
 PLATFORMS = ["manylinux_2_%d_x86_64" % minor for minor in range(45, 4, -1)] + [
     "manylinux2014_x86_64",

@@ -44,7 +44,11 @@ tools/docker-engine.sh
 MXCLUSTER_NODE_IMAGE=$(tools/node-image.sh)
 export MXCLUSTER_NODE_IMAGE COLUMNS=${COLUMNS:-160}
 if [[ ${1:-} == --images ]]; then
-    for kind in el7 slurm sge container; do tools/node-image.sh "$kind"; done
+    kinds=(el7 slurm sge container)
+    ! grep -q '^ID=debian$' /etc/os-release || kinds+=(bare-trixie) # tools/suite.py names it elsewhere
+    for kind in "${kinds[@]}"; do
+        tools/node-image.sh "$kind"
+    done
     exec python3 molecule/el7/stand_in/build.py "$PWD/.state/el7"
 fi
 

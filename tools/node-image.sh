@@ -7,6 +7,8 @@
 # iproute2 and the MPI engines. `node-image.sh el7` turns the image into a stand-in for CentOS 7
 # (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7. `node-image.sh slurm` and
 # `node-image.sh sge` add a batch system to the image, `node-image.sh container` a docker engine.
+# `node-image.sh bare-trixie` makes another image: Debian 13 with apt and nothing else, a fresh
+# machine for tests/fresh. Debian makes bare images also of its other releases.
 set -euo pipefail
 
 packages=(
@@ -44,7 +46,7 @@ refuse() {
     exit 1
 }
 
-[[ $kind == plain ]] || plain=$(MXCLUSTER_NODE_IMAGE='' tools/node-image.sh)
+[[ $kind == plain || $kind == bare-* ]] || plain=$(MXCLUSTER_NODE_IMAGE='' tools/node-image.sh)
 
 # A change of this file or of another source makes another image.
 name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
@@ -64,6 +66,8 @@ if ! command -v mmdebstrap >/dev/null; then
     tools/apt-install.sh mmdebstrap >/dev/null
 fi
 
+[[ $kind != bare-* ]] || grep -q '^ID=debian$' /etc/os-release ||
+    refuse "the image $name needs Debian's packages, and this system is not Debian."
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 components=main
 ! grep -q '^ID=ubuntu' /etc/os-release || components=main,universe # where Ubuntu has Open MPI
@@ -75,15 +79,23 @@ mirror=$(apt-get indextargets --format '$(REPO_URI)' \
 echo "mxcluster: making the image $name ($release; about a minute, the first time only)" >&2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+[[ $kind != bare-* ]] || release=${kind#bare-}
 root=$folder/root
 options=(force-unsafe-io 'path-exclude=/usr/share/'{doc,man,locale}'/*') # of dpkg
 
-# make_plain: make the root folder of a plain node
-make_plain() {
+# bootstrap PACKAGE...: make the root folder of a minimal system with these packages
+bootstrap() {
+    local names
+    names=$(IFS=, && echo "$*")
     mmdebstrap --mode=root --variant=minbase --components=$components \
-        --include="$(IFS=, && echo "${packages[*]}")" \
+        ${names:+"--include=$names"} \
         "${options[@]/#/--dpkgopt=}" "$release" "$root" "$mirror" >"$folder/log" 2>&1 ||
         refuse "mmdebstrap failed; the end of its log:" "$(tail -n 15 "$folder/log")"
+}
+
+# make_plain: make the root folder of a plain node
+make_plain() {
+    bootstrap "${packages[@]}"
     rm -f "$root"/etc/ssh/ssh_host_*
     # Each container makes its own host keys, as each machine does.
     cat >"$root/etc/systemd/system/ssh-host-keys.service" <<'UNIT'
@@ -136,6 +148,8 @@ make_other() {
 
 if [[ $kind == plain ]]; then
     make_plain
+elif [[ $kind == bare-* ]]; then
+    bootstrap
 else
     make_other
 fi

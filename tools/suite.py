@@ -7,6 +7,8 @@ waits. The parts of the lane `alone` measure times, and begin when the other lan
 After a failure the run goes on with the next part. At its end it names the failed parts and repeats
 the failures of each, since CI may show only the end of its output. `.state/tests` keeps the output
 of each part, its tests as JUnit XML, and the times of the parts.
+
+What cannot run on this machine is left out, and named before the first part and after the last.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,10 +27,18 @@ import time
 import xml.etree.ElementTree
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PROJECT))
+from tests import pythons  # noqa: E402
+
 LOGS = PROJECT / ".state" / "tests"
 HOST, DOCKER, ALONE = "host", "docker", "alone"
 AT_ONCE = {HOST: 1, DOCKER: 2, ALONE: 1}  # parts of a lane that run at the same time
 SLOWEST = 30
+DEFAULT_CORE = "2.16"
+OLD_PYTHONS = ("2.7", "3.6")
+# The image that a part needs (tools/node-image.sh), unless the image has the name of the part.
+IMAGES = {"default": "plain", "cluster": "plain", "fresh": "bare-trixie"}
+CAP_SYS_ADMIN = 21  # the number of the bit
 # A line of molecule about the beginning of a phase, and the codes of its colours.
 PHASE = re.compile(r"INFO +\S+ ➜ (\w+): Executing")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -39,22 +50,22 @@ Part = collections.namedtuple("Part", "name lane command needs")
 def tests(name, lane, folder, processes, marks):
     """Return the Part that runs the tests of a folder with these marks in several processes."""
     command = ["pytest", "-q", "-n", str(processes), "--dist", "worksteal", "-m", marks]
-    return Part(name, lane, [*command, "tests/" + folder], ["venv"])
+    return Part(name, lane, [*command, "tests/" + folder], [])
 
 
 def scenario(name):
     """Return the Part that runs a scenario of molecule."""
-    return Part(name, DOCKER, ["tools/molecule.sh", name], ["venv", "images"])
+    return Part(name, DOCKER, ["tools/molecule.sh", name], ["images"])
 
 
 PARTS = [
-    Part("venv", HOST, ["make", "venv-dev"], []),
-    Part("images", DOCKER, ["tools/molecule.sh", "--images"], ["venv"]),
-    Part("lint", HOST, ["make", "lint"], ["venv"]),
-    Part("fast", HOST, ["make", "fast"], ["venv"]),
+    Part("images", DOCKER, ["tools/molecule.sh", "--images"], []),
+    Part("lint", HOST, ["make", "lint"], []),
+    Part("fast", HOST, ["make", "fast"], []),
     tests("trainings", HOST, "training", 3, "not soak"),
     tests("playbooks", HOST, "playbooks", 2, "not soak and not alone"),
     *map(scenario, ("el7", "default", "cluster", "container", "slurm", "sge")),  # longest first
+    Part("fresh", DOCKER, ["pytest", "-q", "tests/fresh"], ["images"]),
     tests("alone", ALONE, "playbooks", 2, "not soak and alone"),
 ]
 
@@ -67,6 +78,83 @@ def chosen(parts, first=None):
     kept = parts[names.index(first) if first else 0 :]
     needed = {name for part in kept for name in part.needs}
     return [part for part in parts if part in kept or part.name in needed]
+
+
+def without_docker():
+    """Return the reason that no docker engine can run here, None if one runs or can be started."""
+    with contextlib.suppress(OSError):
+        answer = subprocess.run(
+            ["docker", "info"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        if answer.returncode == 0:
+            return None
+    if not is_root_with_apt():
+        return "no docker engine answers, and only root on Debian or Ubuntu can start one"
+    with open("/proc/self/status") as stream:
+        rights = int(re.search(r"CapEff:\s*(\w+)", stream.read()).group(1), 16)
+    if not rights >> CAP_SYS_ADMIN & 1:
+        return "a docker engine cannot start in a container without CAP_SYS_ADMIN"
+    return None
+
+
+def is_root_with_apt():
+    """Return True if this process can install packages of Debian or Ubuntu, and make images."""
+    return not os.geteuid() and bool(shutil.which("apt-get"))
+
+
+def is_debian():
+    """Return True on Debian itself, whose mirrors have the packages of other releases."""
+    with contextlib.suppress(OSError), open("/etc/os-release") as stream:
+        return "ID=debian\n" in stream.readlines()
+    return False
+
+
+def without_images(parts):
+    """Return {name of a part: the reason that docker or the image of the part cannot be had}."""
+    users = [part.name for part in parts if "images" in [part.name, *part.needs]]
+    docker = without_docker()
+    if docker:
+        return dict.fromkeys(users, docker)
+    found = {"fresh": "it needs Debian's packages"} if "fresh" in users and not is_debian() else {}
+    if is_root_with_apt():
+        return found
+    for name in users:
+        reason = "only root on Debian or Ubuntu can make images"
+        if name != "images":  # an image may exist, or MXCLUSTER_NODE_IMAGE may name one
+            asked = subprocess.run(
+                [str(PROJECT / "tools" / "node-image.sh"), IMAGES.get(name, name)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            if not asked.returncode:
+                continue
+            reason = asked.stderr.decode(errors="replace").partition("\n")[0]
+        found.setdefault(name, reason.replace("mxcluster: ", ""))
+    return found
+
+
+def limits(parts, core, lacking, search=pythons.search):
+    """Return ({name of a part: why it cannot run here}, {Python: what the tests lose without it}).
+
+    Args:
+        parts: the Parts.
+        core: the line of ansible-core of the tests.
+        lacking: the result of `without_images`.
+        search: the function that finds a Python.
+    """
+    old = core != DEFAULT_CORE
+    left_out = {}
+    if old:
+        left_out["el7"] = "ansible-core %s does not manage CentOS 7, only 2.16 does" % core
+    for name, reason in lacking.items():
+        left_out.setdefault(name, reason)
+    # Modules of a newer ansible-core do not run on these Pythons.
+    lost = {
+        version: use
+        for version, use in pythons.USES.items()
+        if old and version in OLD_PYTHONS or not search(version)
+    }
+    return left_out, lost
 
 
 def clock(seconds):
@@ -104,12 +192,14 @@ class Suite:
     the cores' time, "passed", "phases": {phase of a scenario: seconds}}}.
     """
 
-    def __init__(self, parts, logs=None):
-        self.parts, self.logs = parts, logs or LOGS
+    def __init__(self, parts, logs=None, left_out=None, lost=None):
+        self.left_out, self.lost = left_out or {}, lost or {}
+        self.parts = [part for part in parts if part.name not in self.left_out]
+        self.logs = logs or LOGS
         self.file = self.logs / "times.json"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.times = json.loads(self.file.read_text()) if self.file.exists() else {}
-        self.ended = {part.name: threading.Event() for part in parts}
+        self.ended = {part.name: threading.Event() for part in self.parts}
         self.done, self.failed, self.running = [], [], {}
         self.stopped = False
         self.lock = threading.Lock()
@@ -126,6 +216,14 @@ class Suite:
             last = self.times.get(part.name)
             told = "took %s" % clock(last["seconds"]) if last else "has not run here"
             self.say("  %-10s %-7s %s", part.name, part.lane, told)
+        self.name_limits()
+
+    def name_limits(self):
+        """Print what cannot run on this machine."""
+        for name, reason in self.left_out.items():
+            self.say("cannot run here: %s (%s)", name, reason)
+        for version, use in self.lost.items():
+            self.say("cannot run here: tests with Python %s (%s)", version, use)
 
     def run(self):
         """Run all parts and print a report; return True if all passed."""
@@ -133,7 +231,10 @@ class Suite:
         self.run_lanes(HOST, DOCKER)
         self.run_lanes(ALONE)
         self.report()
+        self.name_limits()
         result = "failed: " + " ".join(self.failed) if self.failed else "all tests passed"
+        if not self.failed and (self.left_out or self.lost):
+            result = "all tests that can run here passed"
         took = clock(time.monotonic() - began)
         self.say("%s in %s minutes; cores idle %.0f %%", result, took, 100 * idle_since(ticks))
         return not self.failed
@@ -158,7 +259,8 @@ class Suite:
             if part is None:
                 return
             for name in part.needs:
-                self.ended[name].wait()
+                if name in self.ended:
+                    self.ended[name].wait()
             if not self.stopped:
                 self.run_part(part)
             self.ended[part.name].set()
@@ -206,6 +308,7 @@ class Suite:
         made["CI"] = "true"
         # The Python of this program may have put its own folder first, as pyenv does.
         made["PATH"] = "%s:%s" % (PROJECT / ".venv" / "bin", os.environ["PATH"])
+        made[pythons.WITHOUT] = " ".join(self.lost)
         if sys.stdout.isatty():
             made["PY_COLORS"] = "1"
         return made
@@ -263,9 +366,15 @@ def main():
     """Run the parts that the arguments choose; the exit status is 1 after a failure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--from", dest="first", metavar="PART", help="skip the parts before PART")
-    parts = chosen(PARTS, parser.parse_args().first)
-    suite = Suite(parts)
+    parser.add_argument("--plan", action="store_true", help="print what would run, and end")
+    given = parser.parse_args()
+    parts = chosen(PARTS, given.first)
+    core = (PROJECT / ".venv" / ".core").read_text().strip()
+    left_out, lost = limits(parts, core, without_images(parts))
+    suite = Suite(parts, None, left_out, lost)
     suite.announce()
+    if given.plan:
+        return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         sys.exit(not suite.run())

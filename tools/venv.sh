@@ -2,8 +2,8 @@
 # Make or update .venv: `tools/venv.sh controller` or `tools/venv.sh dev`.
 #
 # A second argument names another folder for the environment. The variable CORE is the line of
-# ansible-core, such as 2.19. Without CORE an environment keeps its line, and a new environment gets
-# 2.16.
+# ansible-core, such as 2.19. Without CORE an environment keeps its line. A new environment gets
+# 2.16, because this line manages every node, or the newest line if no Python here runs 2.16.
 #
 # A file in the environment holds the digest of the requirements. A second run does nothing if the
 # digest is unchanged.
@@ -23,7 +23,7 @@ refuse() {
 # python3 without its venv package, or a Python version without wheels of the pinned packages.
 suits() {
     "$1" -c 'import ensurepip, sys, venv
-sys.exit(not (3, '"$low"') <= sys.version_info[:2] <= (3, 12))' 2>/dev/null
+sys.exit(not (3, '"$low"') <= sys.version_info[:2] <= (3, '"$high"'))' 2>/dev/null
 }
 
 first_that_suits() {
@@ -37,15 +37,18 @@ first_that_suits() {
     return 1
 }
 
+known=(python3.11 python3.12 python3.10 python3.13 python3)
+tried=("${known[@]}")
+[[ -z ${PYTHON:-} ]] || tried=("$PYTHON")
+
 find_python() {
-    local known=(python3.11 python3.12 python3.10 python3) found
+    local found
+    first_that_suits "${tried[@]}" && return
     if [[ -n ${PYTHON:-} ]]; then
-        first_that_suits "$PYTHON" && return
         found=$(first_that_suits "${known[@]}") &&
             refuse "PYTHON=$PYTHON $(lacks "$PYTHON")." "Unset PYTHON: $found is suitable."
         refuse "PYTHON=$PYTHON $(lacks "$PYTHON")." "$(cure "$PYTHON")"
     fi
-    first_that_suits "${known[@]}" && return
     refuse "found no Python $pythons with venv and ensurepip: python3 $(lacks python3)." \
         "$(cure python3)"
 }
@@ -54,19 +57,15 @@ find_python() {
 lacks() {
     local version
     version=$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || version=
-    case $version in
-        '') echo "is not a working Python" ;;
-        3.1[0-2])
-            if ((${version#3.} < low)); then
-                echo "is Python $version, and ansible-core $core needs $pythons on the controller"
-            else
-                echo "is Python $version, but without venv and ensurepip"
-            fi
-            ;;
-        *)
-            echo "is Python $version, but the pinned packages have wheels for 3.10, 3.11 and 3.12"
-            ;;
-    esac
+    if [[ -z $version ]]; then
+        echo "is not a working Python"
+    elif [[ $version == 3.* ]] && ((low <= ${version#3.} && ${version#3.} <= high)); then
+        echo "is Python $version, but without venv and ensurepip"
+    elif [[ -n $core ]]; then
+        echo "is Python $version, and ansible-core $core needs $pythons on the controller"
+    else
+        echo "is Python $version, but the pinned packages have wheels for $pythons"
+    fi
 }
 
 # Print the cure for that reason. A venv package of another Python version would not help.
@@ -94,44 +93,79 @@ awkward="the path of this project contains a space or another character that bre
     refuse "$awkward: $(printf %q "$root")" \
         "Move the project to a path of letters, digits and / . _ - + @ , =. Nothing was installed."
 
-# Print the lines of ansible-core. Each has a file of requirements.
+# Remove the environment's programs from PATH: they must not count as the system's while the
+# environment is rebuilt.
+PATH=${PATH//"$venv/bin:"/}
+
+# lines PREFIX: print the lines of ansible-core that have a file requirements/PREFIX-LINE.txt.
 lines() {
     local file found=()
-    for file in "$root"/requirements/core-*.txt; do
-        file=${file##*/core-}
+    for file in "$root/requirements/$1"-*.txt; do
+        file=${file##*/"$1"-}
         found+=("${file%.txt}")
     done
     echo ${found[@]+"${found[@]}"}
 }
 
-if [[ $extra == dev ]]; then
-    [[ ${core:-2.16} == 2.16 ]] ||
-        refuse "CORE=$core: the tools for tests and linting are for ansible-core 2.16." \
-            "Leave CORE out: the tests make environments of the other lines themselves."
-    core=2.16
-elif [[ -z $core ]]; then
-    core=$(cat "$venv/.core" 2>/dev/null) || core=2.16
-    [[ -f $root/requirements/core-$core.txt ]] || core=2.16 # the project no longer has that line
-fi
-line=requirements/core-$core.txt
-[[ -f $root/$line ]] ||
-    refuse "CORE=$core: there is no such line of ansible-core here." "CORE is one of: $(lines)."
-# Read the controller's oldest Python, from a comment in that file, and the version of ansible-core.
-while read -r word rest; do
-    case "$word $rest" in
-        '# Controller: Python 3.'*) low=${rest#*3.} low=${low%% *} ;; # 3.11 or newer
-        'ansible-core=='*) version=${word#*==} ;;
-    esac
-done <"$root/$line"
-case $low in
-    10) pythons='3.10, 3.11 or 3.12' ;;
-    11) pythons='3.11 or 3.12' ;;
-    *) pythons=3.12 ;;
-esac
+# needs_python LOW HIGH: set the minor versions of the oldest and newest Python, and their names.
+needs_python() {
+    local minor
+    low=$1 high=$2 pythons=3.$1
+    for ((minor = low + 1; minor < high; minor++)); do pythons+=", 3.$minor"; done
+    ((low == high)) || pythons+=" or 3.$high"
+}
 
-# Remove the environment's programs from PATH: they must not count as the system's while the
-# environment is rebuilt.
-PATH=${PATH//"$venv/bin:"/}
+# read_line LINE: set `core`, and from the file of that line the controller's Pythons, the version
+# of ansible-core, and `manages`, the sentence about its nodes.
+read_line() {
+    local word rest
+    core=$1 line=requirements/core-$1.txt manages=
+    while read -r word rest; do
+        case "$word $rest" in
+            '# Controller: Python 3.'*)
+                rest=${rest#*3.} # 10 to 3.12
+                needs_python "${rest%% *}" "${rest##*3.}"
+                ;;
+            '# '*) manages=${manages:-$rest} ;;
+            'ansible-core=='*) version=${word#*==} ;;
+        esac
+    done <"$root/$line"
+}
+
+# Read the default line, or the newest if no Python here runs the default.
+choose_line() {
+    local one oldest=99 newest=0
+    for one in $default ${known_lines##* }; do
+        read_line "$one"
+        ! first_that_suits "${tried[@]}" >/dev/null || return 0
+        ((low >= oldest)) || oldest=$low
+        ((high <= newest)) || newest=$high
+    done
+    core=
+    needs_python "$oldest" "$newest"
+    find_python # refuses
+}
+
+default=2.16
+known_lines=$(lines core)
+what="there is no such line of ansible-core here"
+if [[ $extra == dev ]]; then
+    known_lines=$(lines dev)
+    what="the tools for tests and linting are not for this line of ansible-core"
+fi
+if [[ -n $core ]]; then
+    [[ " $known_lines " == *" $core "* ]] ||
+        refuse "CORE=$core: $what." "CORE is one of: $known_lines."
+else
+    core=$(cat "$venv/.core" 2>/dev/null) || core=
+    [[ " $known_lines " == *" $core "* ]] || core= # the project no longer has that line
+    [[ $extra != dev || $core == "$default" ]] || core= # tests run under the default if possible
+fi
+if [[ -n $core ]]; then
+    read_line "$core"
+else
+    choose_line
+fi
 
 # The digest includes the folder: an environment that was moved or copied contains dead paths.
 wish() {
@@ -148,7 +182,7 @@ if [[ -n ${BUNDLE:-} ]]; then
         refuse "$BUNDLE has no ansible-core $core ($version)." \
             "A bundle has only lines of ansible-core that run on the Python that made it." \
             "ansible-core $core needs Python $pythons. Make the bundle with such a Python," \
-            "or give another CORE: $(lines)."
+            "or give another CORE: $known_lines."
 fi
 
 # --no-compile saves time: Python compiles a module when a program first imports it.
@@ -161,8 +195,10 @@ pip_install() {
 wish_base=$(wish requirements/shared.txt "$line" python/pyproject.toml)
 if [[ $(cat "$venv/.controller" 2>/dev/null) != "$wish_base" ]] || ! "$venv/bin/python" -c ''; then
     python=$(find_python)
+    [[ $core == "$default" ]] ||
+        manages+=" For older nodes: make venv CORE=$default PYTHON=/path/to/python3.12."
     echo "mxcluster: making $(basename "$venv") with $("$python" --version) and" \
-        "ansible-core $core (about a minute, the first time only)"
+        "ansible-core $core (about a minute, the first time only). $manages"
     "$python" -m venv --clear "$venv"
     pip_install --require-hashes --only-binary :all: -r "$root/$line"
     # The mode compat adds a path to sys.path. The default adds an import hook, which costs each start
@@ -173,10 +209,10 @@ if [[ $(cat "$venv/.controller" 2>/dev/null) != "$wish_base" ]] || ! "$venv/bin/
 fi
 
 if [[ $extra == dev ]]; then
-    wish_dev=$(wish requirements-dev.txt tests/startup/module_bytecode.py)
+    wish_dev=$(wish requirements/dev.txt "requirements/dev-$core.txt" tests/startup/module_bytecode.py)
     if [[ $(cat "$venv/.dev" 2>/dev/null) != "$wish_dev" ]]; then
         echo "mxcluster: adding the tools for tests and linting to .venv"
-        pip_install --require-hashes --only-binary :all: -r "$root/requirements-dev.txt"
+        pip_install --require-hashes --only-binary :all: -r "$root/requirements/dev-$core.txt"
         "$venv/bin/python" -c 'import sys, sysconfig
 with open(sysconfig.get_path("purelib") + "/mxcluster-tests.pth", "w") as stream:
     stream.write(sys.argv[1] + "\nimport module_bytecode\n")' "$root/tests/startup"

@@ -31,6 +31,25 @@ def test_a_second_provision_changes_nothing(cluster):
     )
 
 
+def test_a_sudo_that_refuses_modules_is_named_at_the_first_contact(cluster):
+    """The other settings of sudo have no effect on modules, so the check accepts them."""
+    path = "/etc/sudoers.d/zz-site"
+    setting = "echo 'Defaults %%s' > %s && chmod 440 %s && visudo -cqf %s" % (path, path, path)
+    try:
+        cluster.shell("node2", setting % "use_pty, lecture=always, !visiblepw")
+        accepted = cluster.play("provision.yml", "--tags", "cluster_files")
+        assert accepted.code == 0, accepted.output
+        cluster.shell("node2", setting % "requiretty")
+        refused = cluster.play("provision.yml")
+        assert refused.code != 0 and "MODULE FAILURE" not in refused.output, refused.output
+        told = " ".join(refused.output.split())
+        address = cluster.here("172.29.11.12")
+        assert "node2 (%s): sudo on the node needs a terminal" % address in told, refused.output
+        assert "`Defaults:admin !requiretty`" in told, refused.output
+    finally:
+        cluster.shell("node2", "rm -f " + path)
+
+
 @pytest.mark.soak  # molecule/default does the same
 def test_verify(cluster):
     result = cluster.play("verify.yml")
@@ -40,11 +59,47 @@ def test_verify(cluster):
 
 
 def test_every_node_reaches_every_other_by_name_and_address(cluster):
-    expected = [name for name in cluster.names for _ in range(2)]
-    names = [name for there in cluster.names for name in (there, address(cluster, there))]
-    script = "for name in %s; do ssh -n -o BatchMode=yes $name hostname; done" % " ".join(names)
+    script = "for name in %s; do ssh -n -o BatchMode=yes $name hostname; done"
     for here in cluster.names:
-        assert cluster.shell(here, script, "mxcluster").splitlines() == expected, here
+        others = [there for there in cluster.names if there != here]
+        names = " ".join("%s %s" % (there, address(cluster, there)) for there in others)
+        told = cluster.shell(here, script % names, "mxcluster").splitlines()
+        assert told == [name for name in others for _ in range(2)], here
+
+
+def test_no_job_leaves_its_unit_by_ssh(cluster, tmp_path):
+    """A node has no way to itself, and a job sees no key."""
+    own = "ssh -n -o BatchMode=yes %s true" % address(cluster, "node1")
+    said = cluster.node("node1").run("runuser -u mxcluster -- " + own)
+    assert said.rc == 255 and "Permission denied" in said.stderr, said
+    (tmp_path / "look.py").write_text(
+        "import os, subprocess\n"
+        "import mxnet as mx\n"
+        "kv = mx.kv.create('dist_sync')\n"
+        "try:\n"
+        "    print('keys', os.listdir(os.path.expanduser('~/.ssh')))\n"
+        "except OSError as error:\n"
+        "    print('keys', error.strerror)\n"
+        "there = 'node%d' % (kv.rank % 2 + 1)\n"
+        "print('ssh', subprocess.call(['ssh', '-n', '-o', 'BatchMode=yes', there, 'true']))\n"
+    )
+    job = cluster.train(kv="dist_sync", script=str(tmp_path / "look.py"))
+    assert job.result.code == 0, job.result.output
+    logs = list(job.folder.glob("nodes/*/worker-*.log"))
+    assert logs
+    for path in logs:
+        text = path.read_text(errors="replace")
+        assert "keys Permission denied" in text and "ssh 255" in text, text
+
+
+def test_a_process_outside_of_the_unit_is_named(cluster, start_long_job):
+    train = start_long_job("outside", lease=10)
+    cluster.shell("node2", "setsid runuser -u mxcluster -- sleep 4321 >/dev/null 2>&1 &")
+    cluster.shell("node4", "pkill -9 -u mxcluster -f mxcluster.training")
+    output = train.end()
+    cluster.shell("node2", "pkill -u mxcluster -f 'sleep 4321'")
+    line = r"node2: pid \d+ \(sleep\) of mxcluster runs outside of the job's unit"
+    assert re.search(line, output), output
 
 
 def test_a_key_is_good_only_from_its_own_node(cluster):
@@ -233,10 +288,11 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls, start_long_job):
     until(lambda: our_rules(cluster, "node1"), 120, train.output, pause=0.2)
     stranger = subprocess.run(["python3", "-c", probe % 9091], stderr=subprocess.PIPE)
     assert stranger.returncode != 0 and b"imed out" in stranger.stderr
-    # On the node, root reaches the port, and another user does not.
+    # On the node and on another node of the job, root reaches the port, and another user does not.
     own = 'python3 -c "%s"' % (probe % 9091)
-    assert "imed out" in cluster.node("node1").run("runuser -u daemon -- " + own).stderr
-    cluster.shell("node1", own)
+    for name in ("node1", "node2"):
+        assert "imed out" in cluster.node(name).run("runuser -u daemon -- " + own).stderr
+        cluster.shell(name, own)
 
     # The failure of a worker closes the ports.
     cluster.shell("node4", "pkill -9 -u mxcluster -f mxcluster.training")

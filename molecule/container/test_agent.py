@@ -105,6 +105,19 @@ def test_a_killed_process_ends_the_others_and_leaves_no_container(job):
     job.nothing_left()
 
 
+def test_a_paused_container_is_named(job):
+    """Its processes get no signal, and their peers miss them a moment later."""
+    job.start(SLEEP, SLEEP, heartbeat={"timeout": 2})
+    job.running(2)
+    paused = [
+        one for one in job.containers() if 'mxcluster.process": "worker-1' in job.inspect(one)
+    ]
+    subprocess.check_call([job.engine, "pause", *paused])
+    failure = job.end(60)["first_failure"]
+    assert failure["name"] == "worker-1" and "container has been frozen for " in failure["reason"]
+    job.nothing_left()
+
+
 def test_containers_end_with_a_killed_agent(job):
     status = job.start(SLEEP, SLEEP)
     pids = job.running(2)

@@ -63,6 +63,15 @@ def processes(cluster):
     return found
 
 
+def folders(cluster):
+    """Return {(node, path)} of the folders of Open MPI on the nodes."""
+    return {
+        (name, path)
+        for name in cluster.names
+        for path in cluster.node(name).run("ls -d /tmp/ompi.*/*").stdout.split()
+    }
+
+
 def wait_for_nothing(cluster, seconds):
     with Stopwatch() as watch:
         until(lambda: not processes(cluster), 300, lambda: processes(cluster), pause=0.5)
@@ -108,7 +117,7 @@ def test_the_schemes_train(cluster, engine, kv):
 )
 def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
     where, strike, words = FAULTS[fault]
-    job = "fault-%d" % time.time_ns()
+    job, before = "fault-%d" % time.time_ns(), folders(cluster)
     train = cluster.start(
         "train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=20, **ENGINES[engine]
     )
@@ -125,6 +134,8 @@ def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
         if fault == "node":
             cluster.power_on(where)
     assert train.returncode != 0
+    left = {(name, path) for name, path in folders(cluster) - before}
+    assert {name for name, _ in left} <= ({where} if fault == "node" else set()), left
     first = json.loads((cluster.runs / job / "verdict.json").read_text())["first_failure"]
     told = "%(role)s %(index)s on %(host)s: %(reason)s" % first
     assert all(word in told.replace(" None", "") for word in words), output

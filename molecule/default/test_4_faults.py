@@ -76,6 +76,11 @@ def kill_agent(cluster, node, job):
     cluster.shell(node, "systemctl kill --kill-who=main --signal=KILL mxcluster-agent@%s" % job)
 
 
+def stop_unit(cluster, node, job):
+    """End the unit as systemd does when the node goes down."""
+    cluster.shell(node, "systemctl stop mxcluster-agent@%s" % job)
+
+
 def feed(cluster, node, job):
     """Limit the memory of the job's unit, and let its worker allocate more."""
     cluster.shell(
@@ -161,6 +166,15 @@ FAULTS = (
         kill_agent,
         nothing,
         r"agent on node3: the agent itself was killed",
+        {},
+    ),
+    Fault(
+        "an agent's unit is stopped",
+        "dist_gsync",
+        "node3",
+        stop_unit,
+        nothing,
+        r"agent on node3: .*the node was shut down, or a program sent SIGTERM",
         {},
     ),
     Fault(

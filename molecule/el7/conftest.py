@@ -7,6 +7,7 @@ import re
 import pytest
 
 GPUS = ("gpu1", "gpu2")
+BASE = ("os", "updates", "extras")  # the system's repositories
 
 
 class Server:
@@ -19,6 +20,11 @@ class Server:
     def disturb(self, orders):
         """Set the disturbances of requests from now on: see stand_in/server.py."""
         (self.folder / "disturb.json").write_text(json.dumps(orders))
+
+    def disturb_system(self):
+        """Let the system's repositories answer with an error from now on."""
+        down = {"status": 503}
+        self.disturb({"/vault/%s/x86_64/repodata/repomd.xml" % name: down for name in BASE})
 
     def requests(self, end):
         """Return the requests so far for paths with this suffix."""

@@ -7,6 +7,7 @@ installation succeeds although gpu2 needs a restart.
 
 import json
 import re
+import time
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_an_update_from_nvidias_repository_keeps_the_held_driver(cluster, nodes)
     assert drivers(nodes, "gpu1") == dict.fromkeys(SET, V)
     # The lock does it: without the plugin the newest driver would come.
     offered = cluster.node("gpu1").run(
-        "yum -q --disableplugin=versionlock --enablerepo=mxcluster-nvidia-driver check-update"
+        "yum --disableplugin=versionlock --enablerepo=mxcluster-nvidia-driver check-update"
     )
     assert "550.163.01" in offered.stdout, offered
 
@@ -225,6 +226,32 @@ def test_the_next_run_builds_what_is_missing(cluster, nodes):
     for kernel in (RUNNING, NEWEST):
         assert cluster.shell("gpu2", "modinfo -k %s -F version nvidia" % kernel) == V
     assert cluster.shell("gpu2", "nvidia-smi -L").count("GPU 0") == 1
+
+
+def test_a_driver_needs_no_repository_of_the_system(cluster, nodes, server):
+    """yum 3 fails if one enabled repository is down. The node has all packages that they have."""
+    without_driver(cluster)
+    cluster.shell("gpu2", "rpm -e kernel-devel-%s; yum -q clean all" % RUNNING)
+    server.disturb_system()
+    nodes.provision(*DRIVER)
+    assert drivers(nodes, "gpu2") == dict.fromkeys(SET, V)
+    for kernel in (RUNNING, NEWEST):
+        assert cluster.shell("gpu2", "modinfo -k %s -F version nvidia" % kernel) == V
+
+
+@pytest.mark.soak
+def test_a_lock_of_yum_is_waited_for(cluster, nodes):
+    """PackageKit and yum-cron hold the lock for minutes. Ansible's module waits for 30 s.
+
+    The first task of the module begins in the first 110 s of the lock, and waits for over 30 s.
+    """
+    cluster.shell("gpu2", "rpm -e yum-plugin-versionlock; rm -f %s*" % LOCKS)
+    cluster.shell("gpu2", "sleep 150 >/dev/null 2>&1 & echo $! >/run/yum.pid")
+    began = time.monotonic()
+    nodes.provision(*DRIVER)
+    assert time.monotonic() - began > 150
+    held = cluster.shell("gpu2", "grep -v '^#' " + LOCKS).splitlines()
+    assert len(held) == len(SET)
 
 
 @pytest.mark.soak

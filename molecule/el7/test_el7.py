@@ -96,29 +96,62 @@ def test_a_large_file_was_fetched_once_for_the_cluster(cluster, server):
         ], name
 
 
-BASE = ("os", "updates", "extras")
+def test_yum_has_installed_nothing_that_no_role_names(nodes, cluster, server):
+    """Ansible's module installs yum-utils from all repositories, unless a play tells it not to."""
+    assert not [name for name in cluster.names if "yum-utils" in nodes.packages(name)]
+
+
+PATCHED = {
+    *("cuda-cublas-9-2", "cuda-cublas-dev-9-2", "cuda-nvcc-9-2"),
+    *("cuda-cudart-9-2", "cuda-cudart-dev-9-2"),
+}
+
+
+def without_patch(cluster, names):
+    """Replace packages of gpu2 by those of CUDA without its patch."""
+    cluster.shell(
+        "gpu2",
+        "yum -y -q --disablerepo='*' --repofrompath=old,/var/cuda-repo-9-2-local --nogpgcheck "
+        "downgrade " + " ".join(name + "-9.2.148" for name in sorted(names)),
+    )
 
 
 def test_the_patch_comes_where_cuda_was_installed_without_it(nodes, cluster, server):
     """The patch has packages that no table lists, and yum needs no other repository for them."""
-    old = "cuda-cublas-9-2 cuda-cublas-dev-9-2 cuda-nvcc-9-2 cuda-cudart-9-2 cuda-cudart-dev-9-2"
-    patched = set(old.split())
     cluster.shell(
         "gpu2",
-        "rpm -e cuda-repo-rhel7-9-2-148-local-patch-1 && grep -rl patch-1 /etc/yum.repos.d | xargs "
-        "-r rm && yum -y -q --disablerepo='*' --repofrompath=old,/var/cuda-repo-9-2-local "
-        "--nogpgcheck downgrade " + " ".join(name + "-9.2.148" for name in old.split()),
+        "rpm -e cuda-repo-rhel7-9-2-148-local-patch-1 && "
+        "grep -rl patch-1 /etc/yum.repos.d | xargs -r rm",
     )
+    without_patch(cluster, PATCHED)
     before = nodes.packages("gpu2")
-    assert {before[name] for name in patched} == {"9.2.148"}
+    assert {before[name] for name in PATCHED} == {"9.2.148"}
     cluster.shell("gpu2", "yum -q clean all")
-    server.disturb({"%s/x86_64/repodata/repomd.xml" % name: {"status": 503} for name in BASE})
+    server.disturb_system()
     nodes.provision("--limit", "gpu2")
     after = nodes.packages("gpu2")
-    assert {after[name] for name in patched} == {"9.2.148.1"}
-    assert {name for name in after if after[name] != before.get(name)} == patched | {
+    assert {after[name] for name in PATCHED} == {"9.2.148.1"}
+    assert {name for name in after if after[name] != before.get(name)} == PATCHED | {
         "cuda-repo-rhel7-9-2-148-local-patch-1"
     }
+
+
+def test_half_a_patch_is_completed(nodes, cluster, server):
+    """No table lists these packages, so only CUDA's repositories show that they are old."""
+    left = {name for name in PATCHED if "cublas" not in name}
+    without_patch(cluster, left)
+    before = nodes.packages("gpu2")
+    cluster.shell("gpu2", "yum -q clean all")
+    server.disturb_system()
+    planned = cluster.play("provision.yml", "--limit", "gpu2", "--tags", "cuda", "--check")
+    assert "cuda-cudart-9-2.x86_64" in planned.output, planned.output
+    assert nodes.packages("gpu2") == before
+    nodes.provision("--limit", "gpu2", "--tags", "cuda")
+    after = nodes.packages("gpu2")
+    assert {after[name] for name in PATCHED} == {"9.2.148.1"}
+    assert {name for name in after if after[name] != before.get(name)} == left
+    again = nodes.provision("--limit", "gpu2", "--tags", "cuda", drift_anyway=True)
+    assert nodes.changes(again)["gpu2"] == 0, again.output
 
 
 DAMAGE = {

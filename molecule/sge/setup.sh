@@ -3,7 +3,8 @@ export _SYSTEMCTL_SKIP_REDIRECT=true # the init scripts start the daemons withou
 grep -v "$(hostname)\$" /etc/hosts >/tmp/hosts
 cat /tmp/hosts >/etc/hosts # docker mounts this file, so it cannot be replaced
 echo "$1" | tr , '\n' >>/etc/hosts
-useradd --uid 3000 --create-home --shell /bin/bash mxcluster
+id mxcluster >/dev/null 2>&1 || # the script runs again after a restart of the node
+    useradd --uid 3000 --create-home --shell /bin/bash mxcluster
 
 # await COMMAND: repeat the command until it succeeds, for 5 minutes at most
 await() {

@@ -1,7 +1,8 @@
 # Configure and start Slurm on a node; $1 is "address name,address name,...".
 echo "$1" | tr , '\n' >>/etc/hosts
 systemctl stop munge slurmctld slurmd
-useradd --uid 3000 --create-home --shell /bin/bash mxcluster
+id mxcluster >/dev/null 2>&1 || # the script runs again after a restart of the node
+    useradd --uid 3000 --create-home --shell /bin/bash mxcluster
 head -c 1024 /dev/zero | tr '\0' k >/etc/munge/munge.key
 chown munge: /etc/munge/munge.key
 chmod 400 /etc/munge/munge.key

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mxcluster import schemes
+from mxcluster import exit_codes, schemes
 from tests.often import seldom
 from tests.waiting import until
 
@@ -18,6 +18,8 @@ ENGINES = {
         "held": ["--begin=now+1hour"],
         "begins on node3": [],  # Slurm sorts the nodes of a job by their names
         "cancel": "scancel %s",
+        "close": "scontrol update nodename=%s state=drain reason=test",
+        "open": "scontrol update nodename=%s state=resume",
         "jobs": "squeue --noheader",
         "client": "/usr/bin/sbatch",
         "missing": "this host has no sbatch: install the client of Slurm",
@@ -36,6 +38,8 @@ ENGINES = {
         # Without this option the loads of the nodes decide which node is the first.
         "begins on node3": ["-masterq", "main.q@node3"],
         "cancel": "qdel %s",
+        "close": "qmod -d main.q@%s",
+        "open": "qmod -e main.q@%s",
         "jobs": "qstat -u '*'",
         "client": "/usr/bin/qsub",
         "missing": "this host has no qsub: install the client of Grid Engine",
@@ -235,16 +239,27 @@ def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):
     nothing_is_left(cluster, engine)
 
 
-@shown_under_slurm
-def test_a_killed_worker_ends_the_job(cluster, engine):
-    def kill(status):
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        pytest.param(
+            "a killed worker", "killed by signal 9", marks=[pytest.mark.soak] * (SCENARIO == "sge")
+        ),
+        ("a held agent", exit_codes.AGENT_HELD),
+    ],
+)
+def test_a_fault_of_a_process_ends_the_job(cluster, engine, fault, words):
+    def strike(status):
         logs = "%s/%s/nodes/*/*/worker-1.log" % (JOBS, status["job"])
         host = cluster.shell("node1", "ls " + logs).split("/")[6]
         worker = next(part for part in status["processes"] if part["name"] == "worker-1")
-        cluster.shell(host, "kill -9 %d" % worker["pid"])
+        if fault == "a killed worker":
+            cluster.shell(host, "kill -9 %d" % worker["pid"])
+        else:
+            cluster.shell(host, "pkill -STOP -u mxcluster -f 'mxcluster[.]agent run'")
 
-    output, verdict = struck(cluster, engine, kill)
-    assert "killed by signal 9" in verdict["first_failure"]["reason"], output
+    output, verdict = struck(cluster, engine, strike)
+    assert words in verdict["first_failure"]["reason"], output
     nothing_is_left(cluster, engine)
 
 
@@ -258,6 +273,54 @@ def test_the_engine_cancels_the_job(cluster, engine):
     )
     assert verdict["first_failure"]["reason"].startswith(engine["ended"]), output
     nothing_is_left(cluster, engine)
+
+
+@shown_under_slurm
+def test_a_job_starts_again_without_its_first_node(cluster, engine):
+    """The first attempt runs on node2 and node3, and the second on node1 and one of them."""
+    job, lost = "restarted-%d" % time.time_ns(), []
+    cluster.shell("node1", engine["close"] % "node1")
+    started = cluster.start(
+        "train.yml",
+        # Slurm knows after 30 s that a node is lost, and then gives it to no other job.
+        **dict(engine["launcher"], num_nodes=2, num_epochs=9999, job_id=job, savemodel=True),
+        **{"max_restarts": 1, "restart_delay": 30},
+    )
+    try:
+        begun(cluster, engine, job, started)
+        lost.append(first_node(cluster, job))
+        subprocess.run(["docker", "kill", cluster.container(lost[0])], check=True)
+        cluster.shell("node1", engine["open"] % "node1")
+        if SCENARIO == "sge":  # Grid Engine needs five minutes to know it
+            cluster.shell("node1", engine["close"] % lost[0])
+        until(lambda: "RESTART   job %s-r1, 1 of 1" % job in started.output(), 300, started.output)
+        begun(cluster, engine, job + "-r1", started)
+        assert cluster.play("stop.yml", job=job + "-r1").code == 0
+        output = started.end()
+    finally:
+        started.kill()
+        cluster.node("node1").run(engine["open"] % "node1")  # fails if the node is open already
+        for name in lost:
+            begin_again(cluster, engine, name)
+    first = json.loads((cluster.runs / job / "verdict.json").read_text())
+    assert first["first_failure"]["kind"] == "node", output
+    plan = json.loads((cluster.runs / (job + "-r1") / "plan.json").read_text())
+    assert set(plan["nodes"]) == set(cluster.names) - set(lost), output
+    nothing_is_left(cluster, engine)
+
+
+def begin_again(cluster, engine, name):
+    """Start the stopped container of a node, and the daemons of the batch system in it."""
+    cluster.power_on(name)
+    nodes = ("%s %s" % (cluster.variables[node]["ansible_host"], node) for node in cluster.names)
+    with (cluster.scenario / "setup.sh").open() as script:
+        subprocess.run(
+            ["docker", "exec", "-i", cluster.container(name), "sh", "-e", "-s", ",".join(nodes)],
+            stdin=script,
+            check=True,
+        )
+    if SCENARIO == "sge":
+        cluster.node("node1").run(engine["open"] % name)
 
 
 def test_z_a_node_is_gone(cluster, engine):

@@ -106,6 +106,10 @@ blocks:
   description: The blocks of C(authorized_keys), C(known_hosts) and C(config).
   returned: command is ssh
   type: dict
+origins:
+  description: The addresses from which the ssh connections of each host may come, a list by host.
+  returned: command is ssh
+  type: dict
 gone:
   description: The hosts that have a node record but left the inventory.
   returned: command is ssh
@@ -151,6 +155,7 @@ def carry_out(given: Json, check: bool) -> Json:
         "blocks": ssh_mesh.blocks(
             given["nodes"], records, given["variables"], given["key_file"], draft=check
         ),
+        "origins": ssh_mesh.origins_of(given["nodes"], given["variables"]),
         "gone": ssh_mesh.gone(given["nodes"], records),
         "still_hold": ssh_mesh.still_hold(given["nodes"], records),
     }

@@ -57,7 +57,7 @@ options:
     description: For V(packages), the base folder of a relative path in O(packages).
     type: path
   needs:
-    description: For V(wheels), the result RV(mxcluster_env#module:needs) of each node.
+    description: For V(wheels), the result RV(mxcluster_env#module:needs) for each node.
     type: list
     elements: dict
   folder:

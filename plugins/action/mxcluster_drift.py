@@ -12,6 +12,7 @@ from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.ansible import role_specs
+from mxcluster.ansible.module_task import run_module
 from mxcluster.ansible.node_task import NodeTask, completed
 from mxcluster.cluster import drift
 from mxcluster.job import verdict
@@ -21,6 +22,13 @@ HostVars = Any  # ansible.vars.hostvars.HostVars
 
 # Variables with these prefixes affect only the current run.
 OTHERS = ("train_job_", "jobs_", "verify_", "preflight_", "drift_", "ssh_mesh_new_key")
+# The inputs of roles/drift/vars/main.yml and tasks/common.yml in messages.
+WORDS = {
+    "decided": "the chosen versions",
+    "packages": "the chosen packages",
+    "files": "the cluster files",
+    "variables": "the addresses and ssh settings of the nodes",
+}
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 display = Display()
@@ -56,17 +64,22 @@ class ActionModule(NodeTask):
             for name in common["variables"]
             if name in values
         }
-        digest = drift.digest_of(
-            common["digest"],
-            given["controller_files"],
-            {"wanted": given["wanted"], "variables": variables},
+        digests = dict(
+            drift.digests_of(
+                {"the shared ssh key": given["controller_files"]},
+                dict(
+                    variables,
+                    **{WORDS.get(name, name): given["wanted"][name] for name in given["wanted"]},
+                ),
+            ),
+            **common["digests"],
         )
         if given.get("command") == "remember":
             if self._task.check_mode:
                 return dict(result, changed=False)
             asked = self._look(given, task_vars)
             if not asked.get("failed"):
-                drift.remember(path, digest, asked["seen"], given["layout"])
+                drift.remember(path, digests, asked["seen"], given["layout"])
             return dict(result, **asked)
         known = drift.remembered(path)
         refusal = self._refusal(host, known, given["layout"], task_vars)
@@ -75,24 +88,24 @@ class ActionModule(NodeTask):
         why = (
             "requested by drift_anyway or ssh_mesh_new_key"
             if boolean(given.get("anyway") or False)
-            else self._why(given, known, digest, task_vars)
+            else self._why(given, known, digests, task_vars)
         )
         if why:
             display.display("%s needs provisioning: %s" % (host, verdict.printable(why)))
             if known and not self._task.check_mode:
-                # The record has no digest until provisioning succeeds. It keeps the old layout,
+                # The record has no digests until provisioning succeeds. It keeps the old layout,
                 # because jobs with this layout may still start.
-                drift.remember(path, "", {}, known.get("layout") or {})
+                drift.remember(path, {}, {}, known.get("layout") or {})
         return dict(result, changed=False, why=wrap_var(why))
 
     @staticmethod
     def _common(given: Json) -> Json:
         """Return the inputs that the drift check of every node uses.
 
-        "sources" is a digest (str) of mxcluster's files. "digest" also covers the node records and
-        the planned cluster files. "variables" lists the names of the variables that affect
-        provisioning. The play computes these inputs once for all nodes, because the computation
-        takes time.
+        "sources" is a digest (str) of mxcluster's files. "digests" also has those of the node
+        records and of the planned cluster files. "variables" lists the names of the variables that
+        affect provisioning. The play computes these inputs once for all nodes, because the
+        computation takes time.
 
         Args: `given` the arguments of the task.
         """
@@ -100,7 +113,13 @@ class ActionModule(NodeTask):
         records = [os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]]
         return {
             "sources": sources,
-            "digest": drift.digest_of(sources, records, given["wanted"]),
+            "digests": drift.digests_of(
+                {"the node records": records},
+                dict(
+                    {WORDS.get(name, name): value for name, value in given["wanted"].items()},
+                    **{"the files of mxcluster": sources},
+                ),
+            ),
             "variables": [
                 name for name in role_specs.documented(PROJECT) if not name.startswith(OTHERS)
             ],
@@ -133,13 +152,15 @@ class ActionModule(NodeTask):
         # `told` has no jobs.
         return drift.refusal(host, changes, told.get("jobs") or [])
 
-    def _why(self, given: Json, known: Json, digest: str, task_vars: Json) -> Optional[str]:
+    def _why(
+        self, given: Json, known: Json, digests: Dict[str, str], task_vars: Json
+    ) -> Optional[str]:
         """Return the reason why the node needs provisioning, else None.
 
-        Args: `given` the arguments of the task; `known` the recorded state; `digest` of the present
-        inputs.
+        Args: `given` the arguments of the task; `known` the recorded state; `digests` of the
+        present inputs.
         """
-        why = drift.why_before_asking(known, digest)
+        why = drift.why_before_asking(known, digests)
         if why:
             return why
         asked = self._look(given, task_vars)
@@ -166,8 +187,6 @@ class ActionModule(NodeTask):
     def _look(self, given: Json, task_vars: Json) -> Json:
         """Run the module mxcluster_drift on the node. `given`: the arguments of the task."""
         wanted = ("files", "roots", "user", "user_files")
-        return self._execute_module(
-            module_name="mxcluster_drift",
-            module_args={name: given[name] for name in wanted},
-            task_vars=task_vars,
+        return run_module(
+            self, "mxcluster_drift", {name: given[name] for name in wanted}, task_vars
         )

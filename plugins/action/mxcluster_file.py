@@ -10,6 +10,7 @@ from typing import Any, Dict, NoReturn, Tuple
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
+from mxcluster.ansible.module_task import run_module
 from mxcluster.file_io import digest
 
 Json = Dict[str, Any]
@@ -80,10 +81,7 @@ class ActionModule(ActionBase):
         asked = self._ask(dict(arguments, state="directory", files=files), task_vars)
         # The node returns the names of the missing files. A hostile node could request any file of
         # the controller, so the controller sends only files of the listing.
-        told = asked.get("lacking")
-        wanted = (
-            {name for name in told if isinstance(name, str)} if isinstance(told, list) else set()
-        )
+        wanted = set(asked.get("lacking") or ())
         lacking = [name for name in files if name in wanted]
         for name in lacking if not self._task.check_mode else []:
             brought = self._bring(os.path.join(source, name))
@@ -110,9 +108,7 @@ class ActionModule(ActionBase):
         return there
 
     def _ask(self, arguments: Json, task_vars: Json) -> Json:
-        return self._execute_module(
-            module_name="mxcluster_file", module_args=arguments, task_vars=task_vars
-        )
+        return run_module(self, "mxcluster_file", arguments, task_vars)
 
 
 def listing(folder: str) -> Dict[str, Json]:

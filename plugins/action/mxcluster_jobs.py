@@ -70,8 +70,12 @@ options:
     type: path
   records_dir:
     description: For V(status), the folder of the node records. A record tells if the driver of its
-      node needs a restart.
+      node needs a restart. For V(adopt), the state folder of the controller has this folder.
     type: path
+  runs_dir:
+    description: For V(adopt), the folder of the runs. The module refuses a folder in which the
+      controller cannot write.
+    type: raw
 """
 
 EXAMPLES = r"""
@@ -131,27 +135,24 @@ from typing import Any, Dict, Iterable, Optional
 
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import driver
-from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
-from mxcluster.job.plan.inputs import read_records
+from mxcluster.job.plan.inputs import read_records, results_folder
 
 Json = Dict[str, Any]
+
+REQUIRED_IF = [("command", "adopt", ["records_dir", "runs_dir"])]
 
 
 def restarts(folder: Optional[str], hosts: Iterable[str]) -> Dict[str, str]:
     """Return {host: the reason of the restart that its driver needs}, from the node records.
 
-    A damaged record must not hide the jobs, so the function then returns {}. train.yml refuses such
-    a record.
+    A damaged record gives no reason; train.yml refuses such a record.
 
     Args: `folder` the folder of the node records; `hosts` of the inventory.
     """
-    try:
-        records = read_records(folder) if folder else {}
-    except BadInput:
-        return {}
+    records = read_records(folder) if folder else {}
     return driver.restarts({host: records[host] for host in hosts if host in records})
 
 
@@ -200,6 +201,8 @@ def carry_out(given: Json, check: bool) -> Json:
             "mxcluster_verdict_text": listing.told_of_detached(given["job"], given["inventory"])
         }
     if given["command"] == "adopt":
+        state_dir = os.path.dirname(os.path.abspath(given["records_dir"]))
+        results_folder(given["runs_dir"], state_dir, given["job"])
         asked = {
             host: answer["asked"] if answer is not None else None
             for host, answer in answers.items()

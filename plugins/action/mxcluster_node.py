@@ -21,6 +21,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 
 from mxcluster.ansible import contact, node_task
+from mxcluster.ansible.fetching import files_of_at_most, free_bytes
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.entry import asking
 from mxcluster.file_io import replace
@@ -48,6 +49,8 @@ HURRY = 15.0
 SILENT = ".silent-"
 PULSE = ".pulse-"  # prefix of a host's file on the board with the pulses of the host's workers
 SETTLED = 5.0  # minimum seconds without a change after which a pulse counts for a diagnosis
+# Minimum limit of a fetched file, in bytes. This process also appends to Ansible's log (log_path).
+FETCHED = 1 << 28
 CONNECT = "-o ConnectTimeout=%d "
 MOST_PATIENCE = 30.0  # maximum seconds of retries to fetch the files of a node's part
 # Share of the lease that one poll may spend on checkpoints. Every fetched piece renews the lease.
@@ -253,11 +256,20 @@ class ActionModule(NodeTask):
         folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
         if not os.path.isdir(folder):
             os.makedirs(folder, 0o700, exist_ok=True)
+        free = reserve(task_vars["inventory_hostname"], packed["bytes"], free_bytes(folder))
+        if 2 * packed["bytes"] > free:
+            raise AnsibleError(
+                "%s has %d bytes, and the controller needs twice as much space for its files in "
+                "%s, where only %d bytes are free beside the files of other nodes: free space, or "
+                "copy the files by hand. Then fetch the files with train.yml -e attach=<job>"
+                % (packed["output"], packed["bytes"], folder, free)
+            )
         try:
-            if packed.get("spooled") or not self._connection.become:
-                self._connection.fetch_file(packed["output"], draft)
-            else:
-                self._fetch_as_another(packed["output"], draft, task_vars)
+            with files_of_at_most(max(packed["bytes"], FETCHED)):
+                if packed.get("spooled") or not self._connection.become:
+                    self._connection.fetch_file(packed["output"], draft)
+                else:
+                    self._fetch_as_another(packed["output"], draft, task_vars)
             if os.path.getsize(draft) != packed["bytes"]:
                 raise AnsibleError(
                     "%s: received only %d of %d bytes from the node. If the controller's disk is "
@@ -397,6 +409,30 @@ class ActionModule(NodeTask):
             return
         if not stopped.get("failed"):
             result.update(ended=True, status=stopped["status"])
+
+
+def reserve(host: str, size: int, free: int) -> int:
+    """Reserve space for `size` bytes of `host` and their copy; return the space that it may use.
+
+    The forks of this run of Ansible fetch at the same time. Each fork alone would find the space of
+    all. A host whose files do not fit reserves nothing.
+
+    Args: `free` the free space of the disk now, in bytes. The value of the first fork counts for
+    all, because later values lack the files that are here already.
+    """
+    path = os.path.join(C.DEFAULT_LOCAL_TMP, "space.json")
+    with open(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        known = json.loads(stream.read() or json.dumps({"free": free, "sizes": {}}))
+        known["sizes"].pop(host, None)
+        left = min(free, known["free"] - 2 * sum(known["sizes"].values()))
+        if 2 * size <= left:
+            known["sizes"][host] = size
+        stream.seek(0)
+        stream.truncate()
+        json.dump(known, stream)
+        stream.flush()  # before the lock is released
+    return int(left)
 
 
 def token_of(job: str) -> str:

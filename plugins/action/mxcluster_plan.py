@@ -56,8 +56,9 @@ options:
     type: path
     required: true
   runs_dir:
-    description: The folder of the runs.
-    type: path
+    description: The folder of the runs. The module refuses a folder in which the controller cannot
+      write.
+    type: raw
     required: true
   measures:
     description: Whether the job measures the cluster for profile.yml instead of training.
@@ -203,6 +204,8 @@ def carry_out(given: Json, check: bool) -> Json:
     Args: `given` the arguments of the task; `check` True in check mode.
     Raises BadInput for a wrong input, or if the measurement fails.
     """
+    state_dir = os.path.dirname(os.path.abspath(given["records_dir"]))
+    given = dict(given, runs_dir=inputs.results_folder(given["runs_dir"], state_dir))
     planned = plan(given)
     if planned["needs_profile"] and not (check or planned["plan"]["options"]["plan_only"]):
         measure(planned["plan"]["job"])

@@ -117,11 +117,12 @@ import platform
 import re
 import sys
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ansible import __version__ as CORE
 from ansible import constants as C
 from ansible import context
+from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
@@ -136,7 +137,9 @@ try:
     from mxcluster.ansible import attempts, knobs, role_specs
     from mxcluster.ansible.node_task import NodeTask
     from mxcluster.cluster import ssh_mesh
+    from mxcluster.errors import BadInput, shown
     from mxcluster.file_io import replace
+    from mxcluster.job.option_types import cast_value
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
     attempts = knobs = ssh_mesh = role_specs = None
     NodeTask = ActionBase
@@ -153,6 +156,19 @@ NOTE = (
     "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "
     "set the knob, use -e {name}=..., or {full} in the inventory"
 )
+# The types of roles' variables in messages.
+TYPES = {
+    "bool": "true or false",
+    "dict": "a dict",
+    "float": "a number",
+    "int": "a whole number",
+    "list": "a list",
+    "path": "a path",
+    "str": "a text",
+}
+STRATEGIES = ("free", "host_pinned")  # the playbooks need all nodes in step
+# Words of templates that have no value yet, or whose evaluation has effects.
+LATER = {"ansible_facts", "hostvars", "lookup", "query", "q"}
 ATTACH = (
     "attach is a variable of the inventory or of a play, but train.yml accepts attach only as "
     "-e attach=<job>: rename the variable"
@@ -218,15 +234,23 @@ class ActionModule(NodeTask):
                 if not importlib.util.find_spec(name) or (name, knobs) == ("mxcluster", None)
             ],
         )
+        problem = problem or refused_facts(C.config.get_config_value("INJECT_FACTS_AS_VARS"))
         if problem:
             return {"failed": True, "msg": problem}
         documented, hostvars = role_specs.documented(PROJECT), task_vars["hostvars"]
+        variables = {host: hostvars.raw_get(host) for host in judged}
         problem, notes = self._names(task_vars, documented)
         problem = (
             problem
             or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
             or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
-            or refused_values(documented, {host: hostvars.raw_get(host) for host in judged})
+            or refused_strategy(C.DEFAULT_STRATEGY)
+            or refused_values(documented, variables)
+            or refused_templates(
+                documented,
+                variables,
+                lambda value, host: self._evaluate(value, dict(task_vars, **variables[host])),
+            )
         )
         if problem:
             return {"failed": True, "msg": problem}
@@ -237,6 +261,10 @@ class ActionModule(NodeTask):
         # Check mode writes the host keys too, because ssh needs the keys to connect to the nodes.
         changed = believe(given["known_hosts"], given["name"], block)
         return {"changed": changed, "notes": notes}
+
+    def _evaluate(self, value: Any, variables: Json) -> None:
+        """Evaluate the templates in `value`. AnsibleUndefinedVariable for an undefined variable."""
+        self._templar.copy_with_new_env(available_variables=variables).template(value)
 
     def _names(
         self, task_vars: Json, documented: Dict[str, Json]
@@ -269,6 +297,7 @@ class ActionModule(NodeTask):
         )
         if given.get("attach"):
             problems += knobs.beside_attach(names)
+        problems += refused_of_playbooks(given, lambda text: self._templar.template(text))
         notes = [
             NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name))
             for name in bare
@@ -305,18 +334,36 @@ def refused_controller(
     cure = "Run `make venv`, then `source .venv/bin/activate`."
     if tuple(int(part) for part in core.split(".")[:2]) < OLDEST_CORE:
         return "This is ansible-core %s; mxcluster needs 2.16 or newer. %s" % (core, cure)
-    if not (3, 10) <= tuple(int(part) for part in python.split(".")[:2]) < (3, 13) or (
+    if not (3, 10) <= tuple(int(part) for part in python.split(".")[:2]) <= (3, 13) or (
         system,
         machine,
     ) != ("Linux", "x86_64"):
         return (
-            "The controller runs Python %s on %s %s; mxcluster needs Python 3.10, 3.11 or 3.12 on "
-            "Linux x86_64. Run `make venv PYTHON=/path/to/python3.11` on a Linux x86_64 host."
+            "The controller runs Python %s on %s %s; mxcluster needs Python 3.10 to 3.13 on Linux "
+            "x86_64. Run `make venv PYTHON=/path/to/python3.12` on a Linux x86_64 host."
             % (python, system, machine)
         )
     if missing:
         return "%s cannot import %s. %s" % (sys.executable, ", ".join(missing), cure)
     return None
+
+
+def refused_facts(injected: bool) -> Optional[str]:
+    """Return an error message if each fact of a node is also a variable, else None.
+
+    A node could then replace variables of the inventory and of the roles, such as
+    mxcluster_state_dir, a folder on the controller.
+
+    Args: `injected` Ansible's setting inject_facts_as_vars.
+    """
+    if not injected:
+        return None
+    return (
+        "Ansible's setting inject_facts_as_vars is on, so a node could replace variables of the "
+        "inventory by facts of the same names. Run the playbook in the folder %s, because its "
+        "ansible.cfg turns the setting off. Or write inject_facts_as_vars = False in your own "
+        "ansible.cfg." % PROJECT
+    )
 
 
 def refused_groups(
@@ -327,6 +374,12 @@ def refused_groups(
     Args: `needed` the names of the required groups; `groups` {name: hosts}; `sources` the paths of
     the inventory.
     """
+    if needed and not groups.get("all"):
+        return (
+            "Ansible has read no host from the inventory %s: see its warnings above, and correct "
+            "the path after -i or the content. In a folder, Ansible ignores files such as *.ini."
+            % ", ".join(sources)
+        )
     for group in needed:
         if not groups.get(group):
             return (
@@ -341,6 +394,16 @@ def refused_groups(
                 )
             )
     return None
+
+
+def refused_strategy(strategy: str) -> Optional[str]:
+    """Return an error message about a strategy that lets nodes run ahead, else None."""
+    if strategy.split(".")[-1] not in STRATEGIES:
+        return None
+    return (
+        "strategy is %s, but the nodes of a job must go through the tasks together. Remove "
+        "strategy from ansible.cfg, or ANSIBLE_STRATEGY from the environment." % strategy
+    )
 
 
 def refused_forks(forks: int, nodes: int) -> Optional[str]:
@@ -367,8 +430,18 @@ def refused_values(documented: Dict[str, Json], variables: Dict[str, Json]) -> O
             name: values[name] for name in documented if name in values and is_plain(values[name])
         }
         found = ArgumentSpecValidator({name: documented[name] for name in given}).validate(given)
-        for text in found.error_messages:
-            problems.setdefault(text, []).append(host)
+        if not found.error_messages:
+            continue
+        for name, value in given.items():
+            spec = {name: documented[name]}
+            for text in ArgumentSpecValidator(spec).validate({name: value}).error_messages:
+                if "must be one of" not in text:  # Ansible does not show the value
+                    text = "%s=%s is refused: it must be %s" % (
+                        name,
+                        shown(value),
+                        TYPES.get(documented[name].get("type"), "of another type"),
+                    )
+                problems.setdefault(text, []).append(host)
     return (
         "\n".join(
             "%s (on %s): correct this value in the inventory or in -e" % (text, ", ".join(hosts))
@@ -376,6 +449,69 @@ def refused_values(documented: Dict[str, Json], variables: Dict[str, Json]) -> O
         )
         or None
     )
+
+
+def refused_templates(
+    documented: Dict[str, Json],
+    variables: Dict[str, Json],
+    evaluate: Callable[[Any, str], None],
+) -> Optional[str]:
+    """Return an error message about role variables that use undefined variables, else None.
+
+    Roles read some variables of other roles with `default`, which would hide such a fault. The
+    filter mxcluster_knobs checks the knobs, because a playbook reads few of them. The function
+    skips templates whose variables get their values later.
+
+    Args: `documented` {variable: its argument spec}; `variables` {host: {variable: value}};
+    `evaluate` evaluates the templates in a value on a host, and raises AnsibleUndefinedVariable.
+    """
+    of_roles = tuple(role + "_" for role in os.listdir(os.path.join(PROJECT, "roles"))) + ("__",)
+    of_knobs = tuple(role + "_" for role in knobs.SHORT)
+    problems: Dict[Tuple[str, str], List[str]] = {}
+    for host, values in variables.items():
+        for name in documented:
+            if name.startswith(of_knobs) or name not in values or is_plain(values[name]):
+                continue
+            words = words_of(values[name], values)
+            if LATER & words or any(word.startswith(of_roles) for word in words - set(values)):
+                continue
+            try:
+                evaluate(values[name], host)
+            except AnsibleUndefinedVariable as error:
+                problems.setdefault((name, str(error)), []).append(host)
+            except AnsibleError:  # the role that reads the variable reports the error
+                continue
+    return (
+        "\n".join(
+            "%s (on %s) is refused, because its template uses an undefined variable (%s): define "
+            "this variable, correct the template, or remove %s"
+            % (name, ", ".join(hosts), error, name)
+            for (name, error), hosts in problems.items()
+        )
+        or None
+    )
+
+
+def refused_of_playbooks(given: Json, template: Callable[[Any], Any]) -> List[str]:
+    """Return a message for each wrong value of a knob that belongs to a playbook.
+
+    The playbooks read these knobs with `default`, which would hide an undefined variable.
+
+    Args: `given` {name: value} the extra variables; `template` evaluates a template.
+    """
+    problems = []
+    for option in knobs.OF_A_PLAYBOOK:
+        try:
+            value = given.get(option.name)
+            cast_value(option, value if is_plain(value) else template(value))
+        except BadInput as refusal:
+            problems.append(str(refusal))
+        except AnsibleError as error:
+            problems.append(
+                "-e %s is refused, because its template cannot be evaluated (%s): define the "
+                "variables of the template, or remove %s" % (option.name, error, option.name)
+            )
+    return problems
 
 
 def is_plain(value: Any) -> bool:
@@ -472,6 +608,22 @@ def known(given: Json, hostvars: HostVars) -> Set[str]:
     for template in re.findall(r"\{[{%].*?[}%]\}", "\n".join(texts), re.DOTALL):
         words.update(re.findall(r"\w+", template))
     return found | {name for name in given if name in words}
+
+
+def words_of(value: Any, variables: Json) -> Set[str]:
+    """Return all words of the templates in `value`, and in the variables that they use.
+
+    Args: `variables` {name: value} of the host.
+    """
+    found: Set[str] = set()
+    values = [value]
+    while values:
+        text = "\n".join(strings(values.pop()))
+        for template in re.findall(r"\{[{%].*?[}%]\}", text, re.DOTALL):
+            new = set(re.findall(r"\w+", template)) - found
+            found |= new
+            values += [variables[word] for word in sorted(new) if word in variables]
+    return found
 
 
 def strings(value: Any) -> Iterator[str]:

@@ -96,10 +96,10 @@ def judged(run_dir: str) -> Optional[Tuple[Json, List[str], Optional[Json]]]:
     - decision: the result of `restarts.after`, which says whether and how the job restarts (dict),
       or None for a successful job and for a job without `max_restarts`.
     """
-    found = files.read_json(os.path.join(run_dir, "verdict.json"))
-    plan = files.read_json(os.path.join(run_dir, "plan.json"))
-    if found is None or plan is None:  # the attempt ended before its report
+    found = files.read_verdict(run_dir)
+    if found is None:  # the attempt ended before its report, which writes plan.json first
         return None
+    plan = files.read_plan(run_dir)
     return found, verdict.text(found, run_dir), restarts.after(plan, found, run_dir)
 
 

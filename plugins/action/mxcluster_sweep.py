@@ -57,7 +57,7 @@ options:
     required: true
   runs_dir:
     description: The folder of the runs. The sweep and each of its jobs get a subfolder.
-    type: path
+    type: raw
     required: true
   cache_dir:
     description: The folder for matplotlib's font cache.
@@ -166,7 +166,9 @@ def carry_out(given: Json, check: bool) -> Json:
     problem = attempts.refusal(sys.argv[0], context.CLIARGS)
     if problem:
         raise BadInput("the sweep cannot repeat this command line for each job: %s" % problem)
-    runs_dir, own = os.path.abspath(given["runs_dir"]), playbooks[0]
+    state_dir = os.path.dirname(os.path.abspath(given["records_dir"]))
+    runs_dir = os.path.abspath(inputs.results_folder(given["runs_dir"], state_dir))
+    given, own = dict(given, runs_dir=runs_dir), playbooks[0]
     means = means_of(given, own)
     spec = runner.opened(
         os.path.basename(own),

@@ -89,7 +89,7 @@ from typing import Any, Dict, Optional
 from mxcluster import shapes
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
-from mxcluster.errors import BadInput
+from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import replies
 from mxcluster.job.plan import packed
@@ -104,7 +104,7 @@ def answer(folder: str, host: str) -> Optional[Json]:
     try:
         with open(os.path.join(folder, host + ".json")) as source:
             return json.load(source)
-    except (OSError, ValueError):
+    except (OSError,) + DAMAGED:
         return None
 
 
@@ -122,7 +122,7 @@ def meeting(host: str, path: str) -> Optional[Json]:
                 .read(MOST)
                 .decode("utf-8")
             )
-    except (OSError, KeyError, ValueError, AttributeError, RecursionError, tarfile.TarError):
+    except (OSError, tarfile.TarError) + DAMAGED:
         return None
     try:
         if "meeting.json" in names:

@@ -19,6 +19,9 @@ description:
   - Hosts with the same outcome share a line. The message of a failure keeps its line breaks.
   - The output of a node cannot control the terminal, because the callback drops escape sequences
     and control characters from every result.
+  - If C(--tags) and C(--skip-tags) match no task of the playbook, or C(--start-at-task) leaves none
+    that runs, the callback says so, and ansible-playbook ends with the status 1. Tasks with the tag
+    C(always) do not count then.
   - With C(-v) the callback shows hosts and tasks like the default callback.
 author:
   - The mxcluster authors (@mxcluster)
@@ -37,9 +40,11 @@ import shutil
 import sys
 import time
 import types
-from typing import Any, Callable, Dict, List, Optional, TextIO, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, TextIO, Tuple
 
 from ansible import constants as C
+from ansible import context
+from ansible.playbook.block import Block
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.plugins.loader import filter_loader, test_loader
@@ -56,12 +61,14 @@ Json = Dict[str, Any]
 AggregateStats = Any  # ansible.executor.stats.AggregateStats
 Host = Any  # ansible.inventory.host.Host
 IncludedFile = Any  # ansible.playbook.included_file.IncludedFile
+Play = Any  # ansible.playbook.play.Play
 Playbook = Any  # ansible.playbook.Playbook
 Task = Any  # ansible.playbook.task.Task
 TaskResult = Any  # TaskResult of ansible.executor.task_result, or CallbackTaskResult from 2.19 on
 
 PERIOD = 5  # seconds between two lines about the job on an output that is not a terminal
 NAMED = 8  # maximum number of hosts in a line
+NOTHING = 1  # the exit status if no task has run
 TAIL = 20  # maximum number of lines of a failed command's output
 
 
@@ -97,7 +104,8 @@ class CallbackModule(Default):
         self._shown = ("", 0.0)  # the last printed line about the job, and the time
         self._verdict: List[Tuple[str, Optional[str]]] = []
         self._restarted = False  # whether another attempt at the job has run
-        self._status = None  # the exit status that the verdict gives, None without one
+        self._status: Optional[int] = None  # the exit status of the verdict, None without one
+        self._matched = False  # whether the command line selects a task
 
     def v2_playbook_on_start(self, playbook: Playbook) -> None:
         """Load all filter and test plugins, then show the start of the playbook."""
@@ -112,6 +120,16 @@ class CallbackModule(Default):
 
     # Results of hosts.
 
+    def v2_playbook_on_play_start(self, play: Play) -> None:
+        """Show the play. A play without hosts may have selected tasks, but runs none of them."""
+        if not context.CLIARGS.get("start_at_task"):
+            tasks = tasks_of(play.pre_tasks + play.tasks + play.post_tasks)
+            self._matched = self._matched or any(
+                is_selected(task, context.CLIARGS) for task in tasks
+            )
+        self._settle()
+        super(CallbackModule, self).v2_playbook_on_play_start(play)
+
     def v2_runner_on_start(self, host: Host, task: Task) -> None:
         """Count `host` among the hosts of the live line.
 
@@ -120,6 +138,7 @@ class CallbackModule(Default):
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
+        self._matched = self._matched or is_selected(task, context.CLIARGS)
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
     def v2_runner_retry(self, result: TaskResult) -> None:
@@ -198,6 +217,14 @@ class CallbackModule(Default):
         if not (attempts and attempts.is_child()):
             for line, color in self._verdict:
                 self._display.display(line, color=color)
+        options = selecting(context.CLIARGS)
+        if options and not self._matched:
+            self._status = NOTHING  # a script must not take this run for a success
+            self._display.display(
+                "nothing ran: no task matches %s. Correct or remove the option; --list-tags and "
+                "--list-tasks show the names" % " ".join(options),
+                color=C.COLOR_ERROR,
+            )
         if self._status is not None:
             sys.stdout.flush()
             sys.exit(self._status)  # Ansible has only one exit status for all failed checks
@@ -311,6 +338,39 @@ class CallbackModule(Default):
             self._restarted = task.action == "mxcluster_restart"
 
 
+def tasks_of(listed: Iterable[Any]) -> Iterator[Task]:
+    """Yield all tasks of `listed`, tasks and blocks of Ansible, also those in blocks."""
+    for one in listed:
+        if isinstance(one, Block):
+            yield from tasks_of(one.block + one.rescue + one.always)
+        else:
+            yield one
+
+
+def is_selected(task: Task, arguments: Mapping[str, Any]) -> bool:
+    """Return True if `task` runs because of the command line, and not because of its tag always.
+
+    Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
+    """
+    wanted, of_task = set(arguments.get("tags") or ("all",)), set(task.tags)
+    if of_task & set(arguments.get("skip_tags") or ()):
+        return False
+    return bool(wanted & {"all", "tagged", "untagged"} or wanted & of_task)
+
+
+def selecting(arguments: Mapping[str, Any]) -> List[str]:
+    """Return the options of the command line that select tasks, such as ["--tags cuda"].
+
+    Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
+    """
+    given = [
+        ("--tags", ",".join(tag for tag in arguments.get("tags") or () if tag != "all")),
+        ("--skip-tags", ",".join(arguments.get("skip_tags") or ())),
+        ("--start-at-task", arguments.get("start_at_task")),
+    ]
+    return ["%s %r" % (option, str(value)) for option, value in given if value]
+
+
 def one_line(text: str) -> str:
     """Return the `text` of a node as one line without terminal control sequences."""
     return verdict.printable(text) if verdict else text
@@ -381,7 +441,6 @@ def settled(name: str) -> Callable[..., Any]:
 
 for _name in (
     "_task_start",
-    "v2_playbook_on_play_start",
     "v2_playbook_on_no_hosts_matched",
     "v2_on_file_diff",
     "v2_playbook_on_no_hosts_remaining",

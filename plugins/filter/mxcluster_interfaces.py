@@ -1,12 +1,18 @@
-"""Filter: convert Ansible's network facts of a node to the form of a node record."""
+"""Filter: convert Ansible's network facts of the nodes to the form of node records.
+
+Root of a node can change the facts of this node. The planner writes the addresses into files of all
+nodes, so the filter checks the shape of each value.
+"""
 
 DOCUMENTATION = r"""
 name: mxcluster_interfaces
-short_description: Extract the IPv4 addresses of a node from its facts
-description: Converts the network facts of a host to the interfaces and addresses of a node record.
+short_description: Extract the IPv4 addresses of nodes from their facts
+description:
+  - Converts the network facts of hosts to the interfaces and addresses of node records.
+  - Fails if a value is invalid, and names the host and the value.
 options:
   _input:
-    description: The variable C(ansible_facts), gathered with the subset V(network).
+    description: The variable C(ansible_facts) of each host, gathered with the subset V(network).
     type: dict
     required: true
 """
@@ -14,23 +20,51 @@ options:
 EXAMPLES = r"""
 - name: Show the addresses of the node
   ansible.builtin.debug:
-    msg: "{{ ansible_facts | mxcluster_interfaces }}"
+    msg: "{{ {inventory_hostname: ansible_facts} | mxcluster_interfaces }}"
 """
 
 RETURN = r"""
 _value:
-  description: C(interfaces), a list of C(address/prefix) by name, and C(address_of_default_route).
+  description: For each host C(interfaces), a list of C(address/prefix) by name, and
+    C(address_of_default_route).
   type: dict
 """
 
 import ipaddress
 from typing import Any, Callable, Dict, List
 
+from ansible.errors import AnsibleFilterError
+
+from mxcluster.cluster import node_records
+
 Json = Dict[str, Any]
 
+CURE = (
+    "correct the network of this host (`ip address`, `ip route`), or remove the host from the "
+    "inventory: its facts stop provision.yml for all hosts"
+)
 
-def mxcluster_interfaces(facts: Json) -> Json:
-    """Return the IPv4 interfaces and addresses of a node in the form of a node record.
+
+def mxcluster_interfaces(facts_of: Dict[str, Json]) -> Dict[str, Json]:
+    """Return the IPv4 interfaces and addresses of the nodes in the form of node records.
+
+    Args: `facts_of` {host: the variable ansible_facts}.
+
+    Returns {host: the result of `interfaces_in`}. Raises AnsibleFilterError for an invalid value.
+    """
+    found = {}
+    for host, facts in facts_of.items():
+        try:
+            found[host] = node_records.of_node(interfaces_in(facts))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise AnsibleFilterError(
+                "the network facts of %s are invalid (%s): %s" % (host, error, CURE)
+            )
+    return found
+
+
+def interfaces_in(facts: Json) -> Json:
+    """Return the IPv4 interfaces and addresses in the facts of a node, without a check.
 
     Args: `facts` the variable ansible_facts.
 

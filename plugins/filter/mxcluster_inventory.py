@@ -7,6 +7,7 @@ description:
   - Returns the groups V(scheduler), V(servers) and V(workers) and, for their hosts and for the
     hosts of the group V(batch_nodes), only the variables that mxcluster reads. The result has no
     facts of hosts, so C(--limit) does not affect it.
+  - Fails for a host variable whose template uses an undefined variable.
 positional: _input, groups
 options:
   _input:
@@ -31,7 +32,12 @@ _value:
   type: dict
 """
 
-from typing import Any, Callable, Dict, Mapping, Sequence
+import re
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+from ansible.errors import AnsibleFilterError, AnsibleUndefinedVariable
+from jinja2.exceptions import UndefinedError
+from jinja2.runtime import Undefined
 
 Json = Dict[str, Any]
 
@@ -63,13 +69,43 @@ def mxcluster_inventory(
     """Return {"groups": {group: [host]}, "hosts": {host: {variable: value}}} for a plan.
 
     Args: `hostvars` and `groups` Ansible's variables of these names.
+
+    Raises AnsibleFilterError with all host variables whose templates use an undefined variable.
     """
     members = {group: list(groups.get(group, [])) for group in GROUPS}
-    hosts = {}
-    for host in set(sum(members.values(), [])).union(groups.get(BATCH_NODES, [])):
-        known = hostvars[host]
-        hosts[host] = {name: known[name] for name in VARIABLES if name in known}
+    hosts: Dict[str, Json] = {}
+    problems: Dict[str, List[str]] = {}
+    for host in sorted(set(sum(members.values(), [])).union(groups.get(BATCH_NODES, []))):
+        hosts[host], known = {}, hostvars[host]
+        for name in VARIABLES:
+            try:
+                if name in known:
+                    hosts[host][name] = defined(known[name])
+            except (AnsibleUndefinedVariable, UndefinedError) as error:
+                problems.setdefault("%s: %s" % (name, error), []).append(host)
+    if problems:
+        raise AnsibleFilterError(
+            "\n".join(
+                "%s of %s is refused, because its template uses an undefined variable (%s): define "
+                "this variable, correct the template, or remove %s"
+                % (name, ", ".join(wrong), error, name)
+                for (name, _, error), wrong in (
+                    (problem.partition(": "), wrong) for problem, wrong in problems.items()
+                )
+            )
+        )
     return {"groups": members, "hosts": hosts}
+
+
+def defined(value: Any) -> Any:
+    """Return the value of a host variable.
+
+    Raises AnsibleUndefinedVariable for a template with an undefined variable, whose text
+    ansible-core 2.16 leaves in `hostvars`. Newer versions raise the error themselves.
+    """
+    if isinstance(value, Undefined) or isinstance(value, str) and re.search(r"\{[{%]", value):
+        raise AnsibleUndefinedVariable(str(value))
+    return value
 
 
 class FilterModule(object):

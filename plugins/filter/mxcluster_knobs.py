@@ -29,16 +29,21 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The values by short name. A knob whose variable is not defined is left out.
+  description:
+    - The values by short name. A knob is left out if its variable is not defined, or has the value
+      C(omit).
+    - The filter fails for a variable whose template uses an undefined variable.
   type: dict
 """
 
 from typing import Any, Callable, Dict, List
 
+from ansible.errors import AnsibleFilterError, AnsibleUndefinedVariable
 from ansible.parsing.dataloader import DataLoader
 from ansible.utils.vars import load_extra_vars
 from jinja2 import pass_context
-from jinja2.runtime import Undefined
+from jinja2.exceptions import UndefinedError
+from jinja2.runtime import Undefined, missing
 
 from mxcluster.ansible.knobs import OF_MPI, SHORT
 from mxcluster.job.options import OPTIONS
@@ -53,16 +58,43 @@ def mxcluster_knobs(context: Context, role: str, *names: str) -> Json:
 
     Args: `context` of Jinja; `role` the name of the role; `names` the short names. Without `names`
     the result has all knobs of the role; for train_job it has the options of a plan.
+
+    Raises AnsibleFilterError with all variables whose templates use an undefined variable. Such a
+    knob is given, so the default would train something else in silence.
     """
     given = load_extra_vars(DataLoader())  # Ansible has cached these variables at its start
-    values = {}
+    omitted = context.resolve_or_missing("omit")
+    values, problems = {}, []
     for name in names or (
         [option.name for option in OPTIONS] if role == "train_job" else SHORT[role]
     ):
-        value = context.resolve(name if name in given else "%s_%s" % (role, name))
-        if not isinstance(value, Undefined):
+        variable = name if name in given else "%s_%s" % (role, name)
+        try:
+            value = defined(context.resolve_or_missing(variable))
+            # From ansible-core 2.19 on, the comparison evaluates the templates inside of a dict.
+            is_given = value is not missing and (omitted is missing or value != omitted)
+        except (AnsibleUndefinedVariable, UndefinedError) as error:
+            problems.append(
+                "%s is refused, because its template uses an undefined variable (%s): define this "
+                "variable, correct the template, or remove %s" % (variable, error, variable)
+            )
+            continue
+        if is_given:
             values[name] = value
+    if problems:
+        raise AnsibleFilterError("\n".join(problems))
     return values
+
+
+def defined(value: Any) -> Any:
+    """Return the value of a variable.
+
+    Raises AnsibleUndefinedVariable for the value that ansible-core 2.16 gives to a template with an
+    undefined variable. Newer versions raise the error themselves.
+    """
+    if isinstance(value, Undefined):
+        raise AnsibleUndefinedVariable(value._undefined_message)
+    return value
 
 
 @pass_context

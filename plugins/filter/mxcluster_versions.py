@@ -34,21 +34,29 @@ from typing import Any, Callable, Dict
 
 from ansible.errors import AnsibleFilterError
 
+from mxcluster import shapes
 from mxcluster.cluster import versions
 from mxcluster.errors import MxclusterError
 
 Json = Dict[str, Any]
+
+# The facts of Ansible. The other facts come from the checked answer of mxcluster_machine.
+FACTS = shapes.fields(
+    dict.fromkeys(("system", "system_version", "architecture", "family"), shapes.words),
+    rest=lambda value: value,
+)
 
 
 def mxcluster_versions(node: Json, choice: Json) -> Json:
     """Return the software to install on a node, as described at `versions.decide`.
 
     Args: `node` {fact: value} of the node; `choice` {name: value} of the user's variables, such as
-    "cuda_version". Raises AnsibleFilterError if the choice does not work on the node.
+    "cuda_version". Raises AnsibleFilterError if a fact is invalid, or if the choice does not work
+    on the node.
     """
     try:
-        return versions.decide(choice, node)
-    except MxclusterError as refusal:
+        return versions.decide(choice, FACTS(node))
+    except (MxclusterError, shapes.Wrong) as refusal:
         raise AnsibleFilterError("%s: %s" % (node["host"], refusal))
 
 

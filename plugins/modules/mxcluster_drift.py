@@ -134,7 +134,7 @@ seen:
   returned: success
   type: dict
 common:
-  description: The input that all nodes share, as C(digest), C(sources) (a digest of the project's
+  description: The input that all nodes share, as C(digests), C(sources) (a digest of the project's
     files) and C(variables) (the names of the variables that are inputs).
   returned: command is common
   type: dict

@@ -12,9 +12,10 @@ module: mxcluster_env
 short_description: Build a Python environment from pinned wheels and check that it imports MXNet
 description:
   - Makes a virtual environment with the node's own Python, installs exactly the wheels of the build
-    for that Python version, and imports MXNet once. pip checks the sha256 of each wheel. The wheels
-    come in one tar file, so a node needs no access to a package index. The tar file includes pip,
-    so the node needs no ensurepip.
+    for that Python version, and imports MXNet once. The wheels come in one tar file, so a node
+    needs no access to a package index. The tar file includes pip, so the node needs no ensurepip.
+  - The module compares the sha256 of each file of the tar file with O(hashes) before it runs pip,
+    and pip compares again. The module refuses a tar file with any other file.
   - The module writes a marker with a digest of all options last. It rebuilds an environment without
     a marker or with another digest, so no job uses an interrupted installation.
   - Nodes that share O(path) build the environment once. The first node holds a lock. The other
@@ -96,7 +97,7 @@ options:
     type: bool
     default: false
   ask:
-    description: Whether to return RV(needs) without any change.
+    description: Whether to return the facts and RV(needs) without any change.
     type: bool
     default: false
 """
@@ -121,15 +122,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 python:
-  description: The interpreter of the environment.
+  description: The version of the node's Python, O(python).
   returned: success
   type: str
-  sample: /opt/mxcluster/env/bin/python
-wheels:
-  description: The wheels of the environment.
+  sample: "3.11"
+built:
+  description: Whether the environment has all wheels at the end of the module.
   returned: success
-  type: list
-  elements: str
+  type: bool
 done:
   description: Whether the environment matches the options at the end of the module.
   returned: success
@@ -137,8 +137,9 @@ done:
 needs:
   description:
     - The missing wheels, for M(mxcluster_downloads), as C(python) (the version), C(requirements)
-      (lines for pip) and C(digest) (equal for equal needs). C(requirements) is empty if the
-      environment is built.
+      (lines for pip) and C(digest) (equal for equal needs). C(requirements) is empty if RV(built).
+    - The action plugin of the same name computes this value on the controller, from RV(python),
+      O(builds) and O(hashes). An answer of a node contains no requirement, digest or name.
   returned: success
   type: dict
 """
@@ -167,11 +168,10 @@ LOOK = (
     "import json, sys; "
     "print(json.dumps(['%d.%d' % sys.version_info[:2], getattr(sys, 'base_prefix', sys.prefix)]))"
 )
-# Old MXNet uses numpy.bool, which newer numpy lacks (mxcluster.node.mxnet_compat adds it for
-# training).
-PROVE = (
-    "import numpy; 'bool' in vars(numpy) or setattr(numpy, 'bool', bool); "
-    "import mxnet; print(mxnet.__version__)"
+# MXNet imports beside a newer numpy only with the package mxcluster.
+PROVE = "import mxnet; print(mxnet.__version__)"
+PROVE_WITH_PACKAGE = (
+    "from mxcluster.node import mxnet_compat; print(mxnet_compat.import_mxnet().__version__)"
 )
 # Libraries of CUDA, cuDNN and NCCL, which MXNet's GPU wheels need.
 NVIDIA = ["lib" + name for name in ("cublas", "cudart", "cudnn", "cufft", "curand", "cusolver")]
@@ -274,17 +274,50 @@ def cure_for(last_words):
     )
 
 
-def unpack(path, folder):
+def unpack(path, folder, accepted):
     """Extract the wheels of the tar file `path` into `folder`, as files of the current user.
 
     Root runs pip from a wheel, so root must own the wheels. With extractall, the users named in the
-    tar file would own the wheels.
+    tar file would own the wheels. For the same reason, the function refuses a file whose content is
+    no accepted wheel. Python and pip could run or install such a file.
+
+    Args: `accepted` {sha256: wheel, such as "mxnet==1.9.1"} of all accepted files.
+
+    Returns {wheel: path of its file}. Raises Refused for a file with another sha256, and for a
+    missing wheel.
     """
+    found = {}
     with tarfile.open(path) as archive:
         for member in archive.getmembers():
             if member.isfile():
-                with open(os.path.join(folder, os.path.basename(member.name)), "wb") as target:
-                    shutil.copyfileobj(archive.extractfile(member), target)
+                content = archive.extractfile(member)
+                target = os.path.join(folder, os.path.basename(member.name))
+                digest = copied(content, target)
+                if digest not in accepted:
+                    raise Refused(
+                        "%s contains the file %s with the sha256 %s, which is not the digest of a "
+                        "wheel of this environment. The module has run nothing of this tar file. "
+                        "Run provision.yml again, which copies the tar file again"
+                        % (path, os.path.basename(member.name), digest)
+                    )
+                found[accepted[digest]] = target
+    missing = sorted(set(accepted.values()) - set(found))
+    if missing:
+        raise Refused(
+            "%s lacks the wheels of %s: run provision.yml again, which copies the tar file again"
+            % (path, ", ".join(missing))
+        )
+    return found
+
+
+def copied(source, path):
+    """Copy the open file `source` to the new file `path`. Return the sha256 of the content."""
+    digest = hashlib.sha256()
+    with open(path, "wb") as target:
+        for block in iter(lambda: source.read(1 << 20), b""):
+            digest.update(block)
+            target.write(block)
+    return digest.hexdigest()
 
 
 def sync(path):
@@ -340,12 +373,13 @@ class Environment(object):
         build = choose_build(
             module.params["builds"], version, module.params["name"], module.params["note"]
         )
-        self.wheels = build["wheels"]
+        self.wheels, self.pip = build["wheels"], build["pip"]
         hashes = module.params["hashes"]
         self.version = version
-        self.requirements = [
-            requirement(wheel, hashes) for wheel in build["wheels"] + [build["pip"]]
-        ]
+        self.requirements = [requirement(wheel, hashes) for wheel in self.wheels + [self.pip]]
+        self.accepted = {
+            digest: wheel for wheel in self.wheels + [self.pip] for digest in hashes[wheel]
+        }
         self.digest = digest_of(
             version, self.base, self.requirements, *["system"] * module.params["system"]
         )
@@ -417,18 +451,6 @@ class Environment(object):
             path: found[path] for path in found if path in wanted or not is_compiled(path)
         } == wanted
 
-    def needs(self):
-        """Return {"python", "requirements", "digest"} of the wheels that the environment lacks.
-
-        "python" is the version, such as '3.11'. "requirements" are lines of a requirements file, []
-        for a complete environment. "digest" is the sha256 of the version and of all requirements.
-        """
-        return dict(
-            python=self.version,
-            requirements=[] if self.is_built() else self.requirements,
-            digest=digest_of(self.version, self.requirements),
-        )
-
     def bring_about(self):
         """Build the environment and unpack the package if needed. Return True on a change."""
         if self.site_path and not os.path.exists(self.zip):
@@ -440,13 +462,10 @@ class Environment(object):
         with self.locked(self.path):
             if self.is_done():
                 return False
-            if not self.is_built():
+            if self.is_built():
+                self.add_package()
+            else:
                 self.build()
-            if self.site_path:
-                self.unpack_package()
-                write(self.pth, to_bytes(self.wanted_pth_line()), 0o644)
-            elif os.path.exists(self.pth):
-                os.unlink(self.pth)
             return True
 
     @contextlib.contextmanager
@@ -481,8 +500,7 @@ class Environment(object):
                 shutil.rmtree(leftover)
         os.mkdir(temporary, 0o700)  # root runs programs from this folder
         try:
-            unpack(self.module.params["archive"], temporary)
-            pip = [name for name in os.listdir(temporary) if name.startswith("pip-")][0]
+            pip = unpack(self.module.params["archive"], temporary, self.accepted)[self.pip]
             listed = os.path.join(temporary, "requirements.txt")
             write(listed, to_bytes("\n".join(self.requirements) + "\n"), 0o644)
             system = self.module.params["system"]
@@ -498,7 +516,7 @@ class Environment(object):
                 "install the wheels",
                 [
                     self.module.params["python"] if system else self.python,
-                    os.path.join(temporary, pip, "pip"),
+                    os.path.join(pip, "pip"),
                     "--isolated",
                     "install",
                     "--quiet",
@@ -514,9 +532,10 @@ class Environment(object):
                     "-r",
                     listed,
                 ]
-                + self.in_the_system(pip) * system,
+                + self.in_the_system(self.pip) * system,
                 temporary,
             )
+            self.add_package()
             self.prove(temporary)
             write(
                 os.path.join(self.path, MARKER),
@@ -526,7 +545,7 @@ class Environment(object):
         except BaseException as error:
             # Free the disk, because a full disk would make the next run fail.
             shutil.rmtree(self.path, ignore_errors=True)
-            if not isinstance(error, (tarfile.TarError, IndexError, ValueError)):
+            if not isinstance(error, (tarfile.TarError, ValueError)):
                 raise
             raise Refused(
                 "%s is not a tar file of wheels (%s): run provision.yml again, which copies the "
@@ -534,6 +553,14 @@ class Environment(object):
             )
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def add_package(self):
+        """Let the environment import the package folder, and make the folder if needed."""
+        if self.site_path:
+            self.unpack_package()
+            write(self.pth, to_bytes(self.wanted_pth_line()), 0o644)
+        elif os.path.exists(self.pth):
+            os.unlink(self.pth)
 
     def unpack_package(self):
         """Make the package folder from the zip file, unless the folder is complete."""
@@ -588,9 +615,9 @@ class Environment(object):
         The options keep the packages that RPMs have installed, and permit changes of Debian's
         system environment.
 
-        Args: `pip` the file name of pip's wheel, which contains the version.
+        Args: `pip` the wheel of pip, such as "pip==25.0.1".
         """
-        knows = int(pip.split("-")[1].split(".")[0]) >= 23
+        knows = int(pip.split("==")[1].split(".")[0]) >= 23
         return ["--ignore-installed"] + [
             "--break-system-packages",
             "--root-user-action=ignore",
@@ -605,7 +632,8 @@ class Environment(object):
         versions differ.
         """
         wanted = bare(self.wheels[0].split("==")[1])
-        told = self.run("import MXNet", [self.python, "-c", PROVE], temporary).split()[-1]
+        program = PROVE_WITH_PACKAGE if self.site_path else PROVE
+        told = self.run("import MXNet", [self.python, "-c", program], temporary).split()[-1]
         if told != wanted:
             raise Refused(
                 "the wheel %s contains MXNet %s: correct this wheel's version in "
@@ -680,7 +708,7 @@ def main():
     try:
         environment = Environment(module)
         before = marker_of(environment.path).get("wheels", [])
-        changed, needs = not environment.is_done(), environment.needs()
+        changed = not environment.is_done()
         if changed and not module.params["ask"] and not module.check_mode:
             changed = environment.bring_about()
     except Refused as refusal:
@@ -693,9 +721,8 @@ def main():
         )
     result = dict(
         changed=changed,
-        python=environment.python,
-        wheels=environment.wheels,
-        needs=needs,
+        python=environment.version,
+        built=environment.is_built(),
         done=environment.is_done(),
     )
     if before != environment.wheels:

@@ -74,7 +74,8 @@ options:
       - The RV(ignore:packed_plan) of C(mxcluster_plan). The action plugin extracts this node's
         part.
       - The part replaces these options; for V(look) O(request), for V(check) the C(cuda) of
-        O(request), for V(start) O(plan), for V(wait) O(together) and the C(plan) of O(checkpoints).
+        O(request), for V(start) O(plan), for V(wait) O(together), O(request) and the C(plan) of
+        O(checkpoints).
       - For V(look) with O(problems), O(job_dir) is required, too. A plan with other paths than
         O(python) and O(job_dir) is then a problem.
     type: str
@@ -384,6 +385,12 @@ lost:
   type: dict
 behind:
   description: A message for each worker whose script wrote files that stay on the node.
+  returned: command is collect
+  type: list
+  elements: str
+outside:
+  description: A message for each process of the training user that began during the job and is in
+    the unit of no job. Root makes this list.
   returned: command is collect
   type: list
   elements: str

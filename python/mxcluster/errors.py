@@ -13,6 +13,10 @@ class MxclusterError(Exception):
     """Base class of all errors that mxcluster reports."""
 
 
+class PeerDied(MxclusterError):
+    """Another process of the job has died, and this process cannot go on without that process."""
+
+
 # Errors of functions that read a damaged JSON file or line. JSON with too many levels raises
 # RecursionError, int() of a number such as 1e999 raises OverflowError, and a value of a wrong type
 # raises the other errors. A job's processes can write any content to the files of a job folder.

@@ -10,6 +10,7 @@ import json
 import math
 import numbers
 import os
+import sys
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
@@ -81,6 +82,13 @@ class EventLog:
 
 def _open(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+
+def note(text: str) -> None:
+    """Write `text` to the log of this process, and to the events as a note for the report."""
+    sys.stderr.write("mxcluster: %s\n" % text)
+    sys.stderr.flush()
+    from_env().write("note", text=text)
 
 
 def from_env() -> EventLog:

@@ -1,10 +1,17 @@
-"""Replace whole files, and compute the digests of files."""
+"""Replace whole files, read JSON files of mxcluster, and compute the digests of files."""
 
 import hashlib
+import json
 import os
-from typing import Any, Dict, Union
+import shutil
+import tempfile
+from typing import Any, Callable, Dict, Optional, Union
+
+from mxcluster.errors import DAMAGED, BadInput
+from mxcluster.shapes import Wrong
 
 BLOCK = 1 << 20  # bytes
+LEAST_FREE = 100 << 20  # bytes of disk for the results of a job
 
 
 def replace(path: str, content: Union[str, bytes], mode: int = 0o666) -> None:
@@ -18,6 +25,61 @@ def replace(path: str, content: Union[str, bytes], mode: int = 0o666) -> None:
     with open(descriptor, "wb") as stream:
         stream.write(content if isinstance(content, bytes) else content.encode("utf-8"))
     os.replace(draft, path)
+
+
+def read_json(
+    path: str,
+    shape: Optional[Callable[[Any], Any]] = None,
+    cure: str = "restore or remove this file",
+) -> Any:
+    """Return the content of a JSON file that mxcluster wrote, or None if the file does not exist.
+
+    Raises BadInput with the path, the fault and the cure if the file is damaged.
+
+    Args: `shape` checks the content and returns it, or raises `shapes.Wrong`; `cure` says what to
+    do with a damaged file.
+    """
+    try:
+        with open(path, encoding="utf-8") as stream:
+            content = json.load(stream)
+        return shape(content) if shape else content
+    except FileNotFoundError:
+        return None
+    except Wrong as error:
+        fault = str(error)
+    except DAMAGED as error:
+        fault = "the content is not valid JSON: %s" % error
+    raise BadInput("%s is damaged (%s): %s" % (path, fault, cure))
+
+
+def check_folder(name: str, path: str) -> None:
+    """Raise BadInput if this process cannot write files into the folder `path`.
+
+    The folder may be missing, and the function leaves no file. It makes a temporary folder in the
+    nearest folder that exists, because the rights alone tell nothing about a full or read-only
+    disk, or about /proc.
+
+    Args: `name` the name of the setting in the message.
+    """
+    there = os.path.abspath(path)
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".mxcluster-", dir=there) as folder:
+            with open(os.path.join(folder, "probe"), "wb") as stream:
+                stream.write(b"x" * BLOCK)
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        raise BadInput(
+            "%s=%s: the controller cannot write to %s (%s): correct the path, or the owner and the "
+            "rights of this folder, or free disk space" % (name, path, there, error.strerror)
+        ) from error
+    if free < LEAST_FREE:
+        raise BadInput(
+            "%s=%s: the disk of %s has only %d MB left, and the results of a job need at least %d "
+            "MB: free disk space, or set %s to a folder on another disk"
+            % (name, path, there, free >> 20, LEAST_FREE >> 20, name)
+        )
 
 
 def sha256(path: str) -> str:

@@ -128,6 +128,32 @@ SCHEMES = (
     ),
 )
 NAMES = tuple(scheme.name for scheme in SCHEMES)
+# MXNet's other names of these stores. "device" decides where a worker sums its own gradients.
+ALIASES = {
+    "dist": "dist_sync",
+    "dist_sync_device": "dist_device_sync",
+    "dist_device_async": "dist_async",
+    "dist_async_device": "dist_async",
+}
+
+
+def known_as(name: str) -> str:
+    """Return the name in SCHEMES of MXNet's kv-store `name`; an unknown name stays as it is."""
+    return ALIASES.get(name, name)
+
+
+def same_effect(one: str, other: str, groups: int) -> bool:
+    """Return True if the schemes `one` and `other` train alike with this number of groups.
+
+    `dist_sync` and `dist_device_sync` differ in speed only. With one group, `dist_gsync` is
+    `dist_sync`.
+    """
+    found = []
+    for name in (one, other):
+        scheme = of(name)
+        alone = scheme.with_one_group if groups == 1 else ""
+        found.append(of(alone).title if alone else scheme.title)
+    return found[0] == found[1]
 
 
 def of(name: str) -> Scheme:

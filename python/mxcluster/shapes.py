@@ -83,6 +83,11 @@ def whole(low: int = 0, high: int = 2**63) -> Shape:
     )
 
 
+def anything(value: Any) -> Any:
+    """Return `value`: the shape that accepts every value."""
+    return value
+
+
 def number(value: Any) -> float:
     """Return `value` if it is a finite int or float. Raises Wrong for any other value."""
     try:
@@ -93,6 +98,7 @@ def number(value: Any) -> float:
     raise Wrong("a number", value)
 
 
+text = passing(lambda value: isinstance(value, str), "a string")
 flag = passing(lambda value: isinstance(value, bool), "true or false")
 
 

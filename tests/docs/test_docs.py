@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 import yaml
+from ansible import __version__ as CORE
 
 from mxcluster.job import options
 from tools import docs
@@ -90,9 +91,9 @@ def test_playbooks_see_group_vars():
 
 
 def test_collections_are_those_of_the_bundle():
-    """molecule's collections have the versions of the bundle in requirements-dev.txt.
+    """molecule's collections have the versions of the bundle in requirements/dev-2.16.txt.
 
-    The playbooks need no collections.
+    The playbooks need no collections. The bundle of another ansible-core has newer versions.
     """
     # After the start of Ansible's plugin loader, `ansible_collections` would be another folder.
     core = importlib.util.find_spec("ansible").submodule_search_locations[0]
@@ -103,7 +104,8 @@ def test_collections_are_those_of_the_bundle():
         manifest = json.loads(
             (bundle / collection["name"].replace(".", "/") / "MANIFEST.json").read_text()
         )
-        assert collection["version"] == manifest["collection_info"]["version"], collection["name"]
+        found = manifest["collection_info"]["version"]
+        assert collection["version"] == found or not CORE.startswith("2.16."), collection["name"]
 
 
 def test_no_host_key_is_taken_on_trust():

@@ -9,13 +9,15 @@ import sys
 import pytest
 from ansible import __version__ as CORE
 
-from tests.training.environments import find_python
+from tests import pythons
 from tools import bundle
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = PROJECT / ".state" / "tests" / "cores"
-NEWEST = (3, 12)  # the newest Python of a controller
-OTHERS = [line for line in bundle.lines(NEWEST) if not CORE.startswith(line + ".")]
+NEWEST = (3, 13)  # the newest Python of a controller
+MINORS = range(10, NEWEST[1] + 1)
+LINES = sorted({line for minor in MINORS for line in bundle.lines((3, minor))})
+OTHERS = [line for line in LINES if not CORE.startswith(line + ".")]
 
 
 def programs_of(line):
@@ -26,17 +28,18 @@ def programs_of(line):
     test is skipped if no Python here runs the line.
     """
     python = python_for(line)
+    folder = FOLDER / ("%s-%s" % (line, os.path.basename(os.path.realpath(python))))
     FOLDER.mkdir(parents=True, exist_ok=True)
     with open(str(FOLDER / (line + ".lock")), "w") as lock:  # tests run in parallel
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = subprocess.run(
-            [str(PROJECT / "tools" / "venv.sh"), "controller", str(FOLDER / line)],
+            [str(PROJECT / "tools" / "venv.sh"), "controller", str(folder)],
             env=dict(os.environ, CORE=line, PYTHON=python, BUNDLE=""),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
     assert made.returncode == 0, made.stdout.decode(errors="replace")
-    return FOLDER / line / "bin"
+    return folder / "bin"
 
 
 def home_of(line):
@@ -45,13 +48,12 @@ def home_of(line):
 
 
 def python_for(line):
-    """Return a Python for this line: that of the tests if new enough, else the oldest suitable."""
-    for minor in range(10, NEWEST[1] + 1):
+    """Return the newest Python here that runs this line; skip the test if there is none."""
+    for minor in reversed(MINORS):
         if line in bundle.lines((3, minor)):
-            if sys.version_info[:2] >= (3, minor):
+            if sys.version_info[:2] == (3, minor):
                 return sys.executable
-            try:
-                return find_python("3.%d" % minor)
-            except AssertionError:
-                continue
-    pytest.skip("ansible-core %s is not tried: no Python 3.%d is here" % (line, NEWEST[1]))
+            found = pythons.available("3.%d" % minor)
+            if found:
+                return found
+    pytest.skip("ansible-core %s is not tried: no Python here runs it" % line)

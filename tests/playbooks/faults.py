@@ -179,10 +179,15 @@ FAULTS = {
         fault="leaves out a key",
     ),
     "loss becomes NaN": Fault(
-        None, (None, "worker"), ["became NaN", "on_nan=continue"], lr=1e30, program=True
+        None, (None, "worker"), ["became NaN", "on_nan=continue"], lr=1e6, program=True
     ),
     "disk full": Fault(fill_the_disk, ("node2", None), ["No space left"], small_disk=True),
     "port taken": Fault("hog", ("node2", None), ["bind failed"]),
+    "agent ended": Fault(
+        signalled("node2", "agent", signal.SIGTERM),
+        ("node2", "agent"),
+        ["was shut down", "SIGTERM"],
+    ),
 }
 
 

@@ -1,8 +1,8 @@
 """The playbooks under the other lines of ansible-core.
 
-The results are the same as under 2.16, and Ansible prints no warning. `make test` asks the newest
-line, and `make soak` all. There the newest line also builds the nodes' environment with its own
-Python.
+The results are the same as under 2.16, and Ansible prints no warning. Each line runs on the newest
+Python here that it supports. `make test` asks the newest line, and `make soak` all. There the
+newest line also builds the nodes' environment with its own Python.
 """
 
 import json
@@ -14,6 +14,7 @@ import pytest
 from tests.often import seldom
 from tests.playbooks import cores
 from tests.playbooks.conftest import Project
+from tests.pythons import find_python
 from tests.unit.plugins.callback import test_mxcluster as callback
 
 NEWEST = cores.OTHERS[-1]
@@ -77,23 +78,23 @@ def test_from_provisioning_to_a_verified_cluster(other):
     )
 
 
-def test_a_node_whose_python_is_too_old_is_refused(other, tmp_path):
+@pytest.mark.parametrize("version", ["2.7", "3.6"])
+def test_a_node_whose_python_is_too_old_is_refused(other, version):
     """The message names the node and the cure, and nothing is changed."""
-    old = tmp_path / "python"
-    old.write_text("#!/bin/sh\necho Python 3.6.8\n")
-    old.chmod(0o755)
+    old = find_python(version)
     done = other.run(
         "provision.yml", "-i", "inventory/small", "-e", "ansible_python_interpreter=%s" % old
     )
     assert done.code != 0 and not re.search(r"changed=[1-9]", done.output), done.output
     for node in ("node1", "node2"):
-        words = "%s: %s is Python 3.6, and the modules of this ansible-core %s." % (
+        words = "%s: %s is Python %s, and the modules of this ansible-core %s." % (
             node,
             old,
+            version,
             other.line,
         )
         assert words in done.output, done.output
-    assert "Run `make venv CORE=2.16` on the controller" in done.output
+    assert "Run `make venv CORE=2.16 PYTHON=/path/to/python3.12` on the controller" in done.output
 
 
 def test_control_characters_of_a_node_have_no_effect(other, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 The submit host is node1. The nodes of Slurm have the names and addresses of the inventory.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import pytest
 
 from tests import batch_systems
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -27,12 +29,12 @@ def folder_of(project, job):
     return project.path / ".state" / "local" / "jobs" / "node1" / job
 
 
-def strike(project, job, num_nodes, action):
+def strike(project, job, num_nodes, action, **options):
     """Run a job without end, and call `action` with the pid of worker-1 once it trains.
 
     Returns (exit status, output).
     """
-    options = dict(launcher="slurm", num_nodes=num_nodes, num_epochs=9999, job_id=job)
+    options = dict(options, launcher="slurm", num_nodes=num_nodes, num_epochs=9999, job_id=job)
     process = project.start("train.yml", "-e", json.dumps(options))
     events = folder_of(project, job) / "nodes" / "node2" / job / "events.jsonl"
 
@@ -78,6 +80,35 @@ def test_a_cancelled_job_names_slurm(project, slurm, tmp_path):
 
     code, output = strike(project, "batch-cancelled", 2, cancel)
     assert code == 2 and "Slurm has ended the job 7: CANCELLED" in output, output
+    project.wait_for_nothing_left()
+
+
+def test_a_job_starts_again_after_its_first_node_has_failed(project, slurm, tmp_path):
+    """Slurm kills all processes of the job, so neither the head nor an agent tells a reason."""
+
+    def fail(_):
+        (slurm / "7.state").write_text("NODE_FAIL")
+        for name in ("7.pid", "7.steps"):
+            for pid in (slurm / name).read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+
+    def cancel_again():
+        if (slurm / "8.pid").exists():
+            subprocess.check_call([str(tmp_path / "bin" / "scancel"), "8"])
+            return True
+
+    def fail_twice(_):
+        fail(_)
+        until(cancel_again, 120, pause=0.5)
+
+    code, output = strike(
+        project, "batch-node", 2, fail_twice, savemodel=True, max_restarts=3, restart_delay=0
+    )
+    assert code == 2 and "Slurm has ended the job 7: NODE_FAIL" in output, output
+    assert "RESTART   job batch-node-r1, 1 of 3" in output, output
+    assert "Slurm has ended the job 8: CANCELLED" in output, output
+    assert "RESTART   no: the cause would most likely recur" in output, output
     project.wait_for_nothing_left()
 
 

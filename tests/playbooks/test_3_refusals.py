@@ -31,6 +31,18 @@ CASES = {
         dict(hosts_file="missing"),
         ["missing", "does not exist"],
     ),
+    "results in a folder that nobody can make": (
+        dict(runs_dir="/proc/x"),
+        ["runs_dir=/proc/x", "cannot write to /proc", "correct the path"],
+    ),
+    "results in a file": (dict(runs_dir="/etc/passwd"), ["runs_dir=/etc/passwd", "Not a direct"]),
+    "no folder of results": (dict(runs_dir=""), ["runs_dir='' is refused", "path of a folder"]),
+    "null as folder of results": (dict(runs_dir=None), ["runs_dir='' is refused"]),
+    "a list of folders": (dict(runs_dir=["x"]), ["runs_dir=['x'] is refused"]),
+    "a template with an undefined variable": (
+        dict(network="{{ lesson }}"),
+        ["network is refused", "lesson", "define this variable"],
+    ),
 }
 
 
@@ -101,6 +113,11 @@ def test_nothing_is_done_to_any_node_when_one_cannot_be_reached(project):
 
 def test_too_few_forks_are_refused(project):
     refused(project, ["forks", "2", "4"], project.train, "--forks", "2")
+
+
+def test_a_job_under_limit_is_refused_with_what_to_do_instead(project):
+    words = ["--limit leaves out node3, node4", "-e without=node3,node4", "-e num_workers="]
+    refused(project, words, project.train, "--limit", "node1,node2,localhost")
 
 
 def test_a_port_in_use_is_refused_and_its_holder_named(project):
@@ -194,3 +211,18 @@ def test_variables_that_something_reads_are_taken(project, tmp_path):
     )
     result = project.run("site.yml", "-e", "plan_only=true", "-e", "site_says=hello")
     assert result.code == 0 and "told hello" in result.output, result.output
+
+
+@pytest.mark.parametrize(
+    "playbook, option, value",
+    [
+        ("train.yml", "--tags", "nonsense"),
+        ("train.yml", "--start-at-task", "nonsense"),
+        ("train.yml", "--start-at-task", "Run the node's part of the job"),
+        ("provision.yml", "--tags", "cudda"),
+    ],
+)
+def test_a_run_without_a_selected_task_is_no_success(project, playbook, option, value):
+    """A script that reads the exit status would take it for a trained model."""
+    words = ["nothing ran: no task matches " + option, value]
+    refused(project, words, project.run, playbook, option, value)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.training.environments import find_python
+from tests.pythons import find_python
 
 pytestmark = pytest.mark.soak  # molecule/el7 has such nodes
 

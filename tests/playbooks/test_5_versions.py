@@ -5,23 +5,30 @@ import json
 import pytest
 
 from mxcluster.cluster import pairs, version_table
-from tests.training.environments import find_python
+from tests.pythons import find_python
 
 pytestmark = pytest.mark.soak  # the wheels have 500 MB, and each version takes most of a minute
 
+
+def newest(mxnet, limit):
+    """Return the newest Python up to `limit` that runs this MXNet."""
+    known = pairs.pythons(mxnet)
+    return [one for one in known if version_table.number(one) <= limit][-1]
+
+
+# numpy 1 comes with Python 3.11, numpy 2 with 3.13.
 BUILDS = [
-    (mxnet, build)
+    (mxnet, build, python)
     for mxnet, row in version_table.table()["mxnet"].items()
     for build in ("openblas", "mkl")
     if pairs.target("", build == "mkl") in row["wheels"]
+    for python in sorted({newest(mxnet, (3, 11)), newest(mxnet, (3, 13))})
 ]
 
 
-@pytest.mark.parametrize("mxnet, build", BUILDS)
-def test_a_version_trains(project, mxnet, build):
-    """The newest Python of 3.6 to 3.11 that runs this MXNet runs it here."""
-    python = [one for one in pairs.pythons(mxnet) if version_table.number(one) <= (3, 11)][-1]
-    folder = project.small_inventory("mxnet-%s-%s" % (mxnet, build))
+@pytest.mark.parametrize("mxnet, build, python", BUILDS)
+def test_a_version_trains(project, mxnet, build, python):
+    folder = project.small_inventory("mxnet-%s-%s-%s" % (mxnet, build, python))
     settings = folder / "group_vars" / "all.yml"
     text = settings.read_text()
     for old, new in (

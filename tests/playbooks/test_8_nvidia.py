@@ -48,6 +48,54 @@ def test_packages_are_asked_for_in_check_mode(play, rpm):
     assert told["show"]["msg"] == ["cuda-cublas-9-2-9.2.148.1"], told
 
 
+# Answers as yum 3.4.3 on EL 7, where `-q check-update` prints nothing.
+YUM = """#!/bin/sh
+case "$*" in
+*unreachable*) echo "http://site/repodata/repomd.xml: [Errno 12] Timeout" >&2; exit 1 ;;
+*" -q "* | "-q "*) ;;
+*) printf '%s\\n' "Loaded plugins: fastestmirror" "" \\
+    "cuda-cudart-9-2.x86_64  9.2.148.1-1  mxcluster-cuda-9-2-1" \\
+    cuda-misc-headers-long-name-9-2.x86_64 \\
+    "                        9.2.148.1-1  mxcluster-cuda-9-2-1" ;;
+esac
+exit 100
+"""
+
+
+@pytest.fixture
+def yum(rpm, tmp_path):
+    """Put a yum 3 into the PATH of the tasks; return CUDA's repository file."""
+    rpm("")
+    (tmp_path / "bin" / "yum").write_text(YUM)
+    (tmp_path / "bin" / "yum").chmod(0o755)
+    (tmp_path / "cuda.repo").touch()
+    return str(tmp_path / "cuda.repo")
+
+
+def test_the_missed_packages_of_a_patch_are_found(play, yum):
+    show = {"name": "show", "ansible.builtin.debug": {"msg": "{{ [__cuda_updates.rc, found] }}"}}
+    show["vars"] = {"found": "{{ __cuda_updates.stdout_lines | mxcluster_updates }}"}
+    tasks = role("cuda", "updates.yml") + [show]
+    options = {"versions_chosen": VERSIONS, "__cuda_repo_file": yum}
+    told = play(tasks, "--check", **options)
+    names = ["cuda-cudart-9-2.x86_64", "cuda-misc-headers-long-name-9-2.x86_64"]
+    assert told["show"]["msg"] == [100, names], told
+    told = play(tasks, **dict(options, __cuda_repo_file=yum + ".missing"))
+    assert told["show"]["msg"] == [0, []], "a foreign CUDA has no repositories to compare"
+
+
+def test_a_repository_that_cannot_be_compared_is_named(play, yum):
+    """The installation fails. A complete CUDA gets a warning: the node may be offline."""
+    options = {"versions_chosen": VERSIONS, "__cuda_repo_file": yum}
+    options["__cuda_repositories"] = ["unreachable"]
+    refused = play(role("cuda", "patch.yml"), **options)["refused"]
+    shown = {"name": "show", "ansible.builtin.debug": {"msg": "{{ __cuda_unread }}"}}
+    warning = play(role("cuda", "updates.yml") + [shown], **options)["show"]["msg"]
+    for words in (refused, warning):
+        assert "yum could not read the repositories unreachable of CUDA" in words, words
+        assert "[Errno 12] Timeout" in words and "Then run provision.yml again" in words, words
+
+
 def test_an_unsigned_rpm_is_refused_by_name_before_anything_is_installed(play, rpm):
     rpm("digests OK")
     options = {"versions_chosen": VERSIONS, "__cuda_lacking": [], "mxcluster_home": "/nowhere"}

@@ -8,12 +8,12 @@ from tests.often import seldom
 from tests.training import loopback
 from tests.training.environments import ENDS, NEWEST, VERSIONS, mxnet_environment
 
-# How often a test sees each MXNet: the default is the newest and the oldest in `make test`, and all
-# in `make soak`.
+# How often a test sees each environment: the default is the newest and the oldest in `make test`,
+# and all in `make soak`.
 also_between = pytest.mark.parametrize("every_mxnet", list(VERSIONS), indirect=True)
 newest_often = pytest.mark.parametrize(
     "every_mxnet",
-    [NEWEST, *(seldom(version) for version in VERSIONS if version != NEWEST)],
+    [NEWEST, *(seldom(name) for name in VERSIONS if name != NEWEST)],
     indirect=True,
 )
 
@@ -49,9 +49,9 @@ def scripts():
     return pathlib.Path(__file__).with_name("scripts")
 
 
-@pytest.fixture(params=[version if version in ENDS else seldom(version) for version in VERSIONS])
+@pytest.fixture(params=[name if name in ENDS else seldom(name) for name in VERSIONS])
 def every_mxnet(request):
-    """Return each supported MXNet in turn: its version, and a Python with it.
+    """Return each Environment in turn: the version of MXNet, and a Python with it.
 
     `also_between` and `newest_often` mark tests that see other versions in `make test`.
     """

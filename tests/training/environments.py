@@ -10,19 +10,29 @@ import shutil
 import subprocess
 import sys
 
+from tests.pythons import available, find_python
+
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-# MXNet versions and the Python versions of the tests; None is the Python that runs the tests.
-VERSIONS = {"1.9.1": None, "1.5.1": "3.11", "1.2.1": "3.6"}
-ENDS = ("1.9.1", "1.2.1")  # the newest and the oldest
-NEWEST = ENDS[0]
+# The environments by name: the versions of MXNet and of Python. None is the Python that runs the
+# tests.
+VERSIONS = {
+    "1.9.1": ("1.9.1", None),
+    "1.9.1-numpy2": ("1.9.1", "3.13"),
+    "1.5.1": ("1.5.1", "3.11"),
+    "1.2.1": ("1.2.1", "3.6"),
+}
+NEWEST = "1.9.1"  # the environment of most tests and of the playbooks
+# The newest and the oldest that can be built here. Without Python 3.13 NEWEST takes its place, so
+# that tests of the ends run at least there.
+ENDS = ("1.9.1-numpy2" if available("3.13") else NEWEST, "1.2.1")
 
 Environment = collections.namedtuple("Environment", "version python")
 
 
 @contextlib.contextmanager
-def _locked(version, operation):
-    """Lock the environment with this MXNet, which test processes share, and yield its folder."""
-    home = PROJECT / ".state" / "tests" / version
+def _locked(name, operation):
+    """Lock the environment of this name, which test processes share, and yield its folder."""
+    home = PROJECT / ".state" / "tests" / name
     home.mkdir(parents=True, exist_ok=True)
     with open(str(home) + ".lock", "w") as lock:
         fcntl.flock(lock, operation)
@@ -30,9 +40,10 @@ def _locked(version, operation):
 
 
 @functools.lru_cache(maxsize=None)
-def mxnet_environment(version):
-    """Return the Environment with this MXNet; the role mxnet builds it once in .state/tests."""
-    with _locked(version, fcntl.LOCK_EX) as home:
+def mxnet_environment(name):
+    """Return the Environment of this name; the role mxnet builds it once in .state/tests."""
+    version, python = VERSIONS[name]
+    with _locked(name, fcntl.LOCK_EX) as home:
         result = subprocess.run(
             [
                 str(pathlib.Path(sys.executable).with_name("ansible-playbook")),
@@ -45,8 +56,7 @@ def mxnet_environment(version):
                 "-e",
                 "mxcluster_state_dir=%s" % home,
                 "-e",
-                "mxnet_python=%s"
-                % (find_python(VERSIONS[version]) if VERSIONS[version] else sys.executable),
+                "mxnet_python=%s" % (find_python(python) if python else sys.executable),
             ],
             cwd=str(PROJECT),
             env=dict(os.environ, LC_ALL="C.UTF-8"),
@@ -57,14 +67,14 @@ def mxnet_environment(version):
     return Environment(version, home / "env" / "bin" / "python")
 
 
-def copy_environment(version, folder):
-    """Copy the environment with this MXNet into the new `folder`, as if it was built there.
+def copy_environment(name, folder):
+    """Copy the environment of this name into the new `folder`, as if it was built there.
 
     A copy takes a second, a build takes half a minute of the processors. provision.yml finds the
     copy complete, except for the package mxcluster.
     """
-    built = mxnet_environment(version).python.parents[1]
-    with _locked(version, fcntl.LOCK_SH):  # The role may run in another process, and changes files.
+    built = mxnet_environment(name).python.parents[1]
+    with _locked(name, fcntl.LOCK_SH):  # The role may run in another process, and changes files.
         # Trainings write bytecode to such files, and rename them.
         drafts = shutil.ignore_patterns("*.pyc.*")
         shutil.copytree(str(built), str(folder), symlinks=True, ignore=drafts)
@@ -73,27 +83,3 @@ def copy_environment(version, folder):
             program.write_bytes(
                 program.read_bytes().replace(str(built).encode(), str(folder).encode())
             )
-
-
-@functools.lru_cache(maxsize=None)
-def find_python(version):
-    """Return the interpreter `python<version>` from PATH or pyenv; fail if there is none."""
-    found = []
-    program = shutil.which("python" + version)
-    if program:
-        found.append(program)
-    found += sorted(
-        map(str, pathlib.Path.home().glob(".pyenv/versions/%s.*/bin/python%s" % (version, version)))
-    )
-    for candidate in found:  # a pyenv shim may exist without a version behind it
-        if (
-            subprocess.run(
-                [candidate, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            ).returncode
-            == 0
-        ):
-            return candidate
-    raise AssertionError(
-        "these tests need Python %s: install it, for example with `pyenv install %s`"
-        % (version, version)
-    )

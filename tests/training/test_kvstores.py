@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import time
 
@@ -636,9 +637,24 @@ def test_an_optimizer_that_raises_on_the_server_ends_the_job(mxnet_new, tmp_path
     assert "the optimizer failed on the server" in job.evidence(), job.evidence()
 
 
-def test_a_script_without_a_distributed_store_is_told_so(mxnet_new, tmp_path, scripts):
-    job = Job(mxnet_new.python, tmp_path, scripts / "no_kvstore.py", "dist_sync", [0])
-    assert job.wait(grace=0)["worker-0"] == exit_codes.NO_KVSTORE, job.evidence()
-    assert (
-        "ended without making a distributed kv-store" in (tmp_path / "worker-0.log").read_text()
+def test_a_server_process_whose_mate_has_failed_says_so(mxnet_new, tmp_path, scripts):
+    """Only the server with the exception is the cause; its mate on the host ends as its peer."""
+    (tmp_path / "script").mkdir()
+    for name in ("one_fails.py", "fails_on_server_1.py"):
+        shutil.copy(str(scripts / name), str(tmp_path / "script"))
+    job = Job(
+        mxnet_new.python,
+        tmp_path,
+        tmp_path / "script" / "one_fails.py",
+        "dist_gsync",
+        [0, 1],
+        arguments=["dist_gsync"],
+        environment={"MXCLUSTER_SERVER_CLASSES": "fails_on_server_1:Failing"},
+    )
+    codes = job.wait()
+    assert (codes["server-1"], codes["server-0"]) == (
+        exit_codes.UPDATER_FAILED,
+        exit_codes.PEER_DIED,
     ), job.evidence()
+    log = (tmp_path / "server-0.log").read_text()
+    assert "another server process of this host died during an update of parameter 3" in log, log

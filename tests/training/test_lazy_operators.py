@@ -9,11 +9,11 @@ from tests.training.environments import PROJECT
 TELL = """
 import json, sys
 import numpy
-numpy.bool = bool
+from mxcluster.node import mxnet_compat
 if sys.argv[1] == "lazily":
-    from mxcluster.node.mxnet_compat import import_mxnet
-    mx = import_mxnet()
+    mx = mxnet_compat.import_mxnet()
 else:
+    mxnet_compat.adapt(numpy)
     import mxnet as mx
 
 def names(module):

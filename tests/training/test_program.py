@@ -15,6 +15,8 @@ from tests.often import seldom
 from tests.training.conftest import also_between, newest_often
 from tests.training.loopback import NODE_PACKAGE, Job
 
+# A process of a job imports MXNet in this way, also beside numpy 2.
+IMPORT = "from mxcluster.node import mxnet_compat; mxnet_compat.import_mxnet()\n"
 MAIN = (
     "import sys; from mxcluster.training.programs.image_classification import main; "
     "sys.exit(main(sys.argv[1:]))"
@@ -37,7 +39,7 @@ class Run:
             "MXCLUSTER_HOST": "node1",
         }
         done = subprocess.run(
-            [str(python), "-W", "ignore", "-c", code, *map(str, arguments)],
+            [str(python), "-W", "ignore", "-c", IMPORT + code, *map(str, arguments)],
             env=environment,
             cwd=str(folder),
             capture_output=True,
@@ -158,7 +160,7 @@ def test_a_loss_that_is_no_number_ends_the_training_or_not(
         "--data-dir",
         digits,
         "--lr",
-        1e30,
+        1e6,
         "--num-epochs",
         2,
         "--on-nan",

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.training.environments import find_python
+from tests.pythons import find_python
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 COMPILE = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read(), path, 'exec')"

@@ -68,3 +68,25 @@ def test_the_schemes_whose_pushes_are_updates():
 def test_the_schemes_whose_updates_sum_up_a_set_of_workers():
     found = [one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)]
     assert found == ["dist_sync", "dist_device_sync", "dist_gsync"]
+
+
+@pytest.mark.parametrize(
+    "one, other, groups, alike",
+    [
+        ("dist_sync", "dist_device_sync", 1, True),
+        ("dist_sync", "dist_gsync", 1, True),
+        ("dist_sync", "dist_gsync", 2, False),
+        ("dist_gsync", "dist_gsync", 2, True),
+        ("dist_sync", "dist_async", 1, False),
+        ("dist_sync", "dist_ssync", 1, False),
+    ],
+)
+def test_schemes_that_train_alike(one, other, groups, alike):
+    assert schemes.same_effect(one, other, groups) is alike
+    assert schemes.same_effect(other, one, groups) is alike
+
+
+def test_mxnets_other_names_belong_to_schemes_of_the_same_kind():
+    assert set(schemes.ALIASES.values()) <= set(schemes.NAMES)
+    assert not set(schemes.ALIASES) & set(schemes.NAMES)
+    assert all(("async" in name) == ("async" in known) for name, known in schemes.ALIASES.items())

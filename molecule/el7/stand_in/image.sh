@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Turn a Debian root into a stand-in for a bare CentOS 7.9: image.sh ROOT, called by
 # tools/node-image.sh el7. Only the release files, the repository file and the versions of Python
-# are real. The C library, systemd, sshd and rpm are Debian's and newer than CentOS's. yum is dnf 4.
+# are real. The C library, systemd, sshd and rpm are Debian's and newer than CentOS's. yum is dnf 4
+# with ways of yum 3, and root/usr/lib/python2.7/yum lets Ansible's real module yum run on it.
 # dracut, grubby, modinfo, modprobe and uname are scripts that record calls or print invented values.
 set -euo pipefail
 root=$1
@@ -31,9 +32,8 @@ printf '[main]\ngpgcheck=1\nobsoletes=1\ninstallonly_limit=5\ninstallonlypkgs=ke
 # yum 3 keeps versions of kernel-devel beside each other; dnf only those of kernel.
 printf '[main]\ngpgcheck=1\ninstallonlypkgs=kernel kernel-devel\n' >"$root/etc/dnf/dnf.conf"
 
-# dnf runs on /usr/libexec/platform-python. Ansible's module looks for this interpreter if the
-# system has another Python. Here the system's Python is 2.7, and python3 is missing until an
-# installation.
+# dnf runs on /usr/libexec/platform-python. The system's Python is 2.7, and python3 is missing until
+# an installation.
 mv "$root"/usr/bin/python3.[0-9]* "$root/usr/libexec/stand-in/python3"
 mv "$root/usr/bin/dnf-3" "$root/usr/libexec/stand-in/dnf"
 rm -f "$root"/usr/bin/{dnf,python3,apt,apt-*,dpkg,dpkg-*} "$root"/etc/debian_version

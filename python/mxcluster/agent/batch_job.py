@@ -27,7 +27,10 @@ PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers an
 LOG = "batch"  # batch.log has the output of the head
 SILENT = 4.0  # seconds without a beat before the first question to the batch system
 LOST = 40.0  # seconds without a beat after which the head of a running job counts as lost
-CANCELS = {"slurm": "scancel", "sge": "qdel"}  # the program that cancels a job
+# A job has more time if the batch system is ending its processes, or has ended it without a reason:
+# the accounting of Grid Engine is up to 15 s late.
+ENDING = 3 * LOST
+ACCOUNTS = 20.0
 ENDS = 40.0  # timeout for the head's end of the job, in seconds; then the batch system cancels it
 LEAVES = 10.0  # seconds until an ended job counts as a leftover in the batch system
 ASKED = 2.0  # seconds for which an answer of the batch system is valid
@@ -111,15 +114,20 @@ def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> 
     if state.phase == "waits" and silent is None:
         return dict(known, batch=dict(known["batch"], phase="waits", why=state.why))
     ended = state.phase == "ended"
-    if not ended and state.phase != "stuck" and (silent is None or silent < LOST):
-        return known if silent else dict(known, batch=dict(known["batch"], phase="starts"))
+    if silent is None and not ended and state.phase != "stuck":
+        return dict(known, batch=dict(known["batch"], phase="starts"))
+    if silent is not None and silent < patience(state):
+        return known
     known = folder.status() or known  # the head may have written the last status since
     if known["state"] == "ended":
         return known
-    cause = None if reason == "stopped" else why_ended(folder, known, state, silent)
-    # The batch system has killed the processes, so the failure of a process is no cause.
-    known = dict(known, first_failure=None) if state.why else known
-    last = end(known, reason, failed(folder, known, cause) if cause else None)
+    cause, kind = "", "batch"
+    if reason != "stopped":
+        cause, kind = why_ended(folder, known, state, silent)
+    if state.why or known["batch"].get("signal"):
+        # The batch system has killed the processes, so the failure of a process is no cause.
+        known = dict(known, first_failure=None)
+    last = end(known, reason, failed(folder, known, cause, kind) if cause else None)
     if tidy:
         if not ended:
             batch_systems.of(known["batch"]["launcher"]).cancel(known["batch"]["id"])
@@ -145,42 +153,79 @@ def close(folder: JobFolder) -> bool:
     return True
 
 
+def patience(state: batch_systems.State) -> float:
+    """Return the seconds without a beat after which a job in `state` has ended for mxcluster."""
+    if state.phase == "ended":
+        return SILENT if state.why or state.again else ACCOUNTS
+    if state.phase in ("stuck", "waits"):  # the head has run, so a waiting job was requeued
+        return SILENT
+    return ENDING if state.phase == "ends" else LOST
+
+
 def why_ended(
     folder: JobFolder, known: Json, state: batch_systems.State, silent: Optional[float]
-) -> str:
-    """Return the reason why the head has not written the last status. `silent`: see `silence`."""
+) -> Tuple[str, str]:
+    """Return (reason, kind) of the end of a job whose head has not written the last status.
+
+    `silent`: see `silence`. See `failed` for the kinds.
+    """
     name = batch_systems.of(known["batch"]["launcher"]).NAME
-    number = known["batch"]["id"]
+    number, kind = known["batch"]["id"], "node" if state.again else "batch"
     if state.phase == "ended" and state.why:
-        return "%s has ended the job %s: %s" % (name, number, state.why)
+        return "%s has ended the job %s: %s" % (name, number, state.why), kind
     if state.phase == "stuck":
         return (
             "%s could not start the job %s: %s. Check that all nodes share %s, and that the "
             "training user can write to it" % (name, number, state.why, folder.path)
-        )
+        ), kind
     if silent is None:
         return (
             "the job %s of %s ended before it wrote to %s: check that all nodes share this folder, "
             "and that %s runs on them" % (number, name, folder.path, sys.executable)
-        )
+        ), "batch"
+    if state.phase == "ended" and known["batch"].get("signal"):
+        return (
+            "the program of mxcluster on the first node of the job %s got signal %s, and %s gives "
+            "no reason: the node was shut down, or a program has sent the signal"
+            % (number, known["batch"]["signal"], name)
+        ), kind
+    if state.phase == "ended" and state.again:  # no user and no limit is the cause
+        return (
+            "the program of mxcluster on the first node of the job %s ended without its last "
+            "status: read the end of batch.log" % number
+        ), "batch"
     if state.phase == "ended":
         return (
             "%s has ended the job %s: a user deleted it, or a limit was over. Read the accounting "
             "of %s" % (name, number, name)
-        )
+        ), "batch"
+    if state.phase == "waits":
+        return (
+            "%s has put the running job %s back into the queue, which ends all of its processes"
+            % (name, number)
+        ), "node"
+    if state.phase == "suspended":
+        return (
+            "%s has suspended the job %s for %.0f s: its processes miss each other"
+            % (name, number, silent)
+        ), "node"
     return (
         "the first node of the job %s has not written to %s for %.0f s: the node or its file "
         "system is gone" % (number, folder.path, silent)
-    )
+    ), ("batch" if state.phase == "ends" else "node")
 
 
-def failed(folder: JobFolder, known: Json, cause: str) -> Json:
-    """Return the value of "first_failure" for a job that ended because of `cause` (text)."""
+def failed(folder: JobFolder, known: Json, cause: str, kind: str = "batch") -> Json:
+    """Return the value of "first_failure" for a job that ended because of `cause` (text).
+
+    `kind`: "node" if a node or the batch system is the cause, so that another attempt may succeed,
+    else "batch".
+    """
     try:
         lines = folder.log_lines(LOG)
     except OSError:  # the shared file system has a fault, which may be the cause
         lines = []
-    return failure(known["host"], AGENT, cause, None, time.time(), lines, kind="batch")
+    return failure(known["host"], AGENT, cause, None, time.time(), lines, kind=kind)
 
 
 def end(known: Json, reason: str, cause: Optional[Json]) -> Json:
@@ -276,13 +321,8 @@ def _still_there(folder: JobFolder, known: Json, seconds: float) -> str:
     launcher, number = known["batch"]["launcher"], known["batch"]["id"]
     is_mute = answer(folder, known).phase == "unknown"
     told = "does not answer, so it may still have" if is_mute else "still has"
-    return "%s %s the job %s: run `%s %s`" % (
-        batch_systems.of(launcher).NAME,
-        told,
-        number,
-        CANCELS[launcher],
-        number,
-    )
+    engine = batch_systems.of(launcher)
+    return "%s %s the job %s: run `%s %s`" % (engine.NAME, told, number, engine.CANCEL, number)
 
 
 def script_of(folder: JobFolder) -> Optional[str]:

@@ -42,6 +42,9 @@ Json = Dict[str, Any]
 
 POLL = 0.2  # seconds between two reads of the status
 STOP_TIMEOUT = 10.0  # seconds until a stop kills the agent
+# A log may have any size, also without a byte on the disk. The archive gets the end of a long log.
+LOG_MOST = 64 << 20  # most bytes of a log, of the events or of another small file
+LOGS_MOST = 1 << 30  # most bytes of all these files together
 NO_FILE = (
     "%s is not a regular file, so mxcluster cannot fetch the job's files: remove that path on this "
     "node, and fetch the files with train.yml -e attach=<job>"
@@ -183,7 +186,7 @@ def _stop(folder: JobFolder, reason: str) -> Json:
         return batch_job.stop(folder, known, reason)
     agent = processes.Identity(**known["agent"])
     try:
-        processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGTERM)
+        processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGINT)
         if not _until(lambda: look(folder)["state"] == "ended", STOP_TIMEOUT):
             _kill(agent)  # the agent hangs, or SIGSTOP has stopped it
             return {"ran": True, "status": look(folder, tidy=True, reason=reason)}
@@ -229,7 +232,8 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     - "left_out": names of the other entries of the folder, except mxcluster's own files;
     - "left": lines about leftover processes and ports (see `leftovers.look`);
     - "problem": the reason why no file was packed, such as a full disk, else None;
-    - "behind": lines about files of scripts that stay on the node (see `script_files.find`).
+    - "behind": lines about files of scripts that stay on the node (see `script_files.find`), and
+      about logs that are too long for the archive (see `_allowed`).
 
     The tar file has plan.json, status.json, events.jsonl, meeting.json, *.env, *.log, checkpoints/
     and the files that scripts wrote. Names are relative to the folder and in alphabetical order.
@@ -460,9 +464,31 @@ def _write(
 
     The tar file goes to `descriptor`, which the function then closes. `scripts` has the names of
     the files of scripts. For each unreadable file of `scripts` the function adds a line to
-    `behind`. Any other unreadable file raises OSError or MxclusterError.
+    `behind`. Any other unreadable file raises OSError or MxclusterError. For each log that is cut,
+    and for each hollow checkpoint, the function adds a line, too. Raises OSError before the first
+    write if the disk of `descriptor` lacks space for the files.
     """
+    found = {name: os.lstat(folder.file(name)) for name in names}
+    hollow = [name for name in names if name not in scripts and _is_hollow(name, found[name])]
+    for name in hollow:
+        behind.append(
+            "%s stays on the node (the file has %d bytes, most of them without content): copy the "
+            "file by hand" % (name, found[name].st_size)
+        )
+    names = [name for name in names if name not in hollow]
+    sizes = {name: found[name].st_size for name in names}
+    allowed = _allowed([name for name in names if name not in scripts], sizes)
+    for name in sorted(allowed):
+        if sizes[name] > allowed[name]:
+            behind.append(
+                "the beginning of %s stays on the node (the file has %d bytes, and the last %d "
+                "were collected): copy the file by hand" % (name, sizes[name], allowed[name])
+            )
     with open(descriptor, "wb") as stream:
+        if sum(min(sizes[name], allowed.get(name, sizes[name])) for name in names) > (
+            script_files.room(descriptor)
+        ):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for name in names:
                 try:
@@ -475,8 +501,37 @@ def _write(
                         "copy the file as root" % (name, getattr(error, "strerror", None) or error)
                     )
                 else:
-                    _pack(archive, source, name)
+                    _pack(archive, source, name, allowed.get(name))
         return stream.tell()
+
+
+def _allowed(names: List[str], sizes: Dict[str, int]) -> Dict[str, int]:
+    """Return {name: most bytes in the archive} of logs and small files.
+
+    The limit is LOG_MOST for each file and LOGS_MOST for all. Logs come last, so that they leave
+    space for the status and the events. Checkpoints have no limit. Args: `names` of the files
+    except those of scripts; `sizes` in bytes.
+    """
+    allowed, room = {}, LOGS_MOST
+    for name in sorted(names, key=lambda one: one.endswith(".log")):
+        if not _is_checkpoint(name):
+            allowed[name] = min(LOG_MOST, room)
+            room -= min(sizes[name], allowed[name])
+    return allowed
+
+
+def _is_checkpoint(name: str) -> bool:
+    return name.startswith("checkpoints" + os.sep)
+
+
+def _is_hollow(name: str, found: os.stat_result) -> bool:
+    """Return True for a large checkpoint with less than half of its size on the disk.
+
+    Such a sparse file needs almost no space of the training user, but its whole size in the
+    archive. Half, because a file system may compress a checkpoint.
+    """
+    size = found.st_size
+    return _is_checkpoint(name) and size > LOG_MOST and 2 * 512 * found.st_blocks < size
 
 
 def _open(path: str) -> int:
@@ -496,8 +551,10 @@ def _open(path: str) -> int:
     return descriptor
 
 
-def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
+def _pack(archive: tarfile.TarFile, source: int, name: str, most: Optional[int] = None) -> None:
     """Add the file of the descriptor `source` to `archive` as `name`, and close the descriptor.
+
+    `most`: the number of bytes to pack, from the end of the file; None for the whole file.
 
     A log may still grow, so the function packs the file up to its size at the call. If the file
     shrinks meanwhile, zeros fill the rest of its size in the archive. The archive stores no owner
@@ -507,8 +564,10 @@ def _pack(archive: tarfile.TarFile, source: int, name: str) -> None:
     with open(source, "rb") as stream:
         found = os.fstat(source)
         info = tarfile.TarInfo(name)
+        if most is not None and found.st_size > most:
+            stream.seek(found.st_size - most)
         info.size, info.mtime, info.mode = (
-            found.st_size,
+            found.st_size - stream.tell(),
             int(found.st_mtime),
             0o644 if found.st_mode & 0o044 else 0o600,
         )

@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Any, Dict, List, Set, Tuple, cast
 
+from mxcluster import exit_codes
 from mxcluster.agent import commands, daemon, engine_file
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
@@ -119,6 +120,9 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
     )
     if errors:
         return "%s: %s" % (text, errors[0])
+    code = (engine_file.read(folder) or {}).get("exit_code")
+    if ended and isinstance(code, int) and code:
+        text += ": it %s%s" % ("was " if code < 0 else "", exit_codes.describe(code))
     said = folder.log_lines(engine_file.LOG)
     last = [line for line in said if not line.startswith("{")][-LINES:]
     return "\n".join(["%s; its last output:" % text] + (last or ["(nothing)"]))
@@ -249,7 +253,7 @@ def hold(folder: JobFolder) -> Json:
         time.sleep(0.05)
     reason = commands.look(folder)["reason"]
     if reason != "done":
-        if engines and os.getppid() == parent:
+        if engines:
             _end_lingering(engines)
         raise MxclusterError("the part of the job on %s has ended: %s" % (plan["host"], reason))
     return {"job": plan["job"], "reason": reason}
@@ -258,7 +262,8 @@ def hold(folder: JobFolder) -> Json:
 def _end_lingering(who: processes.Identity) -> None:
     """Fork a process that kills the engine's daemon `who` after LINGERS seconds.
 
-    After the loss of a node, Open MPI's daemon does not always end with mpirun.
+    After the loss of a node, Open MPI's daemon does not always end with mpirun. The process then
+    removes the temporary folder that a killed daemon leaves.
     """
     if os.fork():
         return
@@ -272,6 +277,14 @@ def _end_lingering(who: processes.Identity) -> None:
         while processes.alive(who) and time.monotonic() < deadline:
             time.sleep(0.2)
         processes.send(who, signal.SIGKILL)
+        deadline = time.monotonic() + STOPS
+        while processes.alive(who) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        session = mpi_engines.session_folders(os.environ)
+        for path in session[:1]:
+            shutil.rmtree(path, ignore_errors=True)  # the daemon may remove it, too
+        for path in session[1:]:
+            os.rmdir(path)  # fails if another job of the user has a folder there
     finally:
         os._exit(0)
 

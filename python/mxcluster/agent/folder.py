@@ -181,12 +181,16 @@ class JobFolder:
         Returns {variable: value}, or {} without the file.
         """
         try:
-            with open(self.file(SECRET_ENV), encoding="utf-8") as stream:
-                return json.load(stream)
+            return self.read_secret_env()
         except FileNotFoundError:
             return {}
         finally:
             self.forget_secret_env()
+
+    def read_secret_env(self) -> Dict[str, str]:
+        """Return {variable: value} from `secret_env.json`. Raises OSError without the file."""
+        with open(self.file(SECRET_ENV), encoding="utf-8") as stream:
+            return json.load(stream)
 
     def forget_secret_env(self) -> None:
         """Delete `secret_env.json`, if the file exists.

@@ -11,14 +11,15 @@ environment variables identify the process: the job folder, and the name in the 
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
 
+from mxcluster import exit_codes
 from mxcluster.agent.folder import AGENT_LOCK
 from mxcluster.node import containers, gpus, processes
-from mxcluster.node.contained import OF_SIGNAL
 
 Json = Dict[str, Any]
 
@@ -27,9 +28,10 @@ Json = Dict[str, Any]
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
 VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives this variable to every process
 NAME = "MXCLUSTER_PROCESS"  # the name of a process in a container, as the plan has it
-SIGNALS = 64  # the highest signal number
 # The client ends with one of these statuses if the engine fails, or if the image lacks the program.
 OF_ENGINE = (125, 126, 127)
+# What the client prints if the service of the engine has ended.
+LOST = re.compile("error waiting for container|error during connect|to the [Dd]ocker daemon")
 LOOK = 0.2  # seconds between two searches for new processes in containers
 LATE = 3.0  # seconds: an engine can still make the container after a kill of the client
 
@@ -79,6 +81,11 @@ class Host:
     @staticmethod
     def why_not_started(code: int, last: List[str]) -> Optional[str]:
         """Return None: after a failed start Popen has already raised the error."""
+        return None
+
+    @staticmethod
+    def why_lost(code: int, last: List[str]) -> Optional[str]:
+        """Return None: no engine can lose a process of the host."""
         return None
 
     @staticmethod
@@ -184,7 +191,7 @@ class Containers:
 
         Args: `code` the exit code of the client. It is negative if a signal killed the client.
         """
-        return OF_SIGNAL - code if OF_SIGNAL < code <= OF_SIGNAL + SIGNALS else code
+        return exit_codes.of_shell(code)
 
     def why_not_started(self, code: int, last: List[str]) -> Optional[str]:
         """Return the reason of a failed start, or None if the process may have run.
@@ -198,6 +205,19 @@ class Containers:
             return None
         told = " ".join(last) or "exit status %d" % code
         return "did not start in a container of %s: %s" % (self.engine, told)
+
+    def why_lost(self, code: int, last: List[str]) -> Optional[str]:
+        """Return the reason if the engine has lost the container of a process, else None.
+
+        Args: as for `why_not_started`. The client prints its error into the log of the process.
+        """
+        told = [line for line in last if LOST.search(line)]
+        if code != OF_ENGINE[0] or not told:
+            return None
+        return (
+            "%s on this node has lost the container of the process, so its exit status is unknown: "
+            "look at the service of %s. %s" % (self.engine, self.engine, told[-1])
+        )
 
     def clean(self) -> List[str]:
         """Remove the leftover containers of the job, and return their ids."""

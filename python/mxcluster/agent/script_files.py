@@ -55,11 +55,11 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
     if unwanted:
         return Found([], _told(folder, sorted(sizes), sizes, unwanted))
     most = _most(folder)
-    room = min(most * MEGABYTE, max(0, _room(output) - SPARE))
+    left = min(most * MEGABYTE, max(0, room(output) - SPARE))
     names, over = [], []  # type: Tuple[List[str], List[str]]
     for file in sorted(files):
-        room -= file.size
-        (names if room >= 0 else over).append(file.name)
+        left -= file.size
+        (names if left >= 0 else over).append(file.name)
     return Found(
         names,
         _told(
@@ -122,7 +122,7 @@ def _unwanted(folder: JobFolder) -> str:
     return "mpi_output=%s, and the job on this node %s" % (wanted, "is done" if done else "failed")
 
 
-def _room(output: Union[str, int]) -> int:
+def room(output: Union[str, int]) -> int:
     """Return the free bytes on the file system of `output` (a path or descriptor)."""
     found = os.statvfs(
         output if isinstance(output, int) else os.path.dirname(os.path.abspath(output))

@@ -34,7 +34,8 @@ class Sight(NamedTuple):
     - `held`: seconds since a signal suspended the process, 0 for a process that can run;
     - `pulse`: the content of the progress file, None without a file;
     - `still`: seconds since the last change of `pulse`;
-    - `queued`: seconds in which the process was ready to run and had no core.
+    - `queued`: seconds in which the process was ready to run and had no core;
+    - `frozen`: True if the control group of the process is frozen. `held` then counts, too.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Sight(NamedTuple):
     pulse: Optional[Json]
     still: float = 0.0
     queued: float = 0.0
+    frozen: bool = False
 
 
 class Finding(NamedTuple):
@@ -78,7 +80,7 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
     """
     for sight in sights:
         if limits.stopped and sight.held >= limits.stopped:
-            return held(sight.name, sight.held)
+            return held(sight.name, sight.held, sight.frozen)
     for sight in sights:
         phase = sight.pulse["phase"] if sight.pulse else phases.STARTING
         late = (
@@ -102,7 +104,7 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
         last, pulse = min(
             stalled, key=lambda one: (one[0].role == "worker", one[1]["pushes"], one[1]["time"])
         )
-        if pulse["phase"] == phases.LEAVING:
+        if pulse["phase"] in (phases.ENDING, phases.LEAVING):
             return Finding(
                 last.name,
                 "stall",
@@ -119,8 +121,18 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
     return None
 
 
-def held(name: str, seconds: float) -> Finding:
-    """Return the Finding for the process `name`, which a signal has suspended for `seconds`."""
+def held(name: str, seconds: float, frozen: bool = False) -> Finding:
+    """Return the Finding for the process `name`, which a signal has suspended for `seconds`.
+
+    `frozen`: True if the control group of the process is frozen instead.
+    """
+    if frozen:
+        return Finding(
+            name,
+            "stopped",
+            "its container has been frozen for %.0f s: find the program or the user that has "
+            "paused the container, as with `docker pause`" % seconds,
+        )
     return Finding(
         name,
         "stopped",
@@ -194,6 +206,7 @@ def idle(sight: Sight) -> float:
     if sight.pulse is None or sight.pulse["phase"] not in (
         phases.TRAINING,
         phases.UPDATING,
+        phases.ENDING,
         phases.LEAVING,
     ):
         return 0.0

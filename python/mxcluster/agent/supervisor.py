@@ -21,10 +21,11 @@ from mxcluster.training import progress_file
 Json = Dict[str, Any]
 
 STOPS = {
-    signal.SIGTERM: "stopped",
+    signal.SIGTERM: exit_codes.SHUTDOWN,
     signal.SIGINT: "stopped",
     signal.SIGUSR1: "engine",
     signal.SIGUSR2: "peer",
+    signal.SIGALRM: "lease",  # from the head of a batch job, which holds the lease of all agents
 }  # type: Dict[int, str]  # signal: reason of the stop
 SIGNALS = {signal.SIGCHLD, signal.SIGHUP} | set(STOPS)
 PERIOD = 0.5  # seconds between checks of the lease; an ended process wakes the loop at once
@@ -216,7 +217,8 @@ class Supervisor:
         stopped = None
         while True:
             self.restore()
-            self.reap()
+            if stopped != exit_codes.SHUTDOWN:
+                self.reap()  # at a shutdown systemd ends the processes, too, which is no failure
             for child in [pid for pid, part in self.children.items() if part["pid"] is None]:
                 self.recognize(child)
             self.examine()
@@ -325,7 +327,8 @@ class Supervisor:
             line = processes.entry(process)
             if line is None:
                 continue
-            if line.state == processes.HELD:
+            frozen = self.runtime_of(part).contained and processes.is_frozen(process)
+            if line.state == processes.HELD or frozen:
                 self.held.setdefault(pid, now)
             else:
                 self.held.pop(pid, None)
@@ -346,6 +349,7 @@ class Supervisor:
                     told,
                     now - self.pulses[pid][1],
                     processes.queued(process),
+                    frozen,
                 )
             )
         return seen
@@ -364,15 +368,14 @@ class Supervisor:
             if self.status["unanswered"] and self.is_open():
                 self.find(stuck_processes.network(self.plan["host"], self.status["unanswered"]))
         self.status["pulses"] = {sight.name: sight.pulse for sight in seen if sight.pulse}
+        frozen = {sight.name for sight in seen if sight.frozen}
         for pid in set(self.held) & set(
             self.children
         ):  # a stopped process may have been killed since
             if self.is_open():
-                self.find(
-                    stuck_processes.held(
-                        self.children[pid]["name"], time.monotonic() - self.held[pid]
-                    )
-                )
+                name = self.children[pid]["name"]
+                seconds = time.monotonic() - self.held[pid]
+                self.find(stuck_processes.held(name, seconds, name in frozen))
         if stuck_processes.somebody_waits(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
             for part in self.children.values():
                 if part is not self.status["meeting"] and part["pid"]:
@@ -433,17 +436,24 @@ class Supervisor:
                 return
             if pid in self.children:
                 part = self.children.pop(pid)
-                runtime, code, why = self.runtime_of(part), exit_code(wait_status), None
+                runtime, code, kind = self.runtime_of(part), exit_code(wait_status), None
+                last = self.folder.log_lines(part["name"], 3)
                 if part["pid"] is None:
-                    why = runtime.why_not_started(code, self.folder.log_lines(part["name"], 3))
-                self.ended(part, runtime.exit_code(code), why)
+                    why = runtime.why_not_started(code, last)
+                else:
+                    why = runtime.why_lost(code, last)
+                    kind = "node" if why else None
+                self.ended(part, runtime.exit_code(code), why, kind)
 
-    def ended(self, part: Json, code: int, reason: Optional[str] = None) -> None:
+    def ended(
+        self, part: Json, code: int, reason: Optional[str] = None, kind: Optional[str] = None
+    ) -> None:
         """Record the end of a process and, if the process has failed, the failure (see `blame`).
 
         After a successful end of the rendezvous process, the method starts the other processes.
         `part`: the process's entry in the status. `code`: the exit code, or NOT_STARTED after a
-        failed start. `reason`: the error of a failed start, else None.
+        failed start. `reason`: the error of a failed start or of the runtime, else None. `kind`:
+        see `failure`.
         """
         part.update(
             state="ended",
@@ -462,9 +472,8 @@ class Supervisor:
                 if why
                 else exit_codes.describe(code)
             )
-            self.blame(
-                part, reason or told, None if reason else code, "memory" if why else KINDS.get(code)
-            )
+            kind = kind or ("memory" if why else KINDS.get(code))
+            self.blame(part, reason or told, None if reason else code, kind)
 
     def is_open(self) -> bool:
         """Return True if the status has no first failure, or only an echo (see `failure`)."""
@@ -554,7 +563,8 @@ def failure(
     exit code, None if the process has not ended. `when`: unix seconds. `log`: the last lines of the
     process's log. `echo`: True if the process ended because another process had ended. A later
     failure with `echo` False replaces such a failure. `kind`: "stopped", "start", "stall", "disk",
-    "folder", "network", "memory", "nan" or "engine", or None for any other failure.
+    "folder", "network", "memory", "nan", "engine", "batch" or "node" (see `batch_job.failed`), or
+    None for any other failure.
     """
     return {
         "host": host,

@@ -10,6 +10,7 @@ Json = Dict[str, Any]
 
 PYTHONS = (
     "python3",
+    "python3.13",
     "python3.12",
     "python3.11",
     "python3.10",
@@ -61,11 +62,31 @@ NOT_THERE = (
     "{where}: cannot reach the node ({last}). Check that the node and its sshd run, and that "
     "ansible_host and ansible_port are right."
 )
+# The words of sudo (1.8 to 1.9) when it refuses Ansible's way, and the cure. Ansible's modules run
+# without a terminal.
+SUDO_REFUSES = (
+    (
+        re.compile("must have a tty|no tty present|a terminal is required"),
+        "sudo on the node needs a terminal, and Ansible's modules have none. Run `visudo` on the "
+        "node, and remove requiretty, or add the line `Defaults:{user} !requiretty`. If sudo asks "
+        "for a password, add --ask-become-pass.",
+    ),
+    (
+        re.compile("a password is required|Missing sudo password"),
+        "sudo on the node asks for a password. Add --ask-become-pass, or let {user} use sudo "
+        "without a password (NOPASSWD in sudoers).",
+    ),
+    (
+        re.compile("not in the sudoers file|is not allowed to (execute|run)|may not run sudo"),
+        "sudo on the node does not let {user} become another user. Add {user} to sudoers, or set "
+        "another ansible_user.",
+    ),
+)
 OLD_PYTHON = (
     "{host}: {found}, and the modules of this ansible-core {core} need Python {oldest} or newer on "
-    "a node. Run `make venv CORE=2.16` on the controller: ansible-core 2.16 manages Python 2.7 "
-    "and 3.6 too. Or install a newer Python on the node, and set ansible_python_interpreter to its "
-    "path."
+    "a node. Run `make venv CORE=2.16 PYTHON=/path/to/python3.12` on the controller: ansible-core "
+    "2.16 manages Python 2.7 and 3.6 too, and runs on Python 3.10 to 3.12. Or install a newer "
+    "Python on the node, and set ansible_python_interpreter to its path."
 )
 
 
@@ -90,7 +111,9 @@ def pythons_of(interpreter: str) -> List[str]:
     return list(PYTHONS) if interpreter.startswith("auto") else [interpreter]
 
 
-def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Json) -> Json:
+def judged(
+    host: str, address: str, pythons: List[str], wanted: Json, answer: Json, login: str
+) -> Json:
     """Return {"user", "uid", "python"} from the output of `hello`, or a failed result.
 
     Args:
@@ -99,10 +122,11 @@ def judged(host: str, address: str, pythons: List[str], wanted: Json, answer: Js
         pythons: the names given to `hello`.
         wanted: {"users": the allowed user names, [] for all users}.
         answer: Ansible's result of the command, with "stdout", "stderr" and "rc".
+        login: the login user.
     """
     told = heard(answer.get("stdout") or "")
     if not told["user"]:
-        return {"failed": True, "msg": no_shell(host, address, answer)}
+        return {"failed": True, "msg": no_shell(host, address, answer, login)}
     if wanted.get("users") and told["user"] not in wanted["users"]:
         return {"failed": True, "msg": wrong_user(host, told["user"], wanted["users"])}
     if not told["python"]:
@@ -208,15 +232,33 @@ def words_of_ssh(error: str) -> str:
     return re.sub(before, "", error).strip()
 
 
-def no_shell(host: str, address: str, answer: Json) -> str:
-    """Return the message for a node whose shell gives no valid answer to the command `hello`."""
+def no_shell(host: str, address: str, answer: Json, login: str) -> str:
+    """Return the message for a node whose shell gives no valid answer to the command `hello`.
+
+    Args: `answer` Ansible's result of the command; `login` the login user.
+    """
     said = (answer.get("stderr") or "").strip() or (answer.get("stdout") or "").strip() or "nothing"
+    refused = sudo_refuses(host, address, login, said)
+    if refused:
+        return refused
     return (
         "%s (%s): the shell on the node printed %s (status %s) instead of the user's name. If a "
         "start file such as .bashrc ends the shell, correct that file. If sudo asks for a "
         "password, set ansible_user and ansible_become so that sudo needs no password."
         % (host, address, said, answer.get("rc"))
     )
+
+
+def sudo_refuses(host: str, address: str, login: str, said: str) -> Optional[str]:
+    """Return the message for a refusal of sudo in `said`, None without a known refusal.
+
+    Args: `login` the login user; `said` the output of the command, or the text of Ansible's error.
+    """
+    for words, cure in SUDO_REFUSES:
+        lines = [line.strip() for line in said.splitlines() if words.search(line)]
+        if lines:
+            return "%s (%s): %s (%s)" % (host, address, cure.format(user=login), lines[-1])
+    return None
 
 
 def wrong_user(host: str, user: str, users: List[str]) -> str:

@@ -4,6 +4,7 @@ from typing import Any, Dict, Iterable, Iterator, List
 
 from mxcluster.errors import did_you_mean
 from mxcluster.job.knob_table import KNOBS, MPI
+from mxcluster.job.option_types import Option, to_bool, to_text
 from mxcluster.job.plan import measuring, mpi
 from mxcluster.job.sweep import knob_table as sweeps
 from mxcluster.lists import listed
@@ -20,10 +21,14 @@ SHORT = {
 OF_MPI = tuple(knob.name for knob in MPI)
 # Variables that decide where the nodes are and which groups they form.
 _LAYOUT = ("hosts_file", "groups_file", "data_sharding_file", "dmlc_interface")
-# The short names that each playbook reads. `attach` and `yum_backend` belong to a playbook, not to
-# a role.
+# The knobs that belong to a playbook, not to a role.
+OF_A_PLAYBOOK = (
+    Option("attach", "", to_text, None, "the id of a started job"),
+    Option("apply", False, to_bool, None, "true or false"),
+)
+# The short names that each playbook reads.
 PLAYBOOKS: Dict[str, Any] = {
-    "provision.yml": _LAYOUT + ("yum_backend",),
+    "provision.yml": _LAYOUT,
     "verify.yml": _LAYOUT + ("data_allocator", "root_port", "without"),
     "train.yml": tuple(name for name in SHORT["train_job"] if name not in OF_MPI) + ("attach",),
     "mpi.yml": mpi.KNOBS,

@@ -4,13 +4,14 @@ Ansible copies no module to the node for such a plugin. This module imports Ansi
 `mxcluster.ansible.controller_task` does.
 """
 
+import getpass
 import pathlib
 import shlex
 from typing import Any, Dict, List, Optional, Tuple
 
 from ansible import __version__ as CORE
 from ansible import constants as C
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.parameters import remove_values
 from ansible.parsing.plugin_docs import read_docstring
 from ansible.plugins.action import ActionBase
@@ -27,6 +28,7 @@ Json = Dict[str, Any]
 DOCUMENTED = (
     pathlib.Path(__file__).resolve().parents[3] / "plugins" / "modules" / "mxcluster_node.py"
 )
+NO_DATA = b"\n"  # for a command that reads nothing; Ansible takes no bytes for no stdin
 SPEC = arguments_of(read_docstring(str(DOCUMENTED))["doc"])
 
 
@@ -83,7 +85,9 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         """Check the login user and Python on the node, and run `program` there with `stdin`.
 
         With pipelining, one command line does the check and runs `program`. So `program` has run
-        even if the check fails.
+        even if the check fails. The command line runs as Ansible runs a module: with data on stdin,
+        and so without the terminal that Ansible's ssh gives to a command without data. Otherwise a
+        sudo that needs a terminal would show only at the first module.
 
         Args:
             wanted: {"users": the allowed login users, [] for all users; "trainer": mxcluster_user,
@@ -113,20 +117,29 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         pythons = contact.pythons_of(str(interpreter))
         of_modules = self._pythons_of_modules(task_vars) if wanted.get("modules") else []
         question = contact.hello(pythons, of_modules)
+        user = str(self._get_remote_user() or getpass.getuser())
         try:
             if program and not self._is_pipelining_enabled(
                 "new", False
             ):  # the file for stdin must be copied, so check the login first
                 answer = self._enter(question, None)
             else:
-                answer = self._enter("; ".join(filter(None, [question, program])), stdin)
+                pipelined = self._is_pipelining_enabled("new", False)
+                answer = self._enter(
+                    "; ".join(filter(None, [question, program])),
+                    stdin or (NO_DATA if pipelined else None),
+                )
         except AnsibleConnectionFailure as error:
-            user = str(self._value(task_vars, "ansible_user") or C.DEFAULT_REMOTE_USER or "you")
             return {
                 "failed": True,
                 "msg": contact.explain(str(error), host, address, port, user),
             }, {}
-        told = contact.judged(host, address, pythons, wanted, answer)
+        except AnsibleError as error:  # such as a missing password of sudo
+            refused = contact.sudo_refuses(host, address, user, str(error))
+            if refused is None:
+                raise
+            return {"failed": True, "msg": refused}, {}
+        told = contact.judged(host, address, pythons, wanted, answer, user)
         if told.get("failed"):
             return told, answer
         told["over_ssh"] = over_ssh

@@ -16,14 +16,15 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional
 
-from mxcluster import package, seal
+from mxcluster import package
 from mxcluster.agent import batch_job, claims
-from mxcluster.agent.folder import BEAT, LEASE, ORDER, JobFolder
+from mxcluster.agent.folder import BEAT, LEASE, ORDER, SECRET_ENV, JobFolder
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.supervisor import note
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.batch.node_part import NONCE
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
 from mxcluster.job.plan import batch, for_node
 from mxcluster.job.plan.inputs import look
@@ -58,7 +59,8 @@ class Head:
         self.lease = Lease(float(plan.get("lease") or 0))
         self.nodes = {}  # type: Dict[str, NodeChannel]
         self.lost = {}  # type: Dict[str, Json]
-        self.signalled = False
+        self.cut = []  # type: List[str]  # hosts that run, but whose srun or program was killed
+        self.signalled = 0  # the number of the signal that ends the job, 0 without a signal
         self.beaten = 0.0
         self.saved = None  # type: Optional[str]
         me = processes.identity(os.getpid())
@@ -116,15 +118,16 @@ class Head:
             raise MxclusterError("the free ports and GPUs of the nodes changed during each plan")
         self.plan = made
         self.folder.write_private(batch_job.PLANNED, json.dumps(made))
-        token = seal.read_token(self.folder.path).decode()
-        secret_env = self.folder.take_secret_env()
+        has_secrets = os.path.exists(self.folder.file(SECRET_ENV))
         for host in list(self.nodes):
             if host not in made["nodes"]:  # kv=local uses only one node
                 self.nodes.pop(host).close()
         for host, node in self.nodes.items():
             # The agents need no lease: their nodes' programs end them if the head is gone.
             part = dict(for_node(made, host), lease=0, whole=made)
-            node.ask(ask="start", plan=part, token=token, secret_env=secret_env)
+            # srun and qrsh send the lines of this connection in plain text. So each node reads the
+            # token and the secrets from the job folder.
+            node.ask(ask="start", plan=part, secret_env=has_secrets)
         nodes = self.nodes.values()
         self.until(
             lambda: (
@@ -132,6 +135,7 @@ class Head:
                 or all(node.status for node in nodes)
             )
         )
+        _attempt(self.folder.forget_secret_env)  # each agent has read the copy of its node
         self.refuse_errors("has not started")
         self.status["batch"]["phase"] = "runs"
 
@@ -222,6 +226,12 @@ class Head:
             for host, node in self.nodes.items():
                 if node.has_ended() and node.status and node.status["state"] == "ended":
                     continue
+                cut = None if node.is_open else node.why_cut()
+                if cut:
+                    self.await_signal()
+                    self.cut.append(host)
+                    text = cut + ". Find the program or the user that has sent the signal"
+                    raise Ended("failed", self.fault(text, host, "node"))
                 if now - node.heard > SILENT or not node.is_open:
                     why = "its program has ended" if not node.is_open else "no sign of life"
                     self.lost[host] = {"since": time.time() - (now - node.heard), "why": why}
@@ -231,6 +241,8 @@ class Head:
                 for node in self.nodes.values()
                 if node.status and _is_ended(node)
             ]
+            if self.lost or SHUTDOWN in ends:
+                self.await_signal()
             if self.lost or any(reason != "done" for reason in ends):
                 return "failed"
             if len(ends) == len(self.nodes):
@@ -245,7 +257,7 @@ class Head:
         self.status["batch"]["phase"] = "ends"
         for node in self.nodes.values():
             if not _is_ended(node):
-                node.ask(ask="stop", peer=reason not in ("stopped", "lease"))
+                node.ask(ask="stop", reason=reason)
         if not self.plan["processes"]:  # the agents have not started, so the nodes send no line
             for node in self.nodes.values():
                 node.close()
@@ -259,7 +271,8 @@ class Head:
             exchange(self.nodes.values(), PERIOD)
             self.beat()
         for host, node in self.nodes.items():
-            if self.plan["processes"] and not self.signalled and not _is_ended(node):
+            known = self.signalled or host in self.cut or _is_ended(node)
+            if self.plan["processes"] and not known:
                 silent = time.monotonic() - node.heard
                 why = "no answer to the end of the job"
                 self.lost.setdefault(host, {"since": time.time() - silent, "why": why})
@@ -280,6 +293,7 @@ class Head:
         if self.signalled:
             # The batch system gives the reason for its signal only after the end of the whole job.
             # So the submit host asks for the reason, and writes the last status (`batch_job.look`).
+            self.status["batch"]["signal"] = signal.Signals(self.signalled).name
             for folder in [self.folder] + self.folder.parts():
                 _attempt(folder.forget_token)
                 _attempt(folder.forget_secret_env)
@@ -312,9 +326,13 @@ class Head:
         self.status["meeting"] = (running + meeting + [None])[0]
         self.status["first_failure"] = verdict.first_failure(statuses)
 
-    def fault(self, text: str, host: str = "") -> Json:
-        """Return the value of "first_failure" for the error `text` of the head, on `host`."""
-        return batch_job.failed(self.folder, self.status, host + ": " + text if host else text)
+    def fault(self, text: str, host: str = "", kind: str = "batch") -> Json:
+        """Return the value of "first_failure" for the error `text` of the head, on `host`.
+
+        See `batch_job.failed` for `kind`.
+        """
+        text = host + ": " + text if host else text
+        return batch_job.failed(self.folder, self.status, text, kind)
 
     def order(self) -> str:
         """Return the reason of an order to end the job, "" without an order."""
@@ -371,8 +389,8 @@ def main(argv: List[str]) -> int:
     lock = claims.open_lock(folder.file("batch.lock"))
     head = Head(folder, plan, dict(os.environ))
 
-    def end(*_: Any) -> None:
-        head.signalled = True
+    def end(signum: int, *_: Any) -> None:
+        head.signalled = signum
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, end)

@@ -7,7 +7,7 @@ import subprocess
 import time
 from typing import Any, Dict, Iterable, List, Optional
 
-from mxcluster import shapes
+from mxcluster import exit_codes, shapes
 from mxcluster.agent.supervisor import note
 from mxcluster.errors import DAMAGED
 from mxcluster.job import replies
@@ -15,6 +15,7 @@ from mxcluster.job import replies
 Json = Dict[str, Any]
 
 MOST = 8 << 20  # maximum size of an answer in bytes
+ENDS = 1.0  # timeout in seconds for the end of srun or qrsh after the end of its output
 
 
 class NodeChannel:
@@ -125,6 +126,25 @@ class NodeChannel:
     def has_ended(self) -> bool:
         """Return True if the part of the job on the node has ended."""
         return not self.is_open or bool(self.status and self.status["state"] == "ended")
+
+    def why_cut(self) -> Optional[str]:
+        """Return why the program of the channel has ended, None if the node itself may be lost.
+
+        srun and qrsh end with the status of the program on the node, or with an own status if they
+        have lost the node.
+        """
+        try:
+            code = self.process.wait(ENDS)
+        except subprocess.TimeoutExpired:
+            return None
+        if code < 0:
+            return "%s, which connects the first node with this node, was %s" % (
+                os.path.basename(str(self.process.args[0])),  # type: ignore[index]
+                exit_codes.describe(code),
+            )
+        code = exit_codes.of_shell(code)
+        said = "the program of mxcluster on this node was " + exit_codes.describe(code)
+        return said if code < 0 else None
 
     def close(self) -> None:
         """End the local program of the channel."""

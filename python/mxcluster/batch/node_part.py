@@ -5,13 +5,15 @@ Each line is a JSON object:
 
     {"ask": "record", "nonce": text}   -> {"record": facts}
     {"ask": "look", "request": {...}}  -> {"look": answer of the probe}
-    {"ask": "start", "plan": ..., "token": ..., "secret_env": ...}
+    {"ask": "start", "plan": ..., "secret_env": bool}
                                        -> {"wait": status of the agent}, every second
-    {"ask": "stop", "peer": bool}      ends the agent
+    {"ask": "stop", "reason": text}    ends the agent with this reason
 
-The program reads the script from the job folder, which all nodes share. After an error the answer
-is {"error": text}. The last line is {"left": leftovers on this node}. The agent is a child of this
-program. Without the head, stdin ends, and the program ends the agent.
+The program reads the script, the token and the secrets ("secret_env": whether there are any) from
+the job folder, which all nodes share. The lines cross the network in plain text, so they hold
+neither the token nor a secret. After an error the answer is {"error": text}. The last line is
+{"left": leftovers on this node}. The agent is a child of this program. Without the head, stdin
+ends, and the program ends the agent.
 """
 
 import json
@@ -21,10 +23,13 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from typing import Any, Dict, List, Optional
 
+from mxcluster import exit_codes, seal
 from mxcluster.agent import batch_job, claims, commands, daemon, leftovers
 from mxcluster.agent.folder import JobFolder
+from mxcluster.agent.supervisor import STOPS, note
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
 from mxcluster.node import gpus, processes
@@ -34,6 +39,7 @@ Json = Dict[str, Any]
 
 NONCE = "nonce"  # a file in the job folder, which every node must be able to read
 PERIOD = 1.0  # seconds between two answers about a running job
+HELD = 5.0  # seconds for which SIGSTOP may stop the agent, as in a poll of the controller
 # Files of the shared job folder to which each node's folder gets a link.
 SHARED = (checkpoints.FOLDER, checkpoints.RESUMED, "model.params")
 
@@ -47,6 +53,10 @@ class NodePart:
         self.folder = None  # type: Optional[JobFolder]
         self.agent = None  # type: Optional[subprocess.Popen]
         self.asked = b""
+        self.reason = "failed"  # why the agent ends, if the agent cannot say so
+        self.ending = None  # type: Optional[float]  # monotonic time of the first signal to the agent
+        self.held = None  # type: Optional[float]  # monotonic time since which the agent is stopped
+        self.killed = exit_codes.AGENT_KILLED
 
     def run(self) -> None:
         """Answer the head until the head or the agent has ended."""
@@ -56,8 +66,9 @@ class NodePart:
             if ready:
                 open_ = self.read()
                 if not open_:
-                    self.end(peer=True)
+                    self.end("peer")
             if self.agent is not None:
+                self.kill_if_stuck()
                 ended, status = self.agent.poll() is not None, self.status()
                 self.tell({"wait": status})
                 if ended:
@@ -75,8 +86,8 @@ class NodePart:
         self.asked += piece
         *lines, self.asked = self.asked.split(b"\n")
         for line in lines:
-            asked = json.loads(line.decode())
             try:
+                asked = json.loads(line.decode())
                 found = {
                     "record": self.record,
                     "look": self.look,
@@ -87,6 +98,12 @@ class NodePart:
                 found = {"error": str(error)}
             except OSError as error:
                 found = {"error": "%s: %s" % (error.filename or "", error.strerror or error)}
+            except Exception as error:  # the head must hear the cause
+                note(traceback.format_exc())
+                found = {
+                    "error": "the program of mxcluster on this node failed: %s: %s (see batch.log)"
+                    % (type(error).__name__, error)
+                }
             if found:
                 self.tell(found)
         return bool(piece)
@@ -97,7 +114,7 @@ class NodePart:
             self.answers.write(json.dumps(answer) + "\n")
             self.answers.flush()
         except (OSError, ValueError):
-            self.end(peer=True)
+            self.end("peer")
 
     def record(self, asked: Json) -> Json:
         """Return the facts of this node, and the GPUs that the batch system gives to the job.
@@ -141,8 +158,10 @@ class NodePart:
         for name in SHARED:
             if os.path.exists(os.path.join(self.job_dir, name)):
                 os.symlink(os.path.join(self.job_dir, name), self.folder.file(name))
-        script = batch_job.script_of(JobFolder(self.job_dir))
-        daemon.prepare(self.folder, plan, asked.get("secret_env"), asked.get("token"), script)
+        shared = JobFolder(self.job_dir)
+        secret_env = shared.read_secret_env() if asked["secret_env"] else None
+        token = seal.read_token(shared.path).decode()
+        daemon.prepare(self.folder, plan, secret_env, token, batch_job.script_of(shared))
         me = os.getpid()
         log = self.folder.open_log("agent")
         self.agent = subprocess.Popen(
@@ -156,18 +175,44 @@ class NodePart:
 
     def stop(self, asked: Json) -> None:
         """End the agent."""
-        self.end(asked["peer"])
+        self.end(asked["reason"])
 
-    def end(self, peer: bool) -> None:
-        """End the agent if it runs. `peer`: True after the failure of another node's part."""
+    def end(self, reason: str) -> None:
+        """End the agent if it runs. `reason`: the reason of the head, see `exit_codes.REASONS`."""
+        signals = {told: signum for signum, told in STOPS.items()}
+        self.send(signals.get(reason, signals["peer"]))
+
+    def send(self, signum: int) -> None:
+        """Send the signal `signum` to the agent if it runs."""
         if self.agent is not None and self.agent.poll() is None:
-            self.agent.send_signal(signal.SIGUSR2 if peer else signal.SIGTERM)
+            if self.ending is None:
+                self.ending, self.reason = time.monotonic(), STOPS[signum]
+            self.agent.send_signal(signum)
+
+    def kill_if_stuck(self) -> None:
+        """Kill an agent that SIGSTOP has stopped, or that does not end after a signal.
+
+        The agent's processes die with the agent. A stopped agent can neither supervise the job nor
+        record its end.
+        """
+        if self.agent is None or self.agent.poll() is not None:
+            return
+        now, who = time.monotonic(), processes.identity(self.agent.pid)
+        is_held = who is not None and processes.is_held(who)
+        self.held = (self.held or now) if is_held else None
+        late = self.ending is not None and now - self.ending > commands.STOP_TIMEOUT
+        if self.held and (self.ending or now - self.held >= HELD):
+            self.killed = exit_codes.AGENT_HELD
+        elif not late:
+            return
+        self.agent.kill()
+        self.agent.wait()
 
     def status(self) -> Optional[Json]:
         """Return the status of this node's part, None before the agent has written one."""
         if self.folder is None or self.folder.status() is None:
             return None
-        return commands.look(self.folder, tidy=True)
+        return commands.look(self.folder, True, self.reason, self.killed)
 
 
 def probe() -> Any:
@@ -185,17 +230,17 @@ def main(argv: List[str]) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of libraries goes to the log of the head
     part = NodePart(argv[0], answers)
-    # If the batch system ends the job, its signal reaches this program.
-    signal.signal(signal.SIGTERM, lambda *_: part.end(peer=False))
+    # If the batch system ends the job or the node goes down, a signal reaches this program.
+    signal.signal(signal.SIGTERM, lambda *_: part.send(signal.SIGTERM))
     for warning in (signal.SIGUSR1, signal.SIGUSR2):  # Grid Engine warns before it ends a job
         signal.signal(warning, lambda *_: None)
     try:
         part.run()
     finally:
-        part.end(peer=True)
+        part.end("peer")
         if part.agent is not None:
-            deadline = time.monotonic() + daemon.TIMEOUT
-            while part.agent.poll() is None and time.monotonic() < deadline:
+            while part.agent.poll() is None:
+                part.kill_if_stuck()
                 time.sleep(0.1)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 import yaml
 
 import mxcluster
-from mxcluster.errors import BadInput
+from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.node import processes
 
 Json = Dict[str, Any]
@@ -84,7 +84,7 @@ def _read(path: str) -> Optional[Json]:
     try:
         with open(path, encoding="utf-8") as stream:
             found = json.load(stream)
-    except (OSError, ValueError):
+    except (OSError,) + DAMAGED:
         return None
     return found if isinstance(found, dict) else None
 

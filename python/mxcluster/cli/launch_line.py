@@ -8,11 +8,13 @@ module only reads files.
 import argparse
 import os
 import re
+import shlex
 from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
 from mxcluster import schemes
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job import launchers
+from mxcluster.job.knob_table import MOST_PROCESSES
 from mxcluster.job.plan import round_robin
 
 Json = Dict[str, Any]
@@ -20,17 +22,16 @@ Json = Dict[str, Any]
 PYTHON = re.compile(r"(.*/)?(python|pypy)[0-9.]*$")
 PLAIN_OPTIONS = ("-u", "-O", "-B", "-s")  # options of Python that do not select the script
 KV = ("--kv-store", "--kvstore", "--kv_store")
-OTHER_NAMES = {
-    "dist": "dist_sync",
-    "dist_sync_device": "dist_device_sync",
-    "dist_device_async": "dist_async",
-    "dist_async_device": "dist_async",
-}
 # The variables that launch.py always passes.
 PASSED = ("OMP_NUM_THREADS", "KMP_AFFINITY", "LD_LIBRARY_PATH")
 PASSED_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 SECRET = re.compile(r"(?i)key|token|secret|passw")
+ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
+# Signs of a shell, and quoted text, in which only some of these signs have a meaning.
+NEEDS_SHELL = re.compile(r"[;&|<>()$`*?\n]|(?:^|\s)[~#]")
+QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"")
+EXPANDED = re.compile(r'".*[$`]', re.DOTALL)  # in double quotes
 _SSH = launchers.LAUNCHERS[launchers.SSH]
 MOST_HOSTS = 1 << 20  # bytes of a file of hosts
 UNSUPPORTED = {
@@ -98,8 +99,16 @@ def parse(
     cwd, environ = cwd or os.getcwd(), dict(os.environ if environ is None else environ)
     given = parser().parse_args(argv)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
+    # launch.py joins its words to one command of a shell. The first word may be `python train.py`,
+    # unless it assigns a variable or is a file with blanks in its name.
+    first = command[0] if command else ""
+    if len(command) == 1 or not (
+        "=" in first.split(" ")[0] or os.path.isfile(os.path.join(cwd, first))
+    ):
+        command = _words(first) + command[1:]
     servers = given.num_workers if given.num_servers is None else given.num_servers
     refuse(_refusals(given, command, servers))
+    assigned, command = _assignments(command)
     script, arguments, notes = _script(command, cwd)
     kv, more = _kv(arguments)
     notes += more
@@ -125,7 +134,7 @@ def parse(
             "folder of the node, not in %s"
             % (given.sync_dst_dir, os.path.dirname(script), given.sync_dst_dir)
         )
-    knobs.update(_environment(given, environ))
+    knobs.update(_environment(given, environ, assigned))
     knobs.update(_pairs(given.knob, "--knob", "="))
     inventories = [os.path.abspath(os.path.join(cwd, path)) for path in given.inventory]
     return Line(inventories, knobs, notes)
@@ -156,6 +165,48 @@ def _refusals(given: argparse.Namespace, command: List[str], servers: int) -> It
             "-p %d: mxcluster places parameters by the measured speeds of the servers, see "
             "profile.yml: leave -p out" % given.parameter_partition_num
         )
+
+
+def _words(text: str) -> List[str]:
+    """Return the words of a command in one word, such as "python train.py --lr '0.1'".
+
+    launch.py gives its command to a shell. mxcluster starts the script itself, so the function
+    refuses what only a shell can carry out.
+    """
+    bare = QUOTED.sub(lambda found: "$" if EXPANDED.match(found.group()) else "x", text)
+    found = NEEDS_SHELL.search(bare)
+    if found:
+        raise BadInput(
+            "the command `%s` needs a shell for %s, and mxcluster starts the script without one: "
+            "leave this out, or put it in quotes if it belongs to an argument"
+            % (text, found.group().strip() or "its lines")
+        )
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise BadInput(
+            "the command `%s` cannot be read (%s): correct the quotes" % (text, error)
+        ) from error
+
+
+def _assignments(command: List[str]) -> Tuple[Dict[str, str], List[str]]:
+    """Return ({variable: value}, the rest) of `command`: A=1 python x.py, env A=1 python x.py."""
+    rest, found = list(command), {}  # type: List[str], Dict[str, str]
+    has_env = os.path.basename(rest[0]) == "env"
+    if has_env:
+        rest.pop(0)
+    while rest and ASSIGNED.match(rest[0]):
+        name, _, value = rest.pop(0).partition("=")
+        found[name] = value
+    if not rest or has_env and rest[0].startswith("-"):
+        raise BadInput(
+            "the command `%s` %s: write [NAME=VALUE ...] python script.py [argument ...]"
+            % (
+                " ".join(command[:4]),
+                "has an option of env, which mxcluster does not carry out" if rest else "is empty",
+            )
+        )
+    return found, rest
 
 
 def _script(command: List[str], cwd: str) -> Tuple[str, List[str], List[str]]:
@@ -201,7 +252,7 @@ def _value(arguments: List[str], names: Iterable[str]) -> Optional[str]:
 def _kv(arguments: List[str]) -> Tuple[str, List[str]]:
     """Return (scheme, notes): the scheme in the script's arguments, which the servers must know."""
     asked = _value(arguments, KV)
-    kv = OTHER_NAMES.get(str(asked), str(asked))
+    kv = schemes.known_as(str(asked))
     if asked is None:
         return "dist_sync", [
             "the script has no argument --kv-store, so the servers use dist_sync. For another "
@@ -251,6 +302,11 @@ def _hosts(path: str, cwd: str) -> List[str]:
             )
         else:
             hosts += [found.group(1)] * int(slots)
+        if len(hosts) > MOST_PROCESSES:
+            raise BadInput(
+                "-H %s has more than %d slots, and mxcluster plans at most that many processes: "
+                "leave lines out, or use fewer slots" % (path, MOST_PROCESSES)
+            )
     refuse(problems)
     if not hosts:
         raise BadInput("-H %s has no host: write a name or an address on each line" % path)
@@ -276,8 +332,14 @@ def _pairs(texts: Iterable[str], option: str, sign: str) -> Dict[str, str]:
     return found
 
 
-def _environment(given: argparse.Namespace, environ: Dict[str, str]) -> Json:
-    """Return the knobs env_server, env_worker and secret_env of the command line."""
+def _environment(
+    given: argparse.Namespace, environ: Dict[str, str], assigned: Dict[str, str]
+) -> Json:
+    """Return the knobs env_server, env_worker and secret_env of the command line.
+
+    Args: `given` the options; `environ` the environment; `assigned` {variable: value} of the
+    command, which launch.py runs on servers and workers.
+    """
     both = {name: environ[name] for name in PASSED if environ.get(name)}
     secret = {name: environ[name] for name in PASSED_SECRETS if environ.get(name)}
     for text in given.env:
@@ -289,6 +351,8 @@ def _environment(given: argparse.Namespace, environ: Dict[str, str]) -> Json:
                 "--env %s: the variable is not set here: set it, or write %s=VALUE" % (name, name)
             )
         (secret if SECRET.search(name) else both)[name] = value if equals else environ[name]
+    for name, value in assigned.items():
+        (secret if SECRET.search(name) else both)[name] = value
     found = {
         "env_server": dict(both, **_pairs(given.env_server, "--env-server", ":")),
         "env_worker": dict(both, **_pairs(given.env_worker, "--env-worker", ":")),

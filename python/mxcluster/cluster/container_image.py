@@ -5,8 +5,10 @@ All functions are pure.
 
 import hashlib
 import json
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
+from mxcluster import shapes
+from mxcluster.cluster import wheels
 from mxcluster.errors import BadInput
 from mxcluster.lists import unique
 
@@ -30,30 +32,16 @@ def recipe(environment: Json, python: str, base: str, dockerfile: str) -> Json:
     Raises:
         BadInput: the table of versions has no wheels for this Python.
     """
-    build = next((one for one in environment["builds"] if python in one["python"]), None)
-    if build is None:
+    if not any(python in one["python"] for one in environment["builds"]):
         known = sorted({version for one in environment["builds"] for version in one["python"]})
         raise BadInput(
             "container_image_python=%s is refused, because %s has no wheels for it: choose a "
             "container_image_base with one of Python %s, and set container_image_python to it"
             % (python, environment.get("name") or "MXNet", ", ".join(known))
         )
-    requirements = [
-        " ".join(
-            [wheel] + ["--hash=sha256:" + digest for digest in _list(environment["hashes"][wheel])]
-        )
-        for wheel in build["wheels"] + [build["pip"]]
-    ]
-    made_of = json.dumps([python, base, dockerfile, requirements])
-    return {
-        "python": python,
-        "requirements": requirements,
-        "digest": hashlib.sha256(made_of.encode()).hexdigest(),
-    }
-
-
-def _list(digests: Any) -> List[str]:
-    return [digests] if isinstance(digests, str) else list(digests)
+    need = wheels.needs(environment, python)
+    made_of = json.dumps([python, base, dockerfile, need["requirements"]])
+    return dict(need, digest=hashlib.sha256(made_of.encode()).hexdigest())
 
 
 def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: Json) -> Json:
@@ -66,52 +54,78 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
         wanted: {"recipe": digest, "ids": [id, ...]}. "" and [] accept each image of this name.
 
     Returns:
-        {"source", "build", "lacking"}. "source": the node with the wanted image, "" if an archive
-        gives the image. "build": True if this node has to build the image first. "lacking": the
-        nodes without the image, or with another image of this name.
+        {"source", "id", "build", "lacking"}. "source": the node with the wanted image, "" if an
+        archive gives the image. With a recipe this is the first node, because a node that only
+        claims to have the image could decide what the others run. "id": the id of the image on this
+        node, "" without the image. "build": True if this node has to build the image first.
+        "lacking": the nodes without the image, or with another image of this name.
 
     Raises:
-        BadInput: no node has the image, and nothing builds the image.
+        BadInput: no node has the image, and nothing builds the image. Or nodes have different
+            images, and neither a recipe nor an archive decides between them.
     """
     found = {host: _image(seen.get(host) or "") for host in hosts}
     if wanted["ids"]:  # an archive of the controller has the image
         other = [host for host in hosts if _id(found[host]) not in wanted["ids"]]
-        return {"source": "", "build": False, "lacking": other}
-    right = [
-        host
-        for host in hosts
-        if found[host] and (not wanted["recipe"] or _recipe(found[host]) == wanted["recipe"])
-    ]
+        return {"source": "", "id": "", "build": False, "lacking": other}
+    if wanted["recipe"]:
+        right = [host for host in hosts[:1] if _recipe(found[host]) == wanted["recipe"]]
+    else:
+        right = [host for host in hosts if found[host]]
     if not right and not wanted["recipe"]:
         raise BadInput(
             "no node has the image %s: load the image on one node, or name a file of the image in "
             "container_image_archive, or name the base of a new image in container_image_base"
             % name
         )
+    ids = {host: _id(found[host])[:12] for host in right}
+    if len({_id(found[host]) for host in right}) > 1:
+        raise BadInput(
+            "the nodes have different images %s (%s): save the wanted image with `docker save "
+            "--output FILE %s`, and name the file in container_image_archive"
+            % (name, ", ".join("%s: %s" % (host, ids[host]) for host in right), name)
+        )
     source = (right or list(hosts))[0]
     image = _id(found[source]) if right else ""
     other = [host for host in hosts if host != source and (not image or _id(found[host]) != image)]
-    return {"source": source, "build": not right, "lacking": other}
+    return {"source": source, "id": image, "build": not right, "lacking": other}
 
 
-def _image(text: str) -> Optional[Json]:
+# The fields of `image inspect` that decide. A node without labels has the value null.
+_INSPECTED = shapes.list_of(
+    shapes.fields(
+        {"Id": shapes.matching(r"(sha256:)?[0-9a-f]+", "the id of an image", 200)},
+        {
+            "Config": shapes.fields(
+                {}, {"Labels": shapes.either(None, shapes.fields({}, {LABEL: shapes.text}))}
+            )
+        },
+    )
+)
+
+
+def _image(text: Any) -> Json:
+    """Return the answer of a node about its image, {} without the image or for another text.
+
+    A node with a wrong answer gets the image.
+    """
     try:
-        found = json.loads(text)
-    except ValueError:
-        return None
-    return found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else None
+        found = _INSPECTED(json.loads(text))
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return dict(found[0]) if found else {}
 
 
-def _recipe(image: Optional[Json]) -> str:
-    labels = ((image or {}).get("Config") or {}).get("Labels") or {}
-    return str(labels.get(LABEL) or "")
+def _recipe(image: Json) -> str:
+    labels = (image.get("Config") or {}).get("Labels") or {}
+    return str(labels.get(LABEL, ""))
 
 
-def _id(image: Optional[Json]) -> str:
-    return _bare(str((image or {}).get("Id") or ""))
+def _id(image: Json) -> str:
+    return bare(image.get("Id", ""))
 
 
-def _bare(identity: str) -> str:
+def bare(identity: str) -> str:
     """Return the id of an image without the name of the digest, such as "sha256:"."""
     return identity.split(":")[-1]
 
@@ -145,4 +159,4 @@ def ids_in(manifest: str, index: str, archive: str) -> List[str]:
     except (ValueError, KeyError, TypeError):
         manifests = []
     # Older archives have "<id>.json", newer archives have "blobs/sha256/<id>".
-    return unique([configs[0].split("/")[-1].replace(".json", "")] + list(map(_bare, manifests)))
+    return unique([configs[0].split("/")[-1].replace(".json", "")] + list(map(bare, manifests)))

@@ -9,7 +9,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Sequence
 
-from mxcluster.errors import some
+from mxcluster.errors import DAMAGED, some
 from mxcluster.file_io import replace
 
 Json = Dict[str, Any]
@@ -39,14 +39,17 @@ def of_sources(project: str) -> str:
     )
 
 
-def digest_of(sources: str, records: Sequence[str], wanted: Json) -> str:
-    """Return a sha256 (hex) of the inputs of a node's provisioning.
+def digests_of(files: Dict[str, Sequence[str]], values: Json) -> Dict[str, str]:
+    """Return {name: sha256 (hex)} of the inputs of a node's provisioning.
 
-    Args: `sources` a digest, such as the result of `of_sources`; `records` the paths of input
-    files, such as node records; `wanted` all other inputs.
+    Args: `files` {name: paths of input files}, such as node records; `values` {name: another
+    input}, of any type that JSON or str() can write.
     """
-    texts = [sources, _of_files(records), json.dumps(wanted, sort_keys=True, default=str)]
-    return hashlib.sha256("\n".join(texts).encode("utf-8")).hexdigest()
+    found = {name: _of_files(paths) for name, paths in files.items()}
+    for name, value in values.items():
+        text = json.dumps(value, sort_keys=True, default=str)
+        found[name] = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return found
 
 
 def _of_files(paths: Sequence[str]) -> str:
@@ -64,24 +67,30 @@ def remembered(path: str) -> Json:
     try:
         with open(path) as stream:
             found = json.load(stream)
-    except (OSError, ValueError):
+    except (OSError,) + DAMAGED:
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def why_before_asking(known: Json, digest: str) -> Optional[str]:
-    """Return the reason to provision a node, or None if the digest of its inputs is unchanged.
+def why_before_asking(known: Json, digests: Dict[str, str]) -> Optional[str]:
+    """Return the reason to provision a node, or None if the digests of its inputs are unchanged.
 
     The function needs no connection to the node.
 
-    Args: `known` the result of `remembered`; `digest` the present result of `digest_of`.
+    Args: `known` the result of `remembered`; `digests` the present result of `digests_of`.
     """
-    if not known.get("digest"):
+    if "digest" in known:
+        return "an earlier version of mxcluster provisioned this node"
+    before = known.get("digests")
+    if not isinstance(before, dict) or not before:
         return "provision.yml has never completed for this node on this controller"
+    changed = [
+        name for name in sorted(set(before) | set(digests)) if before.get(name) != digests.get(name)
+    ]
     return (
-        None
-        if known.get("digest") == digest
-        else "the node's settings have changed since the last provisioning"
+        "the node's settings have changed since the last provisioning: %s" % some(changed)
+        if changed
+        else None
     )
 
 
@@ -148,14 +157,14 @@ def refusal(host: str, changes: Dict[str, List[Any]], jobs: Sequence[Json]) -> O
     )
 
 
-def remember(path: str, digest: str, seen: Json, layout: Json) -> None:
+def remember(path: str, digests: Dict[str, str], seen: Json, layout: Json) -> None:
     """Save the state of a node in the file `path`, readable by its owner only.
 
     The values of the state may be secret.
 
-    Args: `digest` the result of `digest_of`, or "" if the node must be provisioned again; `seen`
+    Args: `digests` the result of `digests_of`, or {} if the node must be provisioned again; `seen`
     and `layout` as in `why` and `moved`.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    saved = {"digest": digest, "seen": seen, "layout": layout}
+    saved = {"digests": digests, "seen": seen, "layout": layout}
     replace(path, json.dumps(saved, indent=1, sort_keys=True), 0o600)

@@ -27,7 +27,7 @@ from typing import (
 )
 
 from mxcluster.cluster import wheels
-from mxcluster.errors import BadInput, MxclusterError, refuse
+from mxcluster.errors import DAMAGED, BadInput, MxclusterError, refuse
 from mxcluster.file_io import replace, sha256
 
 Json = Dict[str, Any]
@@ -101,8 +101,10 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
     for line, where in lines:
         text, *options = re.split(r"\s+(?=--)", line)
         match = REQUIREMENT.match(text)
-        if not match or not all(
-            re.match(r"--hash[= ]sha256:[0-9a-f]{64}$", option) for option in options
+        if (
+            not match
+            or not _is_specifier(match.group(3))
+            or not all(re.match(r"--hash[= ]sha256:[0-9a-f]{64}$", option) for option in options)
         ):
             problems.append("%s: %r is refused: %s" % (where, line[:200], _instead(line)))
             continue
@@ -138,9 +140,19 @@ def _instead(line: str) -> str:
     if "===" in line:
         return "write NAME==VERSION with two signs =, and a version of PEP 440"
     return (
-        "write NAME or NAME==VERSION, without URLs, paths, conditions and options except "
-        "--hash=sha256:..."
+        "write NAME or NAME==VERSION with a version of PEP 440, without URLs, paths, conditions "
+        "and options except --hash=sha256:..."
     )
+
+
+def _is_specifier(text: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return False
+    return True
 
 
 def extended(
@@ -378,7 +390,7 @@ def _known(
         return {
             str(pin): [str(digest) for digest in digests] for pin, digests in kept["wheels"].items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError,) + DAMAGED:
         return None
 
 

@@ -5,11 +5,13 @@ provisioning role adds paths from its own variables, because root runs programs 
 these paths.
 """
 
+import os
 import re
 from typing import Any, Dict
 
 from mxcluster import shapes
 from mxcluster.errors import BadInput
+from mxcluster.file_io import read_json
 
 Json = Dict[str, Any]
 
@@ -29,8 +31,16 @@ _KEY = (
 public_key = shapes.matching(
     _KEY, "a public ssh key (type and base64, without options or a comment)", 20000
 )
-interface_name = shapes.matching(
-    r"[A-Za-z0-9_][A-Za-z0-9_.:@+-]{0,14}", "the name of a network interface"
+# Linux allows 15 bytes without a blank and a slash. A brace could begin a template of Ansible, and
+# a minus sign an option of a program.
+interface_name = shapes.passing(
+    lambda value: (
+        isinstance(value, str)
+        and value.isprintable()
+        and re.fullmatch(r"(?!-|\.{1,2}$)[^\s/{}]+", value)
+        and len(value.encode("utf-8")) <= 15
+    ),
+    "the name of a network interface",
 )
 hostname = shapes.matching(r"%s(\.%s)*" % (_LABEL, _LABEL), "a host name", 253)
 user_name = shapes.matching(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?", "the name of a user")
@@ -47,7 +57,6 @@ MACHINE = {
     "host_keys": shapes.list_of(public_key, 16),
     "gpus": shapes.whole(0, 1024),
     "driver": shapes.fields(
-        {},
         {
             "installed": shapes.either(None, version),
             "loaded": shapes.either(None, version),
@@ -89,6 +98,7 @@ of_node = shapes.fields(
     {}, dict(MACHINE, **dict(ENVIRONMENT, fingerprints=FINGERPRINTS, granted=GRANTED))
 )
 of_role = shapes.fields({}, PLACES)
+_with_folders = shapes.fields({"job_dir": path, "data_dir": path}, rest=shapes.anything)
 
 
 def make(host: str, told: Json, places: Json) -> Json:
@@ -101,21 +111,39 @@ def make(host: str, told: Json, places: Json) -> Json:
     )
 
 
-def read(host: str, record: Any) -> Json:
-    """Return the node record of `host` after a check of its values.
+def of_file(file: str) -> Json:
+    """Return the node record in the file with the path `file`, HOST.json, after a check.
 
-    Earlier versions saved unchecked records. Raises BadInput if a value is wrong, or if the record
-    belongs to another host. In schema 1 the node reported the path of Python. The function drops
-    this path, and the planner then requires a run of provision.yml.
+    Earlier versions saved unchecked records. If a value is wrong, or if the record belongs to
+    another host, the result is {"damaged": message}. Then only a job that uses the host, and the
+    ssh files of the host, are refused (`refuse_damaged`).
 
-    Args: `record` the JSON value from the controller's disk.
+    In schema 1 the node reported the path of Python. The function drops this path from records of
+    other schemas, and the planner then requires a run of provision.yml.
     """
-    if not isinstance(record, dict) or record.get("host") != host:
-        raise BadInput("the node record of %s belongs to %s: %s" % (host, _name(record), CURE))
-    found = _checked(host, record, _whole)
-    if record.get("schema") != SCHEMA:
-        found.pop("python", None)
-    return found
+    host = os.path.basename(file)[: -len(".json")]
+
+    def shape(record: Any) -> Json:
+        if not isinstance(record, dict) or record.get("host") != host:
+            raise shapes.Wrong("the record of %s" % host, _name(record))
+        found = _whole(_with_folders(record))
+        if record.get("schema") != SCHEMA:
+            found.pop("python", None)
+        return found
+
+    try:
+        return dict(read_json(file, shape, CURE) or {})
+    except BadInput as refusal:
+        return {"damaged": str(refusal)}
+
+
+def refuse_damaged(host: str, record: Json) -> None:
+    """Raise BadInput if the file of the node record was damaged.
+
+    Args: `record` the result of `of_file`.
+    """
+    if "damaged" in record:
+        raise BadInput("%s: %s" % (host, record["damaged"]))
 
 
 def _whole(record: Json) -> Json:

@@ -10,17 +10,21 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence
 from mxcluster.cluster.version_table import (
     chip,
     cuda_row,
-    gpu_wheels,
+    gpu_wheel,
     has_code,
     mxnet_row,
     nearest,
     number,
+    row,
     table,
 )
 from mxcluster.errors import BadInput
 
 Json = Dict[str, Any]
 
+# The files of the tables, in messages about a missing row.
+_MXNET = "python/mxcluster/cluster/mxnet.yml: "
+_VERSIONS = "python/mxcluster/cluster/versions.yml: "
 CPU = "cpu"
 ON_CPU = 'set cuda_version: "" to train on the CPU'
 
@@ -85,18 +89,19 @@ def environment(mxnet: str, wanted: str) -> Json:
     Args: `mxnet` the version; `wanted` the target.
     """
     first = wheel(mxnet, wanted)
-    row, builds, hashes = mxnet_row(mxnet), [], {}
-    for numpy, pythons in row["pythons"].items():
+    known, builds, hashes = mxnet_row(mxnet), [], {}
+    for numpy, pythons in known["pythons"].items():
         for python in pythons:
-            stand = table()["pythons"][python]
-            wheels = [first, numpy, stand["graphviz"]] + list(row.get("instead") or stand["beside"])
+            stand = row(table()["pythons"], _MXNET + "pythons", python)
+            wheels = [first, numpy, stand["graphviz"]] + list(stand["beside"])
             builds.append({"python": [python], "pip": stand["pip"], "wheels": wheels})
-            hashes.update({one: table()["wheel_sha256"][one] for one in wheels + [stand["pip"]]})
+            for one in wheels + [stand["pip"]]:
+                hashes[one] = row(table()["wheel_sha256"], _MXNET + "wheel_sha256", one)
     return {
         "builds": builds,
         "hashes": hashes,
         "name": "MXNet %s for %s" % (mxnet, spoken(wanted)),
-        "note": row["note"],
+        "note": known["note"],
     }
 
 
@@ -209,7 +214,7 @@ def runs_on(mxnet: str, wanted: str, capability: str) -> bool:
 
 def compiled_for(mxnet: str, wanted: str) -> List[str]:
     """Return the compute capabilities of the machine code in a pair's wheel: ["3.0", ...]."""
-    found: List[str] = gpu_wheels()[wheel(mxnet, wanted)]["sass"]
+    found: List[str] = gpu_wheel(wheel(mxnet, wanted))["sass"]
     return found
 
 
@@ -258,7 +263,7 @@ def needs(mxnet: str, wanted: str) -> Json:
     True if the wheel needs libcuda.so.1, a library of the driver}. A wheel without such a need
     contains this library.
     """
-    needed = gpu_wheels()[wheel(mxnet, wanted)]["needed"]
+    needed = gpu_wheel(wheel(mxnet, wanted))["needed"]
     majors = [one.split(".so.")[1] for one in needed if one.startswith("libcudnn.so.")]
     return {
         "cudnn": majors[0] if majors else None,
@@ -276,7 +281,7 @@ def cudnn(mxnet: str, wanted: str, asked: str = "") -> Optional[Json]:
     Raises BadInput if the table has no such cuDNN, or if the wheel needs another major version.
     """
     cuda, major = cuda_of(wanted), needs(mxnet, wanted)["cudnn"]
-    rows = table()["cudnn"][cuda]
+    rows = row(table()["cudnn"], _VERSIONS + "cudnn", cuda)
     fitting = [version for version in rows if major in (None, version.split(".")[0])]
     if asked == "none" and major is None:
         return None
@@ -296,7 +301,7 @@ def cudnn(mxnet: str, wanted: str, asked: str = "") -> Optional[Json]:
                 " or ".join(fitting),
             )
         )
-    return dict(rows[found[-1]], version=found[-1])
+    return dict(row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1]), version=found[-1])
 
 
 def nccl(mxnet: str, wanted: str) -> Optional[Json]:
@@ -306,5 +311,5 @@ def nccl(mxnet: str, wanted: str) -> Optional[Json]:
     """
     if not needs(mxnet, wanted)["nccl"]:
         return None
-    found: Json = table()["nccl"][cuda_of(wanted)]
+    found: Json = row(table()["nccl"], _VERSIONS + "nccl", cuda_of(wanted))
     return found

@@ -177,6 +177,18 @@ def read(content: Union[str, Json], name: str = "profile.json") -> Json:
     return found
 
 
+def of_file(path: str) -> Optional[Json]:
+    """Return the checked profile of the file `path`, or None if the file does not exist.
+
+    Raises BadInput with the cure if the profile is damaged.
+    """
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return read(stream.read(), path)
+    except FileNotFoundError:
+        return None
+
+
 def fits(profile: Json, workers: Sequence[Tuple[str, int]]) -> Fit:
     """Compare a profile with the workers of a job, and return the Fit.
 

@@ -1,22 +1,24 @@
 """Compute the blocks of authorized_keys, known_hosts and ssh's configuration for all nodes.
 
-All nodes get equal blocks. The blocks come from the inventory's plan (`plan.make_cluster_files`),
-the node records and two host variables. ansible_host is the address that the controller uses.
-ssh_mesh_from lists further addresses from which the node may connect.
+All nodes get equal blocks. The names of a node and the origins of its connections come from the
+inventory: its name, its planned address (`plan.make_cluster_files`) and two host variables.
+ansible_host is the address that the controller uses. ssh_mesh_from lists further addresses from
+which the node may connect. A host name or an interface in a node record is no name and no origin:
+a node that calls itself github.com would receive the connections of all nodes to github.com. The
+node records give keys, users and ports only.
 
 The controller checks node records when it writes and reads them. This module checks each word of a
 line once more. So a word from any source stays one word, and cannot become an option, a marker such
 as @cert-authority, or a new line.
 """
 
-import ipaddress
 import re
 from collections import Counter
 from typing import Any, Dict, List, Sequence
 
 from mxcluster import shapes
 from mxcluster.cluster import node_records
-from mxcluster.errors import BadInput, refuse, shown
+from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.lists import grouped, unique
 from mxcluster.numbers import to_int
 
@@ -51,21 +53,14 @@ def blocks(
     Raises BadInput if a node's key is unknown, or if ssh's files cannot contain a value.
     """
     if not draft:
+        for_each(lambda host: node_records.refuse_damaged(host, records.get(host, {})), nodes)
         refuse(
             "%s: the controller lacks the ssh keys of this node: run provision.yml without --limit"
             % host
             for host in nodes
             if not _ssh(records, host).get("public_key")
         )
-    names = {host: names_of(host, node, records, variables) for host, node in nodes.items()}
-    counts = Counter(name for found in names.values() for name in found)
-    # Drop names that two nodes claim. Inventory names and planned addresses always stay.
-    names = {
-        host: [
-            name for name in found if counts[name] == 1 or name in (host, nodes[host]["address"])
-        ]
-        for host, found in names.items()
-    }
+    names = names_of(nodes, variables)
     try:
         return {
             "authorized_keys": "\n".join(authorized(nodes, records, variables)),
@@ -94,7 +89,7 @@ def authorized(
 ) -> List[str]:
     """Return the lines of authorized_keys, one for each key.
 
-    A line limits its key to the addresses of the nodes with this key.
+    A line limits its key to the planned addresses of the nodes with this key, and ssh_mesh_from.
 
     The arguments are those of `blocks`.
     """
@@ -106,17 +101,43 @@ def authorized(
     for key, hosts in holders.items():
         origins = []  # type: List[str]
         for host in hosts:
-            more = variables.get(host, {}).get("ssh_mesh_from") or []
-            origins += (
-                [nodes[host]["address"]]
-                + addresses(records.get(host, {}))
-                + ([more] if isinstance(more, str) else more)
-            )
+            origins += origins_of({host: nodes[host]}, variables)[host]
         owner = NAME(hosts[0]) if len(hosts) == 1 else "all"
         lines.append(
             'from="%s" %s mxcluster:%s' % (",".join(map(ORIGIN, unique(origins))), _key(key), owner)
         )
     return lines
+
+
+def origins_of(nodes: Dict[str, Json], variables: Dict[str, Json]) -> Dict[str, List[str]]:
+    """Return {host: the addresses from which its ssh connections may come}.
+
+    These are the planned address and ssh_mesh_from. The arguments are those of `blocks`.
+    """
+    more = {host: variables.get(host, {}).get("ssh_mesh_from") or [] for host in nodes}
+    return {
+        host: [node["address"]] + ([more[host]] if isinstance(more[host], str) else more[host])
+        for host, node in nodes.items()
+    }
+
+
+def on_node(authorized_keys: str, host: str, origins: Dict[str, List[str]]) -> str:
+    """Return the block of authorized_keys for the node `host`: no key is valid from this node.
+
+    A connection of a node to itself would lead a job out of its unit: the session has other rights,
+    and does not end with the job.
+
+    Args: `authorized_keys` the block for all nodes, from `blocks`; `origins` from `origins_of`.
+    """
+    others = {origin for other in origins if other != host for origin in origins[other]}
+    own = set(origins[host]) - others
+    lines = []
+    for line in authorized_keys.splitlines():
+        start, listed, end = line.split('"', 2)
+        kept = [origin for origin in listed.split(",") if origin not in own]
+        if kept and line.rpartition(" mxcluster:")[2] != host:
+            lines.append('%s"%s"%s' % (start, ",".join(kept), end))
+    return "\n".join(lines)
 
 
 def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str]:
@@ -137,8 +158,8 @@ def configured(
 ) -> List[str]:
     """Return the lines of ssh's configuration that make `ssh <host>` reach the node `host`.
 
-    Args: `node` {"address", ...}; `names` the result of `names_of`; `records` and `key_file` as in
-    `blocks`.
+    Args: `node` {"address", ...}; `names` of the node, from `names_of`; `records` and `key_file` as
+    in `blocks`.
     """
     ssh = _ssh(records, host)
     lines = [
@@ -153,37 +174,37 @@ def configured(
     return lines
 
 
-def names_of(
-    host: str, node: Json, records: Dict[str, Json], variables: Dict[str, Json]
-) -> List[str]:
-    """Return all names and addresses of the node `host`, each once, without loopback.
+def names_of(nodes: Dict[str, Json], variables: Dict[str, Json]) -> Dict[str, List[str]]:
+    """Return {host: its names and addresses, each once}: inventory name, ansible_host, address.
 
-    The sources are the inventory, ansible_host, and the host name and interfaces in the node
-    record. The arguments are those of `blocks`, with `node` an item of `nodes`.
+    A name that two nodes have belongs to neither. Only inventory names always stay, and a planned
+    address that no other node has as its name or ansible_host: without node_address the address is
+    a fact of the node, and a node must not take the address of another node. No node except one
+    with this inventory name is called localhost.
+
+    The arguments are those of `blocks`.
     """
-    hostname = records.get(host, {}).get("hostname") or ""
-    return unique(
-        name
-        for name in [
-            host,
-            variables.get(host, {}).get("ansible_host"),
-            hostname,
-            hostname.split(".")[0],
-            node["address"],
+    given = {host: {host, variables.get(host, {}).get("ansible_host") or host} for host in nodes}
+    names = {
+        host: unique(
+            name
+            for name in [host, variables.get(host, {}).get("ansible_host"), node["address"]]
+            if name == host or (name and not name.startswith("localhost"))
+        )
+        for host, node in nodes.items()
+    }
+    counts = Counter(name for found in names.values() for name in found)
+    holders = Counter(name for found in given.values() for name in found)
+    return {
+        host: [
+            name
+            for name in found
+            if counts[name] == 1
+            or name == host
+            or (name == nodes[host]["address"] and (name in given[host] or not holders[name]))
         ]
-        + addresses(records.get(host, {}))
-        if name == host or (name and not name.startswith("localhost"))
-    )
-
-
-def addresses(record: Json) -> List[str]:
-    """Return the IPv4 addresses of the interfaces in a node record, without loopback."""
-    found = [
-        ipaddress.IPv4Interface(text).ip
-        for name in sorted(record.get("interfaces") or {})
-        for text in record["interfaces"][name]
-    ]
-    return [str(address) for address in found if not address.is_loopback]
+        for host, found in names.items()
+    }
 
 
 def gone(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:

@@ -41,6 +41,32 @@ def gpu_wheels() -> Json:
     return _read("gpu_wheels.yml")
 
 
+def row(rows: Json, place: str, name: str, cure: str = "add the row") -> Any:
+    """Return the row `name` of a part of the tables.
+
+    Raises BadInput if the row is missing, which is a fault of the table and not of a user.
+
+    Args: `rows` the part; `place` its file and name in messages; `cure` how to make the row.
+    """
+    if name not in rows:
+        raise BadInput("%s has no row %s: %s" % (place, name, cure))
+    return rows[name]
+
+
+def gpu_wheel(wheel: str) -> Json:
+    """Return the row (dict) of a GPU wheel in gpu_wheels.yml. Raises BadInput without a row.
+
+    Args: `wheel` such as "mxnet-cu92==1.2.1.post1".
+    """
+    found: Json = row(
+        gpu_wheels(),
+        "python/mxcluster/cluster/gpu_wheels.yml",
+        wheel,
+        "add the row that `python tools/gpu_wheels.py WHEEL` prints for the file of this wheel",
+    )
+    return found
+
+
 def number(version: str) -> Tuple[int, ...]:
     """Return a version as a tuple of ints for comparisons, such as (9, 2, 148) for "9.2.148"."""
     return tuple(int(part) for part in re.findall(r"\d+", version))

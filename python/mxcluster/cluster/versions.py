@@ -7,6 +7,7 @@ tables. The module `pairs` decides which versions work together.
 import re
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
+from mxcluster import shapes
 from mxcluster.cluster import pairs
 from mxcluster.cluster.version_table import architecture, chip, cuda_row, number, table
 from mxcluster.errors import BadInput
@@ -117,6 +118,28 @@ def check_system(node: Json) -> None:
     )
 
 
+_url = shapes.matching(r"(https?|file|ftp)://[^\s]+", "a URL, such as https://mirror/nvidia")
+_digest = shapes.matching("[0-9a-fA-F]{64}", "a sha256 of 64 hexadecimal digits")
+_fingerprint = shapes.matching("[0-9A-Fa-f ]{40,59}", "a fingerprint of 40 hexadecimal digits")
+_NVIDIA = shapes.fields(
+    {
+        "nvidia_mirror": shapes.either("", _url),
+        "nvidia_sha256": shapes.dict_of(shapes.words, _digest),
+        "nvidia_keys": shapes.list_of(
+            shapes.fields({"name": shapes.words, "url": _url, "fingerprint": _fingerprint})
+        ),
+    }
+)
+
+
+def check_sources(choice: Json) -> None:
+    """Refuse a wrong mirror, digest or signing key. Args: `choice` as for `decide`."""
+    try:
+        _NVIDIA({"nvidia_" + name: choice[name] for name in ("mirror", "sha256", "keys")})
+    except shapes.Wrong as wrong:
+        raise BadInput("%s: correct this value in the inventory" % wrong) from None
+
+
 def decide(choice: Json, node: Json) -> Json:
     """Return the software to install on one node.
 
@@ -135,13 +158,14 @@ def decide(choice: Json, node: Json) -> Json:
 
     Returns:
         {"target", "gpus": number of the node's GPUs, 0 for training on the CPU, "system",
-        "environment", "cuda": None or {"version", "source", ...its row}, "cudnn" and "nccl": None
-        or {"version", ...}, "driver": None or {"branch", "cuda", "least", "installable"},
-        "installed": None or the state that verify.yml expects}. Each of NVIDIA's files is {"url",
-        "name", "sha256" or ""}.
+        "family": a key of PACKAGES or "", "environment", "cuda": None or {"version", "source",
+        ...its row}, "cudnn" and "nccl": None or {"version", ...}, "driver": None or {"branch",
+        "cuda", "least", "installable"}, "installed": None or the state that verify.yml expects}.
+        Each of NVIDIA's files is {"url", "name", "sha256" or ""}.
 
     Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
     """
+    check_sources(choice)
     if node["architecture"] != "x86_64":
         raise BadInput(
             "the node's architecture is %s, but MXNet's wheels require x86_64: remove the node "
@@ -187,6 +211,7 @@ def decide(choice: Json, node: Json) -> Json:
         "target": wanted,
         "gpus": len(node["gpus"]) if cuda else 0,
         "system": known[0] if known else "",
+        "family": next((family for family in PACKAGES if family == node["family"]), ""),
         "environment": pairs.environment(mxnet, wanted),
         "cuda": None,
         "cudnn": None,

@@ -17,8 +17,10 @@ import tarfile
 import tempfile
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxcluster.errors import BadInput, MxclusterError, some
+from mxcluster.errors import BadInput, MxclusterError, shown
 from mxcluster.file_io import sha256
+
+Json = Dict[str, Any]
 
 PLATFORMS = (
     "manylinux1_x86_64",
@@ -30,21 +32,70 @@ PLATFORMS = (
 DRAFT = ".fetch-"
 
 
+# A line of a requirements file that can contain no option of pip except --hash=sha256.
+REQUIREMENT = re.compile(
+    r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9][A-Za-z0-9.+!_]*)"
+    r"((?: --hash=sha256:[0-9a-f]{64})+)"
+)
+
+# Both words are parts of a file's name.
+_PYTHON = re.compile(r"[0-9]\.[0-9]{1,2}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
 def parse(requirement: str) -> Tuple[str, str, List[str]]:
     """Return (name, version, sha256 values) of a requirement line.
 
-    Example of a result: ("mxnet", "1.9.1", ["65d5...", ...]). Raises ValueError if the line has
-    another form.
+    Example of a result: ("mxnet", "1.9.1", ["65d5...", ...]). Raises BadInput if the line has
+    another form, such as a second line or an option of pip.
     """
-    pinned, *options = requirement.split()
-    name, version = pinned.split("==")
-    digests = []
-    for option in options:
-        _, mark, digest = option.partition("--hash=sha256:")
-        if not mark or not digest:
-            raise ValueError("%s is not --hash=sha256:DIGEST" % option)
-        digests.append(digest)
-    return name, version, digests
+    match = REQUIREMENT.fullmatch(requirement)
+    if not match:
+        raise BadInput(
+            "the line %s of the wheels is malformed: correct it in "
+            "python/mxcluster/cluster/mxnet.yml to the form NAME==VERSION --hash=sha256:DIGEST"
+            % shown(requirement)
+        )
+    name, version, digests = match.groups()
+    return name, version, [word[-64:] for word in digests.split()]
+
+
+def needs(environment: Json, python: str) -> Json:
+    """Return {"python", "requirements", "digest"}, the wheels of an environment for one Python.
+
+    "requirements" are lines as in `parse`. "digest" is the sha256 of "python" and "requirements".
+    The values come from the controller's tables. A node only tells the version of its Python.
+
+    Args: `environment` {"builds", "hashes", "name"} from `pairs.environment`; `python` a version
+    such as "3.11".
+
+    Raises BadInput if the table has no wheels for this Python, or no digest of a wheel.
+    """
+    build = next((one for one in environment["builds"] if python in one["python"]), None)
+    if build is None:
+        raise BadInput(
+            "%s has no wheels for Python %s, only for Python %s. Set mxnet_python on this node to "
+            "an interpreter of such a version"
+            % (
+                environment.get("name") or "MXNet",
+                shown(python),
+                ", ".join(known for one in environment["builds"] for known in one["python"]),
+            )
+        )
+    requirements = [
+        " ".join(
+            [wheel] + ["--hash=sha256:" + digest for digest in environment["hashes"].get(wheel, [])]
+        )
+        for wheel in build["wheels"] + [build["pip"]]
+    ]
+    for line in requirements:
+        parse(line)
+    made_of = "\n".join([python] + requirements)
+    return {
+        "python": python,
+        "requirements": requirements,
+        "digest": hashlib.sha256(made_of.encode("utf-8")).hexdigest(),
+    }
 
 
 def fits(file_name: str, name: str, version: str, python: str) -> bool:
@@ -152,8 +203,11 @@ def provide(
 def download(folder: str, requirements: List[str], python: str) -> None:
     """Fetch the wheels of `requirements` for Python `python` into `folder` with pip.
 
-    pip checks the sha256 of each wheel. Raises MxclusterError with pip's output if pip fails.
+    pip checks the sha256 of each wheel. Raises MxclusterError with pip's output if pip fails, and
+    BadInput for a line that `parse` refuses: an option in the file would override `pip_download`.
     """
+    for one in requirements:
+        parse(one)
     listed = os.path.join(folder, "requirements.txt")
     with open(listed, "w", encoding="utf-8") as stream:
         stream.write("\n".join(requirements) + "\n")
@@ -225,48 +279,28 @@ def pack(paths: Sequence[str], target: str) -> None:
         raise
 
 
-def archive(store: str, requirements: Sequence[str], python: str, folder: str) -> str:
-    """Pack the wheels of all `requirements` into a tar file in `folder`. Return the file's path.
+def archives(store: str, needed: Sequence[Json], folder: str) -> Dict[str, str]:
+    """Pack a tar file of wheels in `folder` for each digest in `needed`.
 
-    The file's name contains a digest of `python` and `requirements`, so different requirements give
-    different files.
+    Returns {digest: path of the tar file}. Raises BadInput for a malformed item of `needed`.
 
-    Args: `store` the folder of the wheels; `requirements` and `python` as in `provide`.
-    """
-    digest = hashlib.sha256("\n".join([python] + list(requirements)).encode("utf-8")).hexdigest()
-    target = os.path.join(folder, "wheels-py%s-%s.tar" % (python, digest[:12]))
-    pack(provide(store, requirements, python), target)
-    return target
-
-
-def archives(store: str, needs: Sequence[Dict[str, Any]], folder: str) -> Dict[str, str]:
-    """Pack a tar file of wheels in `folder` for each digest in `needs`.
-
-    Returns {digest: path of the tar file}. An item of `needs` without requirements gets no file.
-    Raises BadInput for a malformed requirement.
-
-    Args: `store` the folder of the wheels; `needs` a list of {"digest", "python", "requirements"},
-    one for each node. Items with the same digest share a file.
+    Args: `store` the folder of the wheels; `needed` a list of {"digest", "python", "requirements"}
+    from `needs`, one for each node. Items with the same digest share a file.
     """
     found = {}  # type: Dict[str, str]
-    for need in needs:
-        if need["requirements"] and need["digest"] not in found:
-            try:
-                found[need["digest"]] = archive(store, need["requirements"], need["python"], folder)
-            except ValueError as error:
-                raise BadInput(
-                    "a line of the wheels for Python %s is malformed: correct %s in "
-                    "python/mxcluster/cluster/mxnet.yml to the form NAME==VERSION "
-                    "--hash=sha256:DIGEST" % (need["python"], _wrong(need["requirements"]))
-                ) from error
+    for need in needed:
+        if not _PYTHON.fullmatch(need["python"]) or not _DIGEST.fullmatch(need["digest"]):
+            raise BadInput(
+                "the wheels for Python %s with the digest %s are malformed: take them from "
+                "mxcluster.cluster.wheels.needs" % (shown(need["python"]), shown(need["digest"]))
+            )
+        if need["digest"] not in found:
+            target = os.path.join(
+                folder, "wheels-py%s-%s.tar" % (need["python"], need["digest"][:12])
+            )
+            pack(provide(store, need["requirements"], need["python"]), target)
+            found[need["digest"]] = target
     return found
-
-
-def _wrong(requirements: Sequence[str]) -> str:
-    """Return the malformed lines of `requirements` as text, or all lines if none is malformed."""
-    form = re.compile(r"[^\s=]+==[^\s=]+( --hash=sha256:[0-9a-f]{64})+")
-    wrong = [one for one in requirements if not form.fullmatch(one)]
-    return some([repr(one) for one in wrong or requirements])
 
 
 def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:

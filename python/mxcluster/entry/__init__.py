@@ -68,7 +68,12 @@ def _seen_by_root(asked: Json, unit: Any, swept: List[str]) -> Json:
     command = asked["command"]
     if command == "collect":
         untrue = units.untrue_end(asked, unit) if unit else None
-        return {"left": (units.settle(asked, unit) if unit else []) + swept, "untrue": untrue}
+        left = (units.settle(asked, unit) if unit else []) + swept
+        return {
+            "left": left,
+            "untrue": untrue,
+            "outside": units.outside(asked) if unit else [],
+        }
     if command == "stop":
         return {"left": swept} if swept else {}
     if command == "look":

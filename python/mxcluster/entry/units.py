@@ -8,17 +8,18 @@ import re
 import stat
 import tempfile
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 from mxcluster.entry import programs
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
-from mxcluster.node import firewall
+from mxcluster.node import firewall, processes
 
 Json = Dict[str, Any]
 
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 WISHES = "/run/mxcluster"
+PATIENCE = 2.0  # seconds until a process outside of the units counts
 UNIT_ENDS = 10  # seconds to wait for the end of a unit
 PRIVATE = ("/tmp", "/var/tmp")  # a unit with PrivateTmp=yes has its own, empty folders
 
@@ -184,6 +185,80 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
             % (unit, shown.get("Result"), asked["user"])
         )
     return None
+
+
+def outside(asked: Json, patience: float = PATIENCE) -> List[str]:
+    """Return a message for each process of the training user that has left the unit of the job.
+
+    Such a process began after the job's agent, and is in the unit of no job. A person who works as
+    the training user may have started it, so it is no leftover. Processes of jobs without a unit
+    have the variable MXCLUSTER_JOB_DIR, and the agent finds them (see `agent.leftovers`). The
+    function repeats the search for at most `patience` seconds, until no process of the first search
+    is left. An engine of the site starts the whole job without a unit: then the list is empty.
+    """
+    if (asked.get("request") or {}).get("engine"):
+        return []
+    uid = pwd.getpwnam(asked["user"]).pw_uid
+    try:
+        status = programs.answer_of(dict(asked, command="status"))["status"]
+        since = int(status["agent"]["start_time"])
+    except (MxclusterError, KeyError, TypeError, ValueError):  # the job has not started here
+        return []
+    deadline, found = time.monotonic() + patience, None  # type: float, Any
+    while True:
+        commands = _of_commands()
+        seen = [
+            who
+            for who in processes.of_user(uid)
+            if who.start_time >= since and who.pid not in commands and not _is_of_a_job(who.pid)
+        ]
+        found = seen if found is None else [who for who in found if who in seen]
+        if not found or time.monotonic() >= deadline:
+            break
+        time.sleep(0.1)
+    return [
+        "pid %d (%s) of %s runs outside of the job's unit, and began during the job: if no person "
+        "has started this process, kill it"
+        % (who.pid, processes.command_name(who.pid), asked["user"])
+        for who in found
+    ]
+
+
+def _is_of_a_job(pid: int) -> bool:
+    """Return True if the process belongs to a job, or is systemd's manager of the user itself."""
+    from mxcluster.agent import runtimes  # not at the top: each poll would import it
+
+    group = processes.read(pid, "cgroup").strip()
+    return (
+        b"/mxcluster-agent@" in group
+        or processes.variable(pid, runtimes.VARIABLE) is not None
+        or re.search(rb"/user@\d+\.service/init\.scope$", group) is not None
+    )
+
+
+def _of_commands() -> Set[int]:
+    """Return the pids of the processes that carry out commands of the controller.
+
+    These are root's processes of this program, with all processes above and below. Above are the
+    shell and sudo of Ansible, which belong to the login user. Below are a part that runs as the
+    training user, and the ssh of `verify.yml`.
+    """
+    lines = processes.table()
+    parents = {line.pid: line.parent for line in lines}
+
+    def chain(pid: int) -> Iterator[int]:
+        while pid in parents:
+            yield pid
+            pid = parents[pid]
+
+    roots = {os.getpid()} | {
+        pid
+        for pid in parents
+        if processes.uid(pid) == 0 and b"mxcluster.entry" in processes.read(pid, "cmdline")
+    }
+    return {above for root in roots for above in chain(root)} | {
+        pid for pid in parents if not roots.isdisjoint(chain(pid))
+    }
 
 
 def settle(asked: Json, unit: str) -> List[str]:

@@ -226,6 +226,15 @@ def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
         ) from error
 
 
+def networks(folder: str) -> List[str]:
+    """Return the names of the networks with checkpoints in `folder`, sorted.
+
+    The checkpoints may be incomplete.
+    """
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted({match.group("network") for match in map(FILE.fullmatch, names) if match})
+
+
 def _epochs(folder: str, network: str) -> List[int]:
     """Return the epochs of the network's checkpoints in `folder`, the last epoch first.
 

@@ -17,7 +17,17 @@ from typing import Any, List, Tuple
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS
 from mxcluster.job import launchers, option_types
-from mxcluster.job.option_types import Knob, Option, at_least, between, is_job_id, to_text
+from mxcluster.job.option_types import (
+    MOST,
+    MOST_GPU,
+    MOST_TEXT,
+    Knob,
+    Option,
+    above_0,
+    between,
+    is_job_id,
+    to_text,
+)
 from mxcluster.numbers import to_float, to_int
 
 PROGRAMS = ("image_classification",)
@@ -29,6 +39,12 @@ HOST = "host"  # the runtime without containers
 RUNTIMES = (HOST, "docker", "podman")
 IMAGE = "localhost/mxcluster"
 
+# The workers, servers or nodes of a job. Its plan takes seconds.
+MOST_PROCESSES = 4096
+MOST_SAMPLES = 100000000  # of an epoch; a worker holds a number of 8 bytes for each
+MOST_SECONDS = 10000000  # of a timeout
+MOST_MS = 3600000  # of a step
+MOST_MB = 1000000
 # A smaller array is not worth a message to every server.
 LEAST_BOUND = 1000
 # The host variable that emulates a slower node. The program has an argument of the same name.
@@ -41,7 +57,8 @@ SLOWDOWN = Option(
 )
 
 _ENVIRONMENT = (
-    'a dict of environment variables with strings of one line, such as \'{"OMP_NUM_THREADS": "1"}\''
+    "a dict of environment variables with strings of one line and at most %d KiB, such as "
+    '\'{"OMP_NUM_THREADS": "1"}\'' % (MOST_TEXT >> 10)
 )
 _CASTS = {"str": to_text, "int": to_int, "float": to_float, "bool": option_types.to_bool}
 
@@ -55,8 +72,10 @@ def _is_absolute_or_empty(path: str) -> bool:
 
 
 def _is_limit(text: str) -> bool:
+    # Slurm takes 0 as no limit.
     return text == "" or bool(
         re.fullmatch(r"[1-9][0-9]{0,6}|[0-9]{1,4}:[0-5][0-9](:[0-5][0-9])?", text)
+        and re.search("[1-9]", text)
     )
 
 
@@ -69,7 +88,7 @@ def _is_job_id_or_empty(text: str) -> bool:
 
 
 def _is_none_or_from_5_s(seconds: float) -> bool:
-    return seconds == 0 or seconds >= 5
+    return seconds == 0 or 5 <= seconds <= MOST_SECONDS
 
 
 def _is_bound(numbers: int) -> bool:
@@ -89,7 +108,7 @@ def _is_program(path: str) -> bool:
 
 
 def _has_6_decimals(number: float) -> bool:
-    return number > 0 and round(number, 6) == number
+    return 0 < number <= MOST and round(number, 6) == number
 
 
 def _are_classes(texts: List[str]) -> bool:
@@ -121,11 +140,22 @@ def _knob(
 
 
 def _count(
-    name: str, default: int, low: int, description: str, cure: str = "", **more: Any
+    name: str,
+    default: int,
+    low: int,
+    high: int,
+    description: str,
+    cure: str = "",
+    **more: Any,
 ) -> Knob:
-    message = "a whole number of at least %d%s" % (low, cure)
     return _knob(
-        name, "int", default, check=at_least(low), message=message, description=description, **more
+        name,
+        "int",
+        default,
+        check=between(low, high),
+        message="a whole number from %d to %d%s" % (low, high, cure),
+        description="%s From %d to %d." % (description, low, high),
+        **more,
     )
 
 
@@ -134,9 +164,9 @@ def _positive(name: str, default: float, description: str, **more: Any) -> Knob:
         name,
         "float",
         default,
-        check=lambda value: value > 0,
-        message="a number above 0, such as %r" % default,
-        description=description,
+        check=above_0(MOST),
+        message="a number above 0 and at most %d, such as %r" % (MOST, default),
+        description="%s Above 0, at most %d." % (description, MOST),
         **more,
     )
 
@@ -221,8 +251,9 @@ SECTIONS = {
             message="a list of module:Class, each class at the top level of its module, such as "
             '\'{"server_classes": ["mine:MyOptimizer"]}\'',
             description="Classes of the script that the workers may send to the servers: a list "
-            "of `module:Class`, in modules beside the script. MXNet's optimizers and schedules "
-            "need no entry. The servers refuse all other classes.",
+            "of `module:Class`, in modules beside the script or of MXNet. The classes of "
+            "`mx.optimizer` and `mx.lr_scheduler` need no entry. The servers refuse all other "
+            "classes.",
         ),
     ),
     "The training: network, data, learning rate, checkpoints.": (
@@ -264,7 +295,8 @@ SECTIONS = {
             "batch_size",
             32,
             1,
-            "The number of samples in a batch of one worker. At least 1.",
+            MOST,
+            "The number of samples in a batch of one worker.",
             inherited=True,
             flag="--batch-size",
         ),
@@ -283,7 +315,7 @@ SECTIONS = {
             inherited=True,
             flag="--balance",
         ),
-        _positive("lr", 0.05, "The learning rate. Above 0.", inherited=True, flag="--lr"),
+        _positive("lr", 0.05, "The learning rate.", inherited=True, flag="--lr"),
         _choice(
             "lr_scale",
             "auto",
@@ -324,11 +356,11 @@ SECTIONS = {
             "float",
             2.0,
             check=_has_6_decimals,
-            message="a number above 0 with at most 6 decimals, such as 0.5, because MXNet sends "
-            "only 6 decimals to the servers",
+            message="a number above 0 and at most %d with at most 6 decimals, such as 0.5, because "
+            "MXNet sends only 6 decimals to the servers" % MOST,
             description="The absolute value of the numbers other than 0 that `compression=2bit` "
             "sends for a gradient. The gradient is the sum over a worker's batch. MXNet's own "
-            "default is 0.5. Above 0, with at most 6 decimals.",
+            "default is 0.5. Above 0, at most %d, with at most 6 decimals." % MOST,
             inherited=True,
             flag="--compression-threshold",
         ),
@@ -336,22 +368,23 @@ SECTIONS = {
             "gsync_compensation",
             "float",
             0.0,
-            check=lambda value: value >= 0,
-            message="a number of at least 0, such as 0.04 (0: no compensation)",
+            check=between(0, MOST),
+            message="a number from 0 to %d, such as 0.04 (0: no compensation)" % MOST,
             description="Delay compensation of DC-ASGD for `dist_gsync` with several groups: a "
             "group's gradient g becomes g + `gsync_compensation` * g * g * d, where d is the "
-            "change of the weights by other groups since the group's last pull. At least 0; 0 "
-            "disables the compensation.",
+            "change of the weights by other groups since the group's last pull. From 0 to %d; 0 "
+            "disables the compensation." % MOST,
             inherited="dist_gsync",
         ),
         _count(
             "gsync_max_y",
             0,
             0,
+            MOST,
             "`dist_gsync` with several groups drops an update whose Y is above this number. Y is "
             "the number of updates since the group's previous update. The weights stay, and the "
             "group pulls the newest weights. For groups of equal speed, Y is near the number of "
-            "groups. At least 0; 0 drops no update.",
+            "groups. 0 drops no update.",
             cure=" (0: drop no update)",
             inherited="dist_gsync",
         ),
@@ -369,7 +402,7 @@ SECTIONS = {
         _positive(
             "lr_factor_epoch",
             1.0,
-            "The number of epochs between two multiplications with `lr_factor`. Above 0.",
+            "The number of epochs between two multiplications with `lr_factor`.",
             inherited=True,
             flag="--lr-factor-epoch",
         ),
@@ -385,7 +418,8 @@ SECTIONS = {
             "num_epochs",
             20,
             1,
-            "The number of epochs to train. At least 1.",
+            MOST,
+            "The number of epochs to train.",
             inherited=True,
             flag="--num-epochs",
         ),
@@ -393,6 +427,7 @@ SECTIONS = {
             "num_examples",
             0,
             0,
+            MOST_SAMPLES,
             "The number of training samples of an epoch; 0 takes all samples of the data set.",
             inherited=True,
             flag="--num-examples",
@@ -421,7 +456,8 @@ SECTIONS = {
             "keep_checkpoints",
             3,
             1,
-            "The number of most recent checkpoints to keep. At least 1.",
+            MOST,
+            "The number of most recent checkpoints to keep.",
             inherited=True,
             flag="--keep-checkpoints",
         ),
@@ -439,6 +475,7 @@ SECTIONS = {
             "model_load_epoch",
             0,
             0,
+            MOST,
             "Start from the model that `model_load_job` saved after this epoch. 0 starts with new "
             "weights.",
             flag="--model-load-epoch",
@@ -458,6 +495,7 @@ SECTIONS = {
             "num_workers",
             0,
             0,
+            MOST_PROCESSES,
             "The number of workers to use, in the order of the inventory; 0 uses all workers.",
             cure=" (0: all)",
         ),
@@ -465,6 +503,7 @@ SECTIONS = {
             "num_servers",
             0,
             0,
+            MOST_PROCESSES,
             "The number of servers to use, in the order of the inventory; 0 uses all servers.",
             cure=" (0: all)",
         ),
@@ -482,7 +521,9 @@ SECTIONS = {
             "raw",
             [],
             cast=option_types.to_words,
-            message="the names or addresses of hosts, such as node3,node4, or all",
+            check=lambda hosts: len(hosts) <= MOST_PROCESSES,
+            message="at most %d names or addresses of hosts, such as node3,node4, or all"
+            % MOST_PROCESSES,
             description="The hosts that get `num_servers` servers and then `num_workers` workers "
             "in turn, such as `node3,node4`. MXNet's `launch.py` uses the lines of its hosts file "
             "in the same way. A host may occur several times. `all` takes all hosts of the "
@@ -493,9 +534,9 @@ SECTIONS = {
             "raw",
             "auto",
             cast=option_types.to_gpus,
-            message="auto, '' (none) or GPU numbers such as 0,1",
+            message="auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU,
             description="GPU numbers for the workers of a host, such as `0,1`. `auto` takes all "
-            "GPUs of the host, an empty string no GPU.",
+            "GPUs of the host, an empty string no GPU. From 0 to %d." % MOST_GPU,
         ),
         _knob(
             "data_allocator",
@@ -558,12 +599,12 @@ SECTIONS = {
             "step_ms",
             "float",
             0.0,
-            check=lambda value: value >= 0,
-            message="a number of milliseconds of at least 0",
+            check=between(0, MOST_MS),
+            message="a number of milliseconds from 0 to %d" % MOST_MS,
             description="For rehearsals: the forward and backward pass of `batch_size` samples "
             "takes at least this number of milliseconds, and more samples take longer in "
             "proportion. The host variable `slowdown` multiplies this time. 0 sets no minimum. The "
-            "figures of such a job do not describe its nodes.",
+            "figures of such a job do not describe its nodes. From 0 to %d." % MOST_MS,
             flag="--step-ms",
         ),
         _knob(
@@ -571,10 +612,10 @@ SECTIONS = {
             "raw",
             None,
             cast=_to_staleness,
-            check=lambda value: value is None or value >= 0,
-            message="a whole number of at least 0 (only kv=dist_ssync uses it)",
+            check=lambda value: value is None or 0 <= value <= MOST,
+            message="a whole number from 0 to %d (only kv=dist_ssync uses it)" % MOST,
             description="The number of iterations that a worker may be ahead of the slowest "
-            "worker, for `dist_ssync` only. The default is 3. At least 0.",
+            "worker, for `dist_ssync` only. The default is 3. From 0 to %d." % MOST,
             inherited="dist_ssync",
         ),
         _knob(
@@ -593,8 +634,8 @@ SECTIONS = {
             message="0 (MXNet's 1000000) or a whole number from %d to 2147483647" % LEAST_BOUND,
             description="MXNet splits an array of at least this many numbers evenly over all "
             "servers, and stores a smaller array on one server. All processes get this bound as "
-            "`MXNET_KVSTORE_BIGARRAY_BOUND`. At least %d, or 0 for MXNet's default of 1000000."
-            % LEAST_BOUND,
+            "`MXNET_KVSTORE_BIGARRAY_BOUND`. From %d to 2147483647, or 0 for MXNet's default of "
+            "1000000." % LEAST_BOUND,
         ),
         _knob(
             "ps_verbose",
@@ -658,6 +699,7 @@ SECTIONS = {
             "collect_mb",
             1024,
             0,
+            MOST_MB,
             "The limit in megabytes for the files of a script that each node sends to "
             "`runs/<job>/nodes/<host>/files/<worker>` at the end of the job. Small files come "
             "first. Files above the limit stay on the node, and the report names them. 0 sends no "
@@ -683,6 +725,7 @@ SECTIONS = {
             "max_restarts",
             0,
             0,
+            1000,
             "The maximum number of restarts of a job with `savemodel` after a fault of a node (a "
             "killed process or agent, a lost node). The job resumes from the last complete "
             "checkpoint on the remaining nodes. An error of the program never causes a restart.",
@@ -712,21 +755,21 @@ SECTIONS = {
             "float",
             60.0,
             check=_is_none_or_from_5_s,
-            message="0 (no limit) or a number of seconds of at least 5",
+            message="0 (no limit) or a number of seconds from 5 to %d" % MOST_SECONDS,
             description="The maximum number of seconds from the start of a process to its "
-            "kv-store; 0 is no limit, otherwise at least 5. Raise the limit for scripts with a "
+            "kv-store; 0 is no limit, otherwise from 5 to %d. Raise the limit for scripts with a "
             "long preparation. Time that the process waits for a CPU core does not count, up to "
-            "the same number of seconds.",
+            "the same number of seconds." % MOST_SECONDS,
         ),
         _knob(
             "stall_timeout",
             "float",
             300.0,
             check=_is_none_or_from_5_s,
-            message="0 (no limit) or a number of seconds of at least 5",
+            message="0 (no limit) or a number of seconds from 5 to %d" % MOST_SECONDS,
             description="After this number of seconds without progress, the agents end the job, "
             "and the verdict names the process that blocks the other processes. 0 is no limit, "
-            "otherwise at least 5.",
+            "otherwise from 5 to %d." % MOST_SECONDS,
         ),
         _knob(
             "job_id",
@@ -775,6 +818,7 @@ SECTIONS = {
             "num_nodes",
             1,
             1,
+            MOST_PROCESSES,
             "The number of nodes that the job requests from Slurm or Grid Engine. The first node "
             "runs the scheduler. Each node runs `servers_per_host` servers and `workers_per_host` "
             "workers; the submit host has these variables.",
@@ -793,9 +837,9 @@ SECTIONS = {
             "str",
             "",
             check=_is_limit,
-            message="a number of minutes, H:MM or H:MM:SS, in quotes in YAML",
+            message="a number of minutes, H:MM or H:MM:SS, above 0, in quotes in YAML",
             description="The time limit of the job in Slurm or Grid Engine: a number of minutes, "
-            "H:MM or H:MM:SS. The default is the default of the batch system.",
+            "H:MM or H:MM:SS, above 0. The default is the default of the batch system.",
         ),
         _word(
             "gres",
@@ -808,7 +852,9 @@ SECTIONS = {
             [],
             cast=option_types.to_list,
             message='a list of strings, such as \'{"engine_options": ["--mem=8G"]}\'',
-            description="Further arguments of `sbatch` or `qsub`, a list of strings.",
+            description="Further arguments of `sbatch` or `qsub`, a list of strings. Arguments "
+            "that change what `sbatch` or `qsub` does for mxcluster are refused, such as `--array` "
+            "and `--wait`. The arguments of other knobs take precedence.",
         ),
     ),
     OF_MPI: (
@@ -827,10 +873,10 @@ SECTIONS = {
             "raw",
             "all",
             cast=option_types.to_int_or_all,
-            check=lambda number: number == "all" or number >= 1,
-            message="all, or a number of nodes of at least 1",
+            check=lambda number: number == "all" or 1 <= number <= MOST_PROCESSES,
+            message="all, or a number of nodes from 1 to %d" % MOST_PROCESSES,
             description="The number of nodes to use, in the order of the group workers; `all` uses "
-            "the whole group. At least 1. mpirun runs on the first node.",
+            "the whole group. From 1 to %d. mpirun runs on the first node." % MOST_PROCESSES,
         ),
         _knob(
             "mpi_processes_per_node",
@@ -866,16 +912,17 @@ SECTIONS = {
             "mpi_shm_size",
             1024,
             16,
-            "The size of `/dev/shm` of a container of `mpi_image`, in MB. At least 16.",
+            MOST_MB,
+            "The size of `/dev/shm` of a container of `mpi_image`, in MB.",
         ),
         _knob(
             "mpi_gpus",
             "raw",
             "auto",
             cast=option_types.to_gpus_or_all,
-            message="all or auto, '' (none) or GPU numbers such as 0,1",
+            message="all or auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU,
             description="The GPUs that the processes of each node see: `auto` or `all`, an empty "
-            "string for none, or numbers such as `0,1`.",
+            "string for none, or numbers such as `0,1`. From 0 to %d." % MOST_GPU,
         ),
         _knob(
             "mpi_infiniband",
@@ -892,8 +939,7 @@ SECTIONS = {
             "raw",
             {},
             cast=option_types.to_environment,
-            message="a dict of environment variables with strings of one line, such as "
-            '\'{"OMP_NUM_THREADS": "1"}\'',
+            message=_ENVIRONMENT,
             description="Environment variables for every process, a dict, as `env` for a training "
             "job. Variables of the engine are allowed, such as `OMPI_MCA_btl`.",
         ),
@@ -921,6 +967,7 @@ SECTIONS = {
             "measured",
             0,
             0,
+            MOST,
             "Train only `warm_up` batches and then this number of batches, on every worker, and "
             "report the seconds of the measured batches. The job ignores `num_epochs` and reports "
             "no accuracy. 0 measures nothing.",
@@ -931,6 +978,7 @@ SECTIONS = {
             "warm_up",
             10,
             0,
+            MOST,
             "The number of batches before the batches that `measured` counts.",
             flag="--warm-up",
         ),
@@ -955,8 +1003,12 @@ SECTIONS = {
             "runs_dir",
             "path",
             "{{ playbook_dir | dirname }}/runs",
+            cast=to_text,
+            check=bool,
+            message="the path of a folder on the controller, such as /data/runs",
             description="The folder of the results on the controller. The default is `runs` in "
-            "the project.",
+            "the project. mxcluster checks before the start of a job that it can write to this "
+            "folder.",
             own=True,
         ),
     ),
@@ -965,4 +1017,5 @@ SECTIONS = {
 KNOBS = tuple(knob for knobs in SECTIONS.values() for knob in knobs)
 # The knobs that are options of a plan. A plan of an MPI program also has the knobs in MPI.
 MPI = SECTIONS[OF_MPI]
+RUNS_DIR = next(knob for knob in KNOBS if knob.name == "runs_dir")
 OPTIONS = tuple(knob for knob in KNOBS if not knob.own and knob not in MPI)

@@ -48,12 +48,14 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[Json]:
     of train.yml, "first_failure"}. "started" and "ended" are in unix seconds.
 
     The state of a node is "running", "done", "failed", "peer" (another node's part failed),
-    "stopped", "lease" (the lease ran out), "prepared", "broken" (damaged files), "missing"
-    (the node has no part of the job) or "not asked" (the controller has no job list of the node).
+    "stopped", "lease" (the lease ran out), "shutdown" (the node went down), "prepared", "broken"
+    (damaged files), "missing" (the node has no part of the job) or "not asked" (the controller has
+    no job list of the node).
 
     The job is "running" if a node of the job is "running". The job is "done" if each node of the
     job with a job list is "done". Otherwise the state of the job is the first of "failed" (also for
-    "peer"), "lease", "stopped", "broken" and "prepared" that a node has, or else "incomplete".
+    "peer"), "lease", "shutdown", "stopped", "broken" and "prepared" that a node has, or else
+    "incomplete".
     """
     parts = {}  # type: Dict[str, Dict[str, Json]]
     for host, answer in sorted(answers.items()):
@@ -135,6 +137,7 @@ def _whole(nodes: Dict[str, str]) -> str:
         "failed",
         "peer",
         "lease",
+        "shutdown",
         "stopped",
         "engine",
         "broken",
@@ -457,10 +460,11 @@ def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> 
             "has been ended on " + _some(ran) if ran else "had ended already",
         )
     ]
-    text += verdict.told_of_left(
-        [host for host, state in job["nodes"].items() if state not in ("missing", "not asked")],
-        looked,
-    )
+    if looked:
+        text += verdict.told_of_left(
+            [host for host, state in job["nodes"].items() if state not in ("missing", "not asked")],
+            looked,
+        )
     text += [
         "not asked %s: the job may still run on this node. Make the node reachable, then run "
         "stop.yml again" % host

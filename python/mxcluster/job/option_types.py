@@ -7,10 +7,17 @@ refuses it.
 
 import json
 import re
-from typing import Any, Callable, Dict, List, NamedTuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Union
 
 from mxcluster.errors import BadInput, did_you_mean, shown
 from mxcluster.numbers import to_float, to_int
+
+# Bounds of counts and weights. No real job needs more, and no value below ends a program in an
+# overflow.
+LEAST, MOST = 1e-6, 1000000
+MOST_GPU = 1023  # the highest number of a GPU, see `cluster.node_records`
+# Linux gives a program at most 128 KiB for one argument or variable, and 2 MiB for all.
+MOST_TEXT, MOST_ALL_TEXTS = 32 << 10, 256 << 10  # bytes
 
 WORDS = {
     "true": True,
@@ -85,11 +92,12 @@ def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
 def to_text(value: Any) -> str:
     """Return `value` (str, int or float) as a string without spaces at its ends.
 
-    Raises ValueError for a value of another type.
+    Raises ValueError for a value of another type, and for a string that no program can get: with a
+    null character, or with more than MOST_TEXT bytes.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError("the value must be a string or a number")
-    return str(value).strip()
+    return _passable(str(value).strip())
 
 
 def to_bool(value: Any) -> bool:
@@ -109,11 +117,9 @@ def to_list(value: Any) -> List[str]:
     YAML and JSON lose the spelling of numbers such as 0.10, 1e-3 and 007.
     """
     value = _from_json(value, [])
-    if not isinstance(value, (list, tuple)) or not all(
-        isinstance(item, str) and "\0" not in item for item in value
-    ):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
         raise ValueError("the value must be a list of strings")
-    return [str(item) for item in value]
+    return _all_passable([str(item) for item in value])
 
 
 def to_names(value: Any) -> List[str]:
@@ -153,6 +159,7 @@ def to_environment(value: Any) -> Dict[str, str]:
             or re.search("[\0\r\n]", str(content))
         ):
             raise ValueError("each value must be a string of one line")
+    _all_passable(["%s=%s" % item for item in value.items()])
     return {str(name): str(content) for name, content in value.items()}
 
 
@@ -178,8 +185,8 @@ def to_gpus(value: Any) -> Union[str, List[int]]:
     elif not isinstance(value, (list, tuple)):
         value = [value]
     numbers = [to_int(number) for number in value]
-    if len(set(numbers)) != len(numbers) or any(number < 0 for number in numbers):
-        raise ValueError("the value must be a list of different GPU numbers of at least 0")
+    if len(set(numbers)) != len(numbers) or not are_between(0, MOST_GPU)(numbers):
+        raise ValueError("the value must be a list of different GPU numbers")
     return numbers
 
 
@@ -228,9 +235,9 @@ def to_numbers(value: Any) -> List[float]:
     return [to_float(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
 
 
-def are_above_0(numbers: List[float]) -> bool:
-    """Return True if all `numbers` are above 0."""
-    return all(number > 0 for number in numbers)
+def are_weights(numbers: List[float]) -> bool:
+    """Return True if all `numbers` are weights, such as relative speeds: from LEAST to MOST."""
+    return all(LEAST <= number <= MOST for number in numbers)
 
 
 def is_job_id(text: str) -> bool:
@@ -241,14 +248,35 @@ def is_job_id(text: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text))
 
 
-def at_least(low: float) -> Callable[[float], bool]:
-    """Return a function that returns True for a value of at least `low`."""
-    return lambda value: value >= low
-
-
 def between(low: float, high: float) -> Callable[[float], bool]:
     """Return a function that returns True for a value from `low` to `high`, both included."""
     return lambda value: low <= value <= high
+
+
+def above_0(high: float) -> Callable[[float], bool]:
+    """Return a function that returns True for a value above 0 and at most `high`."""
+    return lambda value: 0 < value <= high
+
+
+def are_between(low: float, high: float) -> Callable[[Sequence[float]], bool]:
+    """Return a function that returns True for a list of values from `low` to `high`."""
+    return lambda values: all(low <= value <= high for value in values)
+
+
+def _passable(text: str) -> str:
+    """Return `text`. Raises ValueError if no program can get it as an argument or variable."""
+    if "\0" in text or len(text.encode("utf-8", "surrogatepass")) > MOST_TEXT:
+        raise ValueError("the text must have at most %d bytes, none of them 0" % MOST_TEXT)
+    return text
+
+
+def _all_passable(texts: List[str]) -> List[str]:
+    """Return `texts`. Raises ValueError if no program can get all of them."""
+    if sum(len(_passable(text).encode("utf-8", "surrogatepass")) for text in texts) > (
+        MOST_ALL_TEXTS
+    ):
+        raise ValueError("the texts must have at most %d bytes" % MOST_ALL_TEXTS)
+    return texts
 
 
 def _from_json(value: Any, empty: Any) -> Any:

@@ -12,9 +12,10 @@ from mxcluster import schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown
-from mxcluster.job import launchers, option_types
+from mxcluster.job import engine_options, launchers, option_types
 from mxcluster.job.knob_table import HOST, OPTIONS
 from mxcluster.job.option_types import cast_value
+from mxcluster.numbers import to_int
 
 DEFAULT_STALENESS = 3
 
@@ -359,20 +360,25 @@ def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
         except ValueError:
             problems.append(
                 "secret_env: %s is refused. A name must consist of letters, digits and '_', and "
-                "begin with a letter or '_'. A value must be a string of one line. The values of "
-                "secret_env are not shown here" % shown(name)
+                "begin with a letter or '_'. A value must be a string of one line and at most %d "
+                "KiB. The values of secret_env are not shown here"
+                % (shown(name), option_types.MOST_TEXT >> 10)
             )
+    try:
+        option_types.to_environment(found)
+    except ValueError:
+        problems.append(
+            "secret_env is refused, because all its values together have more than %d KiB: let the "
+            "script read a file instead" % (option_types.MOST_ALL_TEXTS >> 10)
+        )
     return found, problems
 
 
-def refuse_secret_env(
-    names: Iterable[str], problems: Iterable[str], env: Dict[str, str], bound: int = 0
-) -> None:
+def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[str, str]) -> None:
     """Raise BadInput if secret_env has a problem or a forbidden name.
 
     Args: `names` the variables of secret_env; `problems` the problems from `cast_secret_env`; `env`
-    the option env, whose names are forbidden in secret_env; `bound` the option bigarray_bound,
-    whose values above 0 forbid the variable BOUND.
+    the option env, whose names are forbidden in secret_env.
     """
     refuse(
         list(problems)
@@ -398,12 +404,19 @@ def refuse_secret_env(
             if name in env
         ]
         + [
-            "secret_env: %s is refused, because bigarray_bound=%d sets this variable: leave the "
-            "variable or bigarray_bound out" % (name, bound)
+            "secret_env: %s is refused, because the plan must know its value: set bigarray_bound "
+            "instead" % name
             for name in names
-            if name == BOUND and bound
+            if name == BOUND
         ]
     )
+
+
+def _is_bound(text: str) -> bool:
+    try:
+        return 1 <= to_int(text) < 2**31
+    except ValueError:
+        return False
 
 
 def is_own(variable: str) -> bool:
@@ -423,6 +436,8 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
     for contradict, message in CONTRADICTIONS:
         if contradict(options):
             yield message % texts
+    if _is_batch(options):
+        yield from engine_options.problems(options["launcher"], options["engine_options"])
     if not options["script"]:
         try:
             training_samples(options["data"], options["num_examples"])
@@ -440,3 +455,5 @@ def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
                     "%s, because all processes need the same value: set bigarray_bound instead"
                     % given
                 )
+            elif name == BOUND and not _is_bound(options[knob][name]):
+                yield "%s: it must be a whole number from 1 to %d" % (given, 2**31 - 1)

@@ -1,14 +1,14 @@
-"""Check a plan from the nodes before a controller continues the job. All functions are pure.
+"""Check a plan from the nodes or from a run folder. All functions are pure.
 
-The training user can write to the copies of plan.json on the nodes. So every field that a
-controller reads later has a shape here. Other fields may have any JSON of at most DEEPEST levels.
+The training user can write to the copies of plan.json on the nodes, and a file in `runs/` can be
+damaged. So every field that a controller reads later has a shape here. Other fields may have any
+JSON of at most DEEPEST levels.
 """
 
 from typing import Any, Dict, Iterator, List, Tuple
 
 from mxcluster import schemes, shapes
 from mxcluster.job.option_types import is_job_id
-from mxcluster.job.plan.mpi import KIND
 from mxcluster.shapes import (
     dict_of,
     either,
@@ -23,6 +23,7 @@ from mxcluster.shapes import (
 
 Json = Dict[str, Any]
 
+KIND = "mpi"  # the value of "kv" in the plan of an MPI program
 DEEPEST = 12  # levels of a plan, about twice those of a real plan
 MOST = 100000  # processes, workers, groups, arguments or variables of a plan
 
@@ -62,32 +63,31 @@ _process = fields(
     },
     any_json,
 )
-_options = fields(
-    {"lease": _not_negative},
-    {
-        "batch_size": whole(1),
-        "data": _text,
-        "data_dir": _text,
-        "data_src": _text,
-        "detach": flag,
-        "gsync_max_y": whole(),
-        "keep_checkpoints": whole(),
-        "lr": number,
-        "lr_scale": _text,
-        "max_restarts": whole(),
-        "model_load_epoch": whole(),
-        "network": _text,
-        "num_epochs": whole(),
-        "program": _text,
-        "restart_delay": _not_negative,
-        "resume": either("", passing(lambda value: is_job_id(_text(value)), "the id of a job")),
-        "savemodel": flag,
-        "script": _text,
-        "step_ms": either(None, _not_negative),
-        "without": list_of(_host),
-    },
-    any_json,
-)
+_POSSIBLE = {
+    "batch_size": whole(1),
+    "data": _text,
+    "data_dir": _text,
+    "data_src": _text,
+    "detach": flag,
+    "gsync_max_y": whole(),
+    "keep_checkpoints": whole(),
+    "lr": number,
+    "lr_scale": _text,
+    "max_restarts": whole(),
+    "model_load_epoch": whole(),
+    "network": _text,
+    "num_epochs": whole(),
+    "program": _text,
+    "restart_delay": _not_negative,
+    "resume": either("", passing(lambda value: is_job_id(_text(value)), "the id of a job")),
+    "savemodel": flag,
+    "script": _text,
+    "step_ms": either(None, _not_negative),
+    "without": list_of(_host),
+}
+_options = fields({"lease": _not_negative}, _POSSIBLE, any_json)
+# A plan of which only the options count.
+with_options = fields({"options": fields({}, _POSSIBLE, any_json)}, rest=any_json)
 _profile = fields(
     {
         "job": _text,
@@ -125,6 +125,17 @@ _plan = fields(
     },
     any_json,
 )
+
+
+def of_run(value: Any) -> Json:
+    """Check the plan `value` of a run folder, and return it as `checked` does.
+
+    The plan of a batch job that has never had nodes is its submission, without processes.
+    """
+    if isinstance(value, dict) and value.get("batch") and value.get("processes") == []:
+        submission: Json = _plan(any_json(value))
+        return submission
+    return checked(value)
 
 
 def checked(value: Any) -> Json:

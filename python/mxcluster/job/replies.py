@@ -22,6 +22,7 @@ from mxcluster.shapes import (
     number,
     one_of,
     passing,
+    text,
     whole,
     words,
 )
@@ -49,7 +50,6 @@ _part = fields(
 )
 _reason = either(None, one_of(*exit_codes.REASONS))
 _job = passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
-_text = passing(lambda value: isinstance(value, str), "a string")
 
 _plan = passing(lambda value: shapes.is_json(value, LEVELS), "JSON of at most %d levels" % LEVELS)
 
@@ -340,7 +340,7 @@ _meeting = fields(
         "limits": fields({"open_files": whole(-1)}),
     }
 )
-_offer = fields({}, {"held": _text, "parts": dict_of(_text, _text)})
+_offer = fields({}, {"held": text, "parts": dict_of(text, text)})
 # The fields of the answer to each command, and below the fields that any answer may have.
 REPLIES = {
     "look": {"problems": list_of(words), "held": _held, "fits": flag},
@@ -356,7 +356,7 @@ REPLIES = {
     "collect": {"files": whole(), "bytes": whole(), "problem": either(None, words)},
     "logs": {"logs": dict_of(_name, list_of(words))},
     "plan": {"plan": _plan},  # `listing.adopt` checks the fields of the plan.
-    "piece": {"data": _text},
+    "piece": {"data": text},
     "jobs": {"jobs": _entries},
 }  # type: Dict[str, Dict[str, shapes.Shape]]
 ALSO = {
@@ -366,6 +366,7 @@ ALSO = {
     "left": list_of(words),
     "left_out": list_of(words),
     "behind": list_of(words),
+    "outside": list_of(words),
     "untrue": either(None, words),
     "ports_open": words,
     "cleared": list_of(words),

@@ -6,7 +6,6 @@ of its input causes no restart, because the error would recur.
 
 import os
 import re
-import signal
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxcluster import exit_codes
@@ -16,8 +15,8 @@ from mxcluster.job.plan import inputs
 
 Json = Dict[str, Any]
 
-# The signals that other programs send to a process, such as the OOM kill.
-OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
+# Failures of these kinds come from a node, the network, an engine or an operator.
+OUTSIDE = ("stopped", "network", "engine", "node")
 MISSING = "missing"  # the state of a node in a verdict
 
 
@@ -60,7 +59,9 @@ def decide(
     # Each node that was reachable at the end was searched for leftovers.
     looked = verdict.get("left") or verdict["nodes"]
     lost = [
-        host for host, state in verdict["nodes"].items() if state == MISSING or host not in looked
+        host
+        for host, state in verdict["nodes"].items()
+        if state in (MISSING, exit_codes.SHUTDOWN) or host not in looked
     ]
     is_batch = launchers.of(plan).is_batch
     reason = why_not(verdict["first_failure"], lost)
@@ -96,14 +97,14 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
     """Return the reason why `failure` forbids a restart, or None if `failure` allows a restart.
 
     Args: `failure` the first failure of a verdict; `lost` the nodes that did not answer at
-    the end of the job.
+    the end of the job, or that were going down.
     """
     kind, code = failure.get("kind"), failure["exit_code"]
     again = (
         "the cause would most likely recur; remove the cause, then continue with -e resume=<job>"
     )
     if kind:
-        return None if kind in ("stopped", "network", "engine") else again
+        return None if kind in OUTSIDE else again
     if failure["host"] in lost or failure["reason"] in (
         exit_codes.AGENT_KILLED,
         exit_codes.AGENT_HELD,
@@ -112,7 +113,7 @@ def why_not(failure: Json, lost: List[str]) -> Optional[str]:
     # Without an exit code, an agent failed to start or ended the job (stop on request, lease).
     if code is None:
         return "a restart does not remove the cause; remove the cause, then start the job again"
-    return None if code == exit_codes.PEER_DIED or -code in OUTSIDE else again
+    return None if code == exit_codes.PEER_DIED or -code in exit_codes.FROM_OUTSIDE else again
 
 
 def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
@@ -130,8 +131,8 @@ def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
 def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
     """Return the reason why a restart is impossible, or None if a restart is possible.
 
-    Args: `lost` the nodes that did not answer; `epoch` of the last complete checkpoint, None
-    without a checkpoint.
+    Args: `lost` the nodes that did not answer or were going down; `epoch` of the last complete
+    checkpoint, None without a checkpoint.
     """
     hosts = {
         role: {process["host"] for process in plan["processes"] if process["role"] == role}

@@ -49,7 +49,7 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
             "the optimizer of this server has not returned for %.0f s: look for an endless loop or "
             "a wait in the optimizer" % _idle(failure, pulses[name]),
         )
-    if pulses[blamed["name"]]["phase"] == phases.LEAVING:
+    if pulses[blamed["name"]]["phase"] in (phases.ENDING, phases.LEAVING):
         return failure
     mates = _who_wait_for_each_other(plan, parts, blamed)
     ended = [name for name in mates if pulses[name]["phase"] == phases.FINISHED]

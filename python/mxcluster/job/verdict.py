@@ -17,8 +17,11 @@ Json = Dict[str, Any]
 _ENDINGS = {
     "lease": "ended: the lease ran out",
     "stopped": "ended: the job was stopped on request",
-    "engine": "ended: the engine that started the agent has ended the agent; read mpirun.log",
+    exit_codes.SHUTDOWN: "ended: the node was shut down, or a program sent SIGTERM to the agent",
+    "engine": "ended: mpirun, which started the agent, has ended the agent, as after SIGTERM to "
+    "mpirun; find the program or the user that ended mpirun, and read mpirun.log",
 }
+_KINDS = {exit_codes.SHUTDOWN: "node", "engine": "engine"}  # the kinds of such failures
 _PEER = "ended, because another node's part of the job had failed"
 
 NOT_DONE = "exited with status 0 before its training was complete: read its log"
@@ -226,6 +229,7 @@ def first_failure(statuses: Iterable[Json]) -> Optional[Json]:
             return dict(
                 _agent_failure(status["host"], told, status.get("ended")),
                 echo=status["reason"] in ("stopped", "engine"),
+                kind=_KINDS.get(status["reason"]),
             )
     peers = [
         _agent_failure(status["host"], _PEER, status.get("ended"))
@@ -272,8 +276,9 @@ def text(verdict: Json, run_dir: str) -> List[str]:
         return [printable(line) for line in lines + last]
     failure = verdict["first_failure"]
     lines = [
-        "FAILED    job %s (%s) after %s"
-        % (verdict["job"], verdict["kv"], clock(verdict["seconds"])),
+        "FAILED    job %s (%s)" % (verdict["job"], verdict["kv"])
+        # Without the status of any node the time is unknown.
+        + (" after %s" % clock(verdict["seconds"]) if verdict["seconds"] else ""),
         "first     %s" % sentence(failure),
     ]
     lines += [
@@ -288,17 +293,14 @@ def text(verdict: Json, run_dir: str) -> List[str]:
 def told_of_left(nodes: Iterable[str], left: Dict[str, List[str]]) -> List[str]:
     """Return text lines with the leftovers of a job, and with the `nodes` that were not searched.
 
-    Args: `nodes` the hosts of the job; `left` {host: [leftover, ...]} of the searched hosts. An
-    empty `left` gives no lines.
+    Args: `nodes` the hosts of the job; `left` {host: [leftover, ...]} of the searched hosts.
     """
-    if not left:
-        return []
     lines = [
         "left      %s: %s" % (host, printable(found))
         for host in sorted(left)
         for found in left[host]
     ]
-    if not lines:
+    if left and not lines:
         lines.append(
             "left      nothing: no process, port, unit or firewall rule on %s"
             % several(len(left), "node")
@@ -421,6 +423,8 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
         time.strftime("%H:%M:%S", time.localtime(since)),
         printable(str(lost[host]["why"])),
     )
+    if (statuses.get(host) or {}).get("reason") == exit_codes.SHUTDOWN:
+        reason += ", and its agent got SIGTERM before, as when a node is shut down"
     missed = [process["name"] for process in plan["processes"] if process["host"] == host]
     seconds = (plan.get("heartbeat") or {}).get("timeout")
     if missed and any(

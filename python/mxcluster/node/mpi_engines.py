@@ -7,8 +7,9 @@ Sources: mpirun(1) of Open MPI 4.1 and 5.0, the guide of Hydra (MPICH), Intel's 
 Each entry was tried with the real mpirun.
 """
 
+import os
 import re
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 
 class Engine(NamedTuple):
@@ -153,6 +154,27 @@ _INTELMPI = Engine(
     contained={},
 )
 ENGINES = {engine.name: engine for engine in (_OPENMPI, _MPICH, _INTELMPI)}
+
+# Open MPI 4 and 5 name the folder of a daemon in this variable of the daemon's processes, such as
+# /tmp/ompi.HOST.UID/pid.PID, /tmp/ompi.HOST.UID/jf.NUMBER or /tmp/ompi.PID.
+# A killed daemon leaves it.
+SESSION = "PMIX_SERVER_TMPDIR"
+SESSION_NAMES = ("ompi.", "prte.")  # the beginnings of the name of the folder or its parent
+
+
+def session_folders(environ: Mapping[str, str]) -> List[str]:
+    """Return the paths of the engine's temporary folder on this node and of its parent, or [].
+
+    The parent counts only if it belongs to the engine, too.
+
+    `environ`: the variables of a process that the engine's daemon has started.
+    """
+    path = environ.get(SESSION, "")
+    both = [path, os.path.dirname(path)]
+    ours = [os.path.basename(one).startswith(SESSION_NAMES) for one in both]
+    if not os.path.isabs(path) or not any(ours):
+        return []
+    return both if ours[1] else both[:1]
 
 
 def detect(text: str) -> Optional[Tuple[str, str]]:

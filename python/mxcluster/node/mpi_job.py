@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import exit_codes, seal
 from mxcluster.errors import MxclusterError
@@ -39,6 +39,14 @@ LEAVE = 10.0  # timeout in seconds for the end of the daemons after the success 
 # others. MPICH 5.0 then waits for ever if another daemon was still starting its processes.
 FAILED = b"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
 CLEANUP = 10.0  # timeout in seconds for the end of mpirun after this line
+# Hydra's daemon that starts the ranks. They inherit its connection to mpirun, so mpirun does not
+# notice the end of a killed daemon. Intel MPI's hydra_bstrap_proxy only starts this daemon.
+DAEMON = "hydra_pmi_proxy"
+DAEMON_KILLED = (
+    "%s, a daemon of mpirun (pid %d), was killed, and mpirun does not notice it: mxcluster ends "
+    "the job. Find the program or the user that killed the daemon"
+)
+SOON = 0.2  # seconds until the next look for the processes of a daemon that has just started
 SSH_LOST = 255  # the exit status of ssh after a lost connection, which mpirun expects
 # The variables that mpirun passes to all processes. Each daemon already has the variables of its
 # node. Without this list, Hydra would replace them by the variables of the first node.
@@ -139,6 +147,43 @@ class Job:
         )
 
 
+class Daemons:
+    """The daemons among the descendants of the process `root` on this node.
+
+    A daemon waits for its processes. So a killed daemon shows in processes that have outlived it.
+    """
+
+    def __init__(self, root: processes.Identity):
+        self.root = root
+        # The processes of each daemon so far.
+        self.started = {}  # type: Dict[processes.Identity, set]
+        # Daemons with orphans, and the time of the first look that found these.
+        self.orphaned = {}  # type: Dict[processes.Identity, float]
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look. A daemon without known processes could leave any orphans."""
+        return BEAT if self.started and all(self.started.values()) else SOON
+
+    def killed(self) -> Optional[str]:
+        """Return a message if a daemon was killed, else None. Call this every `pause` seconds.
+
+        The orphans must live for BEAT seconds, because an aborted job ends within a moment.
+        """
+        now = time.monotonic()
+        lines = processes.table()
+        for who in processes.family([self.root], lines):
+            if processes.command_name(who.pid) == DAEMON:
+                self.started[who] = {line.identity for line in lines if line.parent == who.pid}
+        self.orphaned = {
+            daemon: self.orphaned.get(daemon, now)
+            for daemon, started in self.started.items()
+            if not processes.alive(daemon) and any(map(processes.alive, started))
+        }
+        killed = sorted(who for who, since in self.orphaned.items() if now - since >= BEAT)
+        return DAEMON_KILLED % (DAEMON, killed[0].pid) if killed else None
+
+
 class Run:
     """The MPI job's part on the first node, which runs mpirun and watches the other nodes.
 
@@ -163,13 +208,20 @@ class Run:
         if code:
             return code
         mpirun = self.job.start(self.command(here))
+        daemons = Daemons(identity(mpirun))
         given_up = None  # type: Optional[float]
         looked = 0.0
         while mpirun.poll() is None and not self.lost:
             time.sleep(0.05)
             now = time.monotonic()
-            if given_up is None and now - looked > BEAT:
-                looked, given_up = now, now + CLEANUP if self.has_given_up() else None
+            if now - looked > daemons.pause:
+                looked, killed = now, daemons.killed()
+                if killed:
+                    mpirun.kill()
+                    say(killed)
+                    return 1
+                if given_up is None and self.has_given_up():
+                    given_up = now + CLEANUP
             if given_up and now > given_up:
                 mpirun.kill()
                 say(
@@ -367,12 +419,41 @@ class Serve:
         try:
             daemon = self.job.start(command)
             say("mpirun's daemon is pid %d" % daemon.pid)
-            channel.send("ended", str(status_of(daemon.wait())))
+            code, killed = self.watch(daemon)
+            if killed:
+                say(killed)
+                self.code = 1
+                self.over.set()
+            channel.send("ended", str(status_of(code)))
         except OSError:
             pass  # `launch` was killed, or this node has no shell: mpirun fails
         finally:
             with self.lock:
                 self.daemons -= 1
+
+    def watch(self, daemon: subprocess.Popen) -> Tuple[int, Optional[str]]:
+        """Wait for the end of `daemon`. Return (return code, message if a daemon was killed)."""
+        daemons = Daemons(identity(daemon))
+        while True:
+            code, killed = daemon.poll(), daemons.killed()
+            if killed or code is not None and not daemons.orphaned:
+                # mpirun itself kills no daemon of another node.
+                if (code or 0) < 0 and daemons.root in daemons.started:
+                    killed = killed or DAEMON_KILLED % (DAEMON, daemon.pid)
+                return code or 0, killed
+            try:
+                daemon.wait(daemons.pause)
+            except subprocess.TimeoutExpired:
+                continue
+            if daemons.orphaned:
+                time.sleep(SOON)
+
+
+def identity(child: subprocess.Popen) -> processes.Identity:
+    """Return the Identity of a child that has not been waited for."""
+    who = processes.identity(child.pid)
+    assert who
+    return who
 
 
 def launch(job: Job, arguments: List[str]) -> int:

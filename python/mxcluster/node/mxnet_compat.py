@@ -2,17 +2,29 @@
 
 import gc
 import os
-from typing import List
+import sys
+import types
+from typing import Any, Callable, Dict, List
 
 from mxcluster.errors import BadInput
 from mxcluster.node import lazy_operators
+
+# Names that numpy 2 or an earlier numpy removed, with today's names. MXNet reads the old names.
+RENAMED = {
+    "alltrue": "all",
+    "sometrue": "any",
+    "product": "prod",
+    "round_": "round",
+    "trapz": "trapezoid",
+}
+# mx.np re-exports these functions of numpy 1.19 and older.
+FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
 
 
 def import_mxnet():
     """Import mxnet beside any version of numpy, and return the module mxnet.
 
-    - MXNet up to 1.9.1 uses `numpy.bool`, which numpy 1.24 removed. The function sets `numpy.bool`
-      to the builtin.
+    - MXNet up to 1.9.1 is written for numpy 1.19 and older. `adapt` completes a newer numpy.
     - `import mxnet` with DMLC_ROLE=server or scheduler runs the server's loop inside the import and
       never returns. During the import the function sets the role "worker", and then restores
       the role.
@@ -20,8 +32,7 @@ def import_mxnet():
     """
     import numpy
 
-    if "bool" not in vars(numpy):  # hasattr() would warn on numpy 1.20 .. 1.23
-        numpy.bool = bool
+    adapt(numpy)
     role = os.environ.get("DMLC_ROLE")
     if role is not None:
         os.environ["DMLC_ROLE"] = "worker"
@@ -37,6 +48,57 @@ def import_mxnet():
     if hasattr(gc, "freeze"):
         gc.freeze()
     return mxnet
+
+
+def adapt(numpy: Any) -> None:
+    """Give a newer `numpy` the names and the texts that MXNet uses.
+
+    MXNet passes the arguments of an operator to its library as texts. Since numpy 2 the text of a
+    tuple of numpy's numbers is "(np.int64(3),)", and the library refuses it. The function restores
+    the texts of numpy 1, such as "(3,)".
+    """
+    for name, value in _former(numpy).items():
+        # hasattr() would warn about numpy.bool on numpy 1.20 .. 1.23.
+        vars(numpy).setdefault(name, value)
+    if int(numpy.__version__.split(".")[0]) < 2:
+        return
+    numpy.set_printoptions(legacy="1.25")
+    # Since numpy 2.1 that holds for the calling thread. Other threads take a default, which has no
+    # public name: a new context gives it.
+    options = sys.modules.get("numpy._core.printoptions")
+    if options is not None:
+        import contextvars  # Python 3.6 has no such module
+
+        default = contextvars.Context().run(options.format_options.get)
+        default["legacy"] = options.format_options.get()["legacy"]
+
+
+def _former(numpy: Any) -> Dict[str, Any]:
+    """Return {name: value} of the names that MXNet reads and that some `numpy` has removed."""
+
+    def in1d(ar1: Any, ar2: Any, *args: Any, **options: Any) -> Any:
+        return numpy.isin(numpy.ravel(ar1), ar2, *args, **options)
+
+    inf, nan = float("inf"), float("nan")
+    found: Dict[str, Any] = dict(PINF=inf, Inf=inf, NINF=-inf, NaN=nan, NAN=nan)
+    found.update(PZERO=0.0, NZERO=-0.0, bool=bool, in1d=in1d)
+    found["msort"] = lambda a: numpy.sort(a, axis=0)
+    found["compat"] = types.SimpleNamespace(basestring=str)
+    found.update((old, vars(numpy).get(new)) for old, new in RENAMED.items())
+    found.update((name, _withdrawn(name)) for name in FINANCIAL)
+    return found
+
+
+def _withdrawn(name: str) -> Callable[..., Any]:
+    """Return a function in place of numpy's financial function `name`, which numpy removed."""
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise BadInput(
+            "mx.np.%s calls a function that numpy 1.20 removed: add numpy-financial to "
+            "mxnet_packages, run provision.yml, and call numpy_financial.%s" % (name, name)
+        )
+
+    return refuse
 
 
 def model_zoo() -> List[str]:

@@ -3,6 +3,7 @@
 The kernel reuses pids. So the pid **and** the start time together identify a process.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -14,6 +15,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 HELD = "T"  # stopped by a signal such as SIGSTOP
+CGROUPS = "/sys/fs/cgroup"
 DEAD = "ZXx"  # zombies and processes that the kernel is removing
 
 # Loaded at the import, because a child must not load a library between fork and exec.
@@ -103,6 +105,33 @@ def is_held(who: Identity) -> bool:
     """Return True if a signal such as SIGSTOP has stopped the process `who`."""
     line = entry(who.pid)
     return line is not None and line.start_time == who.start_time and line.state == HELD
+
+
+def is_frozen(pid: int) -> bool:
+    """Return True if the control group of the process `pid` is frozen, as by `docker pause`.
+
+    Sources: cgroup.freeze of cgroup v2 (Linux 5.2), freezer.state of cgroup v1. The result is False
+    if this process cannot read the file.
+    """
+    try:
+        with open("/proc/%d/cgroup" % pid) as stream:
+            lines = [line.rstrip("\n").split(":", 2) for line in stream]
+    except OSError:
+        return False
+    for number, names, path in (line for line in lines if len(line) == 3):
+        if number == "0":
+            places = [(root, path, "cgroup.freeze") for root in ("", "unified")]
+        elif names == "freezer":
+            places = [("freezer", path, "freezer.state")]
+        else:
+            continue
+        for root, folder, name in places:
+            with contextlib.suppress(OSError), open(
+                os.path.join(CGROUPS, root, folder.lstrip("/"), name)
+            ) as stream:
+                if stream.read().strip() in ("1", "FROZEN"):
+                    return True
+    return False
 
 
 def witness(pid: int) -> Optional[Dict[str, Any]]:
@@ -201,6 +230,31 @@ def variable(pid: int, name: str) -> Optional[str]:
             )
     except OSError:
         return None
+
+
+def read(pid: int, name: str) -> bytes:
+    """Return the content of /proc/<pid>/<name>, b"" if this user cannot read the file."""
+    try:
+        with open("/proc/%d/%s" % (pid, name), "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""
+
+
+def uid(pid: int) -> Optional[int]:
+    """Return the real uid of the process `pid`, None after its end.
+
+    The owner of /proc/<pid> is root if the process is hidden (see `hide`).
+    """
+    for line in read(pid, "status").splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[1])
+    return None
+
+
+def of_user(user: int) -> List[Identity]:
+    """Return the living processes with the real uid `user`."""
+    return [line.identity for line in table() if line.state not in DEAD and uid(line.pid) == user]
 
 
 def with_variable(name: str, value: str) -> List[Identity]:

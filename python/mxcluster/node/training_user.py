@@ -116,8 +116,20 @@ def outcome(work):
     try:
         return [None, work()]
     except Exception as error:
-        traceback.print_exc()
+        show(error)
         return ["%s: %s" % (type(error).__name__, error), None]
+
+
+def show(error):
+    """Write the traceback of `error`, the present exception, to stderr.
+
+    For a traceback Python 3.13 imports further modules. The training user cannot read a Python in a
+    folder of root, such as pyenv's; then the function writes the error alone.
+    """
+    try:
+        traceback.print_exc()
+    except Exception:
+        sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
 
 
 def hear(descriptor, deadline):
@@ -186,8 +198,8 @@ def end_with(work):
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        show(error)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -4,64 +4,79 @@
     program NAME -- ARGUMENTS   a worker that runs the training program NAME of mxcluster
     script PATH -- ARGUMENTS    a worker that runs the user's unmodified script in its own folder
 
-In a worker, ``mx.kv.create`` also makes mxcluster's kv-stores. At the end of the script the worker
-waits for the other workers at a barrier, while the `death_watch` still runs. Then the worker stops
-the watch and frees its store. Without the barrier, ps-lite would wait for peers that may be dead.
-If the watch ran on without the store, ps-lite would abort.
+In a worker, ``mx.kv.create`` also makes mxcluster's kv-stores. A script's work may go on after the
+last line of the script: Python waits for threads, and calls the functions that the script has
+registered with `atexit`. Only then the worker waits for the other workers at a barrier, while the
+`death_watch` still runs. Then the worker stops the watch and frees its store. Without the barrier,
+ps-lite would wait for peers that may be dead. If the watch ran on without the store, ps-lite would
+abort.
 """
 
+import atexit
 import faulthandler
 import gc
 import importlib
 import os
-import runpy
 import signal
 import sys
 import threading
 import traceback
-from typing import Any, Callable, List, Optional, cast
+import types
+from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import events, exit_codes, phases
 from mxcluster.node import addresses, mxnet_compat
-from mxcluster.training import mxnet_library, progress_file
-from mxcluster.training.death_watch import Watch, timeout_from_env, watching_handle
+from mxcluster.training import late_variables, mxnet_library, progress_file
+from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
 
 KVStore = Any  # mx.kvstore.KVStore
 
 _FREE_SECONDS = 30.0
+# Seconds for threads and `atexit` functions of a script that has failed. They may wait for other
+# processes, which in turn wait for this process.
+_LAST_SECONDS = 10.0
 
 
 class Worker(object):
     """The distributed kv-store of one worker, and the death watch of this store.
 
-    ``store`` and ``watch`` are None until the script makes a distributed kv-store.
+    ``store`` is None until the script makes a distributed kv-store.
     """
 
     def __init__(self) -> None:
         self.store: KVStore = None
-        self.watch: Optional[Watch] = None
+        self._watch = Watch(timeout_from_env())
+        self._freeing = Deadline(_FREE_SECONDS)
+        self._name, self._process = "", os.getpid()
+        self._environment: Optional[Dict[str, str]] = dict(os.environ)  # None after the warning
+        self._status = 1  # the exit status of the script
 
     def make(self, create: Callable[[], KVStore]) -> KVStore:
-        """Start the death watch, then return the distributed kv-store that `create()` makes.
+        """Begin the death watch, then return the distributed kv-store that `create()` makes.
 
         If another program holds the port of this process, the method ends the process with the exit
         code PORT_TAKEN.
         """
         refuse_taken_port()
-        self.watch = Watch(watching_handle(), timeout_from_env())
-        self.watch.start()
+        self._warn_of_late_variables()
+        self._watch.watch(watching_handle())
         progress_file.enter(phases.MEETING)
         self.store = create()  # kept, so that the script cannot free the store
         progress_file.attach(self.store)
         return self.store
 
-    def run(self, what: str, name: str, arguments: List[str]) -> int:
-        """Run a program or script with `arguments` and return the exit status.
+    def run(self, what: str, name: str, arguments: List[str]) -> None:
+        """Run a program or script with `arguments`.
 
-        `what` is "program" or "script", and `name` is the program's name or the script's path.
-        The status is NO_KVSTORE if a worker of a distributed job has made no distributed kv-store.
+        `what` is "program" or "script", and `name` is the program's name or the script's path. The
+        worker ends, and gets its exit status, while Python shuts down (see `_end`).
         """
         mx = mxnet_compat.import_mxnet()
+        self._watch.start()
+        self._freeing.start()
+        # Python calls the last registered function first: those of the script, then this one, then
+        # those of MXNet.
+        atexit.register(self._end)
         from mxcluster.training.kvstore import server_messages
         from mxcluster.training.kvstore.install import install
 
@@ -70,35 +85,79 @@ class Worker(object):
             server_messages.install()
         # `_finish` frees the distributed store, after the barrier of all workers.
         mx.kvstore.KVStore.__del__ = lambda store: None
-        status = _status_of(_program if what == "program" else _script, name, arguments)
-        if status == 0 and self.store is None and "DMLC_ROLE" in os.environ:
+        self._name = name
+        self._status = _status_of(_program if what == "program" else _script, name, arguments)
+        progress_file.end_script()
+        if self._status:
+            timer = threading.Timer(_LAST_SECONDS, self._give_up)
+            timer.daemon = True
+            timer.start()
+
+    def _give_up(self) -> None:
+        """End this process while threads or `atexit` functions of the failed script still run."""
+        sys.stderr.write(
+            "mxcluster: threads or exit functions of the failed script still ran after %d s; "
+            "ending\n" % _LAST_SECONDS
+        )
+        sys.stderr.flush()
+        os._exit(self._status)
+
+    def _warn_of_late_variables(self) -> None:
+        """Warn once, in the log and the report, of variables that the script has set too late."""
+        text = self._environment and late_variables.warning(self._environment, os.environ)
+        if text:
+            events.note(text)
+            self._environment = None
+
+    def _end(self) -> None:
+        """Finish the work with the other workers, and end this process if its status is not 0.
+
+        Python calls this method after the script's threads and `atexit` functions, and before
+        MXNet's own `atexit` functions. A child that the script has forked keeps its status, and has
+        no work with the other workers to finish.
+        """
+        if os.getpid() != self._process:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            if self._status:
+                os._exit(self._status)
+            return
+        try:
+            status = self._status or self._finish()
+        except BaseException:  # Python would print this exception, and exit with 0.
+            traceback.print_exc()
+            status = 1
+        leave(status)
+
+    def _finish(self) -> int:
+        """Wait for the other workers, then free the store. Return the exit status of this process.
+
+        The status is NO_KVSTORE if a worker of a distributed job has made no distributed kv-store.
+        """
+        from mxnet.base import _LIB, check_call
+
+        self._warn_of_late_variables()
+        if self.store is None and "DMLC_ROLE" in os.environ:
             sys.stderr.write(
                 "mxcluster: %s ended without making a distributed kv-store, so this worker trained "
                 "alone and used no server: call mx.kv.create(%r) in the script, or run the script "
-                "with -e kv=local\n" % (name, os.environ.get("MXCLUSTER_KV", "dist_sync"))
+                "with -e kv=local\n" % (self._name, os.environ.get("MXCLUSTER_KV", "dist_sync"))
             )
-            status = exit_codes.NO_KVSTORE
-        if status == 0 and self.store is not None:
-            self._finish()
-        if status == 0:
-            events.from_env().write("done")  # a script that calls os._exit(0) skips this event
-        return status
-
-    def _finish(self) -> None:
-        from mxnet.base import _LIB, check_call
-
-        if hasattr(self.store, "close"):
-            self.store.close()
-        progress_file.enter(phases.FINISHED)
-        self.store._barrier()
-        cast(Watch, self.watch).stop()  # A worker with a store has a watch.
-        gc.collect()
-        # All workers have passed the barrier. From now on only this timer detects a dead worker.
-        timer = threading.Timer(_FREE_SECONDS, os._exit, [exit_codes.PEER_DIED])
-        timer.daemon = True
-        timer.start()
-        check_call(_LIB.MXKVStoreFree(self.store.handle))
-        timer.cancel()
+            return exit_codes.NO_KVSTORE
+        if self.store is not None:
+            if hasattr(self.store, "close"):
+                self.store.close()
+            progress_file.enter(phases.FINISHED)
+            self.store._barrier()
+            self._watch.stop()
+            gc.collect()
+            # All workers have passed the barrier. From now on only the deadline detects a dead
+            # worker.
+            self._freeing.begin()
+            check_call(_LIB.MXKVStoreFree(self.store.handle))
+            self._freeing.meet()
+        events.from_env().write("done")  # a script that calls os._exit(0) skips this event
+        return 0
 
 
 def _status_of(
@@ -132,7 +191,14 @@ def _script(path: str, arguments: List[str]) -> None:
     os.chdir(os.path.dirname(os.path.abspath(path)))
     sys.argv = [path] + arguments
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    runpy.run_path(path, run_name="__main__")
+    # The script stays the main module until the process ends, as under `python script.py`. Its
+    # threads may pickle functions of the main module, for example.
+    main_module = types.ModuleType("__main__")
+    main_module.__file__ = path
+    sys.modules["__main__"] = main_module
+    with open(path, "rb") as stream:
+        code = compile(stream.read(), path, "exec", dont_inherit=True)
+    exec(code, vars(main_module))
 
 
 def refuse_taken_port() -> None:
@@ -162,11 +228,24 @@ def show_stacks_when_asked() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
-def main(argv: List[str]) -> int:
-    """Run the process that `argv` describes and return its exit status.
+def leave(status: int) -> None:
+    """Write the last progress. If `status` is not 0, end this process with it at once.
+
+    A normal exit would free the kv-store, and so wait for the other processes. But after a failure
+    the other processes wait for this process.
+    """
+    progress_file.leave()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if status:
+        os._exit(status)
+
+
+def main(argv: List[str]) -> None:
+    """Run the process that `argv` describes, and end this process if its status is not 0.
 
     `argv` is ["serve"], ["program", NAME, "--", ...] or ["script", PATH, "--", ...]. For any
-    other `argv` print the usage to stderr and return 2.
+    other `argv` print the usage to stderr, and end with the status 2.
     """
     show_stacks_when_asked()
     progress_file.start()
@@ -177,19 +256,13 @@ def main(argv: List[str]) -> int:
         # MXNet loads for seconds. Check the port after the load, just before ps-lite binds.
         (mxnet_library.load if is_scheduler else mxnet_compat.import_mxnet)()
         refuse_taken_port()
-        return server.schedule() if is_scheduler else server.serve()
-    if len(argv) < 3 or argv[0] not in ("program", "script") or argv[2] != "--":
+        leave(server.schedule() if is_scheduler else server.serve())
+    elif len(argv) < 3 or argv[0] not in ("program", "script") or argv[2] != "--":
         sys.stderr.write(__doc__)
-        return 2
-    return Worker().run(argv[0], argv[1], argv[3:])
+        leave(2)
+    else:
+        Worker().run(argv[0], argv[1], argv[3:])
 
 
 if __name__ == "__main__":
-    exit_status = main(sys.argv[1:])
-    progress_file.leave()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if exit_status:
-        # A normal exit would free the kv-store, and so wait for the other processes. But the other
-        # processes wait for this process.
-        os._exit(exit_status)
+    main(sys.argv[1:])

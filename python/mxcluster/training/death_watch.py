@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from typing import NoReturn
+from typing import Callable, NoReturn, Optional
 
 from mxcluster import exit_codes, phases
 from mxcluster.node import addresses
@@ -27,47 +27,61 @@ _ROLES = ((1, "scheduler"), (2, "server"), (4, "worker"))
 _LONG_AGO = -(10**6)
 
 
-class Watch(threading.Thread):
+class Watch(object):
     """A thread that ends this process when ps-lite reports dead peers twice in a row.
 
     The thread reads the count of dead peers every `interval` seconds. A single count above 0 also
-    occurs in healthy jobs at their start (measured).
+    occurs in healthy jobs at their start (measured). The thread starts long before the script may
+    make a kv-store, because Python 3.12 starts no thread after the end of the main thread.
 
     Args:
-        handle: the KVStoreHandle of a distributed kv-store. MXNet must not free the handle before
-            `stop` has returned.
         timeout: the heartbeat timeout in seconds, 0 for no watch.
         interval: seconds between two counts.
     """
 
-    def __init__(self, handle: ctypes.c_void_p, timeout: float, interval: float = 1.0) -> None:
-        super(Watch, self).__init__(name="mxcluster-watch", daemon=True)
-        self._handle, self._timeout, self._interval = handle, int(timeout), interval
-        self._ended = threading.Event()
+    def __init__(self, timeout: float, interval: float = 1.0) -> None:
+        self._thread = _thread("watch", self.run)
+        self._store: Optional[ctypes.c_void_p] = None
+        self._timeout, self._interval = int(timeout), interval
+        self._given, self._ended = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        """Start the thread, which waits for `watch`."""
+        self._thread.start()
+
+    def watch(self, handle: ctypes.c_void_p) -> None:
+        """Begin the watch with the KVStoreHandle of a distributed kv-store.
+
+        MXNet must not free the handle before `stop` has returned.
+        """
+        self._store = handle
+        self._given.set()
 
     def run(self) -> None:
-        """Watch the peers until `stop` is called, and end the process if a peer is dead or late.
+        """Wait for the handle, then watch the peers until `stop` is called.
 
-        A peer is late if ps-lite has not connected the peer within `start_seconds()`.
+        End the process if a peer is dead or late. A peer is late if ps-lite has not connected the
+        peer within `start_seconds()`.
         """
+        self._given.wait()
+        if self._store is not None:
+            self._watch(self._store)
+
+    def _watch(self, handle: ctypes.c_void_p) -> None:
         missing, together, began, limit = 0, False, time.monotonic(), start_seconds()
         clock, settled, begun = _clock(), began, False
         while self._timeout > 0 and not self._ended.wait(self._interval):
             begun = begun or has_begun()
-            together = together or begun and are_together(self._handle)
+            together = together or begun and are_together(handle)
             before, clock = clock, _clock()
             if clock - before > _JUMP:
                 settled = time.monotonic() + self._timeout
-            silent = (
-                begun
-                and time.monotonic() >= settled
-                and dead_nodes(self._handle, self._timeout) > 0
-            )
+            silent = begun and time.monotonic() >= settled and dead_nodes(handle, self._timeout) > 0
             missing = missing + 1 if silent else 0
             if missing >= 2:
                 _end(
                     "%s of this job sent no heartbeat for %d s: read the other processes' logs"
-                    % (_who(self._handle, self._timeout), self._timeout)
+                    % (_who(handle, self._timeout), self._timeout)
                 )
             if limit and not together and time.monotonic() - began > limit:
                 _end(
@@ -78,8 +92,50 @@ class Watch(threading.Thread):
     def stop(self) -> None:
         """Stop the watch, and return after the thread has ended."""
         self._ended.set()
-        if self.is_alive():
-            self.join()
+        self._given.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+
+class Deadline(object):
+    """A thread that ends this process with PEER_DIED if a step takes too long.
+
+    The step begins with `begin` and ends with `meet`. The thread starts long before the step,
+    because Python 3.12 and newer start no thread while Python shuts down.
+
+    Args:
+        seconds: the longest time of the step.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._thread = _thread("deadline", self.run)
+        self._seconds, self._begun, self._met = seconds, threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        """Wait for the step, and end the process after `seconds` of the step."""
+        self._begun.wait()
+        if not self._met.wait(self._seconds):
+            os._exit(exit_codes.PEER_DIED)
+
+    def start(self) -> None:
+        """Start the thread, which waits for `begin`."""
+        self._thread.start()
+
+    def begin(self) -> None:
+        """Begin the step."""
+        self._begun.set()
+
+    def meet(self) -> None:
+        """End the step."""
+        self._met.set()
+
+
+def _thread(name: str, function: Callable[[], None]) -> threading.Thread:
+    """Return a thread that does not keep the process alive.
+
+    A subclass of Thread could use a name that Python uses too, as `_handle` in Python 3.13.
+    """
+    return threading.Thread(target=function, name="mxcluster-" + name, daemon=True)
 
 
 def _clock() -> float:

@@ -96,14 +96,24 @@ def leave() -> None:
     _tell()
 
 
+def end_script() -> None:
+    """Record that the script of this process has reached its last line.
+
+    A worker that has no kv-store yet keeps its phase: a thread may still make the store.
+    """
+    if _now["phase"] == phases.TRAINING:
+        enter(phases.ENDING)
+
+
 def beat() -> None:
     """Record that this process makes progress now.
 
     A process without DMLC_ROLE has no servers. In such a process the first call begins the phase
-    TRAINING.
+    TRAINING. After the last line of a script, a call in a thread begins this phase again.
     """
     _now["time"] = time.time()
-    if _now["phase"] == phases.STARTING and "DMLC_ROLE" not in os.environ:
+    is_local = "DMLC_ROLE" not in os.environ
+    if _now["phase"] == phases.ENDING or _now["phase"] == phases.STARTING and is_local:
         _now["phase"] = phases.TRAINING
 
 

@@ -15,7 +15,7 @@ import traceback
 from typing import Any, Callable, Optional
 
 from mxcluster import events, exit_codes, phases, schemes, seal
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import MxclusterError, PeerDied
 from mxcluster.job import checkpoints
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.training import kvstore, mxnet_library, progress_file
@@ -43,8 +43,9 @@ def schedule() -> int:
     """
     handle, mxnet = ctypes.c_void_p(), mxnet_library.load()
     mxnet_library.check(mxnet.MXKVStoreCreate(b"dist_async", ctypes.byref(handle)))
-    watch = Watch(handle, timeout_from_env())
+    watch = Watch(timeout_from_env())
     watch.start()
+    watch.watch(handle)
     progress_file.enter(phases.MEETING)  # MXNet's loop does not report its end.
     os.chdir(_NOWHERE)  # see `serve`
     mxnet_library.check(
@@ -67,13 +68,14 @@ def serve() -> int:
     from mxnet.base import _LIB, check_call
 
     store = mx.kvstore.create("dist_async")  # The workers' messages name its scheme later.
-    watch = Watch(store.handle, timeout_from_env())
+    watch = Watch(timeout_from_env())
     try:
         commands = Commands(store)
     except MxclusterError as error:
         sys.stderr.write("mxcluster: %s\n" % error)
         return 1
     watch.start()
+    watch.watch(store.handle)
     progress_file.enter(phases.MEETING)  # MXNet's loop does not report its end.
     # MXNet's C++ carries out some commands of workers without a check. For example, the profiler
     # writes a file rank<n>_<name> into the working directory, with the <name> from a message.
@@ -125,23 +127,36 @@ class Commands(object):
     def receive(self, body: Optional[bytes]) -> None:
         """Carry out the message `body` of a worker. None counts as an empty message.
 
-        The method refuses a message of another job or with forbidden content, and logs the reason.
+        A message that no worker of this job has sealed is only logged. Raises MxclusterError for a
+        worker's own message with forbidden content. The server must end then, because the worker
+        would train on without the effect of this message.
         """
-        message: Optional[seal.Message] = None
         try:
             message = self._opener.opened(body)
-            {
-                "optimizer": self._set_optimizer,
-                "begin": self._begin,
-                "training": self._agree,
-                "refresh": self._refresh,
-                "save": self._save,
-                "forget": self._forget,
-                "measure": self._measure,
-                "assign": self._assign,
-            }[message.kind](message)
-        except (seal.NotSealed, self._guard.Forbidden) as refusal:
-            self._tell(message, refusal)
+        except seal.NotSealed as refusal:
+            self._tell(refusal)
+            return
+        carry_out = {
+            "optimizer": self._set_optimizer,
+            "begin": self._begin,
+            "training": self._agree,
+            "refresh": self._refresh,
+            "save": self._save,
+            "forget": self._forget,
+            "measure": self._measure,
+            "assign": self._assign,
+        }.get(message.kind)
+        try:
+            if carry_out is None:
+                raise self._guard.Forbidden(
+                    "servers know no such message: start the job again with train.yml, which "
+                    "copies one version of mxcluster to all nodes"
+                )
+            carry_out(message)
+        except self._guard.Forbidden as refusal:
+            raise MxclusterError(
+                "the message %r of %s was refused: %s" % (message.kind, message.sender, refusal)
+            ) from refusal
 
     @property
     def rank(self) -> int:
@@ -163,17 +178,19 @@ class Commands(object):
         """Make the update object of the scheme in `message`, if the server has no such object.
 
         The object, such as a `GroupUpdate`, updates the weights with each push. A worker's kv-store
-        sends the name of the scheme before the first push. Raises MxclusterError if MXNet itself
-        updates the weights under this scheme.
+        sends the name of the scheme before the first push. Under MXNet's own schemes the object
+        refuses what needs an optimizer, until an optimizer comes.
         """
-        if self._update is None:
-            scheme = schemes.of(message.payload.decode("ascii", "replace"))
-            if not scheme.update:
-                raise MxclusterError(
-                    "kv=%s: MXNet itself updates the weights on the servers of this scheme. Give "
-                    "the name of the job's scheme to mx.kv.create()" % scheme.name
-                )
+        if self._update is not None:
+            return
+        scheme = schemes.of(message.payload.decode("ascii", "replace"))
+        if scheme.update:
             self._update = kvstore.load(scheme.update)(self)
+        else:
+            self._update = self._states.NoOptimizer()
+        # Without an updater MXNet sums the pushes under a synchronous scheme, and a script may want
+        # the sums. Under an asynchronous scheme MXNet aborts.
+        if scheme.update or schemes.updates_each_push(scheme):
             self._run(self._update)
 
     def updates(self, optimizer: Optimizer, number: int = 1) -> Updates:
@@ -228,7 +245,7 @@ class Commands(object):
         """
         text = self._advice(optimizer)
         if text and os.environ["MXCLUSTER_INDEX"] == "0":
-            _note(text)
+            events.note(text)
 
     def _refresh(self, message: seal.Message) -> None:
         self._update.refresh(int(message.payload))
@@ -283,31 +300,19 @@ class Commands(object):
         speed = server_speed.updates_per_s(self.updates, told["sizes"], told["seconds"])
         events.from_env().write("server_speed", updates_per_s=speed)
 
-    def _tell(self, message: Optional[seal.Message], refusal: MxclusterError) -> None:
-        """Log the `refusal` of `message`. Without a valid seal, `message` is None."""
+    def _tell(self, refusal: seal.NotSealed) -> None:
+        """Log the `refusal` of a message without a valid seal."""
         self._refused += 1
         if self._refused > _MOST_TOLD:
             return
         # ps-lite does not report the sender of a message.
         peers = addresses.peers_of(os.environ["DMLC_NODE_HOST"], int(os.environ["PORT"]))
-        sender = (
-            "of " + message.sender
-            if message
-            else "from one of " + (", ".join(peers) or "the closed connections")
-        )
-        text = "a message %s was refused, and the job goes on: %s%s" % (
-            sender,
+        text = "a message from one of %s was refused, and the job goes on: %s%s" % (
+            ", ".join(peers) or "the closed connections",
             refusal,
             "; further refusals are not logged" if self._refused == _MOST_TOLD else "",
         )
-        _note(text)
-
-
-def _note(text: str) -> None:
-    """Write `text` to the log of this process, and to the events as a note for the report."""
-    sys.stderr.write("mxcluster: %s\n" % text)
-    sys.stderr.flush()
-    events.from_env().write("note", text=text)
+        events.note(text)
 
 
 def _plain(name: str) -> str:
@@ -345,7 +350,8 @@ def _guarded(function: Callable[..., Any], failed: str) -> Callable[..., Any]:
 
     The process then writes the reason to stderr and ends with the exit code UPDATER_FAILED. The
     reason is the text of an MxclusterError. For any other exception the reason is `failed`, after a
-    traceback. Without this wrapper ctypes would drop the exception.
+    traceback. Without this wrapper ctypes would drop the exception. If another server process of
+    this host has died, the exit code is PEER_DIED.
     """
 
     def call(*args: Any) -> Any:
@@ -358,6 +364,7 @@ def _guarded(function: Callable[..., Any], failed: str) -> Callable[..., Any]:
                 traceback.print_exc()
                 sys.stderr.write("mxcluster: %s; ending\n" % failed)
             sys.stderr.flush()
-            os._exit(exit_codes.UPDATER_FAILED)
+            is_echo = isinstance(error, PeerDied)
+            os._exit(exit_codes.PEER_DIED if is_echo else exit_codes.UPDATER_FAILED)
 
     return call

@@ -7,8 +7,11 @@ each optimizer, params in JSON.
 import json
 import sys
 
-import mxnet as mx
 import numpy as np
+
+from mxcluster.node import mxnet_compat
+
+mx = mxnet_compat.import_mxnet()
 
 saved = {}
 for number, (name, params) in enumerate(zip(sys.argv[2::2], map(json.loads, sys.argv[3::2]))):

@@ -1,4 +1,4 @@
-"""Worker 0 attacks the servers of its own job with pickles that write a file; then all train.
+"""Worker 0 attacks its servers with pickles that write a file and have no seal; then all train.
 
 Arguments: kv, file that must not be written.
 """
@@ -36,6 +36,9 @@ def profile():
 kv = mx.kv.create(kind)
 evil = pickle.dumps(Evil(), 0).decode()
 good = pickle.dumps(mx.optimizer.SGD(learning_rate=1.0), 0).decode()
+# A group's servers accept an optimizer only together with the worker's keys.
+own = pickle.dumps(mx.optimizer.SGD(learning_rate=0.5), 0).decode()
+harmless = ("refresh", "9") if kind == "dist_gsync" else ("optimizer", own)
 index = int(os.environ["MXCLUSTER_INDEX"])
 kv.init(3, mx.nd.ones((2, 2)))
 
@@ -48,18 +51,7 @@ def attack():
         send("")
         profile()
         send(seal.sealed(b"another token, of 32 characters.", "worker-0", "optimizer", good))
-        send(seal.sealed(token, "worker-0", "optimizer", evil))
-        send(
-            seal.sealed(
-                token, "worker-0", "optimizer", pickle.dumps({"no": "optimizer"}, 0).decode()
-            )
-        )
-        again = seal.sealed(
-            token,
-            "worker-0",
-            "optimizer",
-            pickle.dumps(mx.optimizer.SGD(learning_rate=0.5), 0).decode(),
-        )
+        again = seal.sealed(token, "worker-0", *harmless)
         send(again)
         kv._barrier()
         send(again)

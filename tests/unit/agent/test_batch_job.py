@@ -9,7 +9,7 @@ import pytest
 from mxcluster.agent import batch_job, claims, commands, jobs
 from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
-from mxcluster.job import launchers, listing, live_line, replies
+from mxcluster.job import listing, live_line, replies
 from mxcluster.node import batch_systems as batch_systems_of_nodes
 from tests import batch_systems
 
@@ -136,6 +136,58 @@ def test_a_job_that_cannot_start_ends(state, folder, monkeypatch):
     assert (state / "7.state").read_text() == "CANCELLED"
 
 
+@pytest.mark.parametrize(
+    "slurm,words,kind",
+    [
+        ("NODE_FAIL", "Slurm has ended the job 7: NODE_FAIL: a node of the job failed", "node"),
+        ("PREEMPTED", "Slurm has ended the job 7: PREEMPTED: ", "node"),
+        ("CANCELLED", "Slurm has ended the job 7: CANCELLED: ", "batch"),
+        ("TIMEOUT", "Slurm has ended the job 7: TIMEOUT: ", "batch"),
+        ("PENDING", "Slurm has put the running job 7 back into the queue", "node"),
+        ("RUNNING", "the first node of the job 7 has not written to ", "node"),
+        ("SUSPENDED", "Slurm has suspended the job 7 for ", "node"),
+        ("FAILED", "of the job 7 got signal SIGTERM, and Slurm gives no reason: the node", "node"),
+    ],
+)
+def test_the_end_says_whether_another_attempt_may_succeed(
+    state, folder, monkeypatch, slurm, words, kind
+):
+    started(folder, monkeypatch)
+    known = folder.status()
+    known["batch"]["signal"] = "SIGTERM"  # the head writes this
+    folder.write_status(known)
+    beat(folder, batch_job.LOST + 5)
+    (state / "7.state").write_text(slurm)
+    status = replies.check("wait", "login", commands.wait(folder, 0, True))["status"]
+    failure = status["first_failure"]
+    assert words in failure["reason"] and failure["kind"] == kind, failure
+
+
+def test_a_head_that_ends_by_itself_is_no_deleted_job(state, folder, monkeypatch):
+    """Slurm knows that neither a user nor a limit has ended the job."""
+    started(folder, monkeypatch)
+    beat(folder, batch_job.SILENT + 5)
+    (state / "7.state").write_text("FAILED")
+    failure = commands.wait(folder, 0, True)["status"]["first_failure"]
+    assert failure["kind"] == "batch" and failure["reason"] == (
+        "the program of mxcluster on the first node of the job 7 ended without its last status: "
+        "read the end of batch.log"
+    )
+
+
+def test_an_ending_job_has_time_for_its_reason(state, folder, monkeypatch):
+    """The accounting of Grid Engine is late, and Slurm waits for the last process of the job."""
+    started(folder, monkeypatch)
+    beat(folder, batch_job.SILENT + 5)
+    for phase in ("ended", "ends"):
+        found = batch_systems_of_nodes.State(phase)
+        monkeypatch.setattr(batch_job, "answer", lambda *_, found=found, **__: found)
+        assert commands.wait(folder, 0, True)["status"]["state"] == "running"
+    beat(folder, batch_job.ENDING + 5)
+    failure = commands.wait(folder, 0, True)["status"]["first_failure"]
+    assert failure["kind"] == "batch", "a user may have deleted it"
+
+
 def test_a_lost_first_node_ends_the_job_and_cancels_it(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder, batch_job.LOST - 10)
@@ -206,11 +258,6 @@ def test_a_batch_system_without_an_answer_is_a_leftover(state, folder, monkeypat
     assert commands.stop(folder)["left"] == [
         "Slurm does not answer, so it may still have the job 7: run `scancel 7`"
     ]
-
-
-def test_each_batch_system_has_a_program_that_cancels():
-    systems = [one.name for one in launchers.LAUNCHERS.values() if one.is_batch]
-    assert sorted(batch_job.CANCELS) == sorted(systems)
 
 
 def test_status_yml_closes_a_job_that_was_cancelled_in_the_queue(state, folder):

@@ -289,6 +289,62 @@ def test_collect_packs_logs_events_and_checkpoints(job, tmp_path):
         assert {member.uid for member in archive.getmembers()} == {0}
 
 
+def test_the_archive_gets_the_end_of_a_long_log(job, tmp_path, monkeypatch):
+    """A log of 100 MB needs no byte on the disk of the node, but was 100 MB in each archive."""
+    monkeypatch.setattr(commands, "LOG_MOST", 1 << 20)
+    monkeypatch.setattr(commands, "LOGS_MOST", 3 << 19)
+    job.start("echo end >end.txt; truncate -s 100M other.log worker-0.log; echo the end")
+    job.end()
+    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    assert answer["problem"] is None and answer["bytes"] < 2 << 20, answer
+    assert len(answer["behind"]) == 2, answer
+    size = os.path.getsize(job.folder.file("worker-0.log"))
+    assert answer["behind"][1].startswith("the beginning of worker-0.log stays on the node (the f")
+    assert "the file has %d bytes" % size in answer["behind"][1]
+    with tarfile.open(str(tmp_path / "out.tar")) as archive:
+        assert len(archive.extractfile("other.log").read()) == 1 << 20
+        assert archive.extractfile("worker-0.log").read().endswith(b"\0the end\n")
+
+
+def test_a_sparse_checkpoint_stays_on_the_node(job, tmp_path, monkeypatch):
+    """It needs no byte on the disk of the node, but was 100 MB in each archive."""
+    monkeypatch.setattr(commands, "LOG_MOST", 1 << 20)
+    job.start(
+        "mkdir checkpoints; head -c 2M /dev/zero >checkpoints/a.params; "
+        "truncate -s 100M checkpoints/b.params; truncate -s 1000 checkpoints/small"
+    )
+    job.end()
+    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    assert answer["problem"] is None and answer["bytes"] < 3 << 20, answer
+    (told,) = answer["behind"]
+    assert told.startswith("checkpoints/b.params stays on the node (the file has 104857600 bytes")
+    with tarfile.open(str(tmp_path / "out.tar")) as archive:
+        names = archive.getnames()
+    assert "checkpoints/a.params" in names and "checkpoints/small" in names
+    assert "checkpoints/b.params" not in names
+
+
+def test_logs_leave_space_for_the_status():
+    names = ["a.log", "events.jsonl", "plan.json", "status.json"]
+    allowed = commands._allowed(names, dict.fromkeys(names, commands.LOGS_MOST))
+    assert [allowed[name] for name in names[1:]] == [commands.LOG_MOST] * 3
+    many = ["%02d.log" % number for number in range(20)]
+    allowed = commands._allowed(sorted(many + names[1:]), dict.fromkeys(many + names, 64 << 20))
+    assert [allowed[name] for name in names[1:]] == [commands.LOG_MOST] * 3
+    assert [allowed[name] for name in many[-7:]] == [0] * 7
+
+
+def test_no_archive_is_begun_on_a_disk_that_is_too_small(job, tmp_path, monkeypatch):
+    job.start("mkdir checkpoints; head -c 2M /dev/zero >checkpoints/a.params")
+    job.end()
+    monkeypatch.setattr(commands.script_files, "room", lambda output: 1 << 20)
+    packed = []
+    monkeypatch.setattr(commands, "_pack", lambda *given: packed.append(given))
+    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    assert "(No space left on device): free disk space" in answer["problem"] and not packed
+    assert list(tmp_path.glob("out.tar*")) == []
+
+
 def test_collect_packs_no_owner_no_link_and_no_permission(job, tmp_path):
     """Files that share an inode are packed as regular files; tarfile alone would pack a link."""
     job.start("true")

@@ -24,7 +24,8 @@ if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi
 [ "$OMPI_MCA_odls_base_sigkill_timeout" = 10 ] || exit 68
 [ "$OMPI_MCA_plm_rsh_agent" = "$(command -v ssh || echo ssh)" ] || exit 69
 [ "$LOADED-$OF_THE_LOGIN" = yes- ] || exit 70
-export PYTHONPATH=PACKAGE
+export PYTHONPATH=PACKAGE PMIX_SERVER_TMPDIR=${0%/*}/ompi.node1.0/pid.$$
+mkdir -p "$PMIX_SERVER_TMPDIR/0"
 shift 8
 trap 'kill $child' TERM
 "$@" & child=$!
@@ -90,8 +91,9 @@ def test_a_failed_part_ends_mpirun_with_an_error(job, launch):
 
 
 @pytest.mark.parametrize("who", ["program", "watcher"])
-def test_the_agent_ends_with_mpirun(job, launch, who):
+def test_the_agent_ends_with_mpirun(job, launch, who, tmp_path):
     launch("sleep 60")
+    assert list(tmp_path.glob("bin/ompi.node1.0/pid.*/0"))
     state = engine_file.read(job.folder)
     known = state if who == "program" else state["watcher"]
     assert processes.send(processes.Identity(known["pid"], known["start_time"]), signal.SIGKILL)
@@ -102,6 +104,7 @@ def test_the_agent_ends_with_mpirun(job, launch, who):
         assert (failure["kind"], failure["name"]) == ("engine", "agent")
         assert failure["reason"].startswith("mpirun was killed by signal 9 (SIGKILL)")
     job.nothing_left()
+    job.until(lambda: not list(tmp_path.glob("bin/ompi.*")))  # a killed mpirun leaves this folder
 
 
 def test_the_agent_ends_in_order_if_its_holder_is_killed(job, launch):
@@ -130,7 +133,9 @@ def test_an_engine_that_starts_no_agent_is_reported(job, launch):
     broken = MPIRUN.replace('"$@" & child=$!', "echo ssh: no route to host >&2; exit 1")
     code, answer = launch("sleep 60", program=broken)
     assert code == 1
-    assert answer["error"].startswith("mpirun has not started the agent on node1; its last output:")
+    assert answer["error"].startswith(
+        "mpirun has not started the agent on node1: it exited with status 1; its last output:"
+    )
     assert "no route to host" in answer["error"]
     assert job.folder.status() is None
 
@@ -140,6 +145,14 @@ def test_starts_are_found_in_a_log_with_mixed_lines(job):
     with open(job.folder.file(engine_file.LOG + ".log"), "w") as stream:
         stream.write('{"started": "node1"}{"started": "node3"}\n\n{no: {"started": "node2"}, "e')
     assert engine.started(job.folder) == {"node1", "node2", "node3"}
+
+
+def test_a_signal_that_ends_the_engine_at_the_start_is_named(job, launch):
+    broken = MPIRUN.replace('"$@" & child=$!', "kill -9 $$")
+    code, answer = launch("sleep 60", program=broken)
+    assert code == 1 and answer["error"].startswith(
+        "mpirun has not started the agent on node1: it was killed by signal 9 (SIGKILL); its last"
+    )
 
 
 def test_an_agent_that_cannot_start_says_why(job, launch):

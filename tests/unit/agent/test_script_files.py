@@ -133,7 +133,7 @@ def test_a_folder_replaced_by_a_link_is_not_followed(prepared, tmp_path):
 
 def test_logs_take_precedence_on_a_nearly_full_disk(prepared, monkeypatch):
     write(prepared, "worker-1/model.params")
-    monkeypatch.setattr(script_files, "_room", lambda output: script_files.SPARE)
+    monkeypatch.setattr(script_files, "room", lambda output: script_files.SPARE)
     names, behind = found(prepared)
     assert names == [] and "model.params" in behind[0] and "free disk space" in behind[0]
 

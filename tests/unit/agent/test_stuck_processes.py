@@ -2,6 +2,7 @@
 
 import pytest
 
+from mxcluster import phases
 from mxcluster.agent import stuck_processes
 from mxcluster.agent.stuck_processes import Limits, Sight, examine
 
@@ -105,6 +106,16 @@ def test_a_changed_clock_is_no_stall():
         still=1.0,
     )
     assert examine([late], LIMITS, True) is None
-    assert (
-        "non-daemon" in examine([sight("worker-0", idle=300, phase="leaving")], LIMITS, True).reason
-    )
+
+
+@pytest.mark.parametrize("phase", [phases.ENDING, phases.LEAVING])
+def test_a_thread_that_never_ends_is_the_cause(phase):
+    assert "non-daemon" in examine([sight("worker-0", idle=300, phase=phase)], LIMITS, True).reason
+
+
+def test_a_frozen_container_is_no_signal():
+    """`docker pause` freezes the control group; the peers miss heartbeats a moment later."""
+    frozen = sight("worker-0", held=5)._replace(frozen=True)
+    finding = examine([frozen], LIMITS, True)
+    assert finding.kind == "stopped" and "its container has been frozen for 5 s" in finding.reason
+    assert "docker pause" in finding.reason

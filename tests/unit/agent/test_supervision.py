@@ -241,12 +241,34 @@ def test_a_wait_without_renewals_sees_the_end_of_the_lease(job):
     assert job.end()["reason"] == "lease"
 
 
-def test_sigterm_to_the_agent_stops_the_job(job):
+@pytest.mark.parametrize(
+    "signum,reason", [(signal.SIGTERM, "shutdown"), (signal.SIGINT, "stopped")]
+)
+def test_only_a_request_to_the_agent_stops_the_job(job, signum, reason):
+    """systemd sends SIGTERM to all processes of a node that goes down; stop.yml sends SIGINT."""
     status = job.start("sleep 300", "sleep 300")
-    assert processes.send(job.agent(status), signal.SIGTERM)
+    assert processes.send(job.agent(status), signum)
     status = job.end()
-    assert (status["reason"], status["first_failure"]) == ("stopped", None)
+    assert (status["reason"], status["first_failure"]) == (reason, None)
     assert ends(status) == [(-15, "agent"), (-15, "agent")]
+    job.nothing_left()
+
+
+def test_a_process_that_a_shutdown_ends_first_is_no_failure(job):
+    """The agent gets SIGTERM and the end of its process in one turn of its loop."""
+    status = job.start("sleep 300")
+    agent = job.agent(status)
+    assert processes.send(agent, signal.SIGSTOP)
+    job.until(lambda: processes.is_held(agent))
+    for who in (
+        agent,
+        processes.Identity(*(status["processes"][0][k] for k in ("pid", "start_time"))),
+    ):
+        assert processes.send(who, signal.SIGTERM)
+    job.until(lambda: not processes.alive(who))
+    assert processes.send(agent, signal.SIGCONT)
+    status = job.end()
+    assert (status["reason"], status["first_failure"]) == ("shutdown", None)
     job.nothing_left()
 
 
@@ -418,7 +440,7 @@ def test_a_file_system_without_inodes_is_the_first_failure(tmp_path):
 def test_an_agent_with_an_internal_error_ends_its_processes(job):
     job.plan("sleep 300", [sys.executable, 5])  # an argument of the wrong type
     code, answer = command_line("start", "--job-dir", job.path)
-    assert code == 1 and "Traceback" in answer["error"], answer
+    assert code == 1 and "TypeError" in answer["error"], answer
     status = job.folder.status()
     assert (status["state"], status["reason"]) == ("ended", "failed")
     assert (status["first_failure"]["role"], status["first_failure"]["name"]) == ("agent", "agent")

@@ -3,7 +3,9 @@
 Training needs MXNet: tests/playbooks/test_3_batch.py has whole jobs.
 """
 
+import json
 import os
+import shlex
 import sys
 
 import pytest
@@ -13,6 +15,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.job import options, replies
 from mxcluster.job.plan import batch, for_node
 from tests import batch_systems
+from tests.networks import own_network
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -36,7 +39,7 @@ def folder(tmp_path):
         commands.stop(made)
 
 
-def start(folder, **knobs):
+def start(folder, secrets=None, **knobs):
     """Submit a job for two nodes; return the submission."""
     record = {
         "python": sys.executable,
@@ -46,11 +49,15 @@ def start(folder, **knobs):
     }
     inventory = {
         "groups": {"scheduler": ["login"], "servers": ["login"], "workers": ["login"]},
-        "hosts": {"login": {}},
+        "hosts": {
+            "login": {},
+            "a": {"node_address": own_network() + ".1"},
+            "b": {"node_address": own_network() + ".2"},
+        },
     }
     given = options.cast(dict(knobs, launcher="slurm", num_nodes=2))
     plan = batch.submission(given, inventory, {"login": record}, "job-1")
-    commands.start(folder, for_node(plan, "login"), None, "t" * 64)
+    commands.start(folder, for_node(plan, "login"), secrets, "t" * 64)
     return plan
 
 
@@ -105,6 +112,52 @@ def test_a_node_on_which_nothing_starts_is_named(state, folder, tmp_path):
     start(folder)
     reason = end(folder)["first_failure"]["reason"]
     assert reason.startswith("b: the program of mxcluster on this node has not answered")
+
+
+# The facts of a node with MXNet, which is absent here.
+FACTS = {
+    "address_of_default_route": "127.0.0.1",
+    "interfaces": {"lo": ["127.0.0.1/8"]},
+    "hostname": "here",
+    "gpus": 0,
+    "python_version": "3.11.2",
+    "mxnet": "1.9.1",
+    "numpy": "1.23.5",
+    "model_zoo": [],
+    "fingerprints": {},
+}
+# The program of a node, which answers with the given facts.
+NODE = """
+import json, sys
+from mxcluster.batch import node_part
+facts, look, folder = sys.argv[1:]
+node_part.NodePart.record = lambda self, asked: {"record": json.loads(facts)}
+node_part.NodePart.look = lambda self, asked: {"look": json.loads(look)}
+node_part.main([folder])
+"""
+# A copy of all that srun sends to a node and back.
+WIRE = "exec %s < <(tee -a %s) > >(tee -a %s)\n"
+LOOK = {"problems": [], "fits": True, "held": {"ports": {}, "gpus": {}}}
+
+
+def test_neither_token_nor_secret_crosses_the_network(state, folder, tmp_path):
+    """srun and qrsh send their lines in plain text."""
+    argv = [sys.executable, "-I", "-c", NODE, json.dumps(FACTS), json.dumps(LOOK), folder.path]
+    wire = tmp_path / "wire"
+    line = WIRE % (" ".join(map(shlex.quote, argv)), wire, wire)
+    (tmp_path / "bin" / "srun").write_text("#!/bin/bash\n" + line)
+    start(folder, secrets={"PASSWORD": "hunter2-hunter2"})
+    end(folder)
+    # The nodes have met, so both have the token. Their workers have the secret.
+    for number, host in enumerate("ab"):
+        path = folder.file("nodes/%s/job-1/worker-%d.env" % (host, number))
+        assert os.path.exists(path), evidence(folder)
+        with open(path) as stream:
+            assert "from secret_env, not written to disk: export PASSWORD=" in stream.read()
+    told = wire.read_text()
+    assert '"ask": "start"' in told and "hunter2" not in told and "t" * 64 not in told
+    names = [name for _, _, names in os.walk(folder.path) for name in names]
+    assert not {"token", "secret_env.json"} & set(names)
 
 
 def test_a_cancelled_job_names_the_batch_system(state, folder, tmp_path):

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -124,8 +125,9 @@ def test_a_signalled_head_removes_the_token_and_the_secrets(head, folder):
     for place in (folder, part):
         place.write_private("token", "t")
         place.write_private("secret_env.json", "{}")
-    head.signalled = True
+    head.signalled = signal.SIGTERM
     head.finish("failed", None)
+    assert folder.status()["batch"]["signal"] == "SIGTERM"
     assert folder.status()["state"] == "running"  # the submit host asks for the reason of the end
     for place in (folder, part):
         assert not {"token", "secret_env.json"} & set(os.listdir(place.path))
@@ -159,7 +161,7 @@ def test_a_long_request_arrives_whole(node):
 def test_a_request_to_a_node_whose_program_has_ended_is_dropped(node):
     channel = node("exit 0")
     channel.process.wait()
-    channel.ask(ask="stop", peer=True)
+    channel.ask(ask="stop", reason="failed")
     assert channel.unsent == b""
 
 
@@ -179,14 +181,25 @@ def test_a_node_speaks_only_for_its_own_processes(head, node):
     assert [part["name"] for part in head.status["processes"]] == ["worker-0", "worker-1"]
 
 
-def test_a_node_reads_the_script_from_the_shared_folder(folder, monkeypatch):
+def test_a_node_reads_script_token_and_secrets_from_the_shared_folder(folder, monkeypatch):
     folder.write_private("script.b64", "c2NyaXB0")
+    folder.write_private("token", "t" * 64)
+    folder.write_private("secret_env.json", '{"PASSWORD": "x"}')
     given = []
-    monkeypatch.setattr("mxcluster.agent.daemon.prepare", lambda *args: given.append(args[-1]))
-    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: None)
-    plan = {"host": "a", "nodes": {"a": {"job_dir": folder.file("nodes/a/job-1")}}}
-    NodePart(folder.path, io.StringIO()).start({"ask": "start", "plan": plan, "token": "t"})
-    assert given == ["c2NyaXB0"]
+    monkeypatch.setattr("mxcluster.agent.daemon.prepare", lambda *args: given.append(args[2:]))
+    monkeypatch.setattr(node_part.subprocess, "Popen", lambda *_, **__: None)
+
+    def start(host):
+        plan = {"host": host, "nodes": {host: {"job_dir": folder.file("nodes/%s/job-1" % host)}}}
+        asked = {"ask": "start", "plan": plan, "secret_env": True}
+        NodePart(folder.path, io.StringIO()).start(asked)
+
+    start("a")
+    start("b")  # the first node has left the secrets for the second
+    assert given == [({"PASSWORD": "x"}, "t" * 64, "c2NyaXB0")] * 2
+    folder.forget_secret_env()
+    with pytest.raises(OSError):  # no job starts without its secrets
+        start("c")
 
 
 def test_a_node_tells_the_gpus_that_the_batch_system_gives(folder, node, tmp_path, monkeypatch):
@@ -203,6 +216,48 @@ def test_a_node_tells_the_gpus_that_the_batch_system_gives(folder, node, tmp_pat
     channel = node("echo '%s'; exec sleep 9" % json.dumps(found))
     until(lambda: exchange([channel], 0.1) or "record" in channel.answers or not channel.is_open)
     assert channel.answers["record"] == {"gpus": 2, "granted": [1]}
+
+
+def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder, node, monkeypatch):
+    """The batch system ends the job. Otherwise the same statuses mean that a node goes down."""
+    told = {"wait": dict(status("worker-0"), reason="shutdown")}
+    channel = node("echo '%s'; exec sleep 99" % json.dumps(told))
+    head.plan = dict(head.plan, processes=[WORKER])
+    monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
+    monkeypatch.setattr(heads, "LAST", 0.5)
+    wait = head.await_signal
+
+    def signalled():
+        head.signalled = signal.SIGTERM
+        wait()
+
+    monkeypatch.setattr(head, "await_signal", signalled)
+    assert not head.run()
+    known = folder.status()
+    assert known["state"] == "running" and known["batch"]["signal"] == "SIGTERM", known
+
+
+@pytest.mark.parametrize(
+    "script,killed,words",
+    [
+        ("exec sleep 99", True, "a: sh, which connects the first node with this node, was killed "),
+        ("exit 137", False, "a: the program of mxcluster on this node was killed by signal 9"),
+        ("exit 1", False, None),  # srun has lost the node
+    ],
+)
+def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, words):
+    channel = node(script)
+    head.plan = dict(head.plan, processes=[WORKER])
+    monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
+    if killed:
+        channel.process.kill()
+    assert not head.run()
+    failure = head.status["first_failure"]
+    assert list(head.lost) == ([] if words else ["a"])
+    if words:
+        assert failure["reason"].startswith(words) and failure["kind"] == "node", failure
+    else:
+        assert failure is None
 
 
 def test_the_cause_needs_no_readable_log(folder, monkeypatch):

@@ -113,6 +113,60 @@ def test_variables_reach_their_processes_and_secrets_stay_secret(parse):
     assert (line.knobs["dmlc_interface"], line.knobs["ps_verbose"]) == ("ib0", "1")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python train.py --kv-store dist_sync 'a b' --lr=0.1"],
+        ["--", "python -u ./train.py --kv-store dist_sync 'a b' \"--lr=0.1\""],
+        ["A=1 B='2 3' KEY=k python train.py --kv-store dist_sync 'a b' --lr=0.1"],
+        ["env A=1 'B=2 3' KEY=k python train.py --kv-store dist_sync a\\ b --lr=0.1"],
+        ["python -u train.py", "--kv-store", "dist_sync", "a b", "--lr=0.1"],
+        ["A=1", "B=2 3", "KEY=k", "python", "train.py", *"--kv-store dist_sync".split(), "a b"],
+        ["B=2 3", "A=1", "KEY=k", "python", "train.py", "--kv-store", "dist_sync", "a b"],
+        ["/usr/bin/env", "A=1", "B=2 3", "KEY=k", "train.py", "--kv-store", "dist_sync", "a b"],
+    ],
+)
+def test_the_command_of_launch_py_may_be_one_word_and_begin_with_variables(
+    parse, tmp_path, command
+):
+    knobs = parse("-n", "1", *command).knobs
+    assert (knobs["script"], knobs["kv"]) == (str(tmp_path / "train.py"), "dist_sync")
+    assert knobs["script_args"][:3] == ["--kv-store", "dist_sync", "a b"]
+    assert knobs["script_args"][3:] in ([], ["--lr=0.1"])
+    has_variables = any("A=1" in word for word in command)
+    for name in ("env_server", "env_worker"):
+        assert knobs.get(name) == ({"A": "1", "B": "2 3"} if has_variables else None)
+    assert knobs.get("secret_env") == ({"KEY": "k"} if has_variables else None)
+
+
+def test_quoted_signs_of_a_shell_reach_the_script(parse):
+    line = parse("-n", "1", "python train.py 'a;b' \"c|d\" e\\;f '$x' '*.rec' g~h#")
+    assert line.knobs["script_args"] == ["a;b", "c|d", "e;f", "$x", "*.rec", "g~h#"]
+
+
+@pytest.mark.parametrize(
+    "command, words",
+    [
+        ("cd mine && python train.py", "needs a shell for &,"),
+        ("python train.py > log", "needs a shell for >,"),
+        ("python train.py $HOME", "needs a shell for $,"),
+        ('python train.py "$HOME"', "needs a shell for $,"),
+        ("python train.py `date`", "needs a shell for `,"),
+        ("python train.py *.rec", "needs a shell for *,"),
+        ("python train.py ~/data", "needs a shell for ~,"),
+        ("python train.py\npython train.py", "needs a shell for its lines,"),
+        ("python train.py 'a", "cannot be read (No closing quotation): correct the quotes"),
+        ("env -i python train.py", "has an option of env"),
+        ("A=1", "is empty: write [NAME=VALUE ...] python script.py"),
+        ("", "the command is missing"),
+    ],
+)
+def test_a_command_in_one_word_is_refused_where_it_needs_a_shell(parse, command, words):
+    with pytest.raises(BadInput) as refusal:
+        parse("-n", "1", command)
+    assert words in str(refusal.value), str(refusal.value)
+
+
 def test_further_knobs_and_an_inventory(parse, tmp_path):
     line = parse("-n", "1", "--inventory", "mine", "--knob", "lease=20", *BARE)
     assert line.knobs["lease"] == "20" and line.inventories == [str(tmp_path / "mine")]
@@ -154,3 +208,9 @@ def test_a_wrong_line_of_the_file_of_hosts_is_named(parse, tmp_path, line):
     with pytest.raises(BadInput) as refusal:
         parse("-n", "2", "-H", "hosts", *BARE)
     assert "hosts line 2" in str(refusal.value) and line in str(refusal.value)
+
+
+def test_a_hosts_file_of_too_many_slots_is_refused(parse, tmp_path):
+    (tmp_path / "hosts").write_text("node1 slots=256\n" * 17)
+    with pytest.raises(BadInput, match="-H .*hosts has more than 4096 slots"):
+        parse("-n", "2", "-H", "hosts", "python", "train.py")

@@ -33,18 +33,21 @@ def test_a_recipe_pins_every_wheel_and_changes_with_all_that_makes_the_image():
 
 
 def test_a_python_without_wheels_is_refused():
-    with pytest.raises(BadInput, match="container_image_python=3.13.* one of Python 3.11"):
-        recipe(ENVIRONMENT, "3.13", "debian:13", "")
+    with pytest.raises(BadInput, match="container_image_python=3.14.* one of Python 3.11"):
+        recipe(ENVIRONMENT, "3.14", "debian:13", "")
 
 
 @pytest.mark.parametrize(
     "seen,wanted,source,build,lacking",
     [
         ({"a": "[]", "b": ""}, BUILT, "a", True, ["b"]),
-        ({"a": image("1", "old"), "b": image("2")}, BUILT, "b", False, ["a"]),
+        # b claims to have the image. The controller chooses the first node.
+        ({"a": image("1", "old"), "b": image("2")}, BUILT, "a", True, ["b"]),
+        ({"a": "", "b": image("2")}, BUILT, "a", True, ["b"]),
         ({"a": image("1"), "b": image("1")}, BUILT, "a", False, []),
         ({"a": image("1"), "b": image("2")}, BUILT, "a", False, ["b"]),
         ({"a": "", "b": image("2", "")}, ANY, "b", False, ["a"]),
+        ({"a": image("2", ""), "b": image("2", "")}, ANY, "a", False, []),
         ({"a": image("7"), "b": image("8")}, {"recipe": "", "ids": ["0", "7"]}, "", False, ["b"]),
     ],
 )
@@ -53,9 +56,40 @@ def test_only_nodes_with_another_image_get_one(seen, wanted, source, build, lack
     assert (planned["source"], planned["build"], planned["lacking"]) == (source, build, lacking)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "[7]",
+        "{}",
+        "7",
+        "null",
+        '[{"Id": 7}]',
+        '[{"Id": "../x"}]',
+        '[{"Id": "7", "Config": []}]',
+        '[{"Id": "7", "Config": {"Labels": ["r1"]}}]',
+        '[{"Id": "7", "Config": {"Labels": {"mxcluster.recipe": ["r1"]}}}]',
+        "[" * 100000,
+        None,
+    ],
+)
+def test_a_node_with_a_wrong_answer_counts_as_without_the_image(told):
+    """The plan is made for all nodes at once, so one node must not end it."""
+    planned = distribution({"a": image("1"), "b": told}, ["a", "b"], "training", BUILT)
+    assert planned == {"source": "a", "id": "1", "build": False, "lacking": ["b"]}
+    planned = distribution({"a": told, "b": image("1")}, ["a", "b"], "training", BUILT)
+    assert planned == {"source": "a", "id": "", "build": True, "lacking": ["b"]}
+
+
 def test_an_image_that_no_node_has_or_builds_is_refused():
     with pytest.raises(BadInput, match="no node has the image training"):
         distribution({"a": "[]", "b": ""}, ["a", "b"], "training", ANY)
+
+
+def test_no_node_decides_between_two_images_of_the_name():
+    """Before, the first node that claimed to have the image gave its own to all others."""
+    seen = {"a": image("1"), "b": image("2")}
+    with pytest.raises(BadInput, match="different images training .a: 1, b: 2.: .*_archive"):
+        distribution(seen, ["a", "b"], "training", ANY)
 
 
 def test_the_ids_of_an_archive_are_those_of_its_one_image():

@@ -7,7 +7,7 @@ import pytest
 
 from mxcluster.cluster import drift
 from tests import ansible_modules
-from tests.training.environments import find_python
+from tests.pythons import find_python
 
 SEEN = {
     "/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "1.0", "1.0"],
@@ -15,28 +15,36 @@ SEEN = {
 }
 RECORD = {"gpus": 0, "hostname": "node1", "python": "/env/bin/python"}
 LAYOUT = {"mxcluster_job_dir": "/opt/jobs", "mxcluster_user": "trainer"}
-KNOWN = {"digest": "d", "seen": SEEN, "layout": LAYOUT}
+CHANGED = "the node's settings have changed since the last provisioning: "
+KNOWN = {"digests": {"a": "d", "b": "d"}, "seen": SEEN, "layout": LAYOUT}
 
 
 def test_an_unchanged_node_has_no_drift():
-    assert drift.why_before_asking(KNOWN, "d") is None
+    assert drift.why_before_asking(KNOWN, {"a": "d", "b": "d"}) is None
     assert drift.why(KNOWN, SEEN, RECORD, {"gpus": 0, "hostname": "node1"}) is None
 
 
 @pytest.mark.parametrize(
-    "known, digest, words",
+    "known, digests, why",
     [
-        ({}, "d", "provision.yml has never completed for this node on this controller"),
-        (KNOWN, "e", "the node's settings have changed"),
+        ({}, {"a": "d"}, "provision.yml has never completed for this node on this controller"),
         (
-            dict(KNOWN, digest=""),
-            "d",
+            {"digest": "of an earlier version"},
+            {"a": "d"},
+            "an earlier version of mxcluster provisioned this node",
+        ),
+        (KNOWN, {"a": "d", "b": "e"}, CHANGED + "b"),
+        (KNOWN, {"a": "d"}, CHANGED + "b"),
+        (KNOWN, {"a": "e", "b": "d", "c": "d"}, CHANGED + "a, c"),
+        (
+            dict(KNOWN, digests={}),
+            {"a": "d"},
             "provision.yml has never completed for this node on this controller",
         ),
     ],
 )
-def test_a_reason_known_without_asking_the_node(known, digest, words):
-    assert words in drift.why_before_asking(known, digest)
+def test_a_reason_known_without_asking_the_node(known, digests, why):
+    assert drift.why_before_asking(known, digests) == why
 
 
 @pytest.mark.parametrize(
@@ -62,7 +70,12 @@ def test_sources_records_and_variables_change_the_digest(tmp_path):
     """The project's sources, the records of all nodes, and the variables of the node count."""
     source, record = tmp_path / "roles" / "cuda" / "tasks" / "main.yml", tmp_path / "node1.json"
     source.parent.mkdir(parents=True)
-    digests = []
+    found = []
+
+    def digests(wanted):
+        sources = drift.of_sources(str(tmp_path))
+        return drift.digests_of({"records": [str(record)]}, dict(wanted, sources=sources))
+
     for text, told, wanted in [
         ("a", None, {}),
         ("b", None, {}),
@@ -73,19 +86,17 @@ def test_sources_records_and_variables_change_the_digest(tmp_path):
         source.write_text(text)
         if told is not None:
             record.write_text(told)
-        digests.append(drift.digest_of(drift.of_sources(str(tmp_path)), [str(record)], wanted))
-        assert digests[-1] == drift.digest_of(
-            drift.of_sources(str(tmp_path)), [str(record)], wanted
-        )
-    assert len(set(digests)) == len(digests)
+        found.append(digests(wanted))
+        assert found[-1] == digests(wanted)
+    assert len(set(map(repr, found))) == len(found)
     (tmp_path / "roles" / "x.pyc").write_text("Python's own")
-    assert drift.digest_of(drift.of_sources(str(tmp_path)), [str(record)], {"a": 1}) == digests[-1]
+    assert digests({"a": 1}) == found[-1]
 
 
 def test_the_stored_state_is_private_and_torn_files_are_ignored(tmp_path):
     path = tmp_path / "drift" / "node1.json"
     assert drift.remembered(str(path)) == {}
-    drift.remember(str(path), "d", SEEN, LAYOUT)
+    drift.remember(str(path), KNOWN["digests"], SEEN, LAYOUT)
     assert drift.remembered(str(path)) == KNOWN and path.stat().st_mode & 0o777 == 0o600
     for broken in ("", "[]", "{"):
         path.write_text(broken)

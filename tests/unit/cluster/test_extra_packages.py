@@ -95,6 +95,10 @@ def test_a_requirements_file_with_hashes(tmp_path):
         ([3], "give a list of names"),
         (["six; python_version < '3.8'"], "without URLs, paths, conditions"),
         (["six --pre"], "is refused: write"),
+        (["numpy==abc"], "'numpy==abc' is refused: write .* a version of PEP 440"),
+        (["six==1..2"], "'six==1..2' is refused"),
+        (["six>=x"], "'six>=x' is refused"),
+        (["six==1.*.*"], "is refused: write"),
         ({"six": "1"}, "a list"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mxcluster.cluster import node_records, ssh_mesh
 from mxcluster.errors import BadInput
-from mxcluster.job.plan import inputs
+from mxcluster.job.plan import addresses, inputs
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 VARIABLES = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())
@@ -49,7 +49,6 @@ def test_a_valid_record_is_unchanged():
         schema=node_records.SCHEMA,
         **dict(PLACES, bus=2, ssh=dict(PLACES["ssh"], port=22)),
     )
-    assert node_records.read("b", json.loads(json.dumps(record))) == record
     assert (
         node_records.make(
             "b", {}, dict(PLACES, cuda="", ssh={"public_key": "", "user": "", "port": "22"})
@@ -170,10 +169,33 @@ def test_records_on_disk_are_checked_when_read(tmp_path):
     assert "python" not in read and read["interfaces"] == TOLD["interfaces"], (
         "provision.yml --limit needs the addresses"
     )
-    for hostile in (dict(old, host="a"), dict(old, hostname="x\nProxyCommand evil"), [], None):
-        (tmp_path / "b.json").write_text(json.dumps(hostile))
-        with pytest.raises(BadInput, match="the node record of b .*run provision.yml"):
-            inputs.read_records(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps(dict(made(), host="a")),
+        json.dumps(dict(made(), hostname="x\nProxyCommand evil")),
+        json.dumps({name: value for name, value in made().items() if name != "job_dir"}),
+        json.dumps({name: value for name, value in made().items() if name != "data_dir"}),
+        json.dumps(dict(made(), driver={"loaded": "1"})),
+        "[]",
+        "null",
+        "",
+        "{",
+        "[" * 100000,
+        json.dumps(made()).replace("b", "\xff", 1),
+    ],
+)
+def test_a_damaged_record_stops_only_the_jobs_of_its_host(tmp_path, content):
+    (tmp_path / "a.json").write_text(json.dumps(dict(made(), host="a")))
+    (tmp_path / "b.json").write_bytes(content.encode("latin-1"))
+    records = inputs.read_records(str(tmp_path))
+    assert addresses.locate("a", {"node_address": "10.0.0.2"}, records["a"]).address == "10.0.0.2"
+    with pytest.raises(BadInput, match="b: .*/b.json is damaged .*run provision.yml for this host"):
+        addresses.locate("b", {"node_address": "10.0.0.2"}, records["b"])
+    with pytest.raises(BadInput, match="b: .*/b.json is damaged .*run provision.yml for this host"):
+        ssh_mesh.blocks({"a": {}, "b": {}}, records, {}, "/key")
 
 
 HOSTILE = st.one_of(

@@ -32,6 +32,21 @@ def test_every_gpu_wheel_is_measured():
         assert set(row) == {"needed", "sass"} and row["sass"], wheel
 
 
+def test_no_node_gets_an_old_package_for_downloads():
+    """MXNet 1.2.1 names requests below 2.19 with urllib3 1.22, but works with newer ones."""
+    oldest = {"requests": (2, 27), "urllib3": (1, 26), "idna": (3, 7)}
+    used = set()
+    for mxnet, row in TABLE["mxnet"].items():
+        for wanted in row["wheels"]:
+            for build in pairs.environment(mxnet, wanted)["builds"]:
+                found = dict(wheel.split("==") for wheel in build["wheels"])
+                for name, version in oldest.items():
+                    has = tuple(map(int, found[name].split(".")[:2]))
+                    assert has >= version, (mxnet, build["python"], name, found[name])
+                used.update(build["wheels"] + [build["pip"]])
+    assert used == set(TABLE["wheel_sha256"])  # no digest of an old package stays
+
+
 def brought(mxnet, wanted, kind):
     """Return names of libraries, with or without their version, that the roles bring."""
     cuda = pairs.cuda_of(wanted)
@@ -144,7 +159,7 @@ def test_a_cudnn_that_mxnet_was_not_built_for_is_refused(asked):
     )
 
 
-PYTHONS = (None, "2.7", "3.8", "3.13")
+PYTHONS = (None, "2.7", "3.8", "3.14")
 DRIVERS = (None, "390.87")
 GPUS = (VOLTA, KEPLER, FERMI, A100)
 COMBINATIONS = list(
@@ -180,3 +195,35 @@ def test_the_nearest_pair_works_with_all_gpus_of_the_node():
         pairs.check("1.9.1", "cu112", dict(NODE, gpus=[KEPLER, A100]))
     assert "set mxnet_version" not in str(refused.value)
     assert 'remove the GPU from the node; or set cuda_version: ""' in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "part, name, ask, words",
+    [
+        ("pythons", "3.6", lambda: pairs.environment("1.2.1", "cu92"), "mxnet.yml: pythons has no"),
+        (
+            "wheel_sha256",
+            "mxnet-cu92==1.2.1.post1",
+            lambda: pairs.environment("1.2.1", "cu92"),
+            "mxnet.yml: wheel_sha256 has no row mxnet-cu92==1.2.1.post1: add",
+        ),
+        (
+            "cudnn",
+            "9.2",
+            lambda: pairs.cudnn("1.2.1", "cu92"),
+            "versions.yml: cudnn has no row 9.2",
+        ),
+    ],
+)
+def test_a_missing_row_is_named(monkeypatch, part, name, ask, words):
+    rows = {key: value for key, value in TABLE[part].items() if key != name}
+    monkeypatch.setattr(pairs, "table", lambda: dict(TABLE, **{part: rows}))
+    with pytest.raises(BadInput, match=words):
+        ask()
+
+
+def test_a_missing_row_of_a_gpu_wheel_is_named(monkeypatch):
+    monkeypatch.setattr(version_table, "gpu_wheels", dict)
+    for ask in (pairs.needs, pairs.compiled_for):
+        with pytest.raises(BadInput, match="gpu_wheels.yml has no row mxnet-cu92==.*gpu_wheels.py"):
+            ask("1.2.1", "cu92")

@@ -4,6 +4,7 @@ import pytest
 
 from mxcluster.cluster import ssh_mesh
 from mxcluster.errors import BadInput
+from mxcluster.job import options, plan
 
 NODES = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}
 
@@ -29,23 +30,21 @@ def test_the_blocks_of_two_nodes():
     variables = {"b": {"ansible_host": "gate.example.org", "ssh_mesh_from": "192.0.2.7"}}
     found = ssh_mesh.blocks(NODES, RECORDS, variables, "~/.ssh/id_ed25519")
     assert found["authorized_keys"].splitlines() == [
-        'from="10.0.0.1,10.9.0.1" ssh-ed25519 KEYa mxcluster:a',
-        'from="10.0.0.2,10.9.0.2,192.0.2.7" ssh-ed25519 KEYb mxcluster:b',
+        'from="10.0.0.1" ssh-ed25519 KEYa mxcluster:a',
+        'from="10.0.0.2,192.0.2.7" ssh-ed25519 KEYb mxcluster:b',
     ]
     assert found["known_hosts"].splitlines() == [
-        "a,a.lab,10.0.0.1,10.9.0.1 ssh-ed25519 HOSTa",
-        "a,a.lab,10.0.0.1,10.9.0.1 ssh-rsa RSAa",
-        "[b]:2222,[gate.example.org]:2222,[b.lab]:2222,[10.0.0.2]:2222,[10.9.0.2]:2222 ssh-ed25519 "
-        "HOSTb",
-        "[b]:2222,[gate.example.org]:2222,[b.lab]:2222,[10.0.0.2]:2222,[10.9.0.2]:2222 ssh-rsa "
-        "RSAb",
+        "a,10.0.0.1 ssh-ed25519 HOSTa",
+        "a,10.0.0.1 ssh-rsa RSAa",
+        "[b]:2222,[gate.example.org]:2222,[10.0.0.2]:2222 ssh-ed25519 HOSTb",
+        "[b]:2222,[gate.example.org]:2222,[10.0.0.2]:2222 ssh-rsa RSAb",
     ]
     assert found["config"].splitlines() == [
-        "Host a a.lab 10.0.0.1 10.9.0.1",
+        "Host a 10.0.0.1",
         "    HostName 10.0.0.1",
         "    IdentityFile ~/.ssh/id_ed25519",
         "    User mx",
-        "Host b gate.example.org b.lab 10.0.0.2 10.9.0.2",
+        "Host b gate.example.org 10.0.0.2",
         "    HostName 10.0.0.2",
         "    IdentityFile ~/.ssh/id_ed25519",
         "    Port 2222",
@@ -55,25 +54,95 @@ def test_the_blocks_of_two_nodes():
     ]
 
 
-def test_a_hostname_of_two_machines_is_dropped():
-    same = {host: dict(RECORDS[host], hostname="template") for host in "ab"}
-    assert "template" not in ssh_mesh.blocks(NODES, same, {}, "k")["known_hosts"]
-    local = {host: dict(RECORDS[host], hostname="localhost.localdomain") for host in "ab"}
-    assert "localhost" not in ssh_mesh.blocks(NODES, local, {}, "k")["config"]
+def planned(records, **variables):
+    """Return the blocks for two nodes, with their planned addresses from the records."""
+    inventory = {
+        "groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]},
+        "hosts": {"a": variables, "b": variables},
+        "forks": 5,
+    }
+    nodes = plan.make_cluster_files(options.cast({}), inventory, records, {})["nodes"]
+    return ssh_mesh.blocks(nodes, records, inventory["hosts"], "k")
 
 
-def test_inventory_names_and_planned_addresses_always_stay():
-    """b's hostname is a, b has a's address on a bridge, and the inventory calls b localhost."""
+HOSTILE = dict(
+    RECORDS["b"],
+    hostname="github.com",
+    interfaces={"eth0": ["10.0.0.2/24"], "x": ["140.82.121.4/32", "192.0.2.66/24"]},
+    address_of_default_route="140.82.121.4",
+)
+
+
+def test_a_node_gives_itself_no_name_and_no_origin():
+    """A node that called itself github.com received git@github.com of all other nodes.
+
+    The name also got the node's host key in known_hosts, so ssh asked no question.
+    """
+    found = planned(dict(RECORDS, b=HOSTILE), cluster_network="10.0.0.0/24")
+    assert found == planned(RECORDS, cluster_network="10.0.0.0/24")
+
+
+def test_without_a_network_in_the_inventory_a_node_names_its_own_address():
+    """docs/security.md says so. The node has no name of its own choice even then."""
+    known = dict(RECORDS, a=dict(RECORDS["a"], address_of_default_route="10.0.0.1"))
+    found = planned(dict(known, b=HOSTILE))
+    assert "github.com" not in "".join(found.values())
+    assert "[b]:2222,[140.82.121.4]:2222 ssh-ed25519 HOSTb" in found["known_hosts"]
+    other = dict(HOSTILE, interfaces={"x": ["10.0.0.1/24"]}, address_of_default_route="10.0.0.1")
+    with pytest.raises(BadInput, match="a and b have the same address 10.0.0.1"):
+        planned(dict(known, b=other))
+
+
+def test_a_name_of_two_nodes_belongs_to_neither():
+    """Several nodes may have one gateway as their ansible_host."""
+    variables = {host: {"ansible_host": "gate.example.org"} for host in "ab"}
+    assert ssh_mesh.names_of(NODES, variables) == {"a": ["a", "10.0.0.1"], "b": ["b", "10.0.0.2"]}
+    variables = {host: {"ansible_host": "10.0.0.1"} for host in "ab"}  # a is the gateway
+    assert ssh_mesh.names_of(NODES, variables) == {"a": ["a", "10.0.0.1"], "b": ["b", "10.0.0.2"]}
+    variables = {"b": {"ansible_host": "a"}}
+    assert ssh_mesh.names_of(NODES, variables) == {"a": ["a", "10.0.0.1"], "b": ["b", "10.0.0.2"]}
+
+
+def test_a_planned_address_is_no_name_if_it_is_another_nodes_in_the_inventory():
+    """Without node_address the address is a fact of the node."""
+    variables = {"a": {"ansible_host": "10.0.0.2"}}
+    assert ssh_mesh.names_of(NODES, variables) == {"a": ["a", "10.0.0.1"], "b": ["b"]}
+    nodes = {"10.0.0.2": NODES["a"], "b": NODES["b"]}
+    assert ssh_mesh.names_of(nodes, {}) == {"10.0.0.2": ["10.0.0.2", "10.0.0.1"], "b": ["b"]}
+
+
+def test_only_the_inventory_calls_a_node_localhost():
     nodes = {"a": NODES["a"], "localhost": NODES["b"]}
-    other = dict(
-        RECORDS["b"], hostname="a.lab", interfaces={"eth0": ["10.0.0.2/24"], "br0": ["10.0.0.1/24"]}
-    )
-    found = ssh_mesh.blocks(nodes, {"a": RECORDS["a"], "localhost": other}, {}, "k")
-    assert [line for line in found["config"].splitlines() if line.startswith("Host ")] == [
-        "Host a 10.0.0.1 10.9.0.1",
-        "Host localhost 10.0.0.2",
-    ]
-    assert found["known_hosts"].splitlines()[0] == "a,10.0.0.1,10.9.0.1 ssh-ed25519 HOSTa"
+    variables = {"a": {"ansible_host": "localhost.localdomain"}}
+    assert ssh_mesh.names_of(nodes, variables) == {
+        "a": ["a", "10.0.0.1"],
+        "localhost": ["localhost", "10.0.0.2"],
+    }
+
+
+def test_no_key_is_valid_on_its_own_node():
+    """A job could leave its unit by ssh to its own node."""
+    variables = {"a": {"ssh_mesh_from": ["192.0.2.7"]}, "b": {"ssh_mesh_from": "192.0.2.7"}}
+    text = ssh_mesh.blocks(NODES, RECORDS, variables, "k")["authorized_keys"]
+    assert [line.split()[-1] for line in text.splitlines()] == ["mxcluster:a", "mxcluster:b"]
+    origins = ssh_mesh.origins_of(NODES, variables)
+    assert ssh_mesh.on_node(text, "a", origins) == text.splitlines()[1]
+    assert ssh_mesh.on_node(text, "b", origins) == text.splitlines()[0]
+
+
+def test_a_shared_key_is_valid_from_the_other_nodes():
+    variables = {
+        "a": {"ssh_mesh_from": ["192.0.2.7", "192.0.2.8"]},
+        "b": {"ssh_mesh_from": "192.0.2.7"},
+    }
+    origins = ssh_mesh.origins_of(NODES, variables)
+    text = 'from="10.0.0.1,192.0.2.7,192.0.2.8,10.0.0.2" ssh-rsa SHARED mxcluster:all'
+    rest = " ssh-rsa SHARED mxcluster:all"
+    # The nodes share the address of a gateway.
+    assert ssh_mesh.on_node(text, "a", origins) == 'from="192.0.2.7,10.0.0.2"' + rest
+    assert ssh_mesh.on_node(text, "b", origins) == 'from="10.0.0.1,192.0.2.7,192.0.2.8"' + rest
+    alone = ssh_mesh.origins_of({"a": NODES["a"]}, {})
+    assert ssh_mesh.on_node('from="10.0.0.1" ssh-rsa SHARED mxcluster:all', "a", alone) == ""
 
 
 def test_one_key_for_all_nodes():
@@ -82,7 +151,7 @@ def test_one_key_for_all_nodes():
         for number, host in enumerate("ab", 1)
     }
     assert ssh_mesh.blocks(NODES, shared, {}, "k")["authorized_keys"] == (
-        'from="10.0.0.1,10.9.0.1,10.0.0.2,10.9.0.2" ssh-rsa SHARED mxcluster:all'
+        'from="10.0.0.1,10.0.0.2" ssh-rsa SHARED mxcluster:all'
     )
 
 

@@ -46,6 +46,14 @@ def refusal(node=None, **choice):
     return str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "told, family", [("Debian", "Debian"), ("RedHat", "RedHat"), ("../../x", ""), ("", "")]
+)
+def test_the_family_is_a_name_of_the_table(told, family):
+    """The role mxnet includes tasks by this name, and the fact comes from the node."""
+    assert decide({"family": told})["family"] == family
+
+
 def urls():
     for row in TABLE["cuda"].values():
         yield from row["rpm"]
@@ -427,3 +435,17 @@ def test_cublas_of_another_cuda_is_refused(cuda, rpms, other):
     said = versions.other_cublas(cuda, rpms)
     assert ("yum remove 'cuda-*-%s' libcublas10" % other.replace(".", "-") in said) is bool(other)
     assert said or not other
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"keys": [{"name": "x"}]}, r"nvidia_keys\[0\]=.* is not an object with url, fingerprint"),
+        ({"keys": ["x"]}, r"nvidia_keys\[0\]='x' is not an object"),
+        ({"sha256": {"cuda.rpm": "zz"}}, "nvidia_sha256.cuda.rpm='zz' is not a sha256"),
+        ({"mirror": "not a url"}, "nvidia_mirror='not a url' is not a URL"),
+    ],
+)
+def test_wrong_sources_are_refused_by_name(wrong, words):
+    with pytest.raises(BadInput, match=words + ".*: correct this value in the inventory"):
+        versions.decide(dict(CHOICE, **wrong), NODE)

@@ -38,14 +38,64 @@ def test_a_wheel_fits_by_its_name(name, python, fit):
     assert wheels.fits(name, "mxnet-x", "1.9.1", python) is fit
 
 
-@pytest.mark.parametrize("line", ["six==1.0 --no-deps", "six==1.0 --hash=sha256:", "six>=1.0"])
-def test_a_line_without_a_digest_is_refused(line):
-    """An option of pip in the list of wheels ended with an IndexError."""
-    with pytest.raises(ValueError):
+HASH = "--hash=sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "six==1.0",
+        "six>=1.0 " + HASH,
+        "six==1.0 --no-deps",
+        "six==1.0 --hash=sha256:",
+        "six==1.0 --hash=sha256:0",
+        "six==1.0 %s\n--no-index" % HASH,
+        "six==1.0 %s\n" % HASH,
+        "six==1.0\t%s" % HASH,
+        "six==1.0 %s --no-binary=six,%s" % (HASH, HASH),
+        "six==1.0 %s --extra-index-url=http://192.0.2.1/%s" % (HASH, HASH),
+        "--find-links=.==1.0 " + HASH,
+        "six==1.0;x %s" % HASH,
+        "six[extra]==1.0 " + HASH,
+        "../six==1.0 " + HASH,
+        "six==1.0/.. " + HASH,
+    ],
+)
+def test_a_line_with_more_than_a_name_a_version_and_digests_is_refused(line, tmp_path):
+    """pip would obey an option in the line, such as another index or the build of sources."""
+    with pytest.raises(BadInput, match="of the wheels is malformed: correct it in"):
         wheels.parse(line)
-    need = {"digest": "d", "python": "3.6", "requirements": [REQUIREMENT, line]}
-    with pytest.raises(BadInput, match="a line of the wheels for Python 3.6 is malformed"):
-        wheels.archives("/nowhere/store", [need], "/nowhere")
+    with pytest.raises(BadInput, match="malformed"):
+        wheels.download(str(tmp_path), [REQUIREMENT, line], "3.11")
+    need = {"digest": "0" * 64, "python": "3.6", "requirements": [REQUIREMENT, line]}
+    with pytest.raises(BadInput, match="malformed"):
+        wheels.archives(str(tmp_path / "store"), [need], str(tmp_path / "carry"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"python": "3.11/../../x"}, {"python": "../x"}, {"digest": "../x"}, {"digest": "d"}]
+)
+def test_only_checked_words_become_parts_of_a_files_name(wrong, tmp_path):
+    need = dict({"digest": "0" * 64, "python": "3.6", "requirements": []}, **wrong)
+    with pytest.raises(BadInput, match="are malformed"):
+        wheels.archives(str(tmp_path / "store"), [need], str(tmp_path / "carry"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_needs_of_a_node_come_from_the_table():
+    builds = [{"python": ["3.6"], "wheels": ["mxnet==1"], "pip": "pip==2"}]
+    table = {"builds": builds, "hashes": {"mxnet==1": ["a" * 64], "pip==2": ["b" * 64]}}
+    found = wheels.needs(dict(table, name="MXNet 1"), "3.6")
+    assert found["requirements"] == [
+        "mxnet==1 --hash=sha256:" + "a" * 64,
+        "pip==2 --hash=sha256:" + "b" * 64,
+    ]
+    with pytest.raises(BadInput, match="MXNet 1 has no wheels for Python .3.7., only for"):
+        wheels.needs(dict(table, name="MXNet 1"), "3.7")
+    with pytest.raises(BadInput, match="the line 'mxnet==1' of the wheels is malformed"):
+        wheels.needs(dict(table, hashes={}, name="MXNet 1"), "3.6")
 
 
 def fetcher(content, calls):
@@ -104,16 +154,12 @@ def test_wheels_are_packed_once_per_digest(tmp_path):
     (store / FILE).write_bytes(GOOD)
     if os.geteuid() == 0:
         os.chown(str(store / FILE), 4711, 4711)
-    need = {"digest": "d", "python": "3.11", "requirements": [REQUIREMENT]}
-    found = wheels.archives(
-        str(store),
-        [need, dict(need), {"digest": "e", "python": "3.6", "requirements": []}],
-        str(carry),
-    )
-    assert list(found) == ["d"] and [path.name for path in carry.iterdir()] == [
-        found["d"].split("/")[-1]
-    ]
-    with tarfile.open(found["d"]) as archive:
+    digest = "d" * 64
+    need = {"digest": digest, "python": "3.11", "requirements": [REQUIREMENT]}
+    found = wheels.archives(str(store), [need, dict(need)], str(carry))
+    assert found == {digest: str(carry / "wheels-py3.11-dddddddddddd.tar")}
+    assert [str(path) for path in carry.iterdir()] == list(found.values())
+    with tarfile.open(found[digest]) as archive:
         assert archive.getnames() == [FILE] and archive.extractfile(FILE).read() == GOOD
         member = archive.getmember(FILE)
         assert (member.uid, member.gid, member.uname, member.gname) == (0, 0, "", "")

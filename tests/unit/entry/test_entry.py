@@ -192,10 +192,12 @@ def test_root_compares_an_end_with_the_unit_before_ending_the_unit(monkeypatch):
     monkeypatch.setattr(
         units, "settle", lambda given, unit: seen.append("ended") or ["unit %s is active" % unit]
     )
-    told = {"files": 1, "bytes": 1, "left": [], "problem": None, "untrue": None}
+    monkeypatch.setattr(units, "outside", lambda given: seen.append("searched") or ["pid 7 runs"])
+    told = {"files": 1, "bytes": 1, "left": [], "problem": None, "untrue": None, "outside": []}
     monkeypatch.setattr(programs, "answer_of", lambda given, *target: seen.append("asked") or told)
     answer = entry.run(asked(command="collect", told="done", job_dir="/j", output="/o"))
-    assert answer["untrue"] == "done is forged" and seen == ["looked", "ended", "asked"]
+    assert answer["untrue"] == "done is forged" and answer["outside"] == ["pid 7 runs"]
+    assert seen == ["looked", "ended", "searched", "asked"]
     assert answer["left"] == ["unit mxcluster-agent@j.service is active"]
 
 

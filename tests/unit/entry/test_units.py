@@ -4,12 +4,20 @@ molecule/cluster has a real one.
 """
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+import types
 
 import pytest
 
 from mxcluster.entry import units
 from mxcluster.errors import MxclusterError
+from mxcluster.node import processes
+from tests.waiting import until
 
 UNIT = "mxcluster-agent@j.service"
 SAID = (
@@ -154,6 +162,117 @@ def test_a_changed_clock_does_not_shorten_the_time_of_a_unit(monkeypatch):
     states = ["ActiveState=active\n", "ActiveState=active\n", "ActiveState=inactive\n"]
     monkeypatch.setattr(units.programs, "call", system({"systemctl show": states}))
     assert units.untrue_end(dict(ASKED, told="failed"), UNIT) is None
+
+
+class Outsider:
+    """The training user, whose processes have no unit; `since` is the start of the job's agent."""
+
+    def __init__(self):
+        self.uid, self.started, self.since = 3_000_000 + os.getpid(), [], 0
+
+    def start(self, program="exec sleep 300", **environ):
+        """Start an orphan, which is in no chain of processes with this one; return its identity."""
+        told = subprocess.check_output(
+            ["sh", "-c", "(%s) >/dev/null 2>&1 & echo $!" % program],
+            env=dict(os.environ, **environ),
+            preexec_fn=lambda: os.setuid(self.uid),
+        )
+        self.started.append(processes.identity(int(told)))
+        return self.started[-1]
+
+    def answer(self, asked):
+        return {"status": {"agent": {"pid": 1, "start_time": self.since}}}
+
+
+@pytest.fixture
+def outsider(monkeypatch):
+    """Return an Outsider. A test undoes its own changes of `processes` before the end."""
+    if os.geteuid() != 0:
+        pytest.skip("it takes root to become another user")
+    made = Outsider()
+    monkeypatch.setattr(units.pwd, "getpwnam", lambda name: types.SimpleNamespace(pw_uid=made.uid))
+    monkeypatch.setattr(units.programs, "answer_of", made.answer)
+    yield made
+    for who in made.started:  # the started processes alone, each by its pid
+        processes.send(who, signal.SIGKILL)
+
+
+def test_processes_outside_of_the_unit_are_named(outsider):
+    """A job may leave its unit by ssh to its own node, or through systemd of the user."""
+    older = outsider.start()
+    time.sleep(0.02)  # start times are multiples of 0.01 s
+    left = outsider.start()
+    outsider.start(MXCLUSTER_JOB_DIR="/jobs/other")
+    outsider.since = left.start_time
+    assert outsider.since > older.start_time
+    assert units.outside(ASKED, 0.0) == [
+        "pid %d (sleep) of nobody runs outside of the job's unit, and began during the job: if "
+        "no person has started this process, kill it" % left.pid
+    ]
+
+
+@pytest.mark.parametrize(
+    "group", ["system.slice/mxcluster-agent@other.service", "user@7.service/init.scope"]
+)
+def test_processes_of_units_and_the_users_systemd_are_not_outside(outsider, monkeypatch, group):
+    outsider.start()
+    assert len(units.outside(ASKED, 0.0)) == 1
+    read = processes.read
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            processes,
+            "read",
+            lambda pid, name: b"0::/%s\n" % group.encode() if name == "cgroup" else read(pid, name),
+        )
+        assert units.outside(ASKED, 0.0) == []
+
+
+def test_a_job_without_a_unit_has_no_process_outside(outsider):
+    """The daemons of mpirun and all agents run without a unit under launcher=mpi."""
+    outsider.start()
+    assert len(units.outside(ASKED, 0.0)) == 1
+    assert units.outside(dict(ASKED, request={"engine": "mpirun"}), 0.0) == []
+
+
+def test_the_shell_of_ansible_above_this_program_is_not_outside(outsider, monkeypatch):
+    """If the login user trains, the shell that runs sudo has the training user's uid."""
+    shell = outsider.start("sleep 2; true")
+    assert len(units.outside(ASKED, 0.0)) >= 1
+    below = until(lambda: [line.pid for line in processes.table() if line.parent == shell.pid], 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(units.os, "getpid", lambda: below[0])
+        assert units.outside(ASKED, 0.0) == []
+
+
+def test_the_programs_of_a_command_are_not_outside(outsider):
+    """verify.yml runs ssh as the training user, two processes below root's program."""
+    below = "import os, subprocess; os.setuid(%d); subprocess.call(['sleep', '2'])" % outsider.uid
+    child = "import subprocess, sys; subprocess.call([sys.executable, '-c', %r])" % below
+    above = "import subprocess, sys; subprocess.call([sys.executable, '-c', %r, 'x'])" % child
+    entry = subprocess.Popen([sys.executable, "-c", above, "mxcluster.entry"])
+    try:
+        until(lambda: len(processes.of_user(outsider.uid)) == 2, 20)
+        assert units.outside(ASKED, 0.0) == []
+    finally:
+        entry.wait()  # its programs end by themselves
+
+
+def test_only_a_process_that_stays_is_outside(outsider, monkeypatch):
+    """The ssh sessions of another node's verify.yml come and go."""
+    looks = []
+
+    def of_user(uid):
+        looks.append(uid)
+        return [processes.Identity(10_000_000 + len(looks), 10)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "of_user", of_user)
+        assert units.outside(ASKED, 5.0) == [] and len(looks) == 2
+
+
+def test_a_job_that_has_not_started_has_no_process_outside(monkeypatch):
+    monkeypatch.setattr(units.programs, "answer_of", lambda asked: {"status": None})
+    assert units.outside(ASKED, 0.0) == []
 
 
 def test_root_lists_the_running_jobs(monkeypatch):

@@ -230,7 +230,7 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
     [
         (
             {"resume": "gone"},
-            "the plan .*plan.json of this job .No such file or directory.: name",
+            "resume=gone: .*/gone has no plan.json: name a job in ",
         ),
         ({"resume": "../cut"}, "the id of a job in runs/"),
         (
@@ -248,6 +248,12 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
 def test_a_job_that_cannot_be_resumed_is_refused(runs, given, words):
     with pytest.raises(BadInput, match=words):
         inputs.resumed(given, str(runs))
+
+
+def test_a_resumed_job_of_another_network_names_the_network(runs):
+    save(runs / "cut" / "checkpoints", 12)
+    with pytest.raises(BadInput, match="of lenet .* There are checkpoints of mlp: leave network"):
+        inputs.resumed({"resume": "cut", "network": "lenet"}, str(runs))
 
 
 def test_resuming_a_finished_job_needs_more_epochs(runs):
@@ -277,3 +283,36 @@ def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
     merged, found, notes = inputs.resumed({"resume": "cut"}, str(runs))
     assert (merged["model_load_job"], merged["model_load_epoch"], found.epoch) == ("older", 4, 4)
     assert str(runs / "older" / "checkpoints" / "mlp-0004") in notes[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", "{}", "[" * 100000, "\xff"]
+    + ['{"options": %s}' % value for value in ("null", "[]", '"x"', "3")]
+    + [
+        json.dumps({"options": dict(OLD, **wrong)})
+        for wrong in (
+            {"kv": "dist_x"},
+            {"kv": ["dist_sync"]},
+            {"network": 5},
+            {"num_epochs": "many"},
+            {"lr": {}},
+            {"script": 3},
+            {"resume": ["older"]},
+            {"resume": "../older"},
+            {"staleness": -1},
+        )
+    ],
+)
+def test_a_damaged_plan_of_a_resumed_job_is_named(runs, content):
+    save(runs / "cut" / "checkpoints", 4)
+    (runs / "cut" / "plan.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(BadInput, match="resume=cut: .*/cut/plan.json is damaged .*restore or"):
+        options.cast(inputs.resumed({"resume": "cut"}, str(runs))[0])
+
+
+def test_a_damaged_plan_of_a_predecessor_is_named(runs):
+    (runs / "older").mkdir()
+    (runs / "older" / "plan.json").write_text('{"options": []}')
+    with pytest.raises(BadInput, match="no complete checkpoint(?s:.*)/older/plan.json is damaged"):
+        inputs.resumed({"resume": "cut"}, str(runs))

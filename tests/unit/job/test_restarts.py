@@ -64,6 +64,7 @@ AGAIN = [
     failed(None, "stopped", kind="stopped"),
     failed(None, "no answer", kind="network"),
     failed(None, "mpirun was killed", kind="engine"),
+    failed(None, "Slurm has ended the job 7: NODE_FAIL", role="agent", kind="node"),
 ]
 NEVER = [
     failed(1),
@@ -81,6 +82,7 @@ NEVER = [
     failed(None, "did not start: no such file"),
     failed(None, "was still running when the controller collected its logs"),
     failed(None, "the agent failed: No space left on device"),
+    failed(None, "Slurm has ended the job 7: CANCELLED", role="agent", kind="batch"),
 ]
 NEVER += [
     failed(-9, kind=kind) for kind in ("disk", "memory", "stall", "start", "nan", "of tomorrow")

@@ -222,9 +222,10 @@ def test_a_server_at_work_is_not_the_cause():
     assert found["name"] == "worker-1"
 
 
-def test_a_finished_worker_that_does_not_exit_is_the_cause():
+@pytest.mark.parametrize("phase", ["ending", "leaving"])
+def test_a_finished_worker_that_does_not_exit_is_the_cause(phase):
     found = explained(
-        "dist_sync", "worker-0", worker_0=("leaving", 8, 301), worker_1=("training", 8, 305)
+        "dist_sync", "worker-0", worker_0=(phase, 8, 301), worker_1=("training", 8, 305)
     )
     assert (found["name"], found["reason"]) == ("worker-0", "has made no progress")
 

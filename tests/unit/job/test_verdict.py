@@ -2,7 +2,7 @@ import copy
 
 import pytest
 
-from mxcluster.job import verdict
+from mxcluster.job import restarts, verdict
 
 PLAN = {
     "job": "j1",
@@ -260,7 +260,8 @@ def test_a_node_stopped_because_of_a_lost_node_is_not_the_cause():
     [
         ("lease", "the lease ran out"),
         ("stopped", "stopped on request"),
-        ("engine", "the engine that started the agent has ended"),
+        ("shutdown", "the node was shut down, or a program sent SIGTERM to the agent"),
+        ("engine", "mpirun, which started the agent, has ended the agent, as after SIGTERM"),
     ],
 )
 def test_a_job_ended_by_its_agent_is_a_failure(reason, words):
@@ -356,6 +357,7 @@ def test_the_last_lines_of_a_failure():
         "  node2/worker-1 | ModuleNotFoundError: No module named 'gluoncv'",
         "hint      a Python module is missing on the nodes: put a module of your own beside the "
         "script. For any other module, name its package in mxnet_packages and run provision.yml.",
+        "not searched: node1, node2",
         "logs      runs/j1/nodes",
         "report    runs/j1/report.html",
     ]
@@ -437,7 +439,22 @@ def test_missed_heartbeats_are_named_although_the_network_failed():
     )
 
 
-@pytest.mark.parametrize("reason", ["stopped", "lease", "engine"])
+def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
+    found = statuses(worker_0=91, worker_1=-15)
+    echo = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    found["node1"].update(first_failure=echo, reason="failed")
+    found["node2"].update(reason="shutdown", first_failure=None)
+    told = verdict.compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"][
+        "reason"
+    ]
+    assert told.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in told
+    answers = verdict.compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
+    options = dict(HEARTBEAT["options"], max_restarts=1, without=[])
+    decision = restarts.decide(dict(HEARTBEAT, options=options), answers, None, lambda _: False)
+    assert decision["extra"]["without"] == ["node2"], decision
+
+
+@pytest.mark.parametrize("reason", ["stopped", "lease", "engine", "shutdown"])
 def test_a_node_ended_after_the_loss_of_another_is_not_the_cause(reason):
     """The controller stops the other nodes when it has lost one."""
     found = {"node1": dict(statuses(worker_0=-15)["node1"], reason=reason), "node2": None}
@@ -460,12 +477,12 @@ def test_a_failed_process_precedes_a_lost_node():
     )
 
 
-@pytest.mark.parametrize("cause", [None, "stopped", "echo"])
+@pytest.mark.parametrize("cause", [None, "shutdown", "echo"])
 def test_an_untrue_answer_is_the_cause_of_later_failures(cause):
-    """Root ended the unit, so the agent wrote "stopped", and the peers miss its processes."""
+    """Root ended the unit, so the agent wrote "shutdown", and the peers miss its processes."""
     found = statuses(worker_1=None)
-    if cause == "stopped":
-        found["node2"]["reason"] = "stopped"
+    if cause == "shutdown":
+        found["node2"]["reason"] = "shutdown"
     if cause == "echo":
         found["node1"]["first_failure"] = failure("worker-0", 120.0, 99, echo=True, host="node1")
     told = verdict.compute(
@@ -496,11 +513,9 @@ def test_a_failed_job_shows_that_nothing_is_left_and_which_nodes_were_not_checke
     lines = verdict.text(found, "runs/j1")
     assert "left      nothing: no process, port, unit or firewall rule on 1 node" in lines
     assert "not searched: node2" in lines
-    assert not [
-        line
-        for line in verdict.text(dict(found, left={}), "runs/j1")
-        if line.startswith(("left", "not searched"))
-    ]
+    none = verdict.text(dict(found, left={}, seconds=0.0), "runs/j1")
+    assert "not searched: node1, node2" in none and none[0] == "FAILED    job j1 (dist_gsync)"
+    assert not [line for line in none if line.startswith("left")]
 
 
 def test_files_that_could_not_be_packed_fail_the_job():

@@ -128,4 +128,8 @@ def test_only_an_engine_that_failed_has_not_started_a_process(tmp_path):
     assert made.why_not_started(0, []) is None and not made.cut_off
     assert made.why_not_started(-15, []) is None and made.cut_off
     assert "container of docker: no such image" in made.why_not_started(125, ["no such image"])
+    gone = 'level=error msg="error waiting for container: unexpected EOF"'
+    assert "docker on this node has lost the container" in made.why_lost(125, ["step 3", gone])
+    assert made.why_lost(125, ["step 3"]) is None, "the program itself may end with 125"
+    assert made.why_lost(1, [gone]) is None
     assert isinstance(runtimes.of_plan(str(tmp_path), {"container": None}, None), runtimes.Host)

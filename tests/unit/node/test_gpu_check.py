@@ -212,7 +212,7 @@ def test_a_library_that_kills_its_process_is_named(cuda, tmp_path):
 
 
 def test_a_trial_that_ends_early_gives_its_error(tmp_path, monkeypatch):
-    (tmp_path / "numpy.py").write_text("bool = bool")
+    (tmp_path / "numpy.py").write_text("__version__ = '1.26.4'\n")
     (tmp_path / "mxnet.py").write_text("import os; os.abort()")
     package = os.path.dirname(os.path.dirname(mxcluster.__file__))
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(tmp_path), package]))

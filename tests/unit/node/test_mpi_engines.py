@@ -88,3 +88,18 @@ def test_open_mpi_leaves_a_process_the_time_that_an_agent_needs():
     env = mpi_engines.environment(ENGINES["openmpi"], grace=10)
     assert set(env.values()) == {"10"} and "OMPI_MCA_odls_base_sigkill_timeout" in env
     assert mpi_engines.environment(ENGINES["mpich"], grace=10) == {}
+
+
+@pytest.mark.parametrize(
+    "path,expected",
+    [
+        ("/tmp/ompi.node1.0/pid.7", ["/tmp/ompi.node1.0/pid.7", "/tmp/ompi.node1.0"]),
+        ("/tmp/prte.node1.0/dvm.7", ["/tmp/prte.node1.0/dvm.7", "/tmp/prte.node1.0"]),
+        ("/tmp/ompi.10203", ["/tmp/ompi.10203"]),  # Open MPI 5.0.11
+        ("ompi.node1.0/pid.7", []),
+        ("/tmp/pid.7", []),
+        ("", []),
+    ],
+)
+def test_only_a_folder_of_the_engine_is_removed(path, expected):
+    assert mpi_engines.session_folders({"PMIX_SERVER_TMPDIR": path}) == expected

@@ -11,10 +11,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from mxcluster import exit_codes
+from mxcluster.node import mpi_job, processes
+from mxcluster.node.mpi_channel import BEAT
 from tests import waiting
 from tests.networks import own_network
 
@@ -25,9 +28,11 @@ case "$1" in --version) echo "mpirun (Open MPI) 4.1.4"; exit;; esac
 file=$2
 while [ "$1" != /bin/bash ]; do shift; done
 echo "$3" > "$file.program"
-pids=
+# A daemon as Hydra's: it starts the program, and waits for it.
+echo 'bash "'"$file.program"'" & wait $!' > "$file.daemon"
+agent=$OMPI_MCA_plm_rsh_agent pids=
 for host in $(cut -d" " -f1 "$file"); do
-  "$OMPI_MCA_plm_rsh_agent" -x $host "EXTRA=1;" export "EXTRA;" exec bash "$file.program" &
+  "$agent" -x $host "EXTRA=1;" export "EXTRA;" exec hydra_pmi_proxy "$file.daemon" &
   pids="$pids $!"
 done
 code=0
@@ -43,6 +48,7 @@ def start(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "mpirun").write_text(MPIRUN)
     (tmp_path / "bin" / "mpirun").chmod(0o755)
+    (tmp_path / "bin" / "hydra_pmi_proxy").symlink_to("/bin/bash")
     started = []
 
     def run(command, coordination="", heartbeat=20):
@@ -166,6 +172,55 @@ def test_mpirun_that_waits_after_a_failure_is_ended(start):
     expected = {"a": 1, "b": exit_codes.PEER_DIED, "c": exit_codes.PEER_DIED}
     assert codes(nodes) == expected, logs(nodes)
     assert "has reported the failure of a process, and has not ended for 10 s" in logs(nodes)
+
+
+@pytest.mark.parametrize("host,folder", [("a", "mpirun"), ("c", "node-2")])
+def test_killed_daemon_of_mpirun_ends_the_job(start, host, folder):
+    """Hydra's mpirun waits for ever: the processes of the daemon hold its connection open."""
+    nodes = start("echo $PPID > daemon; sleep 300")
+    written = nodes[host].folder / "files" / folder / "daemon"
+    until(lambda: written.exists() and written.read_text().strip(), nodes)
+    # The daemon is older than the time between two looks, so a look has seen its process.
+    until(lambda: time.time() - written.stat().st_mtime > 2 * BEAT, nodes)
+    os.kill(int(written.read_text()), signal.SIGKILL)
+    expected = dict(dict.fromkeys(nodes, exit_codes.PEER_DIED), **{host: 1})
+    assert codes(nodes) == expected, logs(nodes)
+    log = (nodes[host].folder / (folder + ".log")).read_text()
+    assert "hydra_pmi_proxy, a daemon of mpirun (pid " in log and "was killed, and" in log
+
+
+def test_a_daemon_that_takes_its_processes_with_it_ends_the_job(start):
+    """No orphan shows the fault then. mpirun waits for ever in this case, too."""
+    nodes = start("echo $PPID $$ > daemon; sleep 300")
+    written = nodes["c"].folder / "files" / "node-2" / "daemon"
+    until(lambda: written.exists() and written.read_text().strip(), nodes)
+    for pid in written.read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+    expected = {"a": exit_codes.PEER_DIED, "b": exit_codes.PEER_DIED, "c": 1}
+    assert codes(nodes) == expected, logs(nodes)
+    assert "was killed, and mpirun does not notice it" in logs(nodes)
+
+
+@pytest.mark.parametrize("name, is_named", [("hydra_pmi_proxy", 1), ("hydra_bstrap_proxy", 0)])
+def test_only_the_daemon_that_starts_ranks_counts(tmp_path, name, is_named):
+    """Intel MPI's other daemon only starts the first, and may end before it."""
+    (tmp_path / name).symlink_to("/bin/bash")
+    with subprocess.Popen(
+        [str(tmp_path / name), "-c", "sleep 300 & echo $!; wait"], stdout=subprocess.PIPE
+    ) as daemon:
+        rank = processes.identity(int(daemon.stdout.readline()))
+        try:
+            daemons = mpi_job.Daemons(processes.identity(os.getpid()))
+            assert daemons.killed() is None
+            daemon.kill()
+            daemon.wait()
+            began = time.monotonic()
+            assert daemons.killed() is None, "an aborted job may end within a moment"
+            while time.monotonic() - began <= 2 * BEAT and not daemons.killed():
+                time.sleep(0.1)
+            assert bool(daemons.killed()) == bool(is_named)
+        finally:
+            processes.send(rank, signal.SIGKILL)
 
 
 def test_failed_coordination_command_ends_the_job_before_mpirun(start):

@@ -267,3 +267,30 @@ def test_queued_measures_the_time_without_a_core():
             loop.kill()
             loop.wait()
     assert processes.queued(loops[0].pid) == 0.0, "there is no such process"
+
+
+@pytest.mark.parametrize(
+    "line,place,text,frozen",
+    [
+        ("0::/docker/7", "docker/7/cgroup.freeze", "1", True),
+        ("0::/docker/7", "docker/7/cgroup.freeze", "0", False),
+        ("0::/docker/7", "unified/docker/7/cgroup.freeze", "1", True),
+        ("4:freezer:/docker/7", "freezer/docker/7/freezer.state", "FROZEN", True),
+        ("4:freezer:/docker/7", "freezer/docker/7/freezer.state", "THAWED", False),
+        ("4:memory:/docker/7", "freezer/docker/7/freezer.state", "FROZEN", False),
+        ("0::/docker/7", "other", "1", False),
+    ],
+)
+def test_a_frozen_control_group(tmp_path, monkeypatch, line, place, text, frozen):
+    path = tmp_path / "sys" / place
+    path.parent.mkdir(parents=True)
+    path.write_text(text + "\n")
+    (tmp_path / "cgroup").write_text(line + "\n")
+    monkeypatch.setattr(processes, "CGROUPS", str(tmp_path / "sys"))
+    monkeypatch.setattr(
+        processes,
+        "open",
+        lambda path: open(str(path).replace("/proc/5", str(tmp_path))),
+        raising=False,
+    )
+    assert processes.is_frozen(5) is frozen

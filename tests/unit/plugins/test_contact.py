@@ -146,8 +146,8 @@ def test_templates_in_the_variables_of_a_connection_are_evaluated():
         ("{{ own }}", "for p in python3; do"),
         ("python3.8", "for p in python3.8; do"),
         ("/opt/python", "for p in /opt/python; do"),
-        ("auto_silent", "for p in python3 python3.12"),
-        (None, "for p in python3 python3.12"),
+        ("auto_silent", "for p in python3 python3.13"),
+        (None, "for p in python3 python3.13"),
     ],
 )
 def test_the_named_python_of_a_node_is_used(interpreter, asked):
@@ -179,6 +179,56 @@ def test_a_node_without_python_or_a_shell_fails(monkeypatch):
     assert mute["failed"] and "not available" in mute["msg"] and "set ansible_user" in mute["msg"]
 
 
+@pytest.mark.parametrize(
+    "said, words",
+    [
+        ("sudo: sorry, you must have a tty to run sudo", "add the line `Defaults:joe !requiretty`"),
+        ("sudo: no tty present and no askpass program specified", "--ask-become-pass"),
+        ("sudo: a terminal is required to read the password; either", "--ask-become-pass"),
+        ("noise\r\nsudo: a password is required\r\n", "let joe use sudo without a password"),
+        ("joe is not in the sudoers file.", "Add joe to sudoers"),
+        ("Sorry, user joe is not allowed to execute '/bin/sh' as root.", "Add joe to sudoers"),
+        ("sudo: command not found", "instead of the user's name"),
+    ],
+)
+def test_a_refusal_of_sudo_has_a_remedy(said, words):
+    told = contact.no_shell("node2", "10.0.0.2", {"stderr": said, "rc": 1}, "joe")
+    assert told.startswith("node2 (10.0.0.2): ") and words in told and "sudo" in told, told
+
+
+def test_a_missing_password_of_sudo_names_the_node():
+    """Ansible itself raises this error, before the command runs."""
+
+    def no_password(command):
+        raise node_task.AnsibleError("Missing sudo password")
+
+    told = hello_with({"ansible_user": "joe"}, no_password)
+    assert told["failed"] and told["msg"].startswith("node2 (node2): sudo on the node asks for"), (
+        told
+    )
+
+
+@pytest.mark.parametrize("pipelined", [True, False])
+@pytest.mark.parametrize("program, stdin", [("", None), ("cat", b"{}")])
+def test_the_check_runs_as_a_module_does(monkeypatch, pipelined, program, stdin):
+    """With data on stdin, for which Ansible's ssh asks no terminal.
+
+    Without pipelining the modules run in a terminal, too.
+    """
+    sent = []
+
+    def answer(command, in_data=None):
+        sent.append(in_data)
+        return {"rc": 0, "stdout": "", "stderr": ""}
+
+    action = object.__new__(plugin.ActionModule)
+    action._connection, action._templar = mock.Mock(transport="ssh"), Templar()
+    action._low_level_execute_command = answer
+    monkeypatch.setattr(action, "_is_pipelining_enabled", lambda *_: pipelined)
+    action.hello({"users": []}, {"inventory_hostname": "node2"}, program, stdin)
+    assert sent == ([stdin or b"\n"] if pipelined else [None]), sent
+
+
 def test_a_lost_node_that_is_not_required_is_marked_lost(monkeypatch):
     lost = say_hello(
         monkeypatch,
@@ -196,7 +246,11 @@ def test_a_lost_node_that_is_not_required_is_marked_lost(monkeypatch):
     "said, oldest, words",
     [
         ("Python 3.6.8", (3, 8), "node2: %s is Python 3.6, and the modules of this ansible-core"),
-        ("Python 2.7.5", (3, 9), "need Python 3.9 or newer on a node. Run `make venv CORE=2.16`"),
+        (
+            "Python 2.7.5",
+            (3, 9),
+            "need Python 3.9 or newer on a node. Run `make venv CORE=2.16 PYTHON=",
+        ),
         ("Python 3.8.2", (3, 8), ""),
         ("Python 3.10.1", (3, 9), ""),
         ("a wrapper of the site", (3, 9), ""),

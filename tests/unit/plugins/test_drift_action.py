@@ -124,18 +124,18 @@ def test_an_unchanged_node_needs_nothing(node):
         ),
         (
             lambda node: node.variables.update(mxnet_version="1.5.1"),
-            "the node's settings have changed",
+            "the node's settings have changed since the last provisioning: mxnet_version",
         ),
         (
             lambda node: node.key.write_text("another key of all nodes"),
-            "the node's settings have changed",
+            "the node's settings have changed since the last provisioning: the shared ssh key",
         ),
     ],
 )
 def test_a_change_is_named_and_nothing_is_stored_until_the_end(node, change, why, capsys):
     change(node)
     looked = node.look()
-    assert why in looked["why"] and not json.loads(node.path.read_text())["digest"]
+    assert why in looked["why"] and not json.loads(node.path.read_text())["digests"]
     assert (
         "provision.yml has never completed for this node on this controller" in node.look()["why"]
     )  # a run that has failed in between
@@ -178,10 +178,12 @@ def test_the_common_digest_covers_records_sources_and_variables(node):
     )
     (node.folder / "nodes" / "node2.json").write_text("{}")
     assert (
-        node.common()["digest"] != before["digest"]
+        node.common()["digests"] != before["digests"]
         and node.common()["sources"] == before["sources"]
     )
-    assert "the node's settings have changed" in node.look()["why"]
+    assert node.look()["why"].endswith(
+        "settings have changed since the last provisioning: the node records"
+    )
 
 
 def test_anyway_needs_no_answer_of_the_node(node):
@@ -189,7 +191,7 @@ def test_anyway_needs_no_answer_of_the_node(node):
     assert (
         node.look(anyway=True)["why"] == "requested by drift_anyway or ssh_mesh_new_key"
         and node.asked == []
-        and not json.loads(node.path.read_text())["digest"]
+        and not json.loads(node.path.read_text())["digests"]
     )
 
 

@@ -24,7 +24,7 @@ def test_a_node_cannot_request_another_file_of_the_controller(tmp_path):
     (tmp_path / "id_rsa").write_text("a key")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.rec").write_text("data")
-    wanted = ["../id_rsa", str(tmp_path / "id_rsa"), ["train.rec"], "train.rec"]
+    wanted = ["../id_rsa", str(tmp_path / "id_rsa"), "train.rec"]
     action, brought = object.__new__(mxcluster_file.ActionModule), []
     action._task = SimpleNamespace(check_mode=False)
     action._bring = brought.append

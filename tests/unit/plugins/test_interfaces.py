@@ -1,5 +1,8 @@
 """Conversion of Ansible's facts to the interfaces of a node record."""
 
+import pytest
+from ansible.errors import AnsibleFilterError
+
 from plugins.filter.mxcluster_interfaces import mxcluster_interfaces
 
 FACTS = {
@@ -18,7 +21,7 @@ FACTS = {
 
 
 def test_interfaces_get_names_addresses_and_prefix_lengths():
-    assert mxcluster_interfaces(FACTS) == {
+    assert mxcluster_interfaces({"node1": FACTS})["node1"] == {
         "interfaces": {
             "lo": ["127.0.0.1/8"],
             "eth0": ["10.0.0.5/24", "10.0.0.6/24"],
@@ -30,7 +33,35 @@ def test_interfaces_get_names_addresses_and_prefix_lengths():
 
 
 def test_a_node_without_a_network_has_no_interfaces():
-    assert mxcluster_interfaces({"interfaces": [], "default_ipv4": {}}) == {
-        "interfaces": {},
-        "address_of_default_route": None,
-    }
+    found = mxcluster_interfaces({"node1": {"interfaces": [], "default_ipv4": {}}, "node2": {}})
+    assert found["node1"] == {"interfaces": {}, "address_of_default_route": None} == found["node2"]
+
+
+def test_names_that_linux_allows_are_accepted():
+    """One name that the filter refused stopped provision.yml for all hosts."""
+    names = ["ovs-system!", "eth0.100", "~(x)%", "gr\u00f6\u00dfe", "x" * 15]
+    found = mxcluster_interfaces({"node1": {"interfaces": names}})["node1"]
+    assert list(found["interfaces"]) == names
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"default_ipv4": {"address": "10.0.0.5\nserver 10.0.0.9"}},
+        {"default_ipv4": {"address": 7}},
+        {"default_ipv4": ["10.0.0.5"]},
+        {"interfaces": [{}]},
+        {"interfaces": ["x\ny"], "x\ny": {"ipv4": {"address": "10.0.0.5"}}},
+        {"eth0": {"device": "../eth0"}},
+        {"eth0": {"device": 7}},
+        *({"eth0": {"device": name}} for name in ("", "..", "-x", "x y", "{{ x }}", "{%x%}")),
+        *({"eth0": {"device": name}} for name in ("x\x1b", "x\u2028", "x" * 16, "\u00e4" * 8)),
+        {"eth0": {"ipv4": {"address": "10.0.0.5", "netmask": "x"}}},
+        {"eth0": {"ipv4": {"address": "node1"}}},
+        {"eth0": {"ipv4_secondaries": [7]}},
+    ],
+)
+def test_invalid_facts_are_refused_with_the_host(wrong):
+    """Root of a node can change its facts, and the planner writes addresses to all nodes."""
+    with pytest.raises(AnsibleFilterError, match="of node1 are invalid .*correct the network"):
+        mxcluster_interfaces({"node1": dict(FACTS, **wrong)})

@@ -32,7 +32,8 @@ ANSWER = {"jobs": [], "asked": {"python": "/env/python", "jobs_dir": "/jobs"}}
 
 
 def carry_out(**given):
-    return mxcluster_jobs.carry_out(dict({"answers": {}, "results": {}}, **given), False)
+    folders = {"records_dir": "/tmp/state/nodes", "runs_dir": "/tmp/runs"}
+    return mxcluster_jobs.carry_out(dict({"answers": {}, "results": {}}, **folders, **given), False)
 
 
 @pytest.mark.parametrize("lost", [{}, {"failed": True, "msg": "no such python"}, {"jobs": "none"}])
@@ -66,14 +67,33 @@ def test_the_plan_of_a_node_in_without_does_not_count():
         carry_out(without=[], **given)
 
 
+def test_a_job_is_not_adopted_without_a_folder_for_its_results():
+    """A job would run to its end, and its report would have no place."""
+    with pytest.raises(BadInput, match="runs_dir=/proc/runs/one: the controller cannot write to"):
+        mxcluster_jobs.carry_out(
+            {
+                "command": "adopt",
+                "job": "one",
+                "without": [],
+                "answers": {"a": ANSWER},
+                "results": {"a": {"plan": PLAN}},
+                "records_dir": "/tmp/state/nodes",
+                "runs_dir": "/proc/runs",
+            },
+            False,
+        )
+
+
 def test_status_names_the_nodes_that_need_a_restart(tmp_path):
     driver = {"installed": "470.82.01", "loaded": None, "nouveau": True}
     for host, told in (("a", driver), ("b", dict(driver, loaded="470.82.01", nouveau=False))):
         record = {"host": host, "schema": node_records.SCHEMA, "bus": 1, "driver": told}
+        record.update(job_dir="/jobs", data_dir="/data")
         (tmp_path / (host + ".json")).write_text(json.dumps(record))
     answers = {"a": {"jobs": []}, "b": {"jobs": []}, "c": {"jobs": []}}  # c has no record
-    given = dict(command="status", records_dir=str(tmp_path), answers=answers)
-    said = carry_out(path=str(tmp_path / "status"), json=False, **given)["mxcluster_verdict_text"]
+    given = dict(command="status", records_dir=str(tmp_path), answers=answers, results={})
+    given.update(path=str(tmp_path / "status"), json=False)
+    said = mxcluster_jobs.carry_out(given, False)["mxcluster_verdict_text"]
     why = "driver 470.82.01 is installed, but nouveau is loaded"
     assert said[-1] == "restart needed a: " + why
     assert json.loads((tmp_path / "status").read_text())["restart_needed"] == {"a": why}

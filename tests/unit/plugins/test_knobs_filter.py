@@ -2,6 +2,9 @@
 
 import jinja2
 import pytest
+from ansible.errors import AnsibleError
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 
 from plugins.filter import mxcluster_knobs as plugin
 
@@ -67,3 +70,53 @@ def test_the_names_of_the_given_knobs(monkeypatch):
         lambda loader: {"kv": "dist_sync", "train_job_lr": 0.05, "of_the_site": 1},
     )
     assert plugin.mxcluster_given("train_job") == ["kv", "lr"]
+
+
+@pytest.fixture
+def of_ansible(monkeypatch):
+    """Return a function that evaluates an expression with Ansible, which evaluates variables."""
+    monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: {"network": 1})
+
+    def evaluate(expression, **variables):
+        templar = Templar(DataLoader(), variables=variables)
+        # Another name, because Ansible finds the filter of this name with its own loader.
+        templar.environment.filters["knobs_here"] = plugin.mxcluster_knobs
+        return templar.template("{{ %s }}" % expression)
+
+    return evaluate
+
+
+def test_a_template_with_an_undefined_variable_is_refused(of_ansible):
+    """The knob is given, so its default would be a silent change."""
+    with pytest.raises(AnsibleError) as caught:
+        of_ansible(
+            "'train_job' | knobs_here",
+            network="{{ nix }}",
+            train_job_kv="{{ nowhere }}",
+            train_job_env={"OMP_NUM_THREADS": "{{ threads }}"},
+            train_job_lr=0.05,
+        )
+    for words in (
+        "network is",
+        "'nix'",
+        "train_job_kv is",
+        "'nowhere'",
+        "train_job_env",
+        "threads",
+    ):
+        assert words in str(caught.value), caught.value
+
+
+def test_a_knob_of_another_role_with_an_undefined_variable_is_refused(of_ansible):
+    with pytest.raises(AnsibleError, match="sweep_kvs is refused.*'nowhere'"):
+        of_ansible("'sweep' | knobs_here", sweep_kvs="{{ nowhere }}")
+
+
+def test_the_value_omit_leaves_a_knob_out(of_ansible):
+    assert of_ansible(
+        "'train_job' | knobs_here",
+        omit="__omit_place_holder__17",
+        train_job_kv="{{ nowhere | default(omit) }}",
+        train_job_data="{{ omit }}",
+        network="{{ lesson | default('lenet') }}",
+    ) == {"network": "lenet"}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import time
@@ -10,12 +11,12 @@ from unittest import mock
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible.utils.unsafe_proxy import AnsibleUnsafe
 
 from mxcluster.ansible import node_task
 from mxcluster.job.plan import packed as packed_plan
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
+from tests.templates import is_unsafe, templated
 from tests.unit.job.report import fake_run
 
 RUNNING = {"status": {"state": "running"}, "ended": False}
@@ -26,11 +27,6 @@ LOST = AnsibleConnectionFailure(
     "ssh: ssh: connect to host 10.0.0.1 port 22: No route to host\r\n"
 )
 SUDO = AnsibleError("Timeout (12s) waiting for privilege escalation prompt: ")
-
-
-def is_unsafe(value):
-    """Return True if Ansible never evaluates a template in `value`."""
-    return isinstance(value, AnsibleUnsafe)
 
 
 class Clock:
@@ -50,6 +46,12 @@ class Clock:
     def sleep(self, seconds):
         self.slept += 1
         self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def own_run(monkeypatch, tmp_path_factory):
+    """Give each test the temporary folder of a run of Ansible."""
+    monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path_factory.mktemp("run")))
 
 
 @pytest.fixture
@@ -316,6 +318,44 @@ def test_the_archive_is_fetched_at_the_end_and_removed_there(monkeypatch, tmp_pa
     assert commands == ["wait", "collect"] and result["ended"] and result["packed"] == packed(there)
     assert seen[1]["told"] == "done" and "into" not in seen[1]
     assert into.read_bytes() == b"what is left" and not there.exists()
+
+
+def test_no_node_fills_the_disk_of_the_controller(monkeypatch, tmp_path):
+    """The archive needs space twice, since the controller unpacks it."""
+    made, _, node, there, into = waits(tmp_path, packed(there=tmp_path / "spool" / "j.tar"))
+    disk = types.SimpleNamespace(f_bavail=5, f_frsize=4)
+    monkeypatch.setattr(os, "statvfs", lambda path: disk)
+    monkeypatch.setattr(node, "fetch_file", lambda path, into: pytest.fail("fetched"))
+    result = run(made, monkeypatch)
+    assert result["failed"] and "has 12 bytes" in result["msg"] and "20 bytes are" in result["msg"]
+
+
+def test_the_nodes_share_the_disk_of_the_controller(monkeypatch, tmp_path):
+    """Each of three nodes fits alone, and their forks see the same free space."""
+    monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    assert [action.reserve("node1", 45, 100), action.reserve("node2", 45, 100)] == [100, 10]
+    assert action.reserve("node3", 5, 100) == 10  # node2 did not fit, and reserved nothing
+    assert action.reserve("node1", 45, 100) == 90  # again, after a lost connection
+    assert action.reserve("node4", 1, 100) == 0
+
+
+def test_a_node_sends_no_more_than_it_has_announced(monkeypatch, tmp_path):
+    made, _, node, there, into = waits(tmp_path, packed(there=tmp_path / "spool" / "j.tar"))
+    monkeypatch.setattr(action, "FETCHED", 1000)
+    there.write_bytes(b"x" * 5000)
+    sizes = []
+
+    def fetch_file(path, into):
+        try:
+            subprocess.run(["cp", path, into], check=True)
+        except subprocess.CalledProcessError as error:
+            sizes.append(os.path.getsize(into))
+            raise AnsibleError(str(error)) from error
+
+    monkeypatch.setattr(node, "fetch_file", fetch_file)
+    result = run(made, monkeypatch)
+    assert result["failed"] and sizes == [1000] and not into.parent.joinpath("node1.tar").exists()
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
 def test_a_running_job_is_not_collected(monkeypatch, tmp_path):
@@ -623,8 +663,6 @@ def test_without_pipelining_a_file_has_the_request(pipelining):
 def test_the_role_leaves_the_loop_after_a_failure(answer, leaves):
     """Ansible evaluates the condition, and a failed result has no `ended`."""
     import yaml
-    from ansible.parsing.dataloader import DataLoader
-    from ansible.template import Templar
 
     from tests.ansible_modules import PROJECT
 
@@ -632,10 +670,8 @@ def test_the_role_leaves_the_loop_after_a_failure(answer, leaves):
     until = next(
         task["until"] for block in tasks for task in block.get("block", []) if "until" in task
     )
-    templar = Templar(
-        DataLoader(), variables={"__train_job_wait": dict({"failed": False}, **answer)}
-    )
-    assert str(templar.template("{{ %s }}" % until)) == str(leaves)
+    variables = {"__train_job_wait": dict({"failed": False}, **answer)}
+    assert str(templated("{{ %s }}" % until, variables)) == str(leaves)
 
 
 @pytest.mark.parametrize(
@@ -652,19 +688,17 @@ def test_the_role_leaves_the_loop_after_a_failure(answer, leaves):
 def test_a_refused_start_undoes_nothing_on_that_node(started, done):
     """The folder of that name may be another controller's job, and only its owner ends it."""
     import yaml
-    from ansible.parsing.dataloader import DataLoader
-    from ansible.template import Templar
 
     from tests.ansible_modules import PROJECT
 
     tasks = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "undo.yml").read_text())
     variables = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())
     known = {"__train_job_begun": variables["__train_job_begun"]}
-    templar = Templar(DataLoader(), variables=dict(known, __train_job_started=started))
+    known["__train_job_started"] = started
     runs = [
         task
         for task in tasks
-        if str(templar.template("{{ %s }}" % task.get("when", "true"))) == "True"
+        if str(templated("{{ %s }}" % task.get("when", "true"), known)) == "True"
     ]
     assert [
         name for task in runs for name in task if name.startswith(("mxcluster_", "ansible."))

@@ -5,6 +5,7 @@ from unittest import mock
 import pytest
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
@@ -42,15 +43,11 @@ def look(tmp_path, monkeypatch):
             "name": "mine",
         }
         task = mock.Mock(async_val=0, check_mode=False, args=arguments)
-        action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), loader, None, None)
+        of_the_host = variables.get_vars(host=hosts.get_host("node1"))
+        templar = Templar(loader, variables=of_the_host)
+        action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), loader, templar, None)
         action._display = mock.Mock()
-        return action.run(
-            task_vars=dict(
-                variables.get_vars(host=hosts.get_host("node1")),
-                hostvars=hostvars,
-                ansible_forks=forks,
-            )
-        )
+        return action.run(task_vars=dict(of_the_host, hostvars=hostvars, ansible_forks=forks))
 
     return run
 
@@ -71,6 +68,9 @@ def look(tmp_path, monkeypatch):
             "-e lr is not allowed beside -e attach=<job>",
         ),
         ("train.yml", {"attach": "j", "num_epoch": 3}, "-e num_epoch is unknown"),
+        ("train.yml", {"attach": "{{ nix }}"}, "'nix' is undefined"),
+        ("profile.yml", {"apply": "{{ nix }}"}, "-e apply is refused"),
+        ("profile.yml", {"apply": "maybe"}, "apply='maybe' is refused: it must be true or false"),
     ],
 )
 def test_an_unused_variable_is_refused(look, playbook, given, words):
@@ -91,6 +91,7 @@ def test_a_used_variable_is_accepted(look):
         "site_secret": "z",
     }
     assert look(**given) == {"changed": False, "notes": []}
+    assert look("profile.yml", apply="{{ site_name }}", site_name="yes")["notes"] == []
     assert look(attach="j", runs_dir="/runs", ansible_user="me") == {"changed": False, "notes": []}
     assert look("tests/unit/plugins/site.yml", whatever=1) == {"changed": False, "notes": []}
 
@@ -128,7 +129,7 @@ def test_an_unknown_command_is_refused_with_the_known_ones(arguments, words):
             ("2.16.19", "3.9.18", "Linux", "x86_64", []),
             "The controller runs Python 3.9.18 on Linux x86_64",
         ),
-        (("2.16.19", "3.13.0", "Linux", "x86_64", []), "needs Python 3.10, 3.11 or 3.12"),
+        (("2.21.5", "3.14.0", "Linux", "x86_64", []), "needs Python 3.10 to 3.13"),
         (("2.16.19", "3.11.2", "Linux", "aarch64", []), "on Linux aarch64"),
         (("2.16.19", "3.11.2", "Darwin", "x86_64", []), "on Darwin"),
         (
@@ -141,8 +142,17 @@ def test_an_unsuitable_controller_is_refused(controller, words):
     assert words in plugin.refused_controller(*controller)
 
 
+def test_facts_that_would_replace_variables_are_refused(look, monkeypatch):
+    """A node's fact mxcluster_state_dir would be a path on the controller."""
+    assert "inject_facts_as_vars" not in str(look().get("msg"))
+    monkeypatch.setenv("ANSIBLE_INJECT_FACT_VARS", "True")
+    told = look()
+    assert told["failed"] and "Ansible's setting inject_facts_as_vars is on" in told["msg"]
+    assert "write inject_facts_as_vars = False in your own ansible.cfg" in told["msg"]
+
+
 @pytest.mark.parametrize("core", ["2.16.19", "2.19.14", "2.22.0rc1", "3.0.1"])
-@pytest.mark.parametrize("python", ["3.10.0", "3.11.7", "3.12.9"])
+@pytest.mark.parametrize("python", ["3.10.0", "3.12.9", "3.13.5"])
 def test_a_suitable_controller_is_accepted(core, python):
     assert plugin.refused_controller(core, python, "Linux", "x86_64", []) is None
 
@@ -199,7 +209,14 @@ def test_a_host_key_of_the_inventory_is_stored_until_its_removal(look, tmp_path)
         (", ssh_mesh_mode: none", None),
         (", ssh_mesh_mode: nothing", "value of ssh_mesh_mode must be one of: own_keys, shared_key"),
         (", train_job_num_epochs: 3", None),
-        (", verify_min_disk_mb: much", "verify_min_disk_mb"),
+        (", verify_min_disk_mb: much", "verify_min_disk_mb='much' is refused: it must be a whole"),
+        (", train_job_num_epochs: 1e3", "train_job_num_epochs='1e3' is refused: it must be a wh"),
+        (", train_job_script_args: 5", None),
+        (", nvidia_sha256: word", "nvidia_sha256='word' is refused: it must be a dict"),
+        (
+            ", train_job_savemodel: perhaps",
+            "train_job_savemodel='perhaps' is refused: it must be t",
+        ),
         (", verify_min_disk_mb: '{{ 5 * 5 }}'", None),
         (", gpu_required: \"{{ ansible_facts.distribution == 'CentOS' }}\"", None),
         (", train_job_lease: '{{ train_job_poll * 10 }}'", None),
@@ -211,6 +228,43 @@ def test_an_invalid_value_of_a_roles_variable_is_refused(look, inventory, words)
     told = look(inventory=inventory)
     assert bool(told.get("failed")) == bool(words) and (words or "") in told.get("msg", ""), told
     assert not words or "(on node1)" in told["msg"], told
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["container_image_engine", "nvidia_driver_install", "ssh_mesh_mode", "mxnet_packages"],
+)
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        ("'{{ nix }}'", "nix"),
+        ("['{{ nix }}']", "nix"),
+        ("'{{ other }}', other: '{{ nix }}'", "nix"),
+        ("'{{ site_name.engine }}'", "engine"),
+        ("'{{ nix | default(omit) }}'", None),
+        ("'{{ site_name }}'", None),
+        ("'{{ ansible_facts.distribution }}'", None),
+        ("'{{ other }}', other: '{{ ansible_facts.distribution }}'", None),
+        ("'{{ hostvars.node9.x }}'", None),
+        ("'{{ versions_chosen.cuda }}'", None),
+        ("'{{ verify_min_disk_mb }}'", None),
+        ('\'{{ lookup("ansible.builtin.file", "/none") }}\'', None),
+    ],
+)
+def test_a_template_with_an_undefined_variable_is_refused(look, name, value, words):
+    """Some roles read variables of others with `default`, which would hide the fault."""
+    told = look(inventory=", %s: %s" % (name, value))
+    assert bool(told.get("failed")) == bool(words), told
+    if words:
+        assert told["msg"].startswith(
+            "%s (on node1) is refused, because its template uses an undefined variable (" % name
+        ), told
+        assert words in told["msg"] and "or remove " + name in told["msg"], told
+
+
+def test_a_template_of_a_knob_is_left_to_the_playbook_that_reads_it(look):
+    """provision.yml does not need the variables of a training."""
+    assert not look("provision.yml", inventory=", train_job_kv: '{{ nix }}'").get("failed")
 
 
 def test_values_of_the_controllers_host_are_checked(look):
@@ -251,3 +305,18 @@ def test_the_child_of_a_sweep_accepts_the_names_of_its_command_line(look, monkey
 )
 def test_a_sweep_refuses_the_knobs_that_it_does_not_read(look, playbook, name):
     assert "%s does not read it" % playbook in look(playbook, **{name: 1})["msg"]
+
+
+def test_an_inventory_without_hosts_is_refused():
+    told = plugin.refused_groups(["workers"], {"all": [], "ungrouped": []}, ["/nowhere"])
+    assert "Ansible has read no host from the inventory /nowhere" in told
+
+
+@pytest.mark.parametrize("strategy", ["free", "ansible.builtin.host_pinned"])
+def test_a_strategy_that_lets_nodes_run_ahead_is_refused(look, monkeypatch, strategy):
+    monkeypatch.setattr(plugin.C, "DEFAULT_STRATEGY", strategy)
+    told = look()
+    assert told["failed"] and "strategy is %s" % strategy in told["msg"], told
+    for good in ("linear", "ansible.builtin.linear", "debug"):
+        monkeypatch.setattr(plugin.C, "DEFAULT_STRATEGY", good)
+        assert not look().get("failed")

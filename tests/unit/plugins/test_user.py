@@ -7,15 +7,14 @@ import os
 import pwd
 import signal
 import subprocess
-import sys
 
 import pytest
 
 from mxcluster.node import training_user
 from tests.ansible_modules import PROJECT
-from tests.training.environments import find_python
+from tests.pythons import python_of
 
-PYTHONS = {"2.7": find_python("2.7"), "controller": sys.executable}
+PYTHONS = ["2.7", "controller"]
 START = """
 import os, signal, sys, time  # the user may not read where this Python lies
 sys.path.insert(0, %r)
@@ -35,12 +34,12 @@ finally:
 """ % str(PROJECT / "plugins" / "module_utils")
 
 
-@pytest.fixture(params=sorted(PYTHONS))
+@pytest.fixture(params=PYTHONS)
 def act(request):
     def run(work, ended=None, before=""):
         script = START.replace("{work}", work).replace("{before}", before)
         child = subprocess.Popen(
-            [PYTHONS[request.param], "-c", script],
+            [python_of(request.param), "-c", script],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             universal_newlines=True,
@@ -204,11 +203,11 @@ finally:
         ),
     ],
 )
-@pytest.mark.parametrize("python", sorted(PYTHONS))
+@pytest.mark.parametrize("python", PYTHONS)
 def test_root_gets_the_childs_answer_and_never_waits_for_ever(python, work, words):
     done = subprocess.run(
         [
-            PYTHONS[python],
+            python_of(python),
             "-c",
             ASK.replace("{work}", work),
             "1" if "within 1 s" in words else "60",

@@ -98,6 +98,23 @@ def test_the_ssh_agent_ends_with_its_shell_and_after_its_kill(home):
     assert not [socket for _, _, socket in agents if os.path.exists(socket)]
 
 
+def test_the_end_of_a_shell_ends_no_process_of_the_user(home):
+    """In bash 4.2, $! is not the process substitution, but the user's last job."""
+    users = subprocess.Popen(["sleep", "600"])
+    try:
+        text = (home / ".bashrc").read_text()
+        (home / ".bashrc").write_text(text.replace("$!", str(users.pid)))
+        login = Login(home)
+        known = [processes.identity(int(login.ask(pid))) for pid in ("echo $SSH_AGENT_PID", WATCH)]
+        os.write(login.terminal, b"exit\n")
+        login.wait()
+        until(lambda: not running(*known))
+        assert users.poll() is None
+    finally:
+        users.kill()
+        users.wait()
+
+
 @pytest.mark.parametrize(
     "options", [["-c"], ["-lc"], ["-ic"]], ids=["plain", "login", "interactive"]
 )

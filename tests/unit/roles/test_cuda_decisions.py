@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
-from ansible.template import Templar
+
+from tests.templates import templated
 
 init_plugin_loader()  # lookups and tests of ansible.builtin
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
@@ -23,9 +23,7 @@ LISTED = [
 def decided(role, expression, **variables):
     """Return Ansible's value of an expression without braces, with the variables of a role."""
     known = yaml.safe_load((ROLES / role / "vars" / "main.yml").read_text())
-    return Templar(DataLoader(), variables=dict(known, **variables)).template(
-        "{{ %s }}" % expression
-    )
+    return templated("{{ %s }}" % expression, dict(known, **variables))
 
 
 def test_a_renewed_record_keeps_the_ssh_key_of_the_last_record(tmp_path):
@@ -125,6 +123,45 @@ def test_a_package_of_another_version_is_lacking(installed, lacking):
     assert found(said) == lacking
     missing = ["package %s is not installed" % name for name in packages]
     assert found(missing) == ["cuda-cublas-9-2-9.2.148.1", "cuda-toolkit-9-2"]
+
+
+@pytest.mark.parametrize(
+    "status, lacking, install",
+    [(0, False, False), (100, False, True), (None, True, False)],
+)
+def test_a_complete_cuda_without_its_whole_patch_is_repaired(status, lacking, install):
+    """The status decides, whatever the role can read of the list. A skipped task has no status."""
+    variables = {
+        "__cuda_lacking": ["cuda-toolkit-9-2"] if lacking else [],
+        "__cuda_updates": {"stdout_lines": []} if status is None else {"rc": status},
+    }
+    assert decided("cuda", "__cuda_unpatched | bool", **variables) is install
+    tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / "main.yml").read_text())[0]["block"]
+    (task,) = [one for one in tasks if one.get("ansible.builtin.include_tasks") == "install.yml"]
+    known = dict(variables, ansible_check_mode=False)
+    assert decided("cuda", task["when"], **known) is (install or lacking)
+
+
+@pytest.mark.parametrize("status, good", [(0, True), (100, False)])
+def test_updates_that_remain_are_refused_even_if_yum_names_none(status, good):
+    tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / "patch.yml").read_text())
+    task = [one["ansible.builtin.assert"] for one in tasks if "ansible.builtin.assert" in one][-1]
+    left = {"rc": status, "stdout": "", "stdout_lines": []}
+    assert decided("cuda", task["that"], __cuda_updates=left) is good
+
+
+@pytest.mark.parametrize(
+    "source, ids, file",
+    [
+        ("local_rpm", ["mxcluster-cuda-9-2-0", "mxcluster-cuda-9-2-1"], "mxcluster-cuda-9-2"),
+        ("network_repo", ["mxcluster-nvidia-cuda"], "mxcluster-nvidia-cuda"),
+    ],
+)
+def test_the_repositories_of_cuda_are_known_before_the_installation(source, ids, file):
+    chosen = {"cuda": {"version": "9.2", "source": source, "rpm": [{"name": "a"}, {"name": "b"}]}}
+    assert decided("cuda", "__cuda_repositories", versions_chosen=chosen) == ids
+    found = decided("cuda", "__cuda_repo_file", versions_chosen=chosen)
+    assert found == "/etc/yum.repos.d/%s.repo" % file
 
 
 @pytest.mark.parametrize(
@@ -231,17 +268,14 @@ def test_every_installation_of_cuda_renews_the_linkers_cache():
     """The configuration of the linker may be there since an earlier run, and notifies nothing."""
     notify = "Add CUDA's libraries to the node's linker cache"
     found = []
-    for name in ("packages.yml", "runfile_one.yml"):
+    for name in ("packages.yml", "patch.yml", "runfile_one.yml"):
         tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / name).read_text())
-        tasks += [
-            task for one in tasks for part in ("block", "rescue") for task in one.get(part, [])
-        ]
         found += [
-            task.get("notify")
+            task.get("notify", task.get("ansible.builtin.include_role", {}).get("apply"))
             for task in tasks
-            if "ansible.builtin.yum" in task or task["name"] == "Run the CUDA installer on the node"
+            if task["name"].startswith(("Install the CUDA", "Replace CUDA", "Run the CUDA"))
         ]
-    assert found == [notify] * 4
+    assert found == [{"notify": notify}, notify, notify]
     link = yaml.safe_load((ROLES / "cuda" / "tasks" / "link.yml").read_text())
     assert link[-1]["ansible.builtin.meta"] == "flush_handlers"
 

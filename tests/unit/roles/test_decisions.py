@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
+
+from tests.templates import templated
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
 
@@ -29,7 +29,7 @@ def task(path, module, arguments=None):
 
 def decided(expression, **variables):
     """Return Ansible's value of an expression without braces."""
-    return Templar(DataLoader(), variables=variables).template("{{ %s }}" % expression)
+    return templated("{{ %s }}" % expression, variables)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,30 @@ def test_the_record_of_a_removed_node_with_the_shared_key_stays():
     loop = task("ssh_mesh/tasks/main.yml", "ansible.builtin.file")["loop"].strip("{} ")
     found = decided(loop, __ssh_mesh={"gone": ["a", "b"], "still_hold": ["b"]})
     assert found == [["a", "nodes"], ["a", "drift"]] or found == [("a", "nodes"), ("a", "drift")]
+
+
+@pytest.mark.parametrize(
+    "found, made",
+    [({"exists": False}, True), ({"isdir": False}, True), ({"isdir": True, "uid": 0}, False)],
+)
+def test_an_existing_folder_for_keys_stays_as_it_is(found, made):
+    """Before, a ~/.ssh of another owner failed provision.yml even with ssh_mesh_mode=none."""
+    known = {
+        "mxcluster_user": "ann",
+        "__agent_unit_systemd": {"stat": {"exists": True}},
+        "__agent_unit_access": {"stat": {"exists": True, "executable": True}},
+        "__agent_unit_ssh": {"stat": found},
+    }
+    conditions = task("agent_unit/tasks/main.yml", "mxcluster_file")["when"]
+    assert all(decided(condition, **known) for condition in conditions) is made
+
+
+@pytest.mark.parametrize(
+    "home, fits",
+    [("/home/a b", True), ("/home/a'b", True)]
+    + [("/home/a%sb" % sign, False) for sign in ('"', "\\", "%")],
+)
+def test_a_home_that_the_unit_cannot_name_is_refused(home, fits):
+    condition = task("agent_unit/tasks/main.yml", "ansible.builtin.assert")
+    that = condition["ansible.builtin.assert"]["that"]
+    assert decided(that, __agent_unit_home=home) is fits

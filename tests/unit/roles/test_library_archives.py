@@ -10,10 +10,9 @@ import tarfile
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
 from mxcluster.cluster import install_failures
+from tests.templates import templated
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
 HEADER = "#define CUDNN_MAJOR %s\n#define CUDNN_MINOR %s\n#define CUDNN_PATCHLEVEL %s\n"
@@ -83,9 +82,8 @@ class Role:
         found = yaml.safe_load((ROLES / "cuda" / "tasks" / path).read_text())
         found = found[0].get("block", found)
         command = next(task for task in found if task["name"] == name)["ansible.builtin.command"]
-        templar = Templar(DataLoader(), variables=self._variables(archive))
         return subprocess.run(
-            [*before, *templar.template(command["argv"])],
+            [*before, *templated(command["argv"], self._variables(archive))],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -98,9 +96,8 @@ class Role:
         )
         looked = {"rc": told.returncode, "stdout_lines": told.stdout.decode().splitlines()}
         variables = self._variables(archive, __cuda_library_looked=looked)
-        templar = Templar(DataLoader(), variables=variables)
-        found = templar.template("{{ __cuda_library_found }}")
-        return templar.template("{{ __cuda_library_done | bool }}"), found
+        found = templated("{{ __cuda_library_found }}", variables)
+        return templated("{{ __cuda_library_done | bool }}", variables), found
 
     def unpack(self, archive, before=()):
         """Unpack an archive in a folder named cuda, and return (exit status, stderr).

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
+from tests.templates import templated
 from tests.unit.roles.test_cuda_decisions import ROLES, decided
 
 
@@ -45,7 +44,7 @@ def ldd(tmp_path):
 
     def run(**environment):
         done = subprocess.run(
-            Templar(DataLoader(), variables=known).template(task["argv"]),
+            templated(task["argv"], known),
             env=dict({"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, **environment),
             stdout=subprocess.PIPE,
             check=True,

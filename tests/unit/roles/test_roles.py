@@ -17,9 +17,11 @@ VARS = dict.fromkeys(
         "mxcluster_env_dir",
         "mxcluster_job_dir",
         "mxcluster_cache_dir",
+        "__agent_unit_home",
     ),
     "/x",
 )
+VARS["__agent_unit_access"] = {"stat": {"executable": True}}
 JINJA = jinja2.Environment(undefined=jinja2.StrictUndefined)
 
 
@@ -47,12 +49,31 @@ def test_each_rpm_key_has_a_fingerprint():
             assert key["fingerprint"].lower().endswith(key["name"].lower())
 
 
-@pytest.mark.parametrize("name", ["mxcluster-agent@.service", "mxcluster-firewall@.service"])
-def test_a_unit_ends_all_its_processes(name):
+def service_of(name, **variables):
+    """Return the section [Service] of the template unit `name`."""
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str
-    unit.read_string(render((ROLES / "agent_unit" / "templates" / (name + ".j2")).read_text()))
-    service = unit["Service"]
+    text = (ROLES / "agent_unit" / "templates" / (name + ".j2")).read_text()
+    unit.read_string(render(text, **variables))
+    return unit["Service"]
+
+
+def test_a_job_sees_no_key_of_the_ssh_mesh():
+    """systemd 219 of CentOS 7 has this setting; newer versions accept it beside a newer name.
+
+    molecule/cluster has a real unit.
+    """
+    name = "InaccessibleDirectories"
+    assert service_of("mxcluster-agent@.service")[name] == '"-/x/.ssh"'
+    spaced = service_of("mxcluster-agent@.service", __agent_unit_home="/home/a b")
+    assert spaced[name] == '"-/home/a b/.ssh"'  # systemd splits the value at blanks
+    denied = {"stat": {"executable": False}}  # a home on NFS to which root has no access
+    assert name not in service_of("mxcluster-agent@.service", __agent_unit_access=denied)
+
+
+@pytest.mark.parametrize("name", ["mxcluster-agent@.service", "mxcluster-firewall@.service"])
+def test_a_unit_ends_all_its_processes(name):
+    service = service_of(name)
     assert service["ExecStart"].startswith("/x/bin/python ")
     assert service.get("KillMode", "control-group") == "control-group"  # systemd's default
     assert service.get("SendSIGKILL", "yes") == "yes"

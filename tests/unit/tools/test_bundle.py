@@ -79,7 +79,7 @@ def test_a_bundle_without_its_digest_is_refused(packed, tmp_path):
 def test_a_bundle_has_each_line_of_ansible_core_that_runs_on_its_python():
     assert bundle.lines((3, 10)) == ["2.16"]
     assert bundle.lines((3, 11)) == ["2.16", "2.19"]
-    assert bundle.lines((3, 12)) == bundle.lines((3, 13))
+    assert bundle.lines((3, 13)) == bundle.lines((3, 12))[1:]
     assert len(bundle.lines((3, 12))) == len(list(bundle.PROJECT.glob("requirements/core-*.txt")))
 
 

@@ -91,9 +91,9 @@ def test_parts_take_the_programs_of_the_environment(tmp_path, monkeypatch):
 
 def test_a_run_goes_on_at_a_part(monkeypatch):
     names = [part.name for part in suite.chosen(suite.PARTS, "slurm")]
-    assert names == ["venv", "images", "slurm", "sge", "alone"]
+    assert names == ["images", "slurm", "sge", "fresh", "alone"]
     assert suite.chosen(suite.PARTS) == suite.PARTS
-    with pytest.raises(SystemExit, match="unknown part units; known are venv, images, lint"):
+    with pytest.raises(SystemExit, match="unknown part units; known are images, lint"):
         suite.chosen(suite.PARTS, "units")
 
 
@@ -118,3 +118,95 @@ def test_an_interrupted_run_ends_its_processes_and_says_how_it_goes_on(tmp_path)
     assert "`make test FROM=long` goes on" in printed
     pid = int(log.read_text())
     until(lambda: not os.path.exists("/proc/%d" % pid), evidence="process %d stays" % pid)
+
+
+PARTS = [
+    shell("lint", HOST, ""),
+    shell("images", DOCKER, ""),
+    shell("el7", DOCKER, "", ["images"]),
+    shell("default", DOCKER, "", ["images"]),
+    shell("fresh", ALONE, "", ["images"]),
+]
+ALL = ["2.7", "3.6", "3.11", "3.13"]
+NEW_CORE = {"el7": "ansible-core 2.21 does not manage CentOS 7, only 2.16 does"}
+NO_ENGINE = dict.fromkeys(["images", "el7", "default", "fresh"], "no engine")
+
+
+@pytest.mark.parametrize(
+    "core, lacking, here, left_out, lost",
+    [
+        ("2.16", {}, ALL, {}, []),
+        ("2.16", {}, ["3.11"], {}, ["2.7", "3.6", "3.13"]),
+        ("2.16", NO_ENGINE, ALL, NO_ENGINE, []),
+        ("2.21", {}, ["3.13"], NEW_CORE, ["2.7", "3.6", "3.11"]),
+        ("2.21", {}, ALL, NEW_CORE, ["2.7", "3.6"]),
+        ("2.21", NO_ENGINE, ALL, dict(NO_ENGINE, **NEW_CORE), ["2.7", "3.6"]),
+    ],
+)
+def test_what_cannot_run_here_is_left_out(core, lacking, here, left_out, lost):
+    found = suite.limits(PARTS, core, lacking, lambda version: version in here or None)
+    assert found[0] == left_out and sorted(found[1]) == sorted(lost)
+
+
+MAKES = "only root on Debian or Ubuntu can make "
+
+
+@pytest.mark.parametrize(
+    "engine, makes, debian, images, lacking",
+    [
+        ("no engine", True, True, [], NO_ENGINE),
+        (None, True, True, [], {}),
+        (None, True, False, [], {"fresh": "it needs Debian's packages"}),
+        (
+            None,
+            False,
+            True,
+            ["plain"],  # exists, or MXCLUSTER_NODE_IMAGE names it
+            {
+                "images": MAKES + "images",
+                "el7": MAKES + "the image el7",
+                "fresh": MAKES + "the image bare-trixie",
+            },
+        ),
+    ],
+)
+def test_a_part_without_its_image_cannot_run(
+    tmp_path, monkeypatch, engine, makes, debian, images, lacking
+):
+    (tmp_path / "tools").mkdir()
+    script = tmp_path / "tools" / "node-image.sh"
+    script.write_text(
+        "#!/bin/sh\ncase ' %s ' in *\" $1 \"*) echo its-name ;;\n"
+        '*) printf "mxcluster: %sthe image %%s\\nmore\\n" "$1" >&2; exit 1 ;; esac\n'
+        % (" ".join(images), MAKES)
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(suite, "PROJECT", tmp_path)
+    monkeypatch.setattr(suite, "without_docker", lambda: engine)
+    monkeypatch.setattr(suite, "is_root_with_apt", lambda: makes)
+    monkeypatch.setattr(suite, "is_debian", lambda: debian)
+    assert suite.without_images(PARTS) == lacking
+
+
+def test_a_part_does_not_wait_for_one_that_is_left_out(tmp_path):
+    parts = [shell("images", DOCKER, "false"), shell("default", DOCKER, "true", ["images"])]
+    ran = suite.Suite(parts, tmp_path / "logs", {"images": "no root"})
+    assert ran.run() and ran.done == ["default"]
+
+
+def test_what_cannot_run_here_is_named_before_and_after(tmp_path, capsys):
+    """The tests learn from a variable which Pythons are missing."""
+    parts = [
+        shell("host", HOST, "echo without $MXCLUSTER_TESTS_WITHOUT."),
+        shell("el7", DOCKER, ""),
+    ]
+    ran = suite.Suite(
+        parts, tmp_path / "logs", {"el7": "no engine"}, {"2.7": "old", "3.6": "older"}
+    )
+    ran.announce()
+    told = capsys.readouterr().out
+    assert ran.run() and ran.done == ["host"]
+    after = capsys.readouterr().out
+    for words in ("cannot run here: el7 (no engine)", "tests with Python 2.7 (old)"):
+        assert words in told and words in after, (told, after)
+    assert "without 2.7 3.6." in after and "all tests that can run here passed in" in after

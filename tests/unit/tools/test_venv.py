@@ -13,30 +13,44 @@ import pytest
 SCRIPT = pathlib.Path(__file__).parents[3] / "tools" / "venv.sh"
 TOOLS = ("bash", "dirname", "uname", "printf", "tr", "wc", "cat", "sha256sum", "basename")
 
-# An interpreter of that version, with or without its modules.
-FAKE = """#!/bin/bash
-case $2 in
-    *ensurepip*) {suits} ;;
-    *version_info*) echo {version} ;;
+# An interpreter of that version; it lacks its modules if the version ends with a minus sign.
+FAKE = r"""#!/bin/bash
+version={version}
+case "$1 $2" in
+    *ensurepip*)
+        [[ $2 =~ \(3,\ ([0-9]+)\).*\(3,\ ([0-9]+)\) && $version == 3.* && $version != *- ]] &&
+            ((BASH_REMATCH[1] <= ${{version#3.}} && ${{version#3.}} <= BASH_REMATCH[2])) ;;
+    *version_info*) echo ${{version%-}} ;;
+    "--version ") echo "Python $version.0" ;;
+    "-m venv") rm -rf "$4" && mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
+    "-m pip") echo "$@" >>{asked} ;;
 esac
 """
+
+
+def make_interpreter(path, version, asked="/dev/null"):
+    """Write a simulated Python of this version, which records pip's arguments in a file."""
+    path.write_text(FAKE.format(version=version, asked=asked))
+    path.chmod(0o755)
 
 
 def bare(folder):
     """Make a project of the script and the requirements of three lines of ansible-core."""
     for asked in (
         "requirements/shared.txt",
-        "requirements-dev.txt",
+        "requirements/dev.txt",
+        "requirements/dev-2.16.txt",
+        "requirements/dev-2.21.txt",
         "python/pyproject.toml",
         "tests/startup/module_bytecode.py",
     ):
         (folder / asked).parent.mkdir(parents=True, exist_ok=True)
         (folder / asked).write_text("")
     (folder / "tools").mkdir()
-    for line, oldest in (("2.16", 10), ("2.19", 11), ("2.21", 12)):
+    for line, oldest, newest in (("2.16", 10, 12), ("2.19", 11, 13), ("2.21", 12, 13)):
         (folder / "requirements" / ("core-%s.txt" % line)).write_text(
-            "# Controller: Python 3.%d or newer\n-r shared.txt\n\n"
-            "ansible-core==%s.7 \\\n    --hash=x\n" % (oldest, line)
+            "# It manages nodes of %s.\n# Controller: Python 3.%d to 3.%d\n-r shared.txt\n\n"
+            "ansible-core==%s.7 \\\n    --hash=x\n" % (line, oldest, newest, line)
         )
     shutil.copy(str(SCRIPT), str(folder / "tools"))
 
@@ -52,12 +66,7 @@ def project(tmp_path):
         for tool in TOOLS:
             (programs / tool).symlink_to(shutil.which(tool))
         for python, version in pythons.items():
-            path = programs / python.replace("_", ".")
-            suits = "-" not in version and version <= "3.12"
-            path.write_text(
-                FAKE.format(version=version.strip("-"), suits="true" if suits else "false")
-            )
-            path.chmod(0o755)
+            make_interpreter(programs / python.replace("_", "."), version)
         return folder
 
     def run(folder, **environment):
@@ -87,38 +96,30 @@ def test_a_path_with_special_characters_is_refused_at_once(project, name):
 
 @pytest.mark.parametrize("name", ["plain", "jürgen", "a+b@c,d=e-f_g.h"])
 def test_other_paths_are_accepted(project, name):
-    assert "no Python 3.10, 3.11 or 3.12" in project({}, name=name)
+    assert "no Python 3.10, 3.11, 3.12 or 3.13 with" in project({}, name=name)
 
 
 @pytest.fixture
 def made(tmp_path):
-    """Return a function `make(extra, name=value)` that runs the script with these variables.
+    """Return a function `make(extra, version, name=value)` that runs the script.
 
-    The function returns pip's command lines and the output of the script. A simulated Python
-    records pip's arguments and installs nothing.
+    The function returns pip's command lines and the output of the script. PYTHON is a simulated
+    Python of this version, which records pip's arguments and installs nothing.
     """
     folder = tmp_path / "project"
     bare(folder)
-    python = tmp_path / "python3.11"
-    python.write_text(
-        """#!/bin/bash
-        case "$1 $2" in
-            "-m venv") mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
-            "-m pip") echo "$@" >>%s ;;
-        esac"""
-        % (tmp_path / "asked")
-    )
-    python.chmod(0o755)
 
-    def make(extra="controller", **environment):
-        (tmp_path / "asked").write_text("")
+    def make(extra="controller", version="3.11", **environment):
+        asked, python = tmp_path / "asked", tmp_path / "python"
+        asked.write_text("")
+        make_interpreter(python, version, asked)
         done = subprocess.run(
             ["bash", str(folder / "tools" / "venv.sh"), extra],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=dict(environment, PATH=os.environ["PATH"], PYTHON=str(python)),
         )
-        return (tmp_path / "asked").read_text().splitlines(), done.stdout.decode()
+        return asked.read_text().splitlines(), done.stdout.decode()
 
     return make
 
@@ -141,21 +142,21 @@ def test_only_wheels_with_a_known_hash_are_installed(made):
     "pythons, asked, words, never",
     [
         (
-            {"python3": "3.13"},
+            {"python3": "3.14"},
             "",
-            ["python3 is Python 3.13", "uv python install 3.12", "make train PYTHON="],
+            ["python3 is Python 3.14", "uv python install 3.12", "make train PYTHON="],
             "venv.",
         ),
         (
-            {"python3": "3.13"},
+            {"python3": "3.14"},
             "python3",
-            ["PYTHON=python3 is Python 3.13", "uv python install 3.12"],
+            ["PYTHON=python3 is Python 3.14", "uv python install 3.12"],
             "Unset PYTHON",
         ),
         (
-            {"python3": "3.13", "python3_11": "3.11"},
+            {"python3": "3.14", "python3_11": "3.11"},
             "python3",
-            ["PYTHON=python3 is Python 3.13", "Unset PYTHON: python3.11 is"],
+            ["PYTHON=python3 is Python 3.14", "Unset PYTHON: python3.11 is"],
             "uv python",
         ),
         (
@@ -202,12 +203,33 @@ def test_an_environment_keeps_its_line_of_ansible_core(made):
             assert "and ansible-core %s" % line in said, said
 
 
-def test_the_tools_for_tests_need_the_default_line(made):
+def test_a_python_that_cannot_run_the_default_line_gets_the_newest(made):
+    """The line of output says so, and how older nodes are managed."""
+    asked, said = made(version="3.13")
+    assert asked[0].endswith("/requirements/core-2.21.txt"), asked
+    assert said.count("\n") == 1 and "with Python 3.13.0 and ansible-core 2.21 " in said, said
+    assert "It manages nodes of 2.21. For older nodes: make venv CORE=2.16 PYTHON=" in said
+    assert not made(version="3.13")[0]
+    asked, said = made(version="3.12", CORE="2.16")
+    assert asked[0].endswith("/requirements/core-2.16.txt") and "For older" not in said, said
+
+
+def test_the_tools_for_tests_come_with_the_default_line_if_possible(made):
     assert made(CORE="2.19")[0]
     asked, _ = made("dev")
-    assert asked[0].endswith("core-2.16.txt") and asked[-1].endswith("requirements-dev.txt")
+    assert asked[0].endswith("core-2.16.txt") and asked[-1].endswith("dev-2.16.txt")
     asked, said = made("dev", CORE="2.19")
-    assert not asked and "the tools for tests and linting are for ansible-core 2.16" in said
+    assert not asked and "CORE is one of: 2.16 2.21." in said, said
+    asked, said = made("dev", version="3.13")
+    assert not asked, "the environment stays"
+
+
+def test_the_tools_for_tests_come_with_the_newest_line_too(made):
+    asked, _ = made("dev", version="3.13")
+    assert asked[0].endswith("core-2.21.txt") and asked[-1].endswith("dev-2.21.txt")
+    assert not made("dev", version="3.13")[0]
+    asked, _ = made("dev", version="3.12")
+    assert asked[0].endswith("core-2.16.txt") and asked[-1].endswith("dev-2.16.txt")
 
 
 @pytest.mark.parametrize(
@@ -218,14 +240,14 @@ def test_the_tools_for_tests_need_the_default_line(made):
         (
             {"CORE": "2.21"},
             [
-                "found no Python 3.12 with venv and ensurepip",
-                "python3 is Python 3.11, and ansible-core 2.21 needs 3.12 on the controller",
+                "found no Python 3.12 or 3.13 with venv and ensurepip",
+                "python3 is Python 3.11, and ansible-core 2.21 needs 3.12 or 3.13 on the",
                 "dnf install python3.12",
             ],
         ),
         (
             {"CORE": "2.21", "PYTHON": "python3"},
-            ["PYTHON=python3 is Python 3.11, and ansible-core 2.21 needs 3.12 on the controller"],
+            ["python3 is Python 3.11, and ansible-core 2.21 needs 3.12 or 3.13 on the controller"],
         ),
     ],
     ids=str,
@@ -235,6 +257,12 @@ def test_a_line_that_cannot_be_made_is_refused(project, environment, words):
     assert all(word in output for word in words), output
 
 
+def test_a_python_that_is_too_new_for_the_line_is_refused(project):
+    output = project({"CORE": "2.16"}, python3="3.13")
+    assert "python3 is Python 3.13, and ansible-core 2.16 needs 3.10, 3.11 or 3.12 on" in output
+    assert "make train PYTHON=/path/to/python3.12" in output
+
+
 def test_a_bundle_without_the_line_is_refused(made, tmp_path):
     tools, wheels = (tmp_path / "project" / part for part in ("tools", ".state/cache/controller"))
     (tools / "bundle.py").write_text("")
@@ -242,7 +270,7 @@ def test_a_bundle_without_the_line_is_refused(made, tmp_path):
     (wheels / "ansible_core-2.16.7-py3-none-any.whl").write_text("")
     asked, said = made(CORE="2.19", BUNDLE="b.tar")
     assert not asked and "b.tar has no ansible-core 2.19 (2.19.7)." in said, said
-    assert "needs Python 3.11 or 3.12. Make the bundle with such a Python" in " ".join(
+    assert "needs Python 3.11, 3.12 or 3.13. Make the bundle with such a Python" in " ".join(
         said.replace("mxcluster: ", "").split()
     )
     assert "--no-index" in made(BUNDLE="b.tar")[0][0]

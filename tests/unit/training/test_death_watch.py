@@ -45,7 +45,8 @@ class World:
 
 def seconds_until_the_end(monkeypatch, dead, **jumps):
     world = World(monkeypatch, dead, {float(name[1:]): jump for name, jump in jumps.items()})
-    made = death_watch.Watch(None, 5)
+    made = death_watch.Watch(5)
+    made.watch(object())
     made._ended = world
     try:
         made.run()
@@ -66,7 +67,8 @@ def test_ps_lite_is_asked_only_when_it_listens(monkeypatch):
     """On a busy machine ps-lite needs seconds until then."""
     world = World(monkeypatch, lambda now: 0, {})
     world.begins = 20.0
-    made = death_watch.Watch(None, 5)
+    made = death_watch.Watch(5)
+    made.watch(object())
     made._ended = world
     made.run()
     monkeypatch.undo()
@@ -77,6 +79,13 @@ def test_ps_lite_is_asked_only_when_it_listens(monkeypatch):
         assert not death_watch.has_begun()
         listener.listen(1)
         assert death_watch.has_begun()
+
+
+def test_a_watch_without_a_kv_store_ends():
+    made = death_watch.Watch(5)
+    made.start()
+    made.stop()
+    assert not made._thread.is_alive()
 
 
 def test_two_missed_readings_in_a_row_end_the_process(monkeypatch):

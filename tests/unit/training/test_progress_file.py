@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 import mxcluster
 from mxcluster import phases
 from mxcluster.training import progress_file
@@ -100,6 +102,22 @@ def test_leaving_is_recorded_before_the_interpreter_waits_for_threads(tmp_path):
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize(
+    "before, ended, used",
+    [
+        (phases.TRAINING, phases.ENDING, phases.TRAINING),
+        (phases.STARTING, phases.STARTING, phases.STARTING),  # a thread still makes the store
+    ],
+)
+def test_work_after_the_last_line_of_a_script_is_training(monkeypatch, before, ended, used):
+    monkeypatch.setenv("DMLC_ROLE", "worker")
+    monkeypatch.setitem(progress_file._now, "phase", before)
+    progress_file.end_script()
+    assert progress_file._now["phase"] == ended
+    progress_file.beat()
+    assert progress_file._now["phase"] == used
 
 
 def test_an_invalid_progress_file_is_ignored(tmp_path):

@@ -289,7 +289,8 @@ def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
     """
     told, problems = facts(known, "ssh")
     return problems + [
-        "%s to %s: ssh failed (%s): run provision.yml without --limit"
+        "%s to %s: ssh failed (%s): run provision.yml without --limit. If the "
+        "connection comes from another address than the planned one, list it in ssh_mesh_from"
         % (host, peer, why.rstrip("."))
         for host, found in told
         for peer, why in sorted(found["peers"].items())

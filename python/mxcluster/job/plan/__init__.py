@@ -98,13 +98,15 @@ def make_plan(
     # files describe the workers of all lines, and the job uses the first `count` workers.
     scheduler = members.scheduler(by_group) if distributed else None
     wanted_servers = 0 if options["round_robin"] else options["num_servers"]
-    servers = members.servers(by_group, variables, wanted_servers) if distributed else []
+    in_batch = launchers.LAUNCHERS[options["launcher"]].is_batch
+    servers = members.servers(by_group, variables, wanted_servers, in_batch) if distributed else []
     everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
     if options["round_robin"]:
         dealt = round_robin.place(options, by_group, variables, records, find)
         servers, everyone = dealt[0] if distributed else [], dealt[1]
-    count = members.number_of_workers(distributed, options["num_workers"], len(everyone))
+    count = members.number_of_workers(distributed, options["num_workers"], len(everyone), in_batch)
     workers = everyone[:count]
+    members.check_numbers({"servers": servers, "workers": workers})
     hosts = unique(([scheduler] if scheduler else []) + servers + workers)
     members.check_forks(hosts, int(inventory["forks"]))
 
@@ -165,7 +167,8 @@ def make_plan(
     if balance:  # The batch sizes decide the shares, from the first epoch on.
         parts = shares.of_sizes(parts, balance["sizes"], together)
     servers, each = processes.servers_of(servers, options["kv"], grouped)
-    processes.check_bound(options["bigarray_bound"], len(servers))
+    members.check_total(len(servers), "server processes")
+    processes.check_bound(options, len(servers))
     port = ports.root_port(
         options["root_port"],
         processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST),
@@ -432,11 +435,13 @@ def _equip(
     and `model_file` as for `make_plan`.
     """
     options = dict(plan["options"], lr=step_size(plan["options"], plan["workers"]))
+    group_of = {index: number for number, group in enumerate(plan["groups"]) for index in group}
+    common = processes.of_all(plan)
     for process in plan["processes"]:
         if process["role"] == "worker":
             index = process["index"]
             process["gpus"], process["work_load"] = gpu_lists[index], work_loads[index]
-            process["group"] = [index in group for group in plan["groups"]].index(True)
+            process["group"] = group_of[index]
             process["share"] = plan["shares"][index]
         process["folder"] = processes.own_folder(process, plan["options"])
         process["command"] = processes.command(
@@ -447,4 +452,4 @@ def _equip(
             model_file,
             paces.arguments(plan, process["index"]) if process["role"] == "worker" else (),
         )
-        process["env"] = processes.environment(process, plan)
+        process["env"] = processes.environment(process, plan, common)

@@ -7,6 +7,7 @@ import ipaddress
 from collections import namedtuple
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from mxcluster.cluster import node_records
 from mxcluster.cluster.files import is_ipv4
 from mxcluster.errors import BadInput, refuse
 from mxcluster.lists import grouped
@@ -35,6 +36,7 @@ def locate(
     """
     if not record:
         raise BadInput("%s: the node has no record: run provision.yml without --limit" % host)
+    node_records.refuse_damaged(host, record)
     interfaces = _addresses(record)
     wanted = str(variables.get("node_address") or "").strip()
     if wanted and not is_ipv4(wanted):

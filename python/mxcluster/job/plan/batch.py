@@ -6,19 +6,22 @@ the job (`mxcluster.batch.head`). The head makes the plan with `complete`, which
 `make_plan` as the controller does for other launchers.
 """
 
+import ipaddress
 import posixpath
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from mxcluster.errors import BadInput
+from mxcluster.cluster import node_records
+from mxcluster.errors import BadInput, did_you_mean, for_each
 from mxcluster.job import launchers
-from mxcluster.job.plan import make_plan
-from mxcluster.job.plan.members import host_variable
+from mxcluster.job.plan import make_plan, processes
+from mxcluster.job.plan.members import HOST_VARIABLES, host_variable
 from mxcluster.job.plan.ports import FIRST
 
 Json = Dict[str, Any]
 
 # Each job begins its search for ports in one of RANGES ranges, SPREAD ports apart.
 SPREAD, RANGES = 64, 300
+NETWORK = "10.0.0.0/8"  # of the nodes in `rehearse`
 NODES = "nodes"  # the folder in the job folder that holds a folder for each node
 # The host variables of the submit host that all nodes of the job get.
 COMMON = ("workers_per_host", "servers_per_host", "gpus", "gpu_speeds", "cluster_network")
@@ -42,8 +45,12 @@ def submit_host(options: Json, groups: Dict[str, List[str]]) -> str:
             % (options["launcher"], launchers.LAUNCHERS[options["launcher"]].title)
         )
     raise BadInput(
-        "submit_host=%s is not in the inventory: name one of %s"
-        % (wanted, ", ".join(dict.fromkeys(known)) or "its hosts (it has none)")
+        "submit_host=%s is not in the inventory%s: name one of %s"
+        % (
+            wanted,
+            did_you_mean(wanted, known),
+            ", ".join(dict.fromkeys(known)) or "its hosts (it has none)",
+        )
     )
 
 
@@ -57,15 +64,23 @@ def submission(
 ) -> Json:
     """Return the submission of a job, from which the head makes the plan.
 
-    BadInput if the submit host is unknown or has no node record. Args: as for `make_plan`.
+    BadInput if the submit host is unknown or has no node record, and for all faults that show
+    without the nodes. Args: as for `make_plan`.
     """
     host = submit_host(options, inventory["groups"])
     record = records.get(host)
-    if not record or not record.get("python"):
+    if not record:
         raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
+    node_records.refuse_damaged(host, record)
+    if not record.get("python"):
+        raise BadInput(
+            "%s: another version of mxcluster has provisioned the submit host: run provision.yml"
+            % host
+        )
     variables = inventory["hosts"]
     common = {name: value for name, value in (variables.get(host) or {}).items() if name in COMMON}
-    return {
+    check_variables(host, variables)
+    plan = {
         "schema": 1,
         "job": job,
         "kv": options["kv"],
@@ -117,6 +132,83 @@ def submission(
             "checkpoint": checkpoint,
         },
     }
+    if are_equal(variables, common):
+        rehearse(plan, record)
+    elif not options["script"]:
+        processes.check_network(options["network"], host, record)
+    return plan
+
+
+def check_variables(submit_host: str, variables: Dict[str, Json]) -> None:
+    """Refuse wrong host variables of all hosts of the inventory, which may become nodes.
+
+    Args: `variables` {host: {host variable: value}}.
+    """
+    hosts = [submit_host] + sorted(set(variables) - {submit_host})
+    for_each(
+        lambda host: {
+            name: host_variable(name, host, variables)
+            for name in HOST_VARIABLES
+            if name in (variables.get(host) or {})
+        },
+        hosts,
+    )
+
+
+def are_equal(variables: Dict[str, Json], common: Json) -> bool:
+    """Return True if no host has another value of a variable of COMMON than the submit host.
+
+    `rehearse` needs no other host variable: labels, weights and addresses of the nodes cannot make
+    its refusals wrong.
+
+    Args: `variables` {host: {host variable: value}}; `common` {variable of COMMON: value} of the
+    submit host, which counts for a host without an own value.
+    """
+    return all(
+        (own or {}).get(name, common.get(name)) == common.get(name)
+        for own in variables.values()
+        for name in COMMON
+    )
+
+
+def rehearse(plan: Json, record: Json) -> None:
+    """Make the plan of the submission `plan` on nodes that are like the submit host.
+
+    So the controller refuses before the submission what the head would refuse after the queue. The
+    nodes may have other addresses and other numbers of GPUs, so each address and each number fits.
+
+    Args: `record` the node record of the submit host, whose environment all nodes share.
+    """
+    common, options = plan["batch"]["common"], plan["options"]
+    host = next(iter(plan["nodes"]))
+    named = [
+        number
+        for numbers in (options["gpus"], host_variable("gpus", host, {host: common}))
+        if numbers != "auto"
+        for number in numbers
+    ]
+    speeds = host_variable("gpu_speeds", host, {host: common})
+    facts = {name: record.get(name) for name in node_records.ENVIRONMENT}
+    facts["gpus"] = len(speeds) or max(named, default=-1) + 1
+    hosts = ["node %d of the job" % number for number in range(1, options["num_nodes"] + 1)]
+    try:
+        network = ipaddress.IPv4Network(str(common.get("cluster_network") or NETWORK), strict=False)
+    except ValueError:  # `make_plan` refuses the network
+        network = ipaddress.IPv4Network(NETWORK)
+    if network.num_addresses - 2 < len(hosts):
+        raise BadInput(
+            "%s: cluster_network=%s has fewer addresses than num_nodes=%d: correct one of them"
+            % (host, network, len(hosts))
+        )
+    own = {
+        name: {
+            "address_of_default_route": str(network[number]),
+            "interfaces": {"eth0": ["%s/%d" % (network[number], network.prefixlen)]},
+        }
+        for number, name in enumerate(hosts, 1)
+    }
+    unnamed = dict(plan, options=dict(options, dmlc_interface=""))
+    complete(unnamed, hosts, {name: dict(facts, **own[name]) for name in hosts})
 
 
 def table(plan: Json) -> str:

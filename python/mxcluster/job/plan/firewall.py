@@ -1,7 +1,9 @@
-"""Describe the packets that the firewall of a node must let in while the job runs."""
+"""Describe the packets that the firewall of a node must let in and out while the job runs."""
 
 import socket
 from typing import Any, Dict
+
+from mxcluster.lists import grouped
 
 Json = Dict[str, Any]
 
@@ -9,12 +11,13 @@ Json = Dict[str, Any]
 def wish(plan: Json) -> Json:
     """Return {"job", "address", "interface", "ports", "peers"} for the firewall rules of a node.
 
-    "ports" lists the ports of the node's processes (int). "peers" lists the addresses of all
-    processes of the job (str).
+    "ports" lists the ports of the node's processes (int). "peers" has the ports of all processes of
+    the job by address, {address: [port, ...]}, also those of this node.
 
     Args: `plan` the plan for the node, from `plan.for_node`.
     """
     node = plan["nodes"][plan["host"]]
+    peers = grouped((peer["address"], peer["port"]) for peer in plan["peers"])
     return {
         "job": plan["job"],
         "address": node["address"],
@@ -22,5 +25,8 @@ def wish(plan: Json) -> Json:
         "ports": sorted(
             process["port"] for process in plan["processes"] if process["port"] is not None
         ),
-        "peers": sorted({peer["address"] for peer in plan["peers"]}, key=socket.inet_aton),
+        "peers": {
+            address: sorted(port for port in peers[address] if port is not None)
+            for address in sorted(peers, key=socket.inet_aton)
+        },
     }

@@ -5,18 +5,19 @@ module only read files. The pure functions are in `plan` and `options`.
 """
 
 import glob
-import json
 import os
 import time
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from mxcluster import package, schemes
+from mxcluster import package, schemes, shapes
 from mxcluster.cluster import node_records, profile
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown
-from mxcluster.job import checkpoints, launchers, user_script
+from mxcluster.file_io import check_folder, read_json
+from mxcluster.job import checkpoints, launchers, plan_shape, user_script
 from mxcluster.job import options as knobs
-from mxcluster.job.option_types import is_job_id
+from mxcluster.job.knob_table import OPTIONS, RUNS_DIR
+from mxcluster.job.option_types import cast_value, is_job_id
 from mxcluster.job.plan import (
     batch,
     containers,
@@ -84,9 +85,7 @@ def plan_job(
         options["program"] = measuring.PROGRAM
     if secrets:
         public = {name: text for knob in knobs.ENVIRONMENTS for name, text in options[knob].items()}
-        knobs.refuse_secret_env(
-            secrets["names"], secrets["problems"], public, options["bigarray_bound"]
-        )
+        knobs.refuse_secret_env(secrets["names"], secrets["problems"], public)
     job = new_job(options["job_id"], measuring.PROGRAM if measures else options["kv"], runs_dir)
     records = read_records(records_dir)
     files = _files(options)
@@ -110,8 +109,9 @@ def plan_job(
             records,
             files,
             job,
-            job_dirs={host: record["job_dir"] for host, record in records.items()},
-            data_dirs={host: record["data_dir"] for host, record in records.items()},
+            # `make_plan` refuses a host of the job without these folders.
+            job_dirs={host: record.get("job_dir", "") for host, record in records.items()},
+            data_dirs={host: record.get("data_dir", "") for host, record in records.items()},
             model_file="model.params" if model else None,
             held=held,
             profile=measured,
@@ -195,6 +195,23 @@ def _batch_job(
     }
 
 
+def results_folder(runs_dir: Any, state_dir: str, job: str = "") -> str:
+    """Return the path of the folder of all runs, after a check of the controller's disk.
+
+    The function looks for all that a job needs on the controller at its end: BadInput if the
+    controller cannot write to the folder of the runs, or to its state folder.
+
+    Args: `runs_dir` the knob as the user gave it; `state_dir` the folder .state/<inventory>; `job`
+    the id of a started job, whose own folder counts.
+    """
+    # The default of the knob is a template of Ansible, so null is refused as "" is.
+    wanted = str(cast_value(RUNS_DIR, "" if runs_dir is None else runs_dir))
+    folder = os.path.expandvars(os.path.expanduser(wanted))
+    check_folder("runs_dir", os.path.join(folder, job) if job else folder)
+    check_folder("mxcluster_state_dir", state_dir)
+    return folder
+
+
 def new_job(wanted: str, kind: str, runs_dir: str) -> str:
     """Return the id of a new job: `wanted`, or the time and `kind` if `wanted` is "".
 
@@ -221,7 +238,9 @@ def plan_cluster(
     records describe all other nodes. The other arguments are as for `plan_job`.
     """
     records = read_records(records_dir)
-    records.update({host: dict(records.get(host, {}), **seen) for host, seen in facts.items()})
+    for host, seen in facts.items():  # the play writes a new record of this host
+        known = records.get(host, {})
+        records[host] = dict({} if "damaged" in known else known, **seen)
     options = _options(given, cwd)
     return make_cluster_files(
         options, inventory, records, _files(options), read_profile(records_dir)
@@ -284,18 +303,11 @@ def resumed(
     job = knobs.cast({"resume": given["resume"]})["resume"]
     folder = os.path.join(runs_dir, job)
     try:
-        with open(os.path.join(folder, "plan.json"), encoding="utf-8") as stream:
-            old = json.load(stream)["options"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(
-            "resume=%s: cannot read the plan %s of this job (%s): name a job in %s"
-            % (
-                job,
-                os.path.join(folder, "plan.json"),
-                getattr(error, "strerror", None) or "the file is damaged",
-                runs_dir,
-            )
-        ) from error
+        old = _options_of_run(folder)
+    except BadInput as refusal:
+        raise BadInput("resume=%s: %s" % (job, refusal)) from refusal
+    if old is None:
+        raise BadInput("resume=%s: %s has no plan.json: name a job in %s" % (job, folder, runs_dir))
     for name in ("model_load_epoch", "model_load_job"):
         if given.get(name) not in (None, "", 0, "0"):
             raise BadInput(
@@ -312,13 +324,26 @@ def resumed(
     network = str(merged["network"])
     found, problems, asked = find_checkpoint(job, runs_dir, network)
     if not found:
+        others = [
+            other
+            for one in asked
+            for other in checkpoints.networks(os.path.join(runs_dir, one, checkpoints.FOLDER))
+            if other != network
+        ]
         also = ", or in the jobs before a resume (%s)" % ", ".join(asked[1:]) if asked[1:] else ""
         raise BadInput(
             "\n".join(
                 [
-                    "resume=%s: no complete checkpoint of %s in %s%s. Start a new job with -e "
-                    "savemodel=true, which saves checkpoints"
-                    % (job, network, os.path.join(folder, checkpoints.FOLDER), also)
+                    "resume=%s: no complete checkpoint of %s in %s%s. %s"
+                    % (
+                        job,
+                        network,
+                        os.path.join(folder, checkpoints.FOLDER),
+                        also,
+                        "There are checkpoints of %s: leave network out" % ", ".join(unique(others))
+                        if others
+                        else "Start a new job with -e savemodel=true, which saves checkpoints",
+                    )
                 ]
                 + problems
             )
@@ -362,11 +387,34 @@ def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[st
         if found:
             return found, problems, asked
         try:
-            with open(os.path.join(runs_dir, job, "plan.json"), encoding="utf-8") as stream:
-                job = str(json.load(stream)["options"].get("resume") or "")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            job = str((_options_of_run(os.path.join(runs_dir, job)) or {}).get("resume") or "")
+        except BadInput as refusal:
+            problems.append(str(refusal))
             break
     return None, problems, asked
+
+
+def _options_of_run(folder: str) -> Optional[Json]:
+    """Return the options in plan.json of the run folder `folder`, or None without this file.
+
+    BadInput if the file is damaged.
+    """
+    found: Optional[Json] = read_json(os.path.join(folder, "plan.json"), _sound_options)
+    return found
+
+
+def _sound_options(plan: Any) -> Json:
+    """Return the options of `plan`. Raises shapes.Wrong if a resumed job cannot inherit them."""
+    options: Json = plan_shape.with_options(plan)["options"]
+    for option in OPTIONS:
+        if option.inherited and option.name in options:
+            try:
+                cast_value(option, options[option.name])
+            except BadInput:
+                raise shapes.Wrong(
+                    option.message, options[option.name], "options." + option.name
+                ) from None
+    return options
 
 
 def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
@@ -417,21 +465,12 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
 def read_records(folder: str) -> Dict[str, Json]:
     """Return {host: checked node record} from the files HOST.json in `folder`.
 
-    BadInput if a file is an invalid node record.
+    `node_records.of_file` says what the record of a damaged file is.
     """
-    records = {}
-    for path in glob.glob(os.path.join(glob.escape(folder), "*.json")):
-        try:
-            with open(path, encoding="utf-8") as stream:
-                record = json.load(stream)
-        except ValueError as error:
-            raise BadInput(
-                "%s is not a node record, because the file is not JSON (%s): remove the file and "
-                "run provision.yml" % (path, error)
-            ) from error
-        host = os.path.basename(path)[: -len(".json")]
-        records[host] = node_records.read(host, record)
-    return records
+    return {
+        os.path.basename(path)[: -len(".json")]: node_records.of_file(path)
+        for path in glob.glob(os.path.join(glob.escape(folder), "*.json"))
+    }
 
 
 def read_profile(records_dir: str) -> Optional[Json]:
@@ -439,12 +478,7 @@ def read_profile(records_dir: str) -> Optional[Json]:
 
     The result is None without this file. BadInput if the file is damaged.
     """
-    path = os.path.join(os.path.dirname(os.path.abspath(records_dir)), PROFILE)
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return profile.read(stream.read(), path)
-    except FileNotFoundError:
-        return None
+    return profile.of_file(os.path.join(os.path.dirname(os.path.abspath(records_dir)), PROFILE))
 
 
 def _options(given: Json, cwd: str) -> Json:
@@ -504,7 +538,8 @@ def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> 
 def _classes_beside(classes: List[str], script: str) -> None:
     """Refuse a server class whose module is missing in the folder of the script.
 
-    mxcluster copies only this folder to the nodes.
+    mxcluster copies only this folder to the nodes. The nodes have the modules of MXNet itself, such
+    as mxnet.contrib.svrg_optimization.
 
     Args: `classes` strings "module:class"; `script` the absolute path of the script.
     """
@@ -518,7 +553,8 @@ def _classes_beside(classes: List[str], script: str) -> None:
         "script: put %s.py into this folder, or correct the name"
         % (name, name.partition(":")[0], folder, name.partition(":")[0].replace(".", "/"))
         for name in classes
-        if not is_there(os.path.join(folder, *name.partition(":")[0].split(".")))
+        if not name.startswith("mxnet.")
+        and not is_there(os.path.join(folder, *name.partition(":")[0].split(".")))
     )
 
 
@@ -555,7 +591,9 @@ def _model(options: Json, runs_dir: str) -> str:
                 path,
                 "Choose the network and epoch of one of " + ", ".join(there)
                 if there
-                else "The job has saved no model: save models with -e savemodel=true",
+                else "The job has saved no model: save models with -e savemodel=true"
+                if os.path.isdir(os.path.dirname(folder))
+                else "There is no job %s: name a job in %s" % (options["model_load_job"], runs_dir),
             )
         )
     return path

@@ -1,15 +1,18 @@
 """Choose the hosts of the scheduler, of each server and of each worker."""
 
+from collections import Counter
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from mxcluster.cluster.driver import restarts
 from mxcluster.cluster.files import parse_hosts
 from mxcluster.errors import BadInput, for_each, refuse
-from mxcluster.job.knob_table import SLOWDOWN
+from mxcluster.job.knob_table import MOST_PROCESSES, SLOWDOWN
 from mxcluster.job.option_types import (
+    LEAST,
+    MOST,
+    MOST_GPU,
     Option,
-    are_above_0,
-    at_least,
+    are_weights,
     between,
     cast_value,
     to_gpus,
@@ -36,8 +39,8 @@ HOST_VARIABLES = {
             "worker_share",
             1.0,
             to_float,
-            lambda value: value > 0,
-            "a weight above 0, such as 1 or 2.5",
+            between(LEAST, MOST),
+            "a weight from %.6f to %d, such as 1 or 2.5" % (LEAST, MOST),
         ),
         Option(
             "worker_group",
@@ -50,8 +53,9 @@ HOST_VARIABLES = {
             "worker_batch_max",
             0,
             to_int,
-            at_least(0),
-            "a whole number of samples of at least 0 (0: no limit, and only for balance=batch)",
+            between(0, MOST),
+            "a whole number of samples from 0 to %d (0: no limit, and only for balance=batch)"
+            % MOST,
         ),
         SLOWDOWN,
         Option(
@@ -59,15 +63,15 @@ HOST_VARIABLES = {
             "auto",
             to_gpus,
             None,
-            "auto, '' (no GPU) or a list of GPU numbers such as [0, 1]",
+            "auto, '' (no GPU) or a list of GPU numbers from 0 to %d such as [0, 1]" % MOST_GPU,
         ),
         Option(
             "gpu_speeds",
             [],
             to_numbers,
-            are_above_0,
-            "'' (equal speeds) or a list of numbers above 0 such as [3, 1], one for each GPU of "
-            "the node",
+            are_weights,
+            "'' (equal speeds) or a list of numbers from %.6f to %d such as [3, 1], one for each "
+            "GPU of the node" % (LEAST, MOST),
         ),
     )
 }
@@ -106,16 +110,20 @@ def scheduler(groups: Dict[str, Sequence[str]]) -> str:
 
 
 def servers(
-    groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]], wanted: int
+    groups: Dict[str, Sequence[str]],
+    variables: Dict[str, Dict[str, Any]],
+    wanted: int,
+    in_batch: bool = False,
 ) -> List[str]:
     """Return the host of each of the first `wanted` servers, in the order of the group servers.
 
     With `wanted` 0, the list has all servers. BadInput if the group has fewer servers.
 
-    Args: `groups` {name of a group: hosts}; `variables` {host: {host variable: value}}.
+    Args: `groups` {name of a group: hosts}; `variables` {host: {host variable: value}}; `in_batch`
+    True for a job of a batch system, whose nodes have no groups.
     """
     hosts = _per_host("servers", groups, variables)
-    return hosts[: _count("num_servers", wanted, len(hosts), "servers")]
+    return hosts[: _count("num_servers", wanted, len(hosts), "servers", in_batch)]
 
 
 def workers(
@@ -156,16 +164,46 @@ def workers(
     return [by_address[line][0] for line in lines]
 
 
-def number_of_workers(distributed: bool, wanted: int, there: int) -> int:
+def number_of_workers(distributed: bool, wanted: int, there: int, in_batch: bool = False) -> int:
     """Return the number of workers of the job: `wanted`, or `there` if `wanted` is 0.
 
     Without a distributed scheme (kv local, device) a job has one worker. BadInput if `wanted` is
     larger than `there`.
 
-    Args: `there` the number of workers of the cluster.
+    Args: `there` the number of workers of the cluster; `in_batch` as for `servers`.
     """
-    count = _count("num_workers", wanted, there, "workers")
+    count = _count("num_workers", wanted, there, "workers", in_batch)
     return count if distributed else 1
+
+
+def check_numbers(processes: Dict[str, Sequence[str]]) -> None:
+    """Refuse a job with too many processes, or too many of them on one host.
+
+    The host variables have the same bound, but a hosts file and round_robin may name a host often.
+
+    Args: `processes` {"servers" or "workers": the host of each process}.
+    """
+    for role, hosts in processes.items():
+        check_total(len(hosts), role)
+    refuse(
+        "%s: the job has %d %s on this host, and a host runs at most %d: use fewer %s or more hosts"
+        % (host, count, role, MOST_PER_HOST, role)
+        for role, hosts in processes.items()
+        for host, count in Counter(hosts).items()
+        if count > MOST_PER_HOST
+    )
+
+
+def check_total(count: int, what: str) -> None:
+    """Refuse a job with more than MOST_PROCESSES workers, servers or server processes.
+
+    Args: `count` their number; `what` their name in the message.
+    """
+    if count > MOST_PROCESSES:
+        raise BadInput(
+            "the job has %d %s, and mxcluster plans at most %d: use fewer workers, servers or "
+            "groups" % (count, what, MOST_PROCESSES)
+        )
 
 
 def check_forks(hosts: Sequence[str], forks: int) -> None:
@@ -184,7 +222,7 @@ def check_forks(hosts: Sequence[str], forks: int) -> None:
 def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
     """Refuse nodes whose driver waits for a restart, and records without the path of Python.
 
-    Earlier versions of mxcluster wrote records without this path.
+    Other versions of mxcluster wrote such records (`node_records.of_file`).
     """
     waiting = restarts({host: records[host] for host in hosts})
     refuse(
@@ -193,7 +231,7 @@ def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) 
         for host, why in waiting.items()
     )
     refuse(
-        "%s: an earlier version of mxcluster has provisioned the node: run provision.yml" % host
+        "%s: another version of mxcluster has provisioned the node: run provision.yml" % host
         for host in hosts
         if not records[host].get("python")
     )
@@ -264,10 +302,20 @@ def _per_host(
     return [host for host, count in zip(hosts, counts) for _ in range(count)]
 
 
-def _count(option: str, wanted: int, there: int, role: str) -> int:
+def _count(option: str, wanted: int, there: int, role: str, in_batch: bool) -> int:
     if wanted > there:
         raise BadInput(
-            "%s=%d, but the cluster has only %d %s: use at most %d, or add hosts to the group %s"
-            % (option, wanted, there, role, there, role)
+            "%s=%d, but %s has only %d %s: use at most %d, or %s"
+            % (
+                option,
+                wanted,
+                "the job" if in_batch else "the cluster",
+                there,
+                role,
+                there,
+                "raise num_nodes, or %s_per_host of the submit host" % role
+                if in_batch
+                else "add hosts to the group %s" % role,
+            )
         )
     return wanted or there

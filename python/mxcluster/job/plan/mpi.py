@@ -15,12 +15,12 @@ from mxcluster.job.knob_table import HOST, MPI
 from mxcluster.job.option_types import Knob, cast_value, is_job_id
 from mxcluster.job.options import LOADER_VARIABLES, is_own
 from mxcluster.job.plan import addresses, containers, gpus, members, ports
+from mxcluster.job.plan_shape import KIND
 from mxcluster.lists import several, unique
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
 
-KIND = "mpi"  # the value of the plan's entry "kv"
 # The knobs of train.yml that mpi.yml reads, too.
 OF_TRAIN = (
     "mpi_runtime",

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from mxcluster import package
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job import options as knobs
+from mxcluster.job import plan_shape
 from mxcluster.job.plan import inputs, mpi
 from mxcluster.lists import grouped
 
@@ -39,7 +40,7 @@ def plan_job(
     options.update(mpi.cast(given))
     if secrets:
         knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["mpi_env"])
-    job = inputs.new_job(options["job_id"], mpi.KIND, runs_dir)
+    job = inputs.new_job(options["job_id"], plan_shape.KIND, runs_dir)
     options["mpi_resource_files"] = [
         inputs.existing("mpi_resource_files", path, cwd, folder=None)
         for path in options["mpi_resource_files"]

@@ -73,6 +73,7 @@ def completed(asked: Json, host: str) -> Json:
         found["plan"] = dict(part, processes=[]) if asked["only_meet"] else dict(part, whole=plan)
     elif asked["command"] == "wait":
         found["together"] = plan.get("together") or []
+        found["request"] = {"engine": launchers.of(plan).engine}  # for the collection of the files
         if asked.get("checkpoints"):
             found["checkpoints"] = dict(asked["checkpoints"], plan=plan)
     return found

@@ -1,6 +1,5 @@
 """List the processes of a job with host, address, port, command and environment."""
 
-import functools
 import itertools
 import posixpath
 from collections import Counter
@@ -82,21 +81,30 @@ def ranks(servers: Sequence[Dict[str, Any]]) -> List[int]:
     by_port = sorted(range(len(servers)), key=lambda one: servers[one]["port"])
     # sorted() is stable, also in reverse, so ports of one address stay in ascending order.
     order = sorted(by_port, key=lambda one: servers[one]["address"], reverse=True)
-    return [order.index(one) for one in range(len(servers))]
+    rank_of = {one: rank for rank, one in enumerate(order)}
+    return [rank_of[one] for one in range(len(servers))]
 
 
-def check_bound(bound: int, servers: int) -> None:
-    """Refuse a bigarray_bound that would leave a server with an empty part of an array.
+def check_bound(options: Dict[str, Any], servers: int) -> None:
+    """Refuse a bound for split arrays that would leave a server with an empty part of an array.
 
-    MXNet cuts an array of `bound` or more numbers into one part for each server process. MXNet cuts
-    compressed gradients in units of 16 numbers, so each part needs at least 16 numbers.
+    MXNet cuts an array of this bound or more numbers into one part for each server process. MXNet
+    cuts compressed gradients in units of 16 numbers, so each part needs at least 16 numbers.
 
-    Args: `bound` the option bigarray_bound; `servers` the number of server processes.
+    Args: `options` with bigarray_bound and env, which may hold the variable BOUND; `servers` the
+    number of server processes.
     """
+    bound = int(options["bigarray_bound"] or options["env"].get(BOUND, 0))
     if bound and bound < 16 * servers:
         raise BadInput(
-            "bigarray_bound=%d is too small for %d server processes: a server would get an empty "
-            "part of an array. Use at least %d, or fewer servers" % (bound, servers, 16 * servers)
+            "%s=%d is too small for %d server processes: a server would get an empty part of an "
+            "array. Use at least %d, or fewer servers"
+            % (
+                "bigarray_bound" if options["bigarray_bound"] else "env: " + BOUND,
+                bound,
+                servers,
+                16 * servers,
+            )
         )
 
 
@@ -192,8 +200,7 @@ def _numbers(numbers: Sequence[float]) -> str:
     return ",".join("%.12g" % number for number in numbers)
 
 
-@functools.lru_cache(maxsize=1)  # the same for all processes of a plan
-def _group_of_each(groups: Tuple[Tuple[int, ...], ...]) -> str:
+def _group_of_each(groups: Sequence[Sequence[int]]) -> str:
     """Return the group number of each worker as text, in the order of the workers: "0,0,1"."""
     group_of = {index: number for number, members in enumerate(groups) for index in members}
     return ",".join(str(group_of[index]) for index in sorted(group_of))
@@ -206,48 +213,24 @@ def homes(plan: Dict[str, Any]) -> str:
     Under a scheme with separate servers for each group, the text has the server numbers of the
     placement. Under other schemes, the text has ps-lite ranks.
     """
-    return _runs(
-        tuple(plan["placement"]),
-        ()
-        if schemes.of(plan["kv"]).servers_of_a_group
-        else tuple(
-            (one["address"], one["port"]) for one in plan["processes"] if one["role"] == "server"
-        ),
-    )
+    servers = [one for one in plan["processes"] if one["role"] == "server"]
+    by_group = schemes.of(plan["kv"]).servers_of_a_group
+    rank = {} if by_group else dict(enumerate(ranks(servers)))
+    runs = [(server, len(list(same))) for server, same in itertools.groupby(plan["placement"])]
+    return ",".join("%d*%d" % (rank.get(server, server), count) for server, count in runs)
 
 
-@functools.lru_cache(maxsize=1)  # the same for all processes of a plan
-def _runs(placement: Tuple[int, ...], places: Tuple[Tuple[str, int], ...]) -> str:
-    rank = ranks([{"address": address, "port": port} for address, port in places])
-    runs = [(server, len(list(same))) for server, same in itertools.groupby(placement)]
-    return ",".join("%d*%d" % (rank[server] if places else server, count) for server, count in runs)
+def of_all(plan: Dict[str, Any]) -> Dict[str, str]:
+    """Return the variables of mxcluster that are the same for all processes of `plan`.
 
-
-def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]:
-    """Return the environment {variable: value} of `process` for ps-lite, mxcluster and the user."""
-    node, options = plan["nodes"][process["host"]], plan["options"]
-    own = str(plan["workers"])
+    The function needs a time that grows with the number of processes.
+    """
+    options = plan["options"]
     env = {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),
-        **GPU_ORDER,
         "MXCLUSTER_JOB": plan["job"],
-        "MXCLUSTER_ROLE": process["role"],
-        "MXCLUSTER_INDEX": str(process["index"]),
-        "MXCLUSTER_HOST": process["host"],
-        "MXCLUSTER_JOB_DIR": node["job_dir"],
         "MXCLUSTER_KV": plan["kv"],
-        "MXCLUSTER_GROUPS": _group_of_each(tuple(map(tuple, plan["groups"]))),
+        "MXCLUSTER_GROUPS": _group_of_each(plan["groups"]),
     }
-    if node.get("cuda"):  # For servers, too: MXNet's GPU library needs CUDA's libraries.
-        env["LD_LIBRARY_PATH"] = node["cuda"]["folder"] + "/lib64"
-    if process["group"] is not None:
-        env["MXCLUSTER_GROUP"] = str(process["group"])
-    if process["role"] == "worker":
-        env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
-        if options.get("data_dir"):
-            env["MXCLUSTER_DATA_DIR"] = options["data_dir"]
-        if process["work_load"]:
-            env["MXCLUSTER_WORK_LOAD"] = _numbers(process["work_load"])
     if schemes.of(plan["kv"]).servers_of_a_group and len(plan["groups"]) > 1:
         servers = [one for one in plan["processes"] if one["role"] == "server"]
         env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(servers)))
@@ -266,11 +249,42 @@ def environment(process: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, str]
         env["MXCLUSTER_RESUME"] = checkpoints.name_of(
             options["network"], options["model_load_epoch"]
         )
+    if plan["staleness"] is not None:
+        env["MXCLUSTER_STALENESS"] = str(plan["staleness"])
+    return env
+
+
+def environment(
+    process: Dict[str, Any], plan: Dict[str, Any], common: Dict[str, str]
+) -> Dict[str, str]:
+    """Return the environment {variable: value} of `process` for ps-lite, mxcluster and the user.
+
+    Args: `common` the result of `of_all`.
+    """
+    node, options = plan["nodes"][process["host"]], plan["options"]
+    own = str(plan["workers"])
+    env = {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),
+        **GPU_ORDER,
+        **common,
+        "MXCLUSTER_ROLE": process["role"],
+        "MXCLUSTER_INDEX": str(process["index"]),
+        "MXCLUSTER_HOST": process["host"],
+        "MXCLUSTER_JOB_DIR": node["job_dir"],
+    }
+    if node.get("cuda"):  # For servers, too: MXNet's GPU library needs CUDA's libraries.
+        env["LD_LIBRARY_PATH"] = node["cuda"]["folder"] + "/lib64"
+    if process["group"] is not None:
+        env["MXCLUSTER_GROUP"] = str(process["group"])
+    if process["role"] == "worker":
+        env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
+        if options.get("data_dir"):
+            env["MXCLUSTER_DATA_DIR"] = options["data_dir"]
+        if process["work_load"]:
+            env["MXCLUSTER_WORK_LOAD"] = _numbers(process["work_load"])
     # A server process of a group merges as soon as all members of this group have pushed.
     if process["role"] == "server" and process["group"] is not None:
         own = str(len(plan["groups"][process["group"]]))
-    if plan["staleness"] is not None:
-        env["MXCLUSTER_STALENESS"] = str(plan["staleness"])
     if plan["root"]:
         env.update(
             {

@@ -12,7 +12,6 @@ from mxcluster.environment import BOUND
 from mxcluster.errors import refuse
 from mxcluster.job.plan.groups import Groups
 from mxcluster.lists import listed
-from mxcluster.numbers import to_float
 
 Json = Dict[str, Any]
 FILE, LABELS, PROFILE, NOBODY = "file", "labels", "profile", ""  # the origin of a plan's groups
@@ -136,7 +135,7 @@ def placement(
         grouping.placement(
             found["parameters"],
             dict(speeds[places[server]] for server in wanted),
-            options["bigarray_bound"] or _bound(options["env"]),
+            options["bigarray_bound"] or int(options["env"].get(BOUND, grouping.BIGARRAY_BOUND)),
         ),
         "",
     )
@@ -225,10 +224,3 @@ def entry(
         "noise": found["noise"],
         "speeds": list(profile.job_speeds(fitted).values()),
     }
-
-
-def _bound(environment: Dict[str, str]) -> int:
-    try:
-        return int(to_float(environment[BOUND]))
-    except (KeyError, ValueError):
-        return grouping.BIGARRAY_BOUND

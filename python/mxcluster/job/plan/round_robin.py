@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from mxcluster.errors import BadInput, for_each
+from mxcluster.errors import BadInput, did_you_mean, for_each
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import unique
 
@@ -30,9 +30,10 @@ def place(
     if options["round_robin"] == [ALL]:
         hosts = known
     else:
-        hosts = for_each(
-            lambda entry: _host(entry, known, variables, records, find), options["round_robin"]
-        )
+        entries = unique(options["round_robin"])
+        found = for_each(lambda entry: _host(entry, known, variables, records, find), entries)
+        host_of = dict(zip(entries, found))
+        hosts = [host_of[entry] for entry in options["round_robin"]]
     count = options["num_servers"]
     dealt = [hosts[index % len(hosts)] for index in range(count + options["num_workers"])]
     return dealt[:count], dealt[count:]
@@ -65,10 +66,12 @@ def _host(
                 "round_robin: %s is an address of %s: use the names of the inventory"
                 % (entry, " and ".join(found))
             )
+    if entry == ALL:
+        raise BadInput("round_robin: all stands for all hosts: leave the other names out")
     raise BadInput(
-        "round_robin: %s is no host of the inventory, by name or address (the hosts are %s): "
+        "round_robin: %s is no host of the inventory, by name or address%s (the hosts are %s): "
         "correct it, choose another inventory, or add the host to the inventory and run "
-        "provision.yml" % (entry, ", ".join(known))
+        "provision.yml" % (entry, did_you_mean(entry, known + [ALL]), ", ".join(known))
     )
 
 

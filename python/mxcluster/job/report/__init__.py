@@ -104,7 +104,7 @@ def assemble(
         + sound_events.warnings({host: damaged.count(path) for host, path in found.items()})
         + series.unheard_groups(plan, events)
         + profile.drifted(plan, events)
-        + [line for host in plan["nodes"] for line in _behind(host, said[host])],
+        + [line for host in plan["nodes"] for line in _told(host, said[host])],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
         engine=engine,
     )
@@ -136,6 +136,7 @@ def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
         "problem": problem,
         "untrue": collect.get("untrue"),
         "behind": collect.get("behind"),
+        "outside": collect.get("outside"),
         "uneven": wait.get("uneven"),
     }
 
@@ -163,14 +164,14 @@ def refusal(result: Dict[str, Any]) -> Optional[str]:
     return message
 
 
-def _behind(host: str, said: Dict[str, Any]) -> List[str]:
-    """Return a warning for each file of a script that stayed on the node `host`.
+def _told(host: str, said: Dict[str, Any]) -> List[str]:
+    """Return the warnings of the node `host`: files that stayed, processes outside of the unit.
 
-    The list has at most MOST_TOLD warnings. Args: `said` the node's result of `heard`.
+    The list has at most MOST_TOLD warnings of each kind. Args: `said` the node's result of `heard`.
     """
-    told = said.get("behind")
     return [
         "%s: %s" % (host, line[:MOST_TOLD])
+        for told in (said.get("behind"), said.get("outside"))
         for line in (told if isinstance(told, list) else [])[:MOST_TOLD]
         if isinstance(line, str)
     ]
@@ -189,7 +190,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     from mxcluster.job.report import curves, page
 
     plan = files.read_plan(run_dir)
-    verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
+    verdict = files.read_verdict(run_dir)
     path = os.path.join(run_dir, event_files.FILE)
     if verdict is None or not os.path.exists(path):
         raise BadInput(
@@ -201,7 +202,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     told = sound_events.warnings({event_files.FILE: len(damaged)})
     verdict = dict(verdict, warnings=verdict.get("warnings", []) + told)
     data = series.collect(plan, events)
-    data["profile"] = files.read_json(os.path.join(run_dir, profile.FILE))
+    data["profile"] = profiles.of_file(os.path.join(run_dir, profile.FILE))
     drawn = curves.draw(data, plan, verdict, cache_dir)
     html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")
     if drawn:

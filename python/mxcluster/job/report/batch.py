@@ -31,6 +31,7 @@ _DAMAGED = (
     shapes.Wrong,
     tarfile.TarError,
 )
+KINDS = ("batch", "node")  # of the failures of `mxcluster.agent.batch_job.failed`
 LARGEST = 64 << 20  # maximum size of a JSON file of the head in bytes
 _lost = shapes.fields({"since": shapes.number, "why": shapes.words})
 _part = shapes.fields(
@@ -97,12 +98,12 @@ def split(
 
 
 def _failure(status: Any) -> Optional[Json]:
-    """Return the first failure in a status if it has the kind "batch", else None."""
+    """Return the first failure in a status if its kind is one of KINDS, else None."""
     try:
         found = replies.status(status)["first_failure"]
     except (shapes.Wrong, KeyError):
         return None
-    if not found or found.get("kind") != "batch":
+    if not found or found.get("kind") not in KINDS:
         return None
     return dict(found, host=str(found.get("host") or ""), log=list(found.get("log") or []))
 

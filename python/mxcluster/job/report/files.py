@@ -4,13 +4,31 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from mxcluster.errors import DAMAGED, BadInput
-from mxcluster.file_io import replace
+from mxcluster import shapes
+from mxcluster.errors import BadInput
+from mxcluster.file_io import read_json, replace
+from mxcluster.job import plan_shape
 from mxcluster.job.verdict import printable
 from mxcluster.package import OWN_FOLDERS
 
 TAIL_LINES = 60
 TAIL_BYTES = 64 * 1024
+VERDICT_CURE = "restore this file, or fetch the results again with train.yml -e attach=<job>"
+_text = shapes.passing(lambda value: isinstance(value, str), "a text")
+_failure = shapes.fields({"reason": _text}, rest=shapes.anything)
+# Figures of a verdict may be NaN.
+_figure = shapes.passing(
+    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "a number"
+)
+_verdict = shapes.fields(
+    {"ok": shapes.flag},
+    {
+        "first_failure": shapes.either(None, _failure),
+        "accuracy": shapes.either(None, _figure),
+        "warnings": shapes.list_of(_text, plan_shape.MOST),
+    },
+    shapes.anything,
+)
 
 
 def node_dir(run_dir: str, host: str) -> str:
@@ -21,17 +39,33 @@ def node_dir(run_dir: str, host: str) -> str:
 def read_plan(run_dir: str) -> Dict[str, Any]:
     """Return the plan of the run in the folder `run_dir`.
 
-    Raises BadInput if the folder has no plan.json.
+    Raises BadInput if the folder has no plan.json, or if this file is damaged.
     """
-    found: Optional[Dict[str, Any]] = read_json(os.path.join(run_dir, "plan.json"))
+    found: Optional[Dict[str, Any]] = read_json(
+        os.path.join(run_dir, "plan.json"), plan_shape.of_run
+    )
     if found is None:
         raise BadInput("%s has no plan.json: give the folder of a job, runs/<job>" % run_dir)
     return found
 
 
+def read_verdict(run_dir: str) -> Optional[Dict[str, Any]]:
+    """Return the verdict of the run in the folder `run_dir`, or None without a verdict.
+
+    Raises BadInput if verdict.json is damaged.
+    """
+    found: Optional[Dict[str, Any]] = read_json(
+        os.path.join(run_dir, "verdict.json"), _verdict, VERDICT_CURE
+    )
+    return found
+
+
 def read_status(run_dir: str, host: str) -> Optional[Dict[str, Any]]:
     """Return the last status that the agent of `host` wrote, or None without a status."""
-    return read_json(os.path.join(node_dir(run_dir, host), "status.json"))
+    found: Optional[Dict[str, Any]] = read_json(
+        os.path.join(node_dir(run_dir, host), "status.json")
+    )
+    return found
 
 
 def own_files(run_dir: str, host: str) -> int:
@@ -72,23 +106,6 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
         for line in content.decode("utf-8", "replace").split("\n")[-lines - 1 :]
         if line.strip()
     ]
-
-
-def read_json(path: str) -> Optional[Any]:
-    """Return the content of the JSON file `path`, or None if the file does not exist.
-
-    Raises BadInput if the content is not valid JSON.
-    """
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
-    except FileNotFoundError:
-        return None
-    except DAMAGED as error:
-        raise BadInput(
-            "%s is damaged: the content is not valid JSON (%s). Restore or remove this file"
-            % (path, error)
-        ) from error
 
 
 def write_json(path: str, content: Any) -> None:

@@ -11,13 +11,23 @@ from typing import Any, Dict, List, Tuple
 
 from mxcluster import schemes
 from mxcluster.errors import BadInput, refuse
-from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import Knob, at_least, between, cast_value, to_text
+from mxcluster.job.knob_table import MOST_PROCESSES, OPTIONS
+from mxcluster.job.option_types import (
+    MOST,
+    MOST_GPU,
+    Knob,
+    are_between,
+    between,
+    cast_value,
+    to_text,
+)
 from mxcluster.job.sweep.schemes_table import NAMES
 from mxcluster.numbers import to_float, to_int
 
 BENCHMARK, COMPARE = "benchmark.yml", "compare.yml"
 
+MOST_JOBS = 10000
+MOST_ITEMS = 1000  # of a list
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 # INTERFACE:ADDRESS:PORT, where INTERFACE is optional, as in DLBS.
 RENDEZVOUS = re.compile(
@@ -40,7 +50,10 @@ def _items(value: Any) -> List[Any]:
         value = [value]
     if not isinstance(value, (list, tuple)) or any(isinstance(i, (list, dict)) for i in value):
         raise ValueError("the value must be a list of strings and numbers")
-    return list(dict.fromkeys(item for item in value if item != ""))
+    found = list(dict.fromkeys(item for item in value if item != ""))
+    if len(found) > MOST_ITEMS:
+        raise ValueError("the list must have at most %d items" % MOST_ITEMS)
+    return found
 
 
 def _numbers(value: Any) -> List[int]:
@@ -49,10 +62,6 @@ def _numbers(value: Any) -> List[int]:
 
 def _texts(value: Any) -> List[str]:
     return [to_text(item) for item in _items(value)]
-
-
-def _are_at_least(low: int) -> Any:
-    return lambda items: all(item >= low for item in items)
 
 
 def _some_of(names: Tuple[str, ...]) -> Any:
@@ -103,10 +112,10 @@ _BOTH = (
         "int",
         200,
         to_int,
-        at_least(1),
-        "a whole number of at least 1",
+        between(1, MOST_JOBS),
+        "a whole number from 1 to %d" % MOST_JOBS,
         "The largest number of jobs. mxcluster refuses a sweep with more jobs before the first "
-        "job.",
+        "job. From 1 to %d." % MOST_JOBS,
     ),
 )
 
@@ -137,20 +146,20 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             "raw",
             [32],
             _numbers,
-            lambda items: bool(items) and min(items) >= 1,
-            "a list of whole numbers of at least 1, such as 32,64",
+            lambda items: bool(items) and are_between(1, MOST)(items),
+            "a list of whole numbers from 1 to %d, such as 32,64" % MOST,
             "The batch sizes, such as `32,64`. Weak scaling uses the batch size for each worker. "
-            "Strong scaling divides the batch size among all workers.",
+            "Strong scaling divides the batch size among all workers. From 1 to %d." % MOST,
         ),
         _knob(
             "gpu_counts",
             "raw",
             [],
             _numbers,
-            _are_at_least(0),
-            "a list of whole numbers of at least 0, such as 1,2,4",
+            are_between(0, MOST_GPU + 1),
+            "a list of whole numbers from 0 to %d, such as 1,2,4" % (MOST_GPU + 1),
             "The numbers of GPUs of a worker, such as `1,2,4`. 0 trains on the CPU. An empty list "
-            "means the GPUs of the knob `gpus`.",
+            "means the GPUs of the knob `gpus`. From 0 to %d." % (MOST_GPU + 1),
         ),
         _knob(
             "scaling",
@@ -167,10 +176,11 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             "raw",
             [],
             _numbers,
-            _are_at_least(1),
-            "a list of whole numbers of at least 1, such as 1,2,4",
+            are_between(1, MOST_PROCESSES),
+            "a list of whole numbers from 1 to %d, such as 1,2,4" % MOST_PROCESSES,
             "The numbers of workers, such as `1,2,4`. A job takes the first workers of the "
-            "inventory. An empty list means 1, 2, 4 and so on, and the number of all workers.",
+            "inventory. An empty list means 1, 2, 4 and so on, and the number of all workers. From "
+            "1 to %d." % MOST_PROCESSES,
         ),
         _knob(
             "rendezvous",
@@ -213,7 +223,8 @@ SECTIONS: Dict[str, Tuple[Knob, ...]] = {
             between(1, 100),
             "a whole number from 1 to 100",
             "The number of seeds: `seed`, `seed` + 1 and so on. All learning rates run with the "
-            "first seed. The other seeds run at each scheme's best rate and at the common rate.",
+            "first seed. The other seeds run at each scheme's best rate and at the common rate. "
+            "From 1 to 100.",
         ),
         _knob(
             "target",

@@ -64,7 +64,8 @@ def context(spec: Json, records: Records, picture: bytes) -> Json:
         ),
         "notes": [printable(note) for note in spec["notes"]],
         "findings": ([] if spec["playbook"] == BENCHMARK else summary.findings(spec, records))
-        + summary.late(spec, {one["job"]: one for one in found}),
+        + summary.late(spec, {one["job"]: one for one in found})
+        + summary.too_efficient(spec, records),
         "tables": tables(spec, records),
         "picture": page.embedded(picture),
         "alt": ALT[spec["playbook"] == BENCHMARK],

@@ -13,7 +13,9 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster import __version__, exit_codes, shapes
 from mxcluster import events as event_files
+from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
+from mxcluster.job.option_types import is_job_id
 from mxcluster.job.report import files, series
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
@@ -36,13 +38,11 @@ _measured = shapes.fields(
         "p90_s": shapes.number,
         "samples_per_s": shapes.number,
     },
-    rest=lambda value: value,
+    rest=shapes.anything,
 )
-_waits = shapes.fields(
-    {"seconds": shapes.number, "waited_s": shapes.number}, rest=lambda value: value
-)
+_waits = shapes.fields({"seconds": shapes.number, "waited_s": shapes.number}, rest=shapes.anything)
 _padded = shapes.fields(
-    {"steps": shapes.whole(1), "late_steps": shapes.whole()}, rest=lambda value: value
+    {"steps": shapes.whole(1), "late_steps": shapes.whole()}, rest=shapes.anything
 )
 _machine = shapes.fields(
     {
@@ -53,8 +53,66 @@ _machine = shapes.fields(
         "cores": shapes.whole(),
         "gpus": shapes.list_of(shapes.words),
     },
-    rest=lambda value: value,
+    rest=shapes.anything,
 )
+
+
+_text = shapes.passing(lambda value: isinstance(value, str), "a text")
+_texts = shapes.list_of(_text)
+# An accuracy may be NaN.
+_figure = shapes.either(
+    None,
+    shapes.passing(
+        lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "a number"
+    ),
+)
+_point = shapes.passing(lambda value: isinstance(value, list) and len(value) == 2, "[s, accuracy]")
+# The fields of a record that the tables, plots and reports read, and those of each playbook.
+_RECORD = {
+    "job": _text,
+    "id": shapes.passing(lambda value: isinstance(value, str) and is_job_id(value), "a job's id"),
+    "state": shapes.one_of(OK, DIVERGED, FAILED),
+    "why": shapes.either(None, _text),
+    "about": shapes.fields({}, rest=shapes.anything),
+    "wall_s": shapes.number,
+    "environment": shapes.fields({}, rest=shapes.anything),
+}  # type: Dict[str, shapes.Shape]
+_POSSIBLE = {
+    "late": shapes.flag,
+    "late_steps": shapes.whole(),
+    "accuracy": _figure,
+    "samples_per_s": _figure,
+}  # type: Dict[str, shapes.Shape]
+_about = shapes.fields(
+    {
+        "network": _text,
+        "kv": _text,
+        "batch_size": shapes.whole(1),
+        "gpus": shapes.either(None, shapes.whole()),
+        "scaling": _text,
+        "workers": shapes.whole(1),
+    }
+)
+_MEASURED = dict.fromkeys(("samples_per_s", "median_s", "p10_s", "p90_s"), shapes.number)  # type: Dict[str, shapes.Shape]
+_COMPARISON = {
+    "target_s": _figure,
+    "accuracy": _figure,
+    "samples_per_s": _figure,
+    "waited": _figure,
+    "samples": shapes.number,
+    "curve": shapes.list_of(lambda value: shapes.list_of(shapes.number)(_point(value)), 10**6),
+    "y": shapes.dict_of(
+        _text,
+        shapes.fields(
+            {
+                "mean": shapes.number,
+                "counts": shapes.dict_of(
+                    shapes.matching("[0-9]{1,9}", "a whole number"), shapes.whole(), 10**6
+                ),
+            }
+        ),
+    ),
+}  # type: Dict[str, shapes.Shape]
 
 
 def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Optional[Json]:
@@ -63,7 +121,7 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
     Args: `job_id` the id of the run; `run_dir` the folder of the run; `wall_s` the seconds that
     ansible-playbook ran, 0 if unknown.
     """
-    verdict = files.read_json(os.path.join(run_dir, "verdict.json"))
+    verdict = files.read_verdict(run_dir)
     if verdict is None:
         return None
     plan, path = files.read_plan(run_dir), os.path.join(run_dir, event_files.FILE)
@@ -250,23 +308,39 @@ def quantile(values: Sequence[Optional[float]], part: float) -> Optional[float]:
     return low + (high - low) * (place - math.floor(place)) if low != high else low
 
 
-def read(folder: str) -> Dict[str, Json]:
+def read(folder: str, playbook: str) -> Dict[str, Json]:
     """Return {name of a job: record} from the file results.jsonl in `folder`; {} without the file.
 
-    The function skips invalid lines, because a full disk can leave a torn line.
+    Raises BadInput for a damaged line.
+
+    Args: `playbook` the playbook of the sweep, which decides the figures of a record.
     """
-    found = {}
-    try:
-        with open(os.path.join(folder, FILE), encoding="utf-8") as stream:
-            for line in stream:
-                try:
-                    one = json.loads(line)
-                except ValueError:
+    found, path = {}, os.path.join(folder, FILE)
+    if not os.path.exists(path):
+        return {}
+    with open(path, "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                one = _record_of(playbook, json.loads(line.decode("utf-8")))
+            except DAMAGED as error:
+                if not line.endswith(b"\n"):  # torn by a full disk
                     continue
-                if isinstance(one, dict) and "job" in one and "state" in one:
-                    found[one["job"]] = one
-    except FileNotFoundError:
-        pass
+                raise BadInput(
+                    "%s is damaged in line %d (%s): restore the file, or remove this line. Without "
+                    "the line, the sweep runs the job of the line once more" % (path, number, error)
+                ) from error
+            found[one["job"]] = one
+    return found
+
+
+def _record_of(playbook: str, value: Any) -> Json:
+    """Return the record `value` of a job after a check. Raises shapes.Wrong if it is damaged."""
+    found: Json = shapes.fields(_RECORD, _POSSIBLE, shapes.anything)(value)
+    if playbook == BENCHMARK:
+        figures = dict(_MEASURED if found["state"] == OK else {}, about=_about)
+    else:
+        figures = _COMPARISON
+    shapes.fields(figures)(found)
     return found
 
 

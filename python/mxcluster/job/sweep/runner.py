@@ -6,10 +6,13 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
+from mxcluster import shapes
 from mxcluster.errors import BadInput, refuse
-from mxcluster.file_io import replace
+from mxcluster.file_io import read_json, replace
+from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
+from mxcluster.job.report.batch import is_batch
 from mxcluster.job.report.page import several
 from mxcluster.job.sweep import knob_table, results, specs, stages
 from mxcluster.job.sweep.knob_table import BENCHMARK
@@ -22,6 +25,13 @@ Say = Callable[[str], None]
 SPEC, RUNNING, LOCK = "sweep.json", "running.json", ".lock"
 STOPPED = "stopped.json"  # ids of interrupted jobs; the nodes keep the folders of these jobs
 HOSTS = "fastest.hosts"
+SPEC_CURE = "restore this file, or choose another name for the sweep"
+RUNNING_CURE = (
+    "end the sweep's last job with stop.yml, then remove this file and run the playbook again"
+)
+_id = shapes.passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
+_ids = shapes.list_of(_id, 10**6)
+_running = shapes.fields({"job": shapes.words, "id": _id})
 
 
 class Means(NamedTuple):
@@ -69,13 +79,8 @@ def opened(
     kind = playbook.partition(".")[0]
     sweep = knobs["sweep"] or time.strftime("%Y%m%d-%H%M%S-") + kind
     path = os.path.join(runs_dir, sweep, SPEC)
-    earlier = files.read_json(path)
+    earlier: Optional[Json] = read_json(path, lambda value: specs.checked(value, sweep), SPEC_CURE)
     if earlier is not None:
-        if not isinstance(earlier, dict) or earlier.get("schema") != specs.SCHEMA:
-            raise BadInput(
-                "sweep=%s: another version of mxcluster wrote %s. Choose another name for the sweep"
-                % (sweep, path)
-            )
         specs.going_on(earlier, playbook, knobs, base, names)
         return earlier
     if os.path.exists(os.path.dirname(path)):
@@ -107,13 +112,20 @@ def opened(
 
 
 def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
-    """Return a variant of `plan_of` that raises BadInput for a job that needs a new profile.
+    """Return a variant of `plan_of` that raises BadInput for a job without a number of workers.
 
-    Such a job would first measure the cluster, but a sweep needs the groups before the first job.
+    A job that needs a new profile would first measure the cluster, but a sweep needs the groups
+    before the first job. A batch system chooses the nodes when a job starts.
     """
 
     def plan(knobs: Json) -> Json:
         made = plan_of(knobs)
+        if is_batch(made):
+            raise BadInput(
+                "launcher=%s is refused for a sweep, because the numbers of workers are unknown "
+                "before the jobs start: use -e launcher=ssh, or submit each job with train.yml"
+                % made["launcher"]
+            )
         if made["needs_profile"]:
             raise BadInput(
                 "grouping=auto: no profile fits the workers, and a sweep does not measure workers. "
@@ -244,7 +256,8 @@ def described(about: Json) -> str:
 
 def dry_run(spec: Json, runs_dir: str, plan_of: Callable[[Json], Json]) -> List[str]:
     """Return the lines of a dry run of a new or an earlier sweep, without writing a file."""
-    return listing(spec, results.read(path_of(runs_dir, spec)), check(spec, plan_of))
+    records = results.read(path_of(runs_dir, spec), spec["playbook"])
+    return listing(spec, records, check(spec, plan_of))
 
 
 def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., None]) -> None:
@@ -253,7 +266,7 @@ def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., No
     Args: `cache_dir` the folder of matplotlib's font list; `write` the function `report.write`.
     """
     folder = path_of(runs_dir, spec)
-    records = results.read(folder)
+    records = results.read(folder, spec["playbook"])
     if records:
         write(folder, spec, records, cache_dir)
 
@@ -317,9 +330,9 @@ def _is_first(spec: Json, records: Dict[str, Json]) -> bool:
 
 def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, Json]:
     """End an interrupted job on the nodes, then return the records of all earlier jobs."""
-    records = results.read(folder)
+    records = results.read(folder, spec["playbook"])
     running = os.path.join(folder, RUNNING)
-    interrupted = files.read_json(running) or {}
+    interrupted = read_json(running, _running, RUNNING_CURE)
     if interrupted:
         means.say("SWEEP     ends the interrupted job %s on the nodes" % interrupted["id"])
         means.stop(interrupted["id"])
@@ -345,8 +358,7 @@ def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, 
 
 def _stopped(folder: str) -> List[str]:
     """Return the ids of the interrupted jobs of the sweep in `folder`."""
-    found = files.read_json(os.path.join(folder, STOPPED))
-    return found if isinstance(found, list) else []
+    return list(read_json(os.path.join(folder, STOPPED), _ids) or [])
 
 
 def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json:

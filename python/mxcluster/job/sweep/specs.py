@@ -20,23 +20,54 @@ import os
 import re
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster import schemes
+from mxcluster import schemes, shapes
 from mxcluster.errors import BadInput, for_each, refuse, shown
+from mxcluster.job import plan_shape
 from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import Knob, cast_value
+from mxcluster.job.option_types import MOST, Knob, cast_value
 from mxcluster.job.sweep import knob_table, schemes_table
-from mxcluster.job.sweep.knob_table import BENCHMARK
+from mxcluster.job.sweep.knob_table import BENCHMARK, COMPARE
 
 Json = Dict[str, Any]
 PlanOf = Callable[[Json], Json]
 
 SCHEMA = 1
+MOST_COMBINATIONS = 10 * knob_table.MOST_JOBS  # of a benchmark; some give the same job
 MEASURED = 50  # batches of a benchmark's job, unless the knob `measured` gives a number
 # The label that a profile gives to its fastest group.
 FASTEST_LABEL = "speed1"
 _PATHS = ("data_src", "hosts_file", "groups_file", "data_sharding_file")
 # Knobs about the run of the playbook, which the specification leaves out.
 _OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
+
+
+_text = shapes.passing(lambda value: isinstance(value, str), "a text")
+_rate = shapes.passing(lambda value: 0 < shapes.number(value) <= MOST, "a learning rate")
+_knobs = shapes.dict_of(_text, plan_shape.any_json)
+_WRITTEN = shapes.fields(
+    {
+        "schema": shapes.passing(
+            lambda value: value == SCHEMA, "%d, which this version of mxcluster writes" % SCHEMA
+        )
+    }
+)
+_SPEC = shapes.fields(
+    {
+        "sweep": _text,
+        "playbook": shapes.one_of(BENCHMARK, COMPARE),
+        "begun": shapes.passing(lambda value: 0 <= shapes.number(value) < 1e11, "unix seconds"),
+        "knobs": _knobs,
+        "base": _knobs,
+        "workers": shapes.whole(1),
+        "notes": shapes.list_of(_text),
+    },
+    rest=plan_shape.any_json,
+)
+_OF_COMPARISON = {
+    "base_lr": _rate,
+    "rates": shapes.list_of(shapes.fields({"factor": _text, "lr": _rate})),
+}
+_FASTEST = shapes.fields({"label": _text, "workers": shapes.whole(1), "hosts": _text})
 
 
 class Job(NamedTuple):
@@ -76,6 +107,48 @@ def begin(playbook: str, sweep: str, knobs: Json, base: Json, when: float, plan_
     else:
         _begin_comparison(spec, whole, plan_of)
     return spec
+
+
+def checked(value: Any, sweep: str) -> Json:
+    """Return the specification `value` of the file sweep.json after a check of all its fields.
+
+    Raises shapes.Wrong if a field is damaged.
+
+    Args: `sweep` the name of the sweep, which is also the name of its folder.
+    """
+    _WRITTEN(value)
+    spec: Json = _SPEC(value)
+    if spec["sweep"] != sweep:
+        raise shapes.Wrong("the name of the sweep's folder", spec["sweep"], "sweep")
+    known = {knob.name: knob for knob in knob_table.knobs_of(spec["playbook"])}
+    for name in sorted(set(known) - set(_OF_THE_RUN)):
+        _check_knob(known[name], spec["knobs"], "knobs")
+    # `begin` replaces an empty list.
+    filled = "worker_counts" if spec["playbook"] == BENCHMARK else "schemes"
+    if not spec["knobs"][filled]:
+        raise shapes.Wrong("a list with an item", [], "knobs." + filled)
+    passed = knob_table.passed_on(spec["playbook"])
+    for name in spec["base"]:
+        if name not in passed:
+            raise shapes.Wrong("a knob that %s passes on" % spec["playbook"], name, "base")
+        _check_knob(_option(name), spec["base"], "base")
+    if spec["playbook"] == COMPARE:
+        shapes.fields(_OF_COMPARISON)(spec)
+        if schemes_table.FASTEST in spec["knobs"]["schemes"]:
+            shapes.fields({"fastest": _FASTEST})(spec)
+    return spec
+
+
+def _check_knob(knob: Knob, values: Json, where: str) -> None:
+    """Raise shapes.Wrong if the typed value of `knob` is missing or damaged in `values`."""
+    try:
+        if cast_value(knob, values[knob.name]) == values[knob.name]:
+            return
+    except (BadInput, KeyError):
+        pass
+    raise shapes.Wrong(
+        knob.message or "a value of this knob", values.get(knob.name), "%s.%s" % (where, knob.name)
+    )
 
 
 def powers(workers: int) -> List[int]:
@@ -168,6 +241,14 @@ def benchmark_jobs(spec: Json) -> List[Job]:
         (name[:-1] if name != "scaling" else name, knobs[name])
         for name in ("networks", "kvs", "batch_sizes", "gpu_counts", "scaling", "worker_counts")
     ]
+    combinations = 1
+    for _, values in grid:
+        combinations *= len(values) or 1
+    if combinations > MOST_COMBINATIONS:
+        raise BadInput(
+            "the lists of the sweep have %d combinations, and a sweep can have %d: shorten the "
+            "lists" % (combinations, MOST_COMBINATIONS)
+        )
     for one in expand([(name, values or [None]) for name, values in grid]):
         kv, workers = one["kv"], one["worker_count"]
         if not schemes.of(kv).is_distributed and workers > 1:

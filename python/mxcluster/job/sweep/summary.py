@@ -8,11 +8,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from mxcluster.job.sweep import results, schemes_table, specs, stages
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.verdict import clock, figure, printable
+from mxcluster.lists import several
 
 Json = Dict[str, Any]
 Records = Mapping[str, Json]
 
 BEST, COMMON = "best", "common"
+MOST_EFFICIENT = 1.1  # an efficiency above 1 by chance
 
 
 def benchmark_rows(spec: Json, records: Records) -> List[Json]:
@@ -105,6 +107,31 @@ def late(spec: Json, records: Records) -> List[str]:
     ]
 
 
+def too_efficient(spec: Json, records: Records) -> List[str]:
+    """Return a sentence that names the jobs of a benchmark with an efficiency above MOST_EFFICIENT.
+
+    The result is [] without such a job, and for a comparison.
+    """
+    if spec["playbook"] != BENCHMARK:
+        return []
+    rows = [
+        row
+        for row in benchmark_rows(spec, records)
+        if row["efficiency"] is not None and row["efficiency"] > MOST_EFFICIENT
+    ]
+    if not rows:
+        return []
+    return [
+        "an efficiency far above 100 %% (%s) is no gain: the job with %s, which it is measured "
+        "against, was slowed down, by other programs or by a first start. Run it again with a "
+        "larger `measured` on quiet nodes"
+        % (
+            ", ".join(row["job"] for row in rows),
+            several(min(row["against"] for row in rows), "worker"),
+        )
+    ]
+
+
 def _against(row: Json, rival: Json, is_best: bool, spec: Json) -> str:
     """Return the sentence that compares the times to the target of `row` and `rival`.
 
@@ -182,6 +209,7 @@ def text(spec: Json, records: Records, path: str) -> List[str]:
     if failed:
         lines.append("again     -e sweep=%s -e again=failed" % spec["sweep"])
     lines += ["late      %s" % line for line in late(spec, records)]
+    lines += ["note      %s" % line for line in too_efficient(spec, records)]
     lines += ["note      %s" % note for note in spec["notes"]]
     return [printable(line) for line in lines + ["report    %s/report.html" % path]]
 

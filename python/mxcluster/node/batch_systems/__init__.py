@@ -11,15 +11,29 @@ import re
 import subprocess
 from typing import Any, Dict, List, NamedTuple, Tuple
 
+from mxcluster import exit_codes
 from mxcluster.errors import MxclusterError
 
 Json = Dict[str, Any]
 
-# "phase": "waits" (in the queue), "stuck" (in the queue, but unable to start), "runs", "ends" (its
-# processes are ending), "ended", or "unknown" (without an answer of the batch system).
-# "why": the reason that the batch system gives, or "". An ended job has the reason "" if the job
-# has ended by itself.
-State = NamedTuple("State", [("phase", str), ("why", str)])
+
+class State(NamedTuple):
+    """The state of a job in the batch system.
+
+    - `phase`: "waits" (in the queue), "stuck" (in the queue, but unable to start), "runs",
+      "suspended", "ends" (its processes are ending), "ended", or "unknown" (without an answer of
+      the batch system);
+    - `why`: the reason that the batch system gives, or "". An ended job has the reason "" if the
+      job has ended by itself, or if the batch system does not know the reason;
+    - `again`: True if the batch system knows that no user, no limit and no error of the job is the
+      cause. Another attempt at the job may then succeed.
+    """
+
+    phase: str
+    why: str = ""
+    again: bool = False
+
+
 NOT_FOUND = 127  # as in shells
 PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds
 
@@ -64,6 +78,15 @@ def last(text: str) -> str:
     """Return the last line of `text` that is not blank, or "no reason was given"."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no reason was given"
+
+
+def head_killed(signum: int) -> State:
+    """Return the State of a job that has ended because the signal `signum` has ended its head."""
+    why = (
+        "the program of mxcluster on the first node was %s. Find the program or the user that has "
+        "sent the signal" % exit_codes.describe(-signum)
+    )
+    return State("ended", why, signum in exit_codes.FROM_OUTSIDE)
 
 
 def seconds(limit: str) -> int:

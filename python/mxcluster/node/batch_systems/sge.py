@@ -5,11 +5,27 @@ import shutil
 from typing import Dict, List, Optional
 
 from mxcluster.errors import MxclusterError, did_you_mean
-from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
+from mxcluster.node.batch_systems import (
+    Json,
+    State,
+    ask,
+    call,
+    head_killed,
+    job_name,
+    last,
+    seconds,
+)
 
 NAME = "Grid Engine"
+CANCEL = "qdel"  # the program that deletes a job
 # Settings of a parallel environment without which `qrsh -inherit` starts no program on a node.
 NEEDED = {"control_slaves": "TRUE", "job_is_first_task": "FALSE"}
+# Values of "failed" in the accounting, see sge_status(5): the job has ended by itself; a limit was
+# over; a signal has ended a program of the job.
+BY_ITSELF, LIMIT, SIGNAL = 0, 37, 100
+# Values of "failed" if Grid Engine or a node could not run or finish the job.
+OF_A_NODE = {1, 3, 4, 6, 7, 8, 18, 19, 20, 21, 24, 25, 30}
+KILLED = 128  # the exit status of a program that a signal has ended is KILLED plus the signal
 RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before the start"
 
 
@@ -97,12 +113,14 @@ def submit(folder: str, job: str, wanted: Json, script: str) -> str:
     of the submission.
     """
     slots = wanted["nodes"] * int(_rule(wanted["environment"]))
-    argv = ["qsub", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
+    # mxcluster's own arguments come last, and -hard ends an earlier -soft.
+    argv = ["qsub"] + wanted["options"]
+    argv += ["-hard", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
     argv += ["-o", folder + "/batch.log", "-S", "/bin/sh", "-pe", wanted["environment"], str(slots)]
     argv += ["-q", wanted["queue"]] if wanted["queue"] else []
     argv += ["-l", "h_rt=%d" % seconds(wanted["time"])] if wanted["time"] else []
     argv += ["-l", wanted["gres"]] if wanted["gres"] else []
-    code, out, err = call(argv + wanted["options"], stdin=script)
+    code, out, err = call(argv, stdin=script)
     number = last(out).split(".")[0]
     if code or not number.isdigit():
         raise MxclusterError("Grid Engine refuses the job: %s" % last(err or out))
@@ -117,7 +135,7 @@ def state(number: str) -> State:
     """
     code, out, err = call(["qstat", "-u", "*"])
     if code:
-        return State("unknown", "")
+        return State("unknown")
     for words in (line.split() for line in out.splitlines()):
         if len(words) > 4 and words[0] == number:
             letters = words[4]
@@ -125,8 +143,10 @@ def state(number: str) -> State:
                 return State("stuck", _why_it_is_stuck(number))
             if "q" in letters or "w" in letters or "h" in letters:
                 return State("waits", _why_it_waits(number))
-            return State("runs", "")
-    return State("ended", _why_it_ended(number))
+            if "d" in letters:
+                return State("ends")
+            return State("suspended" if set("sST") & set(letters) else "runs")
+    return _ended(*call(["qacct", "-j", number])[:2])
 
 
 def _why_it_waits(number: str) -> str:
@@ -142,22 +162,51 @@ def _why_it_is_stuck(number: str) -> str:
     return match.group(1).strip() if match else "see `qstat -j %s`" % number
 
 
-def _why_it_ended(number: str) -> str:
-    code, out, _ = call(["qacct", "-j", number])
-    failed = re.search(r"^failed\s+(\d+)\s*:?\s*(.*)", out, re.M)
-    if code or not failed or failed.group(1) == "0":
-        return ""
-    deleted = re.search(r"^deleted_by\s+(\S+)", out, re.M)
-    if deleted and deleted.group(1) != "NONE":
-        return "%s deleted it with qdel" % deleted.group(1)
-    return "%s: a user deleted it with qdel, or a limit such as time_limit was over" % (
-        failed.group(2) or "failed " + failed.group(1)
-    )
+def _ended(code: int, told: str) -> State:
+    """Return the State of an ended job. `code`, `told`: exit status and output of `qacct -j`.
+
+    The output has a record for the job, and may have a record for each node, in any order. The
+    record of one node can have the reason, while the others only have the signal.
+    """
+    records = [
+        dict(re.findall(r"^(\w+)[ \t]+(.*?)[ \t]*$", record, re.M))
+        for record in re.split(r"^=+$", told, flags=re.M)
+    ]
+    records = [one for one in records if re.match(r"\d+", one.get("failed", ""))]
+    if code or not records:
+        return State("ended")
+    failed = {_number(one["failed"]): one["failed"].partition(":")[2].strip() for one in records}
+    deleted = [one["deleted_by"] for one in records if one.get("deleted_by", "NONE") != "NONE"]
+    if deleted:
+        return State("ended", "%s deleted it with qdel" % deleted[0])
+    if LIMIT in failed:
+        return State("ended", "a limit was over (%s); raise time_limit" % failed[LIMIT])
+    broken = sorted(set(failed) & OF_A_NODE)
+    if broken:
+        text = failed[broken[0]] or "failed %d" % broken[0]
+        return State("ended", "a node could not run or finish it (%s)" % text, True)
+    # Only newer versions of Grid Engine record the user who has deleted a job.
+    is_known = all("deleted_by" in one for one in records)
+    others = sorted(set(failed) - {BY_ITSELF, SIGNAL})
+    if others:
+        return State("ended", failed[others[0]] or "failed %d" % others[0])
+    signals = [_number(one.get("exit_status", "")) - KILLED for one in records]
+    if SIGNAL not in failed:
+        return State("ended", "", is_known)
+    if is_known and max(signals) > 0:
+        return head_killed(max(signals))
+    return State("ended", "%s: a user deleted it with qdel, or a limit was over" % failed[SIGNAL])
+
+
+def _number(text: str) -> int:
+    """Return the number at the beginning of `text`, 0 without a number."""
+    match = re.match(r"\d+", text)
+    return int(match.group()) if match else 0
 
 
 def cancel(number: str) -> None:
     """Delete Grid Engine's job `number`. An ended job does not change."""
-    call(["qdel", number])
+    call([CANCEL, number])
 
 
 def identity(environ: Dict[str, str]) -> str:

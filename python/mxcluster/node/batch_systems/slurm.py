@@ -4,12 +4,23 @@ import shutil
 from typing import Dict, List
 
 from mxcluster.errors import MxclusterError, did_you_mean
-from mxcluster.node.batch_systems import Json, State, ask, call, job_name, last, seconds
+from mxcluster.node.batch_systems import (
+    Json,
+    State,
+    ask,
+    call,
+    head_killed,
+    job_name,
+    last,
+    seconds,
+)
 
 NAME = "Slurm"
-WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
+CANCEL = "scancel"  # the program that cancels a job
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
 RUNNING = ("RUNNING", "STAGE_OUT", "SIGNALING", "RESIZING")
 # {state of a job that Slurm has ended: reason}. In all other states the job has ended by itself.
+# AGAIN has the states and reasons of which the nodes or Slurm are the cause.
 ENDINGS = {
     "CANCELLED": "a user or an administrator cancelled it with scancel",
     "TIMEOUT": "its time limit was over; raise time_limit",
@@ -20,6 +31,13 @@ ENDINGS = {
     "OUT_OF_MEMORY": "it used more memory than requested; add --mem to engine_options",
     "REVOKED": "another cluster runs it",
 }
+FAILURES = {
+    "NodeDown": "a node of the job failed",
+    "JobLaunchFailure": "a node could not start it; read the log of slurmd on the first node",
+    "SystemFailure": "Slurm itself failed; read the log of slurmctld",
+}
+LAUNCH_FAILED = "launch_failed_requeued_held"
+AGAIN = {"NODE_FAIL", "BOOT_FAIL", "PREEMPTED"} | set(FAILURES)
 
 
 def problems(wanted: Json) -> List[str]:
@@ -79,17 +97,20 @@ def submit(folder: str, job: str, wanted: Json, script: str) -> str:
     Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
     of the submission.
     """
-    argv = ["sbatch", "--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
+    # mxcluster's own arguments come last: the last of equal options counts.
+    argv = ["sbatch"] + wanted["options"]
+    argv += ["--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
     argv += ["--output=%s/batch.log" % folder, "--no-requeue"]
     argv += ["--nodes=%d" % wanted["nodes"], "--ntasks-per-node=1"]
     argv += ["--partition=" + wanted["queue"]] * bool(wanted["queue"])
     if wanted["time"]:
         argv.append("--time=%d" % -(-seconds(wanted["time"]) // 60))
     argv += ["--gres=" + wanted["gres"]] * bool(wanted["gres"])
-    code, out, err = call(argv + wanted["options"], stdin=script)
-    if code:
+    code, out, err = call(argv, stdin=script)
+    number = last(out).split(";")[0]
+    if code or not number.isdigit():
         raise MxclusterError("Slurm refuses the job: %s" % last(err or out))
-    return last(out).split(";")[0]
+    return number
 
 
 def state(number: str) -> State:
@@ -97,21 +118,32 @@ def state(number: str) -> State:
     code, out, err = call(["scontrol", "--oneliner", "show", "job", number])
     if code:
         known = "Invalid job id" in err + out
-        return State("ended" if known else "unknown", "")
+        return State("ended" if known else "unknown")
     fields = dict(word.partition("=")[::2] for word in out.split())
     name, reason = fields.get("JobState", ""), fields.get("Reason", "")
     if name in WAITING:
+        if reason == LAUNCH_FAILED:
+            return State("stuck", FAILURES["JobLaunchFailure"], True)
         return State("waits", "" if reason == "None" else reason)
+    if name == "SUSPENDED":
+        return State("suspended")
     if name in RUNNING:
-        return State("runs", "")
+        return State("runs")
     if name == "COMPLETING":  # the real state shows when all processes of the job have ended
-        return State("ends", "")
-    return State("ended", "%s: %s" % (name, ENDINGS[name]) if name in ENDINGS else "")
+        return State("ends")
+    if name in ENDINGS:
+        return State("ended", "%s: %s" % (name, ENDINGS[name]), name in AGAIN)
+    if reason in FAILURES:
+        return State("ended", "%s: %s" % (reason, FAILURES[reason]), True)
+    signum = fields.get("ExitCode", "").partition(":")[2]
+    if signum.isdigit() and int(signum):
+        return head_killed(int(signum))
+    return State("ended", "", True)
 
 
 def cancel(number: str) -> None:
     """Cancel Slurm's job `number`. An ended job does not change."""
-    call(["scancel", number])
+    call([CANCEL, number])
 
 
 def identity(environ: Dict[str, str]) -> str:

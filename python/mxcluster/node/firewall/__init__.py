@@ -7,8 +7,9 @@
 - `can` prints the reason if no firewall on this node can close ports, else an empty line.
 
 FILE holds the job's firewall request, {"job", "address", "interface", "ports": [...], "peers":
-[address, ...], "uid"}. "uid" is the training user. On the node itself, only this user and root can
-reach the ports at the node's address.
+{address: [port, ...]}, "uid"}. "peers" has the ports of all nodes of the job, also of this node.
+"uid" is the training user. From this node, only this user and root can reach these ports. The other
+nodes see only the address of this node, so they cannot separate its users.
 
 The modules `nft` and `iptables` close and open ports. The module `firewalld` only opens ports. If
 neither nft nor iptables works, the job runs with open ports, and the job's notes report this fact.

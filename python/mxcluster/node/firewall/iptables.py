@@ -2,12 +2,14 @@
 
 The first rules of INPUT send the packets for the job's ports to a chain of the job. The chain
 accepts the packets of peers, and drops all others. The chain also works beside a firewalld that
-uses iptables (CentOS 7). Each rule carries the job's comment, which `iptables -S` prints.
+uses iptables (CentOS 7). The first rule of OUTPUT sends the packets of other users than the
+training user and root to a second chain. This chain drops packets to the job's ports on all nodes.
+Each rule carries the job's comment, which `iptables -S` prints.
 """
 
 import shlex
 import shutil
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster.errors import MxclusterError
 from mxcluster.lists import spans
@@ -54,10 +56,11 @@ def listed(path: str) -> List[str]:
 def opening(wanted: Json) -> List[List[str]]:
     """Return the iptables calls (lists of arguments) that open a job's ports to the peers only.
 
-    `wanted`: the job's firewall request. The first calls build the job's chain. The later calls
-    send packets to this chain.
+    `wanted`: the job's firewall request. The first calls build the job's chains. The later calls
+    send packets to these chains.
     """
-    own, mark = nft.name(wanted["job"]), ["-m", "comment", "--comment", comment(wanted["job"])]
+    own, others = chains(wanted["job"])
+    mark = ["-m", "comment", "--comment", comment(wanted["job"])]
     calls = [["-N", own]] + [
         ["-A", own, "-s", peer] + mark + ["-j", "ACCEPT"] for peer in wanted["peers"]
     ]
@@ -65,22 +68,25 @@ def opening(wanted: Json) -> List[List[str]]:
     for ports in spans(wanted["ports"], ":"):
         to = ["-d", wanted["address"], "-p", "tcp", "--dport", ports]
         calls.append(["-I", "INPUT", "1"] + to + mark + ["-j", own])
-        if wanted.get("uid") is not None:
-            others = [
-                "-m",
-                "owner",
-                "--socket-exists",
-                "!",
-                "--uid-owner",
-                str(wanted["uid"]),
-                "-m",
-                "owner",
-                "!",
-                "--uid-owner",
-                "0",
-            ]
-            calls.append(["-I", "OUTPUT", "1"] + to + others + mark + ["-j", "DROP"])
-    return calls
+    if wanted.get("uid") is None:
+        return calls
+    calls.append(["-N", others])
+    calls += [
+        ["-A", others, "-d", peer, "-p", "tcp", "--dport", ports] + mark + ["-j", "DROP"]
+        for peer, theirs in wanted["peers"].items()
+        for ports in spans(theirs, ":")
+    ]
+    by = ["-m", "owner", "--socket-exists", "!", "--uid-owner", str(wanted["uid"])]
+    by += ["-m", "owner", "!", "--uid-owner", "0"]
+    return calls + [["-I", "OUTPUT", "1", "-p", "tcp"] + by + mark + ["-j", others]]
+
+
+def chains(job: str) -> Tuple[str, str]:
+    """Return the names of the job's two chains: for packets from peers, and of other users.
+
+    A name has at most 28 characters, the limit of iptables.
+    """
+    return nft.name(job), nft.name(job) + "_o"
 
 
 def closing(job: str, lines: List[str]) -> List[List[str]]:
@@ -88,13 +94,14 @@ def closing(job: str, lines: List[str]) -> List[List[str]]:
 
     `lines`: the result of `listed`.
     """
-    own, rules = nft.name(job), [shlex.split(line) for line in lines]
+    rules = [shlex.split(line) for line in lines]
     calls = [
         ["-D"] + rule[1:]
         for rule in rules
-        if rule[:1] == ["-A"] and rule[1] != own and comment(job) in rule
+        if rule[:1] == ["-A"] and rule[1] not in chains(job) and comment(job) in rule
     ]
-    return calls + ([["-F", own], ["-X", own]] if ["-N", own] in rules else [])
+    there = [chain for chain in chains(job) if ["-N", chain] in rules]
+    return calls + [[action, chain] for chain in there for action in ("-F", "-X")]
 
 
 def is_missing(wanted: Json, lines: List[str]) -> bool:
@@ -117,9 +124,9 @@ def left(job: str, lines: List[str]) -> List[str]:
         for call in closing(job, lines)
         if call[0] == "-D"
     ] + [
-        "the firewall still has the chain %s: delete this chain with iptables" % nft.name(job)
-        for line in lines
-        if line == "-N " + nft.name(job)
+        "the firewall still has the chain %s: delete this chain with iptables" % call[1]
+        for call in closing(job, lines)
+        if call[0] == "-X"
     ]
 
 

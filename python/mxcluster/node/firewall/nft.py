@@ -91,7 +91,8 @@ def opening(wanted: Json, found: Ruleset) -> List[str]:
     address, job = wanted["address"], wanted["job"]
     own = "ip %s" % name(job)
     mark = 'comment "%s"' % comment(job)
-    lines = closing(job, found) + ["add table %s" % own, "add chain %s peers" % own]
+    lines = closing(job, found) + ["add table %s" % own]
+    lines += ["add chain %s %s" % (own, chain) for chain in ("peers", "others")]
     lines += [
         "add chain %s %s { type filter hook %s priority -1 ; policy accept ; }" % (own, hook, hook)
         for hook in ("input", "output")
@@ -100,15 +101,20 @@ def opening(wanted: Json, found: Ruleset) -> List[str]:
         "add rule %s peers ip saddr %s accept %s" % (own, peer, mark) for peer in wanted["peers"]
     ]
     lines += ["add rule %s peers drop %s" % (own, mark)]
+    if wanted.get("uid") is not None:  # other users of this node share the node's address
+        lines += [
+            "add rule %s output meta skuid != 0 meta skuid != %d jump others %s"
+            % (own, wanted["uid"], mark)
+        ]
+        lines += [
+            "add rule %s others ip daddr %s tcp dport %s drop %s" % (own, peer, ports, mark)
+            for peer, theirs in wanted["peers"].items()
+            for ports in spans(theirs)
+        ]
     for ports in spans(wanted["ports"]):
         lines.append(
             "add rule %s input ip daddr %s tcp dport %s jump peers %s" % (own, address, ports, mark)
         )
-        if wanted.get("uid") is not None:  # other users of this node share the node's address
-            lines.append(
-                "add rule %s output ip daddr %s tcp dport %s meta skuid != 0 meta skuid != %d drop "
-                "%s" % (own, address, ports, wanted["uid"], mark)
-            )
         # No sets in foreign chains: iptables-nft cannot read a set, and so saves a rule without the
         # set. `iptables-save` during a job would then keep a rule that admits all hosts.
         lines += [
@@ -145,7 +151,8 @@ def missing(wanted: Json, found: Ruleset) -> List[str]:
     own = name(wanted["job"])
     due = {Chain("ip", own, "input"): runs, Chain("ip", own, "peers"): peers + 1}
     if wanted.get("uid") is not None:
-        due[Chain("ip", own, "output")] = runs
+        due[Chain("ip", own, "output")] = 1
+        due[Chain("ip", own, "others")] = sum(map(len, map(spans, wanted["peers"].values())))
     due.update(dict.fromkeys(found.chains, runs * peers))
     there = [chain for chain, _, text in found.rules if mark in text]
     return sorted(

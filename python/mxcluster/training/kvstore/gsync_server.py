@@ -133,10 +133,7 @@ class GroupUpdate(object):
             numpy.copyto(view(stored), view(total))
             return
         if self._optimizer is None:
-            raise BadInput(
-                "gradients of parameter %d came before an optimizer: call set_optimizer() before "
-                "push()" % number
-            )
+            raise BadInput(optimizer_states.NO_OPTIMIZER % number)
         with self._memory.lock(number) as row:
             parameter = self._parameters.get(number)
             if parameter is None:

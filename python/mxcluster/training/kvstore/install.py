@@ -4,25 +4,17 @@ import difflib
 import functools
 import importlib
 import os
+import threading
 from typing import Any, Callable, Dict, Iterable, List
 
 from mxnet import kvstore as stock
 
 from mxcluster import schemes
-from mxcluster.training.kvstore import load
+from mxcluster.training.kvstore import load, server_messages
 
 KVStore = Any  # mx.kvstore.KVStore
 Owner = Any  # mx.gluon.Trainer, or mx.mod.Module
 
-DISTRIBUTED = (
-    "dist",
-    "dist_sync",
-    "dist_device_sync",
-    "dist_sync_device",
-    "dist_async",
-    "dist_device_async",
-    "dist_async_device",
-)
 LOCAL = (
     "local",
     "device",
@@ -31,32 +23,37 @@ LOCAL = (
     "local_allreduce_cpu",
     "local_allreduce_device",
 )
+DISTRIBUTED = [scheme.name for scheme in schemes.SCHEMES if scheme.is_distributed]
 _OWN = {scheme.name: scheme for scheme in schemes.SCHEMES if scheme.store}
 
 
 def install(make: Callable[[Callable[[], KVStore]], KVStore]) -> Callable[..., KVStore]:
     """Replace MXNet's ``create`` with a function that makes mxcluster's kv-stores.
 
-    The new function refuses unknown names. A second call with the same name returns the existing
-    distributed store, because ps-lite allows only one distributed store in a process.
+    The new function refuses unknown names, and a scheme other than that of the job's plan. ps-lite
+    allows only one distributed store in a process. So a second call with the same name, or with
+    MXNet's other name of this store, returns the existing store, and another name is refused.
 
     Args: `make(function)` calls `function`, and returns the distributed store that `function`
     makes. Returns MXNet's own ``create``.
     """
     original = stock.create
-    existing: Dict[str, KVStore] = {}
+    existing: Dict[str, KVStore] = {}  # {the first name of the distributed store: the store}
+    making = threading.Lock()  # for threads of a script that ask at the same time
 
     def create(name: str = "local") -> KVStore:
         if not isinstance(name, str):
             raise TypeError("the name of a kv-store must be a string, not %r" % (name,))
-        kind = name.lower()
-        if kind in existing:
-            return existing[kind]
-        if kind in _OWN or kind in DISTRIBUTED:
+        kind = schemes.known_as(name.lower())
+        if kind in DISTRIBUTED:
             _check_job(kind)
-            _check_servers(kind)
-            existing[kind] = make(lambda: _own(kind, original) if kind in _OWN else original(name))
-            return existing[kind]
+            _check_scheme(kind)
+            with making:
+                _check_first(kind, existing)
+                if kind not in existing:
+                    existing[kind] = None
+                    existing[kind] = make(lambda: _made(kind, name, original))
+                return existing[kind]
         if kind in LOCAL or kind in _registered():
             return original(name)
         raise ValueError(unknown(name, _registered()))
@@ -80,7 +77,7 @@ def _hook() -> None:
     while Trainer makes a store and reads the store's type. ``KVStore.compresses`` is True for a
     store that compresses gradients.
     """
-    from mxnet import gluon, module
+    from mxnet import gluon, module, profiler
 
     stock.KVStore.in_trainer = False
 
@@ -128,6 +125,8 @@ def _hook() -> None:
     _wrap(stock.KVStore, "set_gradient_compression", compressing)
     if hasattr(stock.KVStore, "pushpull"):
         _wrap(stock.KVStore, "pushpull", both)
+    for name in ("set_config", "set_state", "dump", "pause", "resume"):
+        setattr(profiler, name, _of_this_process(getattr(profiler, name)))
     _wrap(gluon.Trainer, "_init_kvstore", asked)
     _wrap(gluon.Trainer, "step", stepped)
     _wrap(module.Module, "update", stepped)
@@ -147,12 +146,32 @@ def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
     setattr(owner, name, call)
 
 
+def _of_this_process(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of mx.profiler that calls `function`, but not for the servers.
+
+    A server of a job cannot write a file, because MXNet would take the name of this file from any
+    program (`mxcluster.training.server`). The new function raises ValueError for the servers.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "server" in args or kwargs.get("profile_process") == "server":
+            raise ValueError(
+                "mx.profiler.%s(profile_process='server'): the servers of mxcluster write no "
+                "profile. Leave profile_process out, which profiles this worker; profile.yml "
+                "measures the speed of the servers" % function.__name__
+            )
+        return function(*args, **kwargs)
+
+    return call
+
+
 def unknown(name: str, registered: Iterable[str] = ()) -> str:
     """Return the error message for the unknown kv-store `name`, with all known names.
 
     Args: `registered` the names of the stores that are registered in MXNet.
     """
-    names = sorted({*_OWN, *DISTRIBUTED[1:], *LOCAL[:2], *registered})
+    names = sorted({*schemes.NAMES, *schemes.ALIASES, *registered} - {"dist"})
     close = difflib.get_close_matches(str(name).lower(), names, n=1)
     hint = " (did you mean %s?)" % close[0] if close else ""
     return "unknown kv-store %r%s: use one of %s" % (name, hint, ", ".join(names))
@@ -175,30 +194,52 @@ def _check_job(kind: str) -> None:
         )
 
 
-def _check_servers(kind: str) -> None:
-    """Raise RuntimeError if the job's servers do not match the scheme `kind`.
+def _check_scheme(kind: str) -> None:
+    """Raise RuntimeError if the plan of this job is for a scheme that trains differently.
 
-    A scheme with groups needs a server process for each group. Under a scheme without groups, a
-    worker would also push to the server processes of other groups.
+    The plan chooses the shards, the servers and the limits for its own scheme, and the verdict
+    names this scheme.
     """
-    grouped, planned = "MXCLUSTER_SERVER_RANKS" in os.environ, os.environ.get("MXCLUSTER_KV")
-    wanted = kind in _OWN and _OWN[kind].servers_of_a_group
-    if grouped != wanted and len(set(_groups())) > 1:
+    planned = os.environ.get("MXCLUSTER_KV", kind)
+    if not schemes.same_effect(kind, planned, len(set(_groups()))):
         raise RuntimeError(
-            "the job was planned for kv=%s, with %s: start the job with -e kv=%s to use "
-            "mx.kv.create(%r)"
-            % (
-                planned,
-                "a server process for each group" if grouped else "one process for each server",
-                kind,
-                kind,
-            )
+            "the job was planned for kv=%s, and the script makes the kv-store %s: start the job "
+            "with -e kv=%s, or give mx.kv.create() the name in the variable MXCLUSTER_KV"
+            % (planned, kind, kind)
         )
 
 
-def _own(kind: str, original: Callable[[str], KVStore]) -> KVStore:
-    """Return a new store of the scheme `kind`. `original` is MXNet's own ``create``."""
-    scheme, groups = _OWN[kind], _groups()
+def _check_first(kind: str, existing: Dict[str, KVStore]) -> None:
+    """Raise RuntimeError if this process has made another distributed store, or failed to.
+
+    Args: `existing` {name: the distributed store of this process, None after a failure}.
+    """
+    for name, store in existing.items():
+        if name != kind:
+            raise RuntimeError(
+                "this worker already has the kv-store %s, and ps-lite allows only one distributed "
+                "kv-store in a process: use mx.kv.create(%r), which returns this store, in place "
+                "of mx.kv.create(%r)" % (name, name, kind)
+            )
+        if store is None:
+            raise RuntimeError(
+                "the first call of mx.kv.create(%r) has failed in this worker, and ps-lite cannot "
+                "begin a second time: correct the cause of the first error" % name
+            )
+
+
+def _made(kind: str, name: str, original: Callable[[str], KVStore]) -> KVStore:
+    """Return a new distributed store of the scheme `kind`.
+
+    Args: `name` the script's name of the store; `original` MXNet's own ``create``.
+    """
+    scheme = _OWN.get(kind)
+    if scheme is None:
+        # MXNet's Module divides gradients by all batch sizes only if the type contains "_sync".
+        store = original(kind if name.lower() == "dist" else name)
+        server_messages.tell(store, "begin", kind)
+        return store
+    groups = _groups()
     if scheme.with_one_group and len(set(groups)) == 1:
         return original(scheme.with_one_group)
     return load(scheme.store)(groups, int(os.environ["MXCLUSTER_INDEX"]))

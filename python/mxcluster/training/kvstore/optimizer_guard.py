@@ -18,7 +18,9 @@ writes, and builds values of listed types. docs/security.md describes the attack
 
 import _compat_pickle
 import collections
+import contextlib
 import importlib
+import json
 import os
 import re
 import sys
@@ -38,8 +40,13 @@ from typing import (
 
 import numpy
 
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import BadInput, MxclusterError, some
 from mxcluster.package import SCRIPT_FOLDER
+
+# The modules of MXNet's own optimizers and schedules, with all modules in them. `import mxnet`
+# loads all of them, so a worker and a server of one MXNet allow the same classes. MXNet defines
+# further optimizers elsewhere, which only the process of the script has imported.
+_OF_MXNET = re.compile(r"mxnet\.(optimizer|lr_scheduler)(\.|$)")
 
 # Opcodes of pickle that the reader refuses, with their names for messages.
 _OTHERS = {
@@ -63,6 +70,10 @@ _NUMBERS = (
     "uint32",
     "uint64",
 )
+# Opcodes with an argument that ends with the line, besides GLOBAL with two of them.
+_WITH_LINE = (b"F", b"I", b"L", b"V", b"g", b"p")
+_RECONSTRUCTOR = ("copyreg", "_reconstructor")
+_NAMED = 20  # most names in a message
 _PLAIN_DTYPE = re.compile(r"[biuf][1248]$")
 _PROTOCOL = re.compile(r"__|_.*_$")  # attributes that Python, numpy or ctypes look up themselves
 _DIGITS = 400  # most digits of a number; the time to read n digits grows with n squared
@@ -107,17 +118,17 @@ def names(declared: Sequence[str] = ()) -> Names:
     Args:
         declared: strings "module:Class".
 
-    Raises BadInput if a string has another form, or if the import of a class fails.
+    The result is the same on workers and servers, whatever a script has imported. Raises BadInput
+    if a string has another form, or if the import of a class fails.
     """
     from mxnet.lr_scheduler import LRScheduler
     from mxnet.optimizer import Optimizer
 
-    # Collect MXNet's classes before the import of a declared module, which may add subclasses.
     classes = [
         cls
         for base in (Optimizer, LRScheduler)
         for cls in _family(base)
-        if cls.__module__.startswith("mxnet.")
+        if _OF_MXNET.match(cls.__module__)
     ]
     return names_of(classes + [declared_class(text) for text in declared])
 
@@ -344,23 +355,51 @@ class _Reader(object):
         self._push(_one(self._last()))
 
     def _global(self) -> None:
-        module, name = self._line().decode("utf-8"), self._line().decode("utf-8")
-        pair = _compat_pickle.NAME_MAPPING.get((module, name)) or (
-            _compat_pickle.IMPORT_MAPPING.get(module, module),
-            name,
-        )
-        if pair == ("copyreg", "_reconstructor"):
+        pair = self._pair()
+        if pair == _RECONSTRUCTOR:
             self._push(_Call(self._new))
             return
         if pair not in self._allowed.values:
-            called = "my_module:" + pair[1] if pair[0] == "__main__" else ":".join(pair)
+            missing = list(dict.fromkeys([pair] + self._rest_missing()))
+            called = [
+                "my_module:" + name if of == "__main__" else of + ":" + name for of, name in missing
+            ]
             raise Forbidden(
-                "the pickle names %s, which servers do not accept: put your own class into a "
-                "module beside the script, and declare the class for the job with "
-                '-e \'{"server_classes": '
-                '["%s"]}\'' % (":".join(pair), called)
+                "the pickle names %s, which servers do not accept: put a class of your own into a "
+                "module beside the script, and declare each class for the job with -e '%s'"
+                % (
+                    some([":".join(one) for one in missing], _NAMED),
+                    json.dumps({"server_classes": called[:_NAMED]}),
+                )
             )
         self._push(self._allowed.values[pair])
+
+    def _pair(self) -> Tuple[str, str]:
+        """Read and return the (module, name) after the opcode GLOBAL, as Python 3 names them."""
+        module, name = self._line().decode("utf-8"), self._line().decode("utf-8")
+        return _compat_pickle.NAME_MAPPING.get((module, name)) or (
+            _compat_pickle.IMPORT_MAPPING.get(module, module),
+            name,
+        )
+
+    def _rest_missing(self) -> List[Tuple[str, str]]:
+        """Return the names in the rest of the pickle that are not allowed, and build no object.
+
+        The list ends where the pickle ends, or where it is damaged. Afterwards the reader cannot go
+        on.
+        """
+        missing = []
+        with contextlib.suppress(ValueError):  # an incomplete line, or one that is no text
+            while self._data[self._at : self._at + 1] in self._STEPS:
+                code = self._data[self._at : self._at + 1]
+                self._at += 1
+                if code == b"c":
+                    missing.append(self._pair())
+                elif code in _WITH_LINE:
+                    self._line()
+        return [
+            pair for pair in missing if pair != _RECONSTRUCTOR and pair not in self._allowed.values
+        ]
 
     def _reduce(self) -> None:
         arguments, function = self._taken(), self._pop()

@@ -29,6 +29,26 @@ NOT_A_PARAMETER = (
     "the key %d holds a parameter, so workers cannot exchange numbers under this key: use a key "
     "after the keys of all parameters"
 )
+# The messages if the servers get a gradient, or write a checkpoint, before the first optimizer.
+NO_OPTIMIZER = (
+    "gradients of parameter %s came before an optimizer: call set_optimizer() before push()"
+)
+NO_OPTIMIZER_TO_SAVE = (
+    "the checkpoint %s was requested before an optimizer: call set_optimizer() before the job "
+    "saves a checkpoint"
+)
+
+
+class NoOptimizer(object):
+    """The update of MXNet's own schemes until a worker has sent an optimizer."""
+
+    def __call__(self, index: Union[int, str, bytes], grad: NDArray, weight: NDArray) -> None:
+        """Raise BadInput. MXNet's server would abort without an updater."""
+        raise BadInput(NO_OPTIMIZER % (index,))
+
+    def save(self, folder: str, name: str, number: str) -> None:
+        """Raise BadInput, because there are no states."""
+        raise BadInput(NO_OPTIMIZER_TO_SAVE % name)
 
 
 class Updates(object):

@@ -28,7 +28,7 @@ import stat
 import time
 from typing import Dict, Iterator, Optional
 
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import MxclusterError, PeerDied
 
 FOLDER = "/dev/shm"
 _OPENED, _END, _ROUND, _HEAD = 0, 1, 2, 8
@@ -83,14 +83,14 @@ class Memory(object):
     def lock(self, parameter: int) -> Iterator[memoryview]:
         """Lock the parameter with the number `parameter`, and yield its row of the table.
 
-        Raises MxclusterError if an earlier holder of the lock died or failed during an update.
+        Raises PeerDied if an earlier holder of the lock died or failed during an update.
         """
         with self._locked(1 + parameter):
             begin = _HEAD + _ROW * parameter
             row = self._head[begin : begin + _ROW]
             if row[_BUSY]:
                 time.sleep(_TOLD)  # Meanwhile the agent ends the job and reports that death.
-                raise MxclusterError(
+                raise PeerDied(
                     "another server process of this host died during an update of parameter %d, so "
                     "the weights of this parameter may be incomplete: start the job again"
                     % parameter

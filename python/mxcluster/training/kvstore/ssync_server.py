@@ -4,7 +4,7 @@ import os
 from typing import Any, Callable, Dict, Optional
 
 from mxcluster.errors import BadInput
-from mxcluster.training.kvstore import gsync_layout
+from mxcluster.training.kvstore import gsync_layout, optimizer_states
 from mxcluster.training.kvstore.array_views import view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
 
@@ -74,10 +74,7 @@ class StaleUpdate(object):
             return
         number = key if self._layout is None else self._layout.split(key)[1]
         if self._optimizer is None:
-            raise BadInput(
-                "gradients of parameter %d came before an optimizer: call set_optimizer() before "
-                "push()" % number
-            )
+            raise BadInput(optimizer_states.NO_OPTIMIZER % number)
         batches = self._batches[number] = self._batches.get(number, 0) + 1
         schedule = self._optimizer.lr_scheduler
         if schedule is not None:
@@ -93,8 +90,5 @@ class StaleUpdate(object):
         Raises BadInput if no worker has sent an optimizer yet.
         """
         if self.updates is None:
-            raise BadInput(
-                "the checkpoint %s was requested before an optimizer: call set_optimizer() before "
-                "the job saves a checkpoint" % name
-            )
+            raise BadInput(optimizer_states.NO_OPTIMIZER_TO_SAVE % name)
         self.updates.save(folder, name, number)

@@ -113,7 +113,10 @@ def test_nodes_with_different_mxnet_are_refused():
 @pytest.mark.parametrize(
     "change,words",
     [
-        ({"submit_host": "lgoin"}, "submit_host=lgoin is not in the inventory: name one of login"),
+        (
+            {"submit_host": "lgoin"},
+            "submit_host=lgoin is .* inventory .did you mean 'login'.*: name one of login",
+        ),
         (
             {"groups": {"scheduler": [], "servers": [], "workers": ["login"]}},
             "launcher=slurm needs a submit host",
@@ -158,3 +161,61 @@ def test_an_allocated_node_whose_driver_needs_a_restart_is_refused():
     told = {host: dict(facts(int(host[1:])), driver=drivers[host]) for host in drivers}
     with pytest.raises(BadInput, match="^n2: driver 470.82.01 is installed, but none is loaded"):
         batch.complete(plan, sorted(told), told)
+
+
+@pytest.mark.parametrize(
+    "variables, knobs, words",
+    [
+        ({}, {"network": "nonsense"}, "network='nonsense' is unknown to the program"),
+        (
+            {},
+            {"num_workers": 50, "num_nodes": 2},
+            "num_workers=50, but the job has only 2 workers: use at most 2, or raise num_nodes, or",
+        ),
+        ({}, {"num_servers": 50}, "num_servers=50, but the job has only 3 servers: .* num_nodes"),
+        ({"login": {"workers_per_host": "many"}}, {}, "^login: workers_per_host='many'"),
+        ({"login": {"servers_per_host": 0}}, {}, "^login: servers_per_host=0"),
+        ({"login": {"gpus": "all of them"}}, {}, "^login: gpus='all of them'"),
+        ({"login": {"worker_share": "much"}}, {}, "^login: worker_share='much'"),
+        ({"n1": {"worker_share": -1}}, {}, "^n1: worker_share=-1"),
+        (
+            dict.fromkeys(["login", "n1", "n2"], {"cluster_network": "10.0.0.0/24", "gpus": ""}),
+            {"num_workers": 50, "num_nodes": 2},
+            "num_workers=50, but the job has only 2 workers",
+        ),
+        (
+            {"n1": {"worker_group": "g", "node_address": "10.0.0.5", "dmlc_interface": "ib0"}},
+            {"num_workers": 50, "num_nodes": 2},
+            "num_workers=50, but the job has only 2 workers",
+        ),
+        ({"login": {"cluster_network": "10.0.0.0/99"}}, {}, "cluster_network='10.0.0.0/99' is not"),
+        ({"login": {"cluster_network": "10.0.0.0/30"}}, {}, "fewer addresses than num_nodes=3"),
+        ({}, {"num_examples": 1, "data": "synthetic"}, "num_examples|sample"),
+        ({}, {"kv": "dist_sync", "bigarray_bound": 1000, "num_nodes": 100}, "bigarray_bound=1000"),
+        ({"login": {"workers_per_host": 3}}, {"gpus": "0,1"}, "GPU"),
+        ({"n1": {"slowdown": 2}}, {"network": "nonsense"}, "network='nonsense' is unknown"),
+    ],
+)
+def test_what_shows_without_the_nodes_is_refused_before_the_submission(variables, knobs, words):
+    with pytest.raises(BadInput, match=words):
+        submitted(variables, **knobs)
+
+
+@pytest.mark.parametrize(
+    "variables, knobs",
+    [
+        ({}, {"gpus": "0,1,2"}),
+        ({"login": {"gpus": [4, 5]}}, {}),
+        ({"login": {"gpu_speeds": [3, 1]}}, {}),
+        ({"login": {"cluster_network": "192.168.7.0/24"}}, {}),
+        ({}, {"dmlc_interface": "ib0"}),
+        ({}, {"num_nodes": 300}),
+        ({}, {"kv": "local"}),
+        ({"n1": {"workers_per_host": 8}}, {"num_workers": 9}),
+        ({"login": {"workers_per_host": 3}, "n1": {"worker_group": "g"}}, {"num_workers": 9}),
+        ({"n1": {"worker_group": "near"}, "n2": {"worker_share": 2}}, {"kv": "dist_gsync"}),
+        ({"n%d" % number: {"worker_group": "g"} for number in range(1, 4)}, {}),
+    ],
+)
+def test_what_nodes_may_have_is_no_fault(variables, knobs):
+    assert submitted(variables, **knobs)["processes"] == []

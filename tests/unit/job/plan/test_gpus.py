@@ -80,7 +80,7 @@ def test_speeds_of_a_workers_gpus(lines, gpu_lists, speeds, expected):
         ({"a": "3,1"}, ["a: gpu_speeds=3,1 has 2 numbers", "the node has 4 GPUs", "leave"]),
         ({"b": "3,1"}, ["b: gpu_speeds=3,1", "one GPU"]),
         ({"c": "3"}, ["c: gpu_speeds=3", "the node has no GPU"]),
-        ({"a": "3,1,0,1"}, ["a: gpu_speeds='3,1,0,1'", "above 0"]),
+        ({"a": "3,1,0,1"}, ["a: gpu_speeds='3,1,0,1'", "from 0.000001"]),
         ({"a": "3,-1,1,1", "b": "fast"}, ["a: gpu_speeds='3,-1,1,1'", "b: gpu_speeds='fast'"]),
         ({"a": [1, 1, True, 1]}, ["a: gpu_speeds=[1, 1, True, 1]"]),
         ({"a": [1, 1, float("nan"), 1]}, ["a: gpu_speeds="]),

@@ -152,7 +152,7 @@ def test_a_node_with_an_old_record_is_named(plan, tmp_path):
     path.write_text(json.dumps(dict(json.loads(path.read_text()), schema=1, python="/tmp/evil")))
     with pytest.raises(
         BadInput,
-        match="b: an earlier version of mxcluster has provisioned the node: run provision.yml",
+        match="b: another version of mxcluster has provisioned the node: run provision.yml",
     ):
         plan()
 
@@ -266,7 +266,8 @@ def test_server_classes_must_lie_beside_the_script(plan, tmp_path):
     (tmp_path / "code" / "inner").mkdir(parents=True)
     for name in ("train.py", "mine.py", "inner/__init__.py", "inner/deep.py"):
         (tmp_path / "code" / name).write_text("")
-    there = ["mine:A", "inner:B", "inner.deep:C"]
+    of_mxnet = "mxnet.contrib.svrg_optimization.svrg_optimizer:_SVRGOptimizer"
+    there = ["mine:A", "inner:B", "inner.deep:C", of_mxnet]
     assert (
         plan(script="code/train.py", server_classes=there)["plan"]["options"]["server_classes"]
         == there
@@ -288,8 +289,22 @@ def test_a_too_large_script_folder_is_refused(plan, tmp_path):
 
 def test_a_torn_node_record_is_named(plan, tmp_path):
     (tmp_path / "nodes" / "a.json").write_text("{")
-    with pytest.raises(BadInput, match="a.json is not a node record.*run provision.yml"):
+    with pytest.raises(BadInput, match="a: .*/a.json is damaged.*run provision.yml"):
         plan()
+
+
+def test_a_damaged_record_of_another_host_stops_no_job(plan, tmp_path):
+    (tmp_path / "nodes" / "gone.json").write_text("{")
+    assert "gone" not in plan()["plan"]["nodes"]
+
+
+def test_provisioning_replaces_a_damaged_record(tmp_path):
+    (tmp_path / "a.json").write_text("{")
+    seen = {"interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None}
+    one = {"groups": dict.fromkeys(("scheduler", "servers", "workers"), ["a"]), "forks": 5}
+    inventory = dict(one, hosts={"a": {"node_address": "127.0.0.11"}})
+    planned = inputs.plan_cluster({}, inventory, str(tmp_path), {"a": seen}, str(tmp_path))
+    assert planned["nodes"]["a"]["address"] == "127.0.0.11"
 
 
 def test_a_missing_model_names_the_existing_ones(plan, tmp_path):
@@ -297,6 +312,8 @@ def test_a_missing_model_names_the_existing_ones(plan, tmp_path):
     (tmp_path / "runs" / "old" / "checkpoints" / "mlp-0004.params").write_text("")
     with pytest.raises(BadInput, match="model_load_epoch=5.*mlp-0004.params"):
         plan(model_load_epoch=5, model_load_job="old")
+    with pytest.raises(BadInput, match="There is no job nope: name a job in .*/runs"):
+        plan(model_load_epoch=4, model_load_job="nope")
     planned = plan(model_load_epoch=4, model_load_job="old")
     assert planned["model"].endswith("old/checkpoints/mlp-0004.params")
 
@@ -362,3 +379,19 @@ def test_a_hosts_file_without_the_host_is_accepted(three, tmp_path):
         if process["role"] == "worker"
     ]
     assert workers == ["b", "a"]
+
+
+def test_the_folders_of_the_results_are_checked(tmp_path, monkeypatch):
+    state, runs = str(tmp_path / "state"), str(tmp_path / "runs")
+    assert inputs.results_folder(runs, state) == runs and list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert inputs.results_folder("~/runs", state) == runs
+    for wrong in ("", " ", None, ["x"], True, "a\0b"):
+        with pytest.raises(BadInput, match="runs_dir=.* is refused: it must be the path of a fold"):
+            inputs.results_folder(wrong, state)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "job-1").write_text("")
+    with pytest.raises(BadInput, match="runs_dir=.*/job-1: the controller cannot write"):
+        inputs.results_folder(runs, state, "job-1")
+    with pytest.raises(BadInput, match="mxcluster_state_dir=/proc/state: the controller cannot"):
+        inputs.results_folder(runs, "/proc/state")

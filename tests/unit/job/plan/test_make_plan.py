@@ -337,7 +337,7 @@ def test_ranks_are_those_of_ps_lite(places, expected):
 def test_gsync_y_reaches_the_servers(y):
     plan = local(gsync_y=y)
     assert {
-        processes.environment(process, plan)["MXCLUSTER_GSYNC_Y"]
+        process["env"]["MXCLUSTER_GSYNC_Y"]
         for process in plan["processes"]
         if process["role"] == "server"
     } == {y}

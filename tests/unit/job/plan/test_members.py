@@ -1,8 +1,11 @@
+import time
+
 import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import members
 from mxcluster.job.plan.addresses import Node
+from tests.inventories.cases import changed, load, plan_of
 
 DRIVER = {"installed": "470.82.01", "loaded": "470.82.01", "nouveau": False}
 GROUPS = {"scheduler": ["a"], "servers": ["a", "b"], "workers": ["b", "c"]}
@@ -123,3 +126,41 @@ def test_a_node_whose_driver_needs_a_restart_is_refused():
     said = str(refusal.value)
     assert "b: driver 470.82.01 is installed, but 470.57.02 is loaded, and only a restart" in said
     assert "but nouveau is loaded, and only a restart can change this: restart c, then run" in said
+
+
+@pytest.mark.parametrize(
+    "options, files, words",
+    [
+        (
+            {"num_workers": 300, "num_servers": 1, "round_robin": ["node1"]},
+            {},
+            "node1: the job has 300 workers on this host, and a host runs at most 256",
+        ),
+        (
+            {"num_workers": 1, "num_servers": 300, "round_robin": ["node1"]},
+            {},
+            "node1: the job has 300 servers on this host, and a host runs at most 256",
+        ),
+        ({}, {"hosts": "127.0.0.12\n" * 257}, "node2: the job has 257 workers on this host"),
+        (
+            {"num_workers": 99999999, "num_servers": 1, "round_robin": ["all"]},
+            {},
+            "num_workers=99999999 is refused: it must be a whole number from 0 to 4096",
+        ),
+        ({}, {"hosts": "127.0.0.12\n" * 300000}, "the job has 300000 workers, and mxcluster"),
+    ],
+    ids=["workers", "servers", "hosts file", "number", "long file"],
+)
+def test_a_job_of_too_many_processes_is_refused_in_seconds(options, files, words):
+    """The host variables have a bound, and round_robin and a hosts file go around it."""
+    case = changed(load("good/local"), {"options": options, "files": files})
+    began = time.monotonic()
+    with pytest.raises(BadInput, match=words):
+        plan_of(case)
+    assert time.monotonic() - began < 10
+
+
+def test_too_many_server_processes_are_refused():
+    members.check_total(4096, "server processes")
+    with pytest.raises(BadInput, match="has 4097 server processes, .* at most 4096: use fewer"):
+        members.check_total(4097, "server processes")

@@ -84,6 +84,11 @@ def test_nodes_meet_before_the_program_starts(planned):
     part = for_node(plan_of(planned()), "b")
     assert [one["name"] for one in part["meeting"]["own"]] == ["node-1"]
     assert part["firewall"]["ports"] == [9091]
+    assert list(part["firewall"]["peers"].items()) == [
+        ("10.0.0.1", [9091]),
+        ("10.0.0.2", [9091]),
+        ("10.0.0.3", [9091]),
+    ]
 
 
 def test_one_node_needs_no_port_and_no_meeting(planned):

@@ -60,6 +60,14 @@ def test_a_wait_gets_the_waiting_sets_and_the_plan_for_checkpoints():
     assert "checkpoints" not in completed(command="wait")
 
 
+def test_a_wait_names_the_engine_that_started_the_agents():
+    """Root of a node looks for processes outside of a unit only if the job has a unit."""
+    assert completed(command="wait")["request"] == {"engine": ""}
+    plan = dict(PLAN, launcher="mpi")
+    asked = {"command": "wait", "packed_plan": packed.told(plan, {})["packed_plan"]}
+    assert packed.completed(asked, HOST)["request"] == {"engine": "mpirun"}
+
+
 def test_a_check_asks_for_the_plans_cuda():
     plan = json.loads(json.dumps(PLAN))
     plan["nodes"][HOST]["cuda"] = {"version": "9.2"}

@@ -10,6 +10,10 @@ NODE = {"python": "/env/bin/python", "job_dir": "/jobs/j1"}
 WORKER = {"role": "worker", "gpus": [2, 3]}
 
 
+def environment(process, plan):
+    return processes.environment(process, plan, processes.of_all(plan))
+
+
 def test_order_names_and_ports():
     found = processes.lay_out("a", ["b", "b"], ["a", "b"], NODES, 9091)
     assert [(process["name"], process["host"], process["port"]) for process in found] == [
@@ -212,7 +216,7 @@ PROCESS = {
 
 
 def test_environment_of_a_worker():
-    assert processes.environment(PROCESS, PLAN) == {
+    assert environment(PROCESS, PLAN) == {
         "DMLC_ROLE": "worker",
         "DMLC_PS_ROOT_URI": "10.0.0.1",
         "DMLC_PS_ROOT_PORT": "9091",
@@ -248,26 +252,32 @@ def test_unequal_gpus_are_an_argument_and_a_variable():
     arguments = processes.program_arguments(worker, chosen, "", None)
     assert arguments[-4:] == ["--gpus", "0,1", "--work-load", "3,0.1"]
     assert "--work-load" not in processes.program_arguments(PROCESS, chosen, "", None)
-    assert processes.environment(worker, PLAN)["MXCLUSTER_WORK_LOAD"] == "3,0.1"
-    assert "MXCLUSTER_WORK_LOAD" not in processes.environment(dict(PROCESS, role="server"), PLAN)
+    assert environment(worker, PLAN)["MXCLUSTER_WORK_LOAD"] == "3,0.1"
+    assert "MXCLUSTER_WORK_LOAD" not in environment(dict(PROCESS, role="server"), PLAN)
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
 def test_bound_and_compression_are_variables_of_all_processes(role):
     chosen = dict(PLAN["options"], bigarray_bound=2000, compression="2bit")
-    env = processes.environment(dict(PROCESS, role=role), dict(PLAN, options=chosen))
+    env = environment(dict(PROCESS, role=role), dict(PLAN, options=chosen))
     assert env["MXNET_KVSTORE_BIGARRAY_BOUND"] == "2000" and env["MXCLUSTER_COMPRESSION"] == "2bit"
 
 
 def test_a_bound_that_leaves_servers_empty_parts_is_refused():
-    processes.check_bound(0, 1000)
-    processes.check_bound(1000, 62)
+    def check(bound, servers, **env):
+        processes.check_bound({"bigarray_bound": bound, "env": env}, servers)
+
+    check(0, 1000)
+    check(1000, 62)
+    check(0, 62, MXNET_KVSTORE_BIGARRAY_BOUND="1000")
     with pytest.raises(BadInput, match="bigarray_bound=1000 .* 63 server .* at least 1008, or few"):
-        processes.check_bound(1000, 63)
+        check(1000, 63)
+    with pytest.raises(BadInput, match="env: MXNET_KVSTORE_BIGARRAY_BOUND=1000 is too small"):
+        check(0, 63, MXNET_KVSTORE_BIGARRAY_BOUND="1000")
 
 
 def test_environment_of_a_server():
-    env = processes.environment(dict(PROCESS, role="server", gpus=[], group=None, share=None), PLAN)
+    env = environment(dict(PROCESS, role="server", gpus=[], group=None, share=None), PLAN)
     assert (
         env["DMLC_ROLE"] == env["MXCLUSTER_ROLE"] == "server" and env["CUDA_VISIBLE_DEVICES"] == ""
     )
@@ -290,20 +300,18 @@ def test_variables_of_servers_and_workers_alone_win_over_those_of_all():
         ("server", ("server", "all", None)),
         ("worker", ("worker", "all", "worker")),
     ):
-        env = processes.environment(dict(PROCESS, role=role), dict(PLAN, options=chosen))
+        env = environment(dict(PROCESS, role=role), dict(PLAN, options=chosen))
         assert tuple(env.get(name) for name in "ABC") == expected
 
 
 def test_environment_of_kv_local():
-    env = processes.environment(
-        dict(PROCESS, port=None), dict(PLAN, kv="local", root=None, staleness=None)
-    )
+    env = environment(dict(PROCESS, port=None), dict(PLAN, kv="local", root=None, staleness=None))
     assert not [name for name in env if name.startswith(("DMLC_", "PS_")) or name == "PORT"]
     assert "MXCLUSTER_STALENESS" not in env and env["MXCLUSTER_KV"] == "local"
 
 
 def test_variables_of_the_plan_are_refused_as_user_variables():
-    ours = set(processes.environment(PROCESS, PLAN)) - set(PLAN["options"]["env"])
+    ours = set(environment(PROCESS, PLAN)) - set(PLAN["options"]["env"])
     assert [
         name for name in ours if name not in PLANNED_VARIABLES and not name.startswith("MXCLUSTER_")
     ] == []
@@ -312,12 +320,9 @@ def test_variables_of_the_plan_are_refused_as_user_variables():
 def test_the_plans_cuda_libraries_precede_the_users_libraries():
     node = dict(PLAN["nodes"]["b"], cuda={"folder": "/usr/local/cuda-9.2"})
     own = dict(PLAN, options=dict(PLAN["options"], env={"LD_LIBRARY_PATH": "/mine"}))
-    assert processes.environment(PROCESS, own)["LD_LIBRARY_PATH"] == "/mine"
+    assert environment(PROCESS, own)["LD_LIBRARY_PATH"] == "/mine"
     with_cuda = dict(own, nodes=dict(PLAN["nodes"], b=node))
-    assert (
-        processes.environment(PROCESS, with_cuda)["LD_LIBRARY_PATH"]
-        == "/usr/local/cuda-9.2/lib64:/mine"
-    )
+    assert environment(PROCESS, with_cuda)["LD_LIBRARY_PATH"] == "/usr/local/cuda-9.2/lib64:/mine"
 
 
 @pytest.mark.parametrize(
@@ -330,4 +335,4 @@ def test_the_servers_of_parameters_are_hosts_or_ranks(kv, homes):
     plan = dict(PLAN, kv=kv, placement=[1, 1, 0, 1], processes=servers)
     assert processes.homes(plan) == homes
     if kv == "dist_ssync":
-        assert processes.environment(PROCESS, plan)["MXCLUSTER_PLACEMENT"] == homes
+        assert environment(PROCESS, plan)["MXCLUSTER_PLACEMENT"] == homes

@@ -24,6 +24,13 @@ def place(entries, servers, workers):
     )
 
 
+def test_a_similar_name_and_all_among_others_have_a_hint():
+    with pytest.raises(BadInput, match="round_robin: ALL is no host .*did you mean 'all'"):
+        place(["ALL"], 1, 1)
+    with pytest.raises(BadInput, match="all stands for all hosts: leave the other names out"):
+        place(["a", "all"], 1, 1)
+
+
 def test_servers_come_first_and_then_workers():
     assert place(["a", "b", "c"], 2, 4) == (["a", "b"], ["c", "a", "b", "c"])
     assert place(["c"], 1, 2) == (["c"], ["c", "c"])

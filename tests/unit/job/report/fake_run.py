@@ -61,6 +61,7 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
             "network": "mlp",
             "data": "digits",
             "batch_size": 32,
+            "lease": 60.0,
             "lr": 0.05,
             "num_epochs": 20,
             "env": {},

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from mxcluster.job import report, verdict
+from mxcluster.job import report, restarts, verdict
 from mxcluster.job.report import batch
 from tests.unit.job.plan.test_batch import completed, submitted
 
@@ -106,6 +106,22 @@ def test_a_job_that_never_got_nodes_has_a_report(tmp_path, archive):
     found = report.assemble(str(run), archives, plan, str(tmp_path), answers, failure)
     assert not found["ok"] and found["first_failure"]["reason"] == CANCELLED["reason"]
     assert "CANCELLED" in (run / "report.html").read_text()
+
+
+def test_a_job_whose_first_node_failed_starts_again(archive):
+    """The head and its agent were killed, so the status of their node is the last one before."""
+    submission = submitted()
+    gone = dict(CANCELLED, kind="node", reason="Slurm has ended the job 7: NODE_FAIL")
+    files = {"status.json": dict(STATUS, first_failure=gone), "planned.json": completed(submission)}
+    plan, _, _, engine = archive(files, submission)
+    plan["options"].update(max_restarts=1, savemodel=True)
+    running = dict(STATUS, host="n1", state="running", reason=None, ended=None)
+    echo = dict(gone, reason="exited with status 91", kind=None, exit_code=91, echo=True)
+    others = dict(STATUS, host="n2", reason="peer", first_failure=echo)
+    found = verdict.compute(plan, {"n1": running, "n2": others}, [], engine=engine)
+    assert found["first_failure"]["reason"] == gone["reason"]
+    decision = restarts.decide(plan, found, None, lambda _: False)
+    assert decision["extra"]["job_id"] == plan["job"] + "-r1", decision
 
 
 def test_an_end_by_the_batch_system_explains_killed_processes():

@@ -409,9 +409,13 @@ def test_the_command_makes_the_report_again_and_writes_nothing_into_home(good_ru
 
 
 def test_the_list_of_files_left_on_a_node_is_limited(tmp_path):
-    said = report.heard({"packed": {"behind": ["worker-0: 1 file stays", 3, "x" * 1000]}})
-    assert report._behind("node1", said) == ["node1: worker-0: 1 file stays", "node1: " + "x" * 500]
-    assert report._behind("node1", {"behind": "no list"}) == report._behind("node1", {}) == []
+    told = {"behind": ["worker-0: 1 file stays", 3, "x" * 1000], "outside": ["pid 7 runs"]}
+    assert report._told("node1", report.heard({"packed": told})) == [
+        "node1: worker-0: 1 file stays",
+        "node1: " + "x" * 500,
+        "node1: pid 7 runs",
+    ]
+    assert report._told("node1", {"behind": "no list"}) == report._told("node1", {}) == []
 
 
 FULL = {

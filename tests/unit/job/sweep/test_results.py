@@ -238,11 +238,11 @@ def test_records_are_kept_as_lines_and_as_csv(tmp_path):
     run = ran(tmp_path / "run", OK, [of_measured(0), event("machine", **MACHINE)])
     found = results.record(spec, job, "mine-001", run, 12.0)
     results.write(str(tmp_path), [found])
-    assert results.read(str(tmp_path)) == {"001": json.loads(json.dumps(found))}
+    assert results.read(str(tmp_path), "benchmark.yml") == {"001": json.loads(json.dumps(found))}
     with open(str(tmp_path / "results.jsonl"), "a") as stream:
         stream.write('{"job": "002", "sta')  # a full disk
-    assert set(results.read(str(tmp_path))) == {"001"}
+    assert set(results.read(str(tmp_path), "benchmark.yml")) == {"001"}
     (row,) = csv.DictReader(io.StringIO((tmp_path / "results.csv").read_text()))
     assert row["job"] == "001" and row["network"] == "resnet20" and row["cpus"] == "A CPU, 8 cores"
     assert float(row["samples_per_s"]) == 1000.0
-    assert results.read(str(tmp_path / "nowhere")) == {}
+    assert results.read(str(tmp_path / "nowhere"), "benchmark.yml") == {}

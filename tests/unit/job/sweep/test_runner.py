@@ -1,11 +1,12 @@
 """Begin, run, interrupt and go on, with simulated jobs."""
 
+import copy
 import json
 
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.job.sweep import results, runner
+from mxcluster.job.sweep import report, results, runner, summary
 from tests.inventories.cases import changed, plan_of
 from tests.unit.job.sweep.cluster import LOCAL, means, planned, spec_of
 from tests.unit.job.sweep.test_results import OK, of_measured, ran
@@ -78,7 +79,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(cluster, end):
     cluster.verdicts["mine-002"] = end
     with pytest.raises(type(end)):
         cluster.go(cluster.opened(LISTS))
-    assert set(results.read(str(cluster.runs / "mine"))) == {"001"}
+    assert set(results.read(str(cluster.runs / "mine"), "benchmark.yml")) == {"001"}
     cluster.verdicts.clear()
     records = cluster.go(cluster.opened(names=["sweep"]))
     # The nodes may have a folder of the interrupted job, which would refuse its id.
@@ -194,12 +195,21 @@ def test_a_sweep_does_not_measure_the_workers_itself(cluster, playbook):
     assert cluster.opened(given, playbook, names=list(given))["sweep"] == "mine"
 
 
+@pytest.mark.parametrize("playbook", ["benchmark.yml", "compare.yml"])
+def test_a_sweep_of_batch_jobs_is_refused(cluster, playbook):
+    """Their plan is a submission without workers."""
+    submission = {"launcher": "slurm", "batch": {"nodes": 2}, "workers": 0, "needs_profile": False}
+    cluster.means = cluster.means._replace(plan_of=lambda knobs: submission)
+    with pytest.raises(BadInput, match="launcher=slurm is refused for a sweep.*launcher=ssh"):
+        cluster.opened(playbook=playbook)
+
+
 def test_a_folder_of_something_else_is_no_sweep(cluster):
     (cluster.runs / "mine").mkdir()
     with pytest.raises(BadInput, match="holds no sweep"):
         cluster.opened()
     (cluster.runs / "mine" / "sweep.json").write_text('{"schema": 9}')
-    with pytest.raises(BadInput, match="another version of mxcluster wrote"):
+    with pytest.raises(BadInput, match="which this version of mxcluster writes"):
         cluster.opened()
 
 
@@ -247,3 +257,84 @@ def test_a_report_is_written_of_what_there_is(cluster):
     cluster.go(spec)
     runner.report_on(spec, str(cluster.runs), "cache", lambda *given: wrote.append(given))
     assert set(wrote[0][2]) == {"001", "002"}
+
+
+VALUES = (None, True, -1, 1e300, "x", [], ["x"], {}, {"x": 1})
+
+
+def places(value):
+    """Yield the paths of all values in JSON: tuples of keys and indices."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in list(items):
+        yield (key,)
+        if isinstance(inner, (dict, list)):
+            for more in places(inner):
+                yield (key,) + more
+
+
+def damages(value):
+    """Yield copies of the JSON `value`, each with one field missing or of another value."""
+    for path in places(value):
+        for new in ("missing",) + VALUES:
+            other = copy.deepcopy(value)
+            inner = other
+            for key in path[:-1]:
+                inner = inner[key]
+            if new == "missing":
+                del inner[path[-1]]
+            else:
+                inner[path[-1]] = new
+            yield path, other
+
+
+@pytest.mark.parametrize(
+    "playbook, given",
+    [
+        ("benchmark.yml", LISTS),
+        ("compare.yml", {"schemes": "bsp,fastest", "lr_factors": "1", "seeds": "1"}),
+    ],
+)
+def test_each_damage_of_a_sweeps_files_is_refused_by_the_files_name(cluster, playbook, given):
+    """No damage ends in another error; a damage without effect is accepted."""
+    cluster.go(cluster.opened(given, playbook))
+    folder = cluster.runs / "mine"
+    lines = (folder / "results.jsonl").read_text().splitlines(True)
+    contents = {
+        "sweep.json": [json.loads((folder / "sweep.json").read_text()), json.dumps],
+        "results.jsonl": [
+            json.loads(lines[0]),
+            lambda one: json.dumps(one) + "\n" + "".join(lines[1:]),
+        ],
+        "running.json": [{"job": "002", "id": "mine-002"}, json.dumps],
+        "stopped.json": [["mine-002"], json.dumps],
+    }
+
+    def look():
+        spec = cluster.opened({"sweep": "mine"}, playbook, names=["sweep"])
+        runner.dry_run(spec, str(cluster.runs), planned)
+        records = runner._earlier(spec, str(folder), str(cluster.runs), cluster.means)
+        runner._stopped(str(folder))
+        summary.text(spec, records, str(folder))
+        report.context(spec, records, b"")
+
+    refused = 0
+    for name, (content, render) in contents.items():
+        path = folder / name
+        before = path.read_bytes() if path.exists() else None
+        whole = [b"", b"{", b"null", b"3", b"[" * 100000 + b"\n", b"\xff\n", b'"x"\n']
+        for text in whole + [render(other).encode() for _, other in damages(content)]:
+            path.write_bytes(text)
+            try:
+                look()
+            except BadInput as refusal:
+                if "is unknown to the program" in str(refusal):  # a sound name of no network
+                    continue
+                assert str(path) in str(refusal), refusal
+                assert "remove" in str(refusal) or "choose another name" in str(refusal), refusal
+                refused += 1
+            if before is None:
+                if path.exists():
+                    path.unlink()
+            else:
+                path.write_bytes(before)
+    assert refused > 100

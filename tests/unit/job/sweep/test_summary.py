@@ -34,6 +34,18 @@ def test_without_one_worker_efficiency_is_against_the_fewest():
     assert efficiencies(*benchmark([0, 180, 320])) == [(None, None), (1.0, 2), (0.889, 2)]
 
 
+def test_an_efficiency_far_above_1_has_a_remark():
+    """The base job has been slowed down: more workers do not make a worker faster."""
+    spec, found = benchmark([100, 472, 380])
+    [remark] = summary.too_efficient(spec, found)
+    assert "(002) is no gain: the job with 1 worker, which it is measured against" in remark
+    assert "note      " + remark in summary.text(spec, found, "runs/mine")
+    assert remark in report.context(spec, found, b"")["findings"]
+    assert summary.too_efficient(*benchmark([100, 210, 320])) == []
+    assert summary.too_efficient(*benchmark([0, 180, 0])) == []
+    assert summary.too_efficient(compared(), {}) == []
+
+
 def test_other_networks_schemes_and_batches_are_no_base():
     spec, found = benchmark([100, 180, 50, 60], batch_sizes="16,32", worker_counts="1,2")
     assert efficiencies(spec, found) == [(1.0, 1), (0.9, 1), (1.0, 1), (0.6, 1)]

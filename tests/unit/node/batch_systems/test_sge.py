@@ -16,6 +16,8 @@ job-ID  prior   name       user         state submit/start at     queue         
       8 0.00000 mxcluster- mxcluster    qw    11/23/2026 18:00:01                         3
       9 0.00000 mxcluster- mxcluster    Eqw   11/23/2026 18:00:01                         3
      10 0.00000 mxcluster- mxcluster    hqw   11/23/2026 18:00:01                         3
+     11 0.55500 mxcluster- mxcluster    dr    11/23/2026 18:00:00 main.q@node1            3
+     12 0.55500 mxcluster- mxcluster    S     11/23/2026 18:00:00 main.q@node1            3
 """
 TIGHT = "control_slaves     TRUE\njob_is_first_task  FALSE\n"
 ANSWERS = {
@@ -100,20 +102,56 @@ def test_resources_become_arguments_of_qsub(told):
     (told / "qsub").write_text('#!/bin/sh\necho "$*" >%s/argv\necho 12\n' % told)
     wanted = dict(WANTED, queue="main.q", time="1:30", gres="gpu=2", options=["-P", "lab"])
     assert sge.submit("/jobs/job-1", "job-1", wanted, "#!/bin/sh\n") == "12"
-    assert "-q main.q -l h_rt=5400 -l gpu=2 -P lab" in (told / "argv").read_text()
+    argv = (told / "argv").read_text()
+    assert argv.startswith("-P lab -hard -terse ") and "-q main.q -l h_rt=5400 -l gpu=2" in argv
 
 
 def test_states_of_jobs(told):
-    assert sge.state("7") == ("runs", "")
-    assert sge.state("8") == ("waits", 'cannot run in PE "mpi"')
+    assert sge.state("7") == ("runs", "", False)
+    assert sge.state("8") == ("waits", 'cannot run in PE "mpi"', False)
+    assert sge.state("11").phase == "ends" and sge.state("12").phase == "suspended"
     reason = 'can\'t open output file "/shared/jobs/job-1/batch.log": No such file or directory'
-    assert sge.state("9") == ("stuck", reason), "it waits until its user or a manager clears it"
+    assert sge.state("9") == ("stuck", reason, False), (
+        "it waits until its user or a manager clears it"
+    )
     assert sge.state("10").phase == "waits"
-    assert sge.state("5") == ("ended", "mxcluster@node1 deleted it with qdel")
-    assert sge.state("4") == ("ended", ""), "it ended by itself"
-    assert sge.state("3") == ("ended", ""), "without an accounting file nobody knows"
+    assert sge.state("5") == ("ended", "mxcluster@node1 deleted it with qdel", False)
+    assert sge.state("4") == ("ended", "", False), (
+        "it ended by itself, or in an old version by qdel"
+    )
+    assert sge.state("3") == ("ended", "", False), "without an accounting file nobody knows"
     (told / "qstat").write_text("#!/bin/sh\nexit 1\n")
-    assert sge.state("7") == ("unknown", "")
+    assert sge.state("7") == ("unknown", "", False)
+
+
+def record(failed, status, host="node1", deleted="NONE"):
+    """Return a record of `qacct -j`."""
+    fields = (("hostname", host), ("failed", failed), ("deleted_by", deleted))
+    lines = ["=" * 62] + ["%-13s%s" % field for field in fields + (("exit_status", status),)]
+    return "\n".join(lines) + " " * 18 + "\n"
+
+
+SIGNAL, LIMIT = "100 : assumedly after job", "37  : qmaster enforced h_rt, h_cpu, or h_vmem limit"
+
+
+@pytest.mark.parametrize(
+    "told,words,again",
+    [
+        (record(SIGNAL, 137) + record(LIMIT, 137, "node2"), "a limit was over (qmaster enf", False),
+        (record(LIMIT, 137), "a limit was over (qmaster enf", False),
+        (record(SIGNAL, 137) + record(0, 0, "node2"), "killed by signal 9 (SIGKILL)", True),
+        (record(SIGNAL, 139), "killed by signal 11 (SIGSEGV)", False),
+        (record(0, 0, "node2") + record(SIGNAL, 137, deleted="ann@a"), "ann@a deleted it", False),
+        (record("21  : in recognizing job", 0), "a node could not run or finish it (in re", True),
+        (record("26  : opening input/output file", 0), "opening input/output file", False),
+        (record(0, 1), "", True),
+        ("failed       100 : assumedly after job\nexit_status  137\n", "a user deleted it", False),
+    ],
+)
+def test_grid_engine_tells_whether_another_attempt_may_succeed(told, words, again):
+    found = sge._ended(0, told)
+    assert found.phase == "ended" and found.again == again and words in found.why, found
+    assert bool(words) == bool(found.why)
 
 
 def test_the_nodes_of_a_job(tmp_path):

@@ -59,7 +59,13 @@ def test_resources_become_arguments_of_sbatch(state, tmp_path):
     number = submit(tmp_path, queue="main", time="1:00:30", gres="gpu:2", options=["--mem=8G"])
     argv = (state / (number + ".argv")).read_text().split("\n")
     assert {"--nodes=3", "--ntasks-per-node=1", "--partition=main", "--gres=gpu:2"} < set(argv)
-    assert "--time=61" in argv and argv[-1] == "--mem=8G"
+    assert "--time=61" in argv and argv[0] == "--mem=8G", "mxcluster's arguments come last"
+
+
+def test_an_answer_without_a_number_is_a_refusal(state, tmp_path):
+    (tmp_path / "bin" / "sbatch").write_text("#!/bin/sh\necho to start at noon >&2\n")
+    with pytest.raises(MxclusterError, match="Slurm refuses the job: to start at noon"):
+        submit(tmp_path)
 
 
 def test_a_refusal_of_sbatch_is_shown(state, tmp_path):
@@ -71,18 +77,18 @@ def test_a_refusal_of_sbatch_is_shown(state, tmp_path):
 def test_states_of_a_job(state, tmp_path):
     (state / "queue").write_text("Resources")
     waiting = submit(tmp_path)
-    assert slurm.state(waiting) == ("waits", "Resources")
+    assert slurm.state(waiting) == ("waits", "Resources", False)
     (state / "queue").unlink()
     running = submit(tmp_path)
-    assert slurm.state(running) == ("runs", "")
+    assert slurm.state(running) == ("runs", "", False)
     slurm.cancel(running)
     assert slurm.state(running).phase == "ended" and "scancel" in slurm.state(running).why
     slurm.cancel(waiting)
     (state / (running + ".state")).write_text("COMPLETED")
-    assert slurm.state(running) == ("ended", "")
-    assert slurm.state("99") == ("ended", "")
+    assert slurm.state(running) == ("ended", "", True)
+    assert slurm.state("99") == ("ended", "", False), "Slurm has forgotten the job"
     (tmp_path / "bin" / "scontrol").write_text("#!/bin/sh\necho no answer >&2; exit 1\n")
-    assert slurm.state(running) == ("unknown", "")
+    assert slurm.state(running) == ("unknown", "", False)
 
 
 def test_a_completing_job_has_not_ended(state, tmp_path):
@@ -90,7 +96,34 @@ def test_a_completing_job_has_not_ended(state, tmp_path):
     (tmp_path / "bin" / "scontrol").write_text(
         "#!/bin/sh\necho JobId=7 JobState=COMPLETING Reason=None\n"
     )
-    assert slurm.state("7") == ("ends", "")
+    assert slurm.state("7") == ("ends", "", False)
+
+
+@pytest.mark.parametrize(
+    "fields,phase,words,again",
+    [
+        ("NODE_FAIL Reason=NodeDown ExitCode=0:0", "ended", "NODE_FAIL: a node", True),
+        ("PREEMPTED Reason=None ExitCode=0:0", "ended", "PREEMPTED: another job", True),
+        ("BOOT_FAIL Reason=None", "ended", "BOOT_FAIL: a node", True),
+        ("FAILED Reason=JobLaunchFailure ExitCode=0:0", "ended", "JobLaunchFailure: a no", True),
+        ("PENDING Reason=launch_failed_requeued_held", "stuck", "a node could not start", True),
+        ("FAILED Reason=RaisedSignal:9(Killed) ExitCode=0:9", "ended", "signal 9 (SIGKILL)", True),
+        ("FAILED Reason=RaisedSignal:11 ExitCode=0:11", "ended", "signal 11 (SIGSEGV)", False),
+        ("FAILED Reason=NonZeroExitCode ExitCode=1:0", "ended", "", True),
+        ("CANCELLED Reason=None ExitCode=0:15", "ended", "CANCELLED: a user", False),
+        ("TIMEOUT Reason=TimeLimit ExitCode=0:15", "ended", "TIMEOUT: its time limit", False),
+        ("OUT_OF_MEMORY Reason=OutOfMemory ExitCode=0:125", "ended", "OUT_OF_MEMORY: it", False),
+        ("SUSPENDED Reason=None", "suspended", "", False),
+    ],
+)
+def test_slurm_tells_whether_another_attempt_may_succeed(
+    state, tmp_path, fields, phase, words, again
+):
+    program = "#!/bin/sh\necho 'JobId=7 JobState=%s'\n" % fields
+    (tmp_path / "bin" / "scontrol").write_text(program)
+    found = slurm.state("7")
+    assert (found.phase, found.again) == (phase, again) and words in found.why, found
+    assert bool(words) == bool(found.why)
 
 
 def test_the_nodes_of_a_job(state):

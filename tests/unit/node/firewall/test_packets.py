@@ -1,6 +1,7 @@
 """Access to a job's ports, with real rules and packets in network namespaces.
 
-The clients are a peer, a foreign host and other users of the node.
+The clients are a peer, a foreign host and other users of the node, who try the ports of this node
+and of the peer.
 """
 
 import json
@@ -35,14 +36,14 @@ os.setuid(%d)
 for port in (%d, %d):
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((%r, port)); listener.listen(50); globals()["_%%d" %% port] = listener
+    listener.bind((sys.argv[1], port)); listener.listen(50); globals()["_%%d" %% port] = listener
 print("ready", flush=True)
 sys.stdin.read()
-""" % (NOBODY, PORT, OTHER_PORT, NODE)
+""" % (NOBODY, PORT, OTHER_PORT)
 CONNECT = (
     "import os, socket, sys; os.setuid(int(sys.argv[1])); s = socket.socket(); "
     "s.bind((sys.argv[3], 0)); "
-    "s.settimeout(1); s.connect((%r, int(sys.argv[2])))" % NODE
+    "s.settimeout(1); s.connect((sys.argv[4], int(sys.argv[2])))"
 )
 HOLD = (
     "import sys; from mxcluster.node import firewall; firewall.LOOK = 0.1; firewall.FOLDER = "
@@ -89,9 +90,10 @@ class Place:
             "up".format(n=self.node, s=self.network, a=NODE, p=PEER, q=STRANGER)
         )
         self.children = [
-            self.spawn(self.node, LISTEN, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.spawn(space, LISTEN, address, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for space, address in ((self.node, NODE), (self.network, PEER))
         ]
-        assert self.children[0].stdout.readline() == "ready\n"
+        assert [child.stdout.readline() for child in self.children] == ["ready\n"] * 2
         (folder / "job-1.json").write_text(
             json.dumps(
                 {
@@ -99,7 +101,7 @@ class Place:
                     "address": NODE,
                     "interface": "mxv0",
                     "ports": [PORT, PORT + 1, 9200],
-                    "peers": [PEER, NODE],
+                    "peers": {PEER: [PORT, 9200], NODE: [PORT, PORT + 1, 9200]},
                     "uid": NOBODY,
                 }
             )
@@ -115,7 +117,10 @@ class Place:
         return sh("ip netns exec %s sh -ec '%s'" % (self.node, command.replace("'", "'\\''")))
 
     def reach(self, *probes):
-        """Return for each (client address, port, uid) whether a connection succeeds."""
+        """Return for each (client address, port, uid, address) whether a connection succeeds.
+
+        The fourth value is the address of the listener. The default is NODE.
+        """
         tried = [
             self.spawn(
                 self.node if address == NODE else self.network,
@@ -123,9 +128,10 @@ class Place:
                 str(uid),
                 str(port),
                 address,
+                *(to or [NODE]),
                 stderr=subprocess.PIPE,
             )
-            for address, port, uid in probes
+            for address, port, uid, *to in probes
         ]
         said = [(probe.communicate()[1], probe.returncode) for probe in tried]
         assert all(
@@ -188,10 +194,25 @@ def without_nft(place, iptables):
 
 
 def is_guarded(place):
-    """Return True if peers, the training user and root reach the ports, and no other does."""
-    return place.reach(
-        (PEER, PORT, 0), (NODE, PORT, NOBODY), (NODE, PORT, 0), (STRANGER, PORT, 0), (NODE, PORT, 1)
-    ) == [True, True, True, False, False]
+    """Return True if peers, the training user and root reach the ports, and no other does.
+
+    On the node, another user than the training user reaches neither the ports of the node nor those
+    of the peer, which sees only the address of the node.
+    """
+    return (
+        place.reach(
+            (PEER, PORT, 0),
+            (NODE, PORT, NOBODY),
+            (NODE, PORT, 0),
+            (NODE, PORT, NOBODY, PEER),
+            (NODE, PORT, 0, PEER),
+            (NODE, OTHER_PORT, 1, PEER),
+            (STRANGER, PORT, 0),
+            (NODE, PORT, 1),
+            (NODE, PORT, 1, PEER),
+        )
+        == [True] * 6 + [False] * 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,6 +233,7 @@ def test_only_peers_reach_the_ports(place, policy, tool):
     before, open_before = place.rules(), "drop" not in policy
     anybody = [(PEER, PORT, 0), (STRANGER, PORT, 0), (STRANGER, OTHER_PORT, 0)]
     assert place.reach(*anybody) == [open_before] * 3
+    assert place.reach((NODE, PORT, 1, PEER)) == [True]
     holder = place.hold()
     assert is_guarded(place)
     assert place.reach(*anybody)[2] == open_before  # a port of another program is unchanged

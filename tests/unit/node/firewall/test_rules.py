@@ -17,7 +17,7 @@ WANTED = {
     "address": "10.0.0.2",
     "interface": "eth1",
     "ports": [9091, 9092, 9200],
-    "peers": ["10.0.0.1", "10.0.0.3"],
+    "peers": {"10.0.0.1": [9091], "10.0.0.3": [9091, 9092, 9300]},
     "uid": 1001,
 }
 OWN = nft.name("job-1")
@@ -85,6 +85,7 @@ def test_nft_closes_ports_in_a_table_of_the_job_and_opens_filtering_chains():
     assert nft.opening(WANTED, fresh) == [
         "add table ip %s" % OWN,
         "add chain ip %s peers" % OWN,
+        "add chain ip %s others" % OWN,
     ] + [
         "add chain ip %s %s { type filter hook %s priority -1 ; policy accept ; }"
         % (OWN, hook, hook)
@@ -92,13 +93,18 @@ def test_nft_closes_ports_in_a_table_of_the_job_and_opens_filtering_chains():
     ] + [
         "add rule ip %s peers %s%s" % (OWN, rule, mark)
         for rule in ("ip saddr 10.0.0.1 accept", "ip saddr 10.0.0.3 accept", "drop")
+    ] + ["add rule ip %s output meta skuid != 0 meta skuid != 1001 jump others%s" % (OWN, mark)] + [
+        "add rule ip %s others ip daddr %s drop%s" % (OWN, ports, mark)
+        for ports in (
+            "10.0.0.1 tcp dport 9091",
+            "10.0.0.3 tcp dport 9091-9092",
+            "10.0.0.3 tcp dport 9300",
+        )
     ] + [
         line % dict(own="ip " + OWN, ports=ports, mark=mark)
         for ports in ("9091-9092", "9200")
         for line in (
             "add rule %(own)s input ip daddr 10.0.0.2 tcp dport %(ports)s jump peers%(mark)s",
-            "add rule %(own)s output ip daddr 10.0.0.2 tcp dport %(ports)s meta skuid != 0 meta "
-            "skuid != 1001 drop%(mark)s",
             "insert rule inet filter input ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport %(ports)s "
             "accept%(mark)s",
             "insert rule inet filter input ip saddr 10.0.0.3 ip daddr 10.0.0.2 tcp dport %(ports)s "
@@ -114,7 +120,8 @@ def test_nft_closes_ports_in_a_table_of_the_job_and_opens_filtering_chains():
 
 def test_names_fit_old_kernels_and_have_no_special_characters():
     for job in ("x", "20261121-033935-dist_gsync", "a.b-c" * 20):
-        assert len(nft.name(job)) < 29 and nft.name(job).replace("_", "").isalnum()
+        for name in (nft.name(job),) + iptables.chains(job):
+            assert len(name) < 29 and name.replace("_", "").isalnum()
     assert nft.name("a") != nft.name("b")
 
 
@@ -125,7 +132,7 @@ def test_missing_chains_and_tables_are_named():
         "table ip " + OWN,
         "table ip old",
     ]
-    alone = {"job": "job-1", "address": "10.0.0.2", "ports": [9091], "peers": [], "uid": None}
+    alone = {"job": "job-1", "address": "10.0.0.2", "ports": [9091], "peers": {}, "uid": None}
     # Rules are counted, since nft may print service names.
     assert nft.missing(alone, nft.parse(RULESET)) == []
 
@@ -143,15 +150,17 @@ def test_remaining_rules_are_named():
 LISTED = """-P INPUT DROP
 -N INPUT_direct
 -N %s
+-N %s_o
 -A INPUT -d 10.0.0.2/32 -p tcp -m tcp --dport 9091:9092 -m comment --comment "mxcluster job-1" -j %s
 -A INPUT -d 10.0.0.2/32 -p tcp -m tcp --dport 9091 -m comment --comment \
 "mxcluster job-11" -j mxcluster_0123456789abcdef
 -A INPUT -j INPUT_direct
 -A %s -s 10.0.0.1/32 -m comment --comment "mxcluster job-1" -j ACCEPT
+-A %s_o -d 10.0.0.1/32 -m comment --comment "mxcluster job-1" -j DROP
 """.replace("%s", OWN).splitlines()
 
 
-def test_iptables_gets_a_chain_of_the_job():
+def test_iptables_gets_two_chains_of_the_job():
     calls = [" ".join(call) for call in iptables.opening(WANTED)]
     mark = " -m comment --comment mxcluster job-1"
     assert calls[:4] == ["-N " + OWN] + [
@@ -162,15 +171,20 @@ def test_iptables_gets_a_chain_of_the_job():
             mark.strip() + " -j DROP",
         )
     ]
-    assert calls[4:6] == [
+    assert calls[4:] == [
         "-I INPUT 1 -d 10.0.0.2 -p tcp --dport 9091:9092%s -j %s" % (mark, OWN),
-        "-I OUTPUT 1 -d 10.0.0.2 -p tcp --dport 9091:9092 -m owner --socket-exists ! --uid-owner "
-        "1001 -m owner ! --uid-owner 0%s "
-        "-j DROP" % mark,
+        "-I INPUT 1 -d 10.0.0.2 -p tcp --dport 9200%s -j %s" % (mark, OWN),
+        "-N %s_o" % OWN,
+        "-A %s_o -d 10.0.0.1 -p tcp --dport 9091%s -j DROP" % (OWN, mark),
+        "-A %s_o -d 10.0.0.3 -p tcp --dport 9091:9092%s -j DROP" % (OWN, mark),
+        "-A %s_o -d 10.0.0.3 -p tcp --dport 9300%s -j DROP" % (OWN, mark),
+        "-I OUTPUT 1 -p tcp -m owner --socket-exists ! --uid-owner 1001 -m owner ! --uid-owner 0%s "
+        "-j %s_o" % (mark, OWN),
     ]
     closing = [" ".join(call) for call in iptables.closing("job-1", LISTED)]
-    assert closing == ["-D" + LISTED[3][2:].replace('"', ""), "-F " + OWN, "-X " + OWN]
-    assert len(iptables.left("job-1", LISTED)) == 2
+    chains = ["-F " + OWN, "-X " + OWN, "-F %s_o" % OWN, "-X %s_o" % OWN]
+    assert closing == ["-D" + LISTED[4][2:].replace('"', "")] + chains
+    assert len(iptables.left("job-1", LISTED)) == 3
     assert iptables.closing("other", LISTED) == iptables.left("other", LISTED) == []
     assert iptables.is_missing(WANTED, LISTED)
 

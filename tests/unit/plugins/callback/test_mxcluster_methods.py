@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible.playbook.block import Block
 
 
 @pytest.fixture
@@ -27,6 +28,13 @@ class Clock:
         return self.now
 
 
+def result_of(host, task, answer):
+    """Return a result of a task. ansible-core 2.19 and newer have names without an underscore."""
+    return SimpleNamespace(
+        _host=host, host=host, _task=task, task=task, _result=answer, result=answer
+    )
+
+
 @pytest.fixture
 def job(plugin, monkeypatch):
     """Return a callback in a task of two hosts, with a function `poll` that passes a result."""
@@ -35,7 +43,7 @@ def job(plugin, monkeypatch):
     shown = []
     callback._display = SimpleNamespace(display=lambda text, **_: shown.append(text), verbosity=0)
     monkeypatch.setattr(callback, "get_option", lambda name: False)
-    task = SimpleNamespace(_uuid="1", action="mxcluster_node")
+    task = SimpleNamespace(_uuid="1", action="mxcluster_node", tags=[])
     callback._last_task_banner = "1"
     hosts = {name: SimpleNamespace(get_name=lambda name=name: name) for name in ("node1", "node2")}
     for host in hosts.values():
@@ -58,7 +66,7 @@ def job(plugin, monkeypatch):
         }
         progress = {"worker-%s" % host[-1]: {"batch": {"step": step, "epoch": 0, "time": now}}}
         answer = {"status": status, "progress": progress}
-        callback.v2_runner_retry(SimpleNamespace(_host=hosts[host], _task=task, _result=answer))
+        callback.v2_runner_retry(result_of(hosts[host], task, answer))
 
     return SimpleNamespace(callback=callback, poll=poll, shown=shown, hosts=hosts, task=task)
 
@@ -79,11 +87,7 @@ def test_a_lost_host_does_not_delay_the_line(job):
         _uuid="1", action="x", delegate_to=None, ignore_unreachable=False, loop=None
     )
     job.callback.v2_runner_on_unreachable(
-        SimpleNamespace(
-            _host=job.hosts["node2"],
-            _task=task,
-            _result={"unreachable": True, "msg": "no route\nto host"},
-        )
+        result_of(job.hosts["node2"], task, {"unreachable": True, "msg": "no route\nto host"})
     )
     job.poll("node1", 1006, 8)
     assert job.shown == [
@@ -97,7 +101,7 @@ def test_the_first_of_many_hosts_are_named(job):
     for number in range(10):
         host = SimpleNamespace(get_name=lambda number=number: "n%d" % number)
         task = SimpleNamespace(_uuid="1", delegate_to=None)
-        job.callback._gather(SimpleNamespace(_host=host, _result={}, _task=task), "ok", None)
+        job.callback._gather(result_of(host, task, {}), "ok", None)
     job.callback._settle()
     assert job.shown == ["ok: [n0], [n1], [n2], [n3], [n4], [n5], [n6], [n7] and 2 more"]
 
@@ -197,3 +201,55 @@ def test_control_characters_are_removed_under_every_ansible(plugin):
     result, shown = Result(msg="\x1b[2Jgone", rest=["\x1b]0;t\x07"]), []
     plugin.of_harmless(lambda self, result: shown.append(dict(result._result)))(None, result)
     assert shown == [{"msg": "gone", "rest": [""]}] == [result.answer]
+
+
+@pytest.mark.parametrize(
+    "tags, of_task, selected",
+    [
+        (("all",), [], True),
+        ((), [], True),
+        (("cuda",), ["cuda", "always"], True),
+        (("cudda",), ["always"], False),
+        (("cudda", "cuda"), ["cuda"], True),
+        (("untagged",), [], True),
+    ],
+)
+def test_a_task_with_the_tag_always_was_not_selected(plugin, tags, of_task, selected):
+    assert plugin.is_selected(SimpleNamespace(tags=of_task), {"tags": tags}) == selected
+
+
+def test_a_task_with_a_skipped_tag_is_not_selected(plugin):
+    for skipped, selected in (("cuda", False), ("mxnet", True)):
+        given = {"tags": ("all",), "skip_tags": (skipped,)}
+        assert plugin.is_selected(SimpleNamespace(tags=["cuda"]), given) == selected
+
+
+@pytest.mark.parametrize(
+    "given, refused",
+    [
+        ({"tags": ("cuda",)}, False),
+        ({"tags": ("cudda",)}, True),
+        ({"start_at_task": "Install CUDA"}, True),  # no host has run it
+    ],
+)
+def test_a_play_without_hosts_may_have_selected_tasks(plugin, monkeypatch, given, refused):
+    """All nodes are unchanged, for example, so the play for changed nodes has no host."""
+    monkeypatch.setattr(plugin.context, "CLIARGS", given)
+    callback = plugin.CallbackModule()
+    monkeypatch.setattr(callback, "get_option", lambda name: False)
+    inner, outer = Block(), Block()
+    inner.block, outer.block = [SimpleNamespace(tags=["cuda"])], [inner]
+    play = SimpleNamespace(pre_tasks=[], tasks=[outer], post_tasks=[], get_name=lambda: "All")
+    play.check_mode = False
+    callback.v2_playbook_on_play_start(play)
+    assert callback._matched is not refused
+
+
+def test_the_options_that_select_tasks_are_named(plugin):
+    assert plugin.selecting({"tags": ("all",), "skip_tags": (), "start_at_task": None}) == []
+    given = {"tags": ("a", "b"), "skip_tags": ("c",), "start_at_task": "Run a job"}
+    assert plugin.selecting(given) == [
+        "--tags 'a,b'",
+        "--skip-tags 'c'",
+        "--start-at-task 'Run a job'",
+    ]

@@ -21,16 +21,13 @@ import pytest
 from plugins.modules import mxcluster_env
 from tests import ansible_modules
 from tests.often import seldom
-from tests.training.environments import find_python
+from tests.pythons import find_python, python_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
 # The interpreter of Ansible's modules, and the interpreter of the environment.
-PAIRS = {
-    "2.7 for 3.6": (find_python("2.7"), find_python("3.6")),
-    "controller": (sys.executable, sys.executable),
-}
+PAIRS = {"2.7 for 3.6": ("2.7", "3.6"), "controller": ("controller", "controller")}
 # Distributions such as Debian have pip's wheel in a folder of their own.
 BUNDLED = (
     "import ensurepip, glob, os, sysconfig; "
@@ -38,6 +35,12 @@ BUNDLED = (
     "folders = [own, sysconfig.get_config_var('WHEEL_PKG_DIR') or own]; "
     "print([f for folder in folders for f in glob.glob(os.path.join(folder, 'pip-*'))][0])"
 )
+# The part of the package mxcluster that imports MXNet.
+COMPAT = {
+    "mxcluster/__init__.py": "",
+    "mxcluster/node/__init__.py": "",
+    "mxcluster/node/mxnet_compat.py": "def import_mxnet():\n    import mxnet\n    return mxnet\n",
+}
 LOOK = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -110,12 +113,12 @@ class Node:
 
 @pytest.fixture(params=sorted(PAIRS))
 def node(request, tmp_path):
-    return Node(tmp_path, *PAIRS[request.param])
+    return Node(tmp_path, *map(python_of, PAIRS[request.param]))
 
 
 @pytest.fixture
 def controller(tmp_path):
-    return Node(tmp_path, *PAIRS["controller"])
+    return Node(tmp_path, *map(python_of, PAIRS["controller"]))
 
 
 def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
@@ -123,15 +126,8 @@ def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://192.0.2.1/simple")
     for options in ({"ask": True}, {"check": True}):
         asked = node.run(**options)
-        assert (
-            asked["changed"] and not asked["done"] and asked["needs"]["python"] == node.version
-        ), asked
-        assert [line.split("==")[0] for line in asked["needs"]["requirements"]] == [
-            "mxnet",
-            "numpy",
-            "pip",
-        ]
-        assert node.left() == []
+        assert asked["changed"] and not asked["built"] and not asked["done"], asked
+        assert asked["python"] == node.version and node.left() == []
     package, unpacked = node.folder / "lib.zip", node.folder / ("lib-" + node.version)
     package.write_bytes(b"no zip file")
     refused = node.run(site_path=str(package))
@@ -141,6 +137,8 @@ def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
         and not unpacked.exists()
     ), refused
     with zipfile.ZipFile(str(package), "w") as archive:
+        for name, content in COMPAT.items():
+            archive.writestr(name, content)
         archive.writestr("carried.py", "def fail():\n    raise ValueError\n")
     before = os.umask(0o077)
     try:
@@ -154,21 +152,20 @@ def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
         *node.path.glob("lib/*/site-packages/mxnet.py"),
     ):
         assert path.stat().st_mode & 0o044 == 0o044, path
-    assert ask(built["python"], "import carried; print(carried.__file__)") == str(
-        unpacked / "carried.py"
-    )
+    python = str(node.path / "bin" / "python")
+    assert ask(python, "import carried; print(carried.__file__)") == str(unpacked / "carried.py")
     assert unpacked.stat().st_mode & 0o777 == 0o755 and list(
         unpacked.glob("__pycache__/carried.*.pyc")
     )
-    assert ask(built["python"], "import carried; print(carried.fail.__code__.co_filename)") == str(
+    assert ask(python, "import carried; print(carried.fail.__code__.co_filename)") == str(
         unpacked / "carried.py"
     )
     shutil.rmtree(str(unpacked))
     assert node.run(site_path=str(package), archive="")["changed"] and unpacked.is_dir()
-    assert ask(built["python"], "import mxnet; print(mxnet.__version__)") == "1.0"
+    assert ask(python, "import mxnet; print(mxnet.__version__)") == "1.0"
     assert not (node.folder / "elsewhere").exists()
     again = node.run(site_path=str(package), archive="")
-    assert not again["changed"] and again["needs"]["requirements"] == [], again
+    assert not again["changed"] and again["built"] and again["done"], again
 
 
 @pytest.mark.parametrize("node", ["2.7 for 3.6", seldom("controller")], indirect=True)
@@ -212,7 +209,7 @@ def test_a_partial_environment_is_built_again(controller):
         if marker is not None:
             (controller.path / "mxcluster-env.json").write_text(marker)
         asked = controller.run(ask=True)
-        assert asked["changed"] and asked["needs"]["requirements"], (marker, asked)
+        assert asked["changed"] and not asked["built"], (marker, asked)
     assert controller.run()["changed"] and controller.left() == ["env"]
     assert not (controller.path / "leftover").exists()
     assert set(json.loads((controller.path / "mxcluster-env.json").read_text())) == {
@@ -224,6 +221,24 @@ def test_a_partial_environment_is_built_again(controller):
 def swap(node):
     make_wheel(node.folder, "numpy", "1.0", "import os\n")
     node.pack([*node.folder.glob("*.whl"), pathlib.Path(ask(node.params["python"], BUNDLED))])
+
+
+def of_another_node(node):
+    """Put a pip into the archive that runs code of another node."""
+    bundled = pathlib.Path(ask(node.params["python"], BUNDLED))
+    path = node.folder / bundled.name
+    with zipfile.ZipFile(str(path), "w") as wheel:
+        marker = str(node.folder / "marker")
+        wheel.writestr("pip/__main__.py", "open(%r, 'w').close()\n" % marker)
+    node.pack(node.folder.glob("*.whl"))
+
+
+def with_a_module(node):
+    """Add a module that Python would import from the current folder."""
+    path = node.folder / "venv.py"
+    path.write_text("open(%r, 'w').close()\n" % str(node.folder / "marker"))
+    bundled = pathlib.Path(ask(node.params["python"], BUNDLED))
+    node.pack([path, *node.folder.glob("*.whl"), bundled])
 
 
 def truncate(node):
@@ -267,7 +282,10 @@ def test_the_cure_for_a_missing_library_names_its_source(library, cure):
 @pytest.mark.parametrize(
     "harm, told",
     [
-        (swap, "DO NOT MATCH THE HASHES"),
+        (swap, "contains the file numpy-1.0-py3-none-any.whl with the sha256"),
+        (of_another_node, "The module has run nothing of this tar file"),
+        (with_a_module, "contains the file venv.py with the sha256"),
+        (lambda node: node.pack(node.folder.glob("*.whl")), "lacks the wheels of pip=="),
         (truncate, "is not a tar file of wheels"),
         (lambda node: os.unlink(node.params["archive"]), "No such file or directory"),
         (lambda node: node.params.pop("archive"), "is not a tar file of wheels"),
@@ -278,6 +296,7 @@ def test_a_failed_build_reports_the_cause_and_leaves_nothing(controller, harm, t
     harm(controller)
     answer = controller.run()
     assert answer["rc"] == 1 and told in answer["msg"] and controller.left() == [], answer
+    assert not (controller.folder / "marker").exists(), "root has run a file of the archive"
 
 
 @pytest.mark.parametrize(
@@ -330,13 +349,14 @@ def test_mxnet_is_installed_into_the_systems_python(tmp_path):
     node = Node(tmp_path, find_python("2.7"), str(copied / "bin" / "python3.6"))
     built = node.run(system=True)
     assert built["changed"] and built["done"], built
-    for python in (str(copied / "bin" / "python3.6"), built["python"]):
+    for python in (str(copied / "bin" / "python3.6"), str(node.path / "bin" / "python")):
         assert ask(python, "import mxnet; print(mxnet.__file__)").startswith(str(copied))
     assert not node.run(system=True)["changed"]
-    assert node.run(ask=True)["needs"]["requirements"]  # a separate environment would differ
+    assert not node.run(ask=True)["built"]  # a separate environment would differ
 
 
 MEMBERS = {
+    **COMPAT,
     "carried/__init__.py": "",
     "carried/first.py": "NAME = 'first'\n",
     "carried/data.txt": "some text\n",
@@ -401,7 +421,7 @@ class Package:
 
 @pytest.fixture(scope="module", params=sorted(PAIRS))
 def built(request, tmp_path_factory):
-    return Package(Node(tmp_path_factory.mktemp("built"), *PAIRS[request.param]))
+    return Package(Node(tmp_path_factory.mktemp("built"), *map(python_of, PAIRS[request.param])))
 
 
 @pytest.fixture
@@ -517,7 +537,7 @@ def test_a_damaged_package_is_reported(package):
     # Files that Python compiles with other options are no damage.
     subprocess.run(
         [
-            package.node.run(ask=True)["python"],
+            str(package.node.path / "bin" / "python"),
             "-OO",
             "-m",
             "compileall",
@@ -530,9 +550,7 @@ def test_a_damaged_package_is_reported(package):
     cut(package.path_of("carried/later.py"))
     for options in ({"ask": True}, {"check": True}):
         asked = package.run(**options)
-        assert asked["changed"] and not asked["done"] and asked["needs"]["requirements"] == [], (
-            asked
-        )
+        assert asked["changed"] and not asked["done"] and asked["built"], asked
         assert package.unpacked.stat().st_ino == before
 
 

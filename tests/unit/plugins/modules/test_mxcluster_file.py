@@ -6,23 +6,22 @@ import importlib
 import os
 import pwd
 import stat
-import sys
 
 import pytest
 
 from tests import ansible_modules
-from tests.training.environments import find_python
+from tests.pythons import python_of
 
-PYTHONS = {"2.7": find_python("2.7"), "3.6": find_python("3.6"), "controller": sys.executable}
+PYTHONS = ["2.7", "3.6", "controller"]
 
 
-@pytest.fixture(params=sorted(PYTHONS))
+@pytest.fixture(params=PYTHONS)
 def write(request, tmp_path):
     def run(text, path=tmp_path / "there" / "file", **options):
         return ansible_modules.run(
             "mxcluster_file",
             tmp_path,
-            under=PYTHONS[request.param],
+            under=python_of(request.param),
             path=str(path),
             content=base64.b64encode(text.encode()).decode(),
             **options,
@@ -84,7 +83,7 @@ def test_a_training_user_with_uid_0_is_refused(tmp_path):
     )
 
 
-@pytest.fixture(params=sorted(PYTHONS))
+@pytest.fixture(params=PYTHONS)
 def copy(request, tmp_path):
     (tmp_path / "brought").write_bytes(b"x" * 3000000)
     (tmp_path / "brought").chmod(0o600)
@@ -93,7 +92,7 @@ def copy(request, tmp_path):
         return ansible_modules.run(
             "mxcluster_file",
             tmp_path,
-            under=PYTHONS[request.param],
+            under=python_of(request.param),
             path=str(path),
             src=str(tmp_path / "brought"),
             **options,
@@ -133,11 +132,11 @@ def test_root_does_not_write_through_a_users_link(copy, tmp_path):
     assert (roots / "file").read_text() == "root's" and os.listdir(str(roots)) == ["file"]
 
 
-@pytest.fixture(params=sorted(PYTHONS))
+@pytest.fixture(params=PYTHONS)
 def act(request, tmp_path):
     def run(path, **options):
         return ansible_modules.run(
-            "mxcluster_file", tmp_path, under=PYTHONS[request.param], path=str(path), **options
+            "mxcluster_file", tmp_path, under=python_of(request.param), path=str(path), **options
         )
 
     return run

@@ -7,17 +7,17 @@ import sys
 import pytest
 
 from tests import ansible_modules
-from tests.training.environments import find_python
+from tests.pythons import find_python, python_of
 
-PYTHONS = {"2.7": find_python("2.7"), "3.6": find_python("3.6"), "controller": sys.executable}
+PYTHONS = ["2.7", "3.6", "controller"]
 
 
-@pytest.mark.parametrize("under", sorted(PYTHONS))
+@pytest.mark.parametrize("under", PYTHONS)
 def test_the_facts_of_this_machine(under, tmp_path):
     answer = ansible_modules.run(
         "mxcluster_machine",
         tmp_path,
-        under=PYTHONS[under],
+        under=python_of(under),
         python=str(find_python("3.6")),
         libraries=["libc.so.6", "libnone.so.1"],
         programs=["sh", "no-such-program"],
@@ -28,7 +28,7 @@ def test_the_facts_of_this_machine(under, tmp_path):
     ]
     assert (
         ansible_modules.run(
-            "mxcluster_machine", tmp_path, under=PYTHONS[under], python="/no/python"
+            "mxcluster_machine", tmp_path, under=python_of(under), python="/no/python"
         )["python"]
         is None
     )

@@ -12,14 +12,14 @@ import sys
 import pytest
 
 from tests import ansible_modules
-from tests.training.environments import find_python
+from tests.pythons import python_of
 
-PYTHONS = {"2.7": find_python("2.7"), "controller": sys.executable}
+PYTHONS = ["2.7", "controller"]
 MARKER = "# {mark} of ours"
 BLOCK = "# BEGIN of ours\n%s\n# END of ours\n"
 
 
-@pytest.fixture(params=sorted(PYTHONS))
+@pytest.fixture(params=PYTHONS)
 def rebuild(request, tmp_path):
     """Return a function that runs the module for a user with the home tmp_path/home."""
     (tmp_path / "home").mkdir()
@@ -33,7 +33,7 @@ def rebuild(request, tmp_path):
         return ansible_modules.run(
             "mxcluster_ssh",
             tmp_path,
-            under=PYTHONS[request.param],
+            under=python_of(request.param),
             before=lie,
             check=check,
             user=user,

@@ -3,17 +3,16 @@
 import os
 import stat
 import subprocess
-import sys
 
 import pytest
 
 from tests import ansible_modules
-from tests.training.environments import find_python
+from tests.pythons import python_of
 
-PYTHONS = {"2.7": find_python("2.7"), "controller": sys.executable}
+PYTHONS = ["2.7", "controller"]
 
 
-@pytest.fixture(params=sorted(PYTHONS))
+@pytest.fixture(params=PYTHONS)
 def see_to(request, tmp_path):
     """Return a function that runs the module for a user with the home tmp_path/home."""
     (tmp_path / "home").mkdir()
@@ -26,7 +25,7 @@ def see_to(request, tmp_path):
         return ansible_modules.run(
             "mxcluster_ssh",
             tmp_path,
-            under=PYTHONS[request.param],
+            under=python_of(request.param),
             before=lie,
             check=check,
             key=dict(name="id_ed25519", **options),

@@ -197,6 +197,21 @@ def test_a_handwritten_pickle_is_forbidden(data, words):
     assert Sgd.update(None) == "as written" and set.__doc__ != "x"
 
 
+def test_a_refusal_names_all_classes_that_are_missing_and_how_to_declare_them():
+    """The names after a damaged place are unknown; a name that is allowed is never told."""
+    inner = fractions.Fraction(1, 2)
+    other = collections.Counter(a=1)
+    data = pickle.dumps(made(lr=0.1, inner=[inner, inner], other=other, array=np.ones(3)), 0)
+    with pytest.raises(optimizer_guard.Forbidden) as refusal:
+        read(data)
+    assert "names fractions:Fraction, collections:Counter, which servers" in str(refusal.value)
+    assert '{"server_classes": ["fractions:Fraction", "collections:Counter"]}' in str(refusal.value)
+    with pytest.raises(optimizer_guard.Forbidden, match="names a:b, which servers"):
+        read(b"(ca\nb\nca\nb\nX\x01\x00ca\nd\n.")
+    with pytest.raises(optimizer_guard.Forbidden, match="names __main__:B, which .*my_module:B"):
+        read(b"c__main__\nB\nca\n")
+
+
 class Spy(object):
     """A listed class whose methods record their calls."""
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import MxclusterError, PeerDied
 from mxcluster.training.kvstore import shared_memory
 from tests.waiting import until
 
@@ -108,7 +108,7 @@ def test_a_parameter_locked_by_a_dead_process_is_not_used(path, monkeypatch):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     for _ in range(2):  # any process, and without an endless wait
-        with pytest.raises(MxclusterError, match="during an update of parameter 5"), mine.lock(5):
+        with pytest.raises(PeerDied, match="during an update of parameter 5"), mine.lock(5):
             pass
     with mine.lock(4):
         pass

@@ -15,7 +15,7 @@ _WORK_LOAD = option_types.Option(
     "work_load",
     [],
     option_types.to_numbers,
-    option_types.are_above_0,
+    lambda numbers: all(number > 0 for number in numbers),
     "numbers above 0, one for each GPU, such as 3,1",
 )
 

@@ -1,0 +1,1 @@
+"""The part of rpmUtils of yum 3 that Ansible's module yum calls."""

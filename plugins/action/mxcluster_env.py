@@ -1,0 +1,29 @@
+"""Run the module mxcluster_env on a node, and compute the missing wheels on the controller.
+
+The node tells the version of its Python, and whether its environment has the wheels. The names and
+digests of the wheels come from the arguments of the task. So no node decides what the controller
+downloads, or what another node installs.
+"""
+
+from typing import Any, Dict
+
+from mxcluster.ansible.module_task import ModuleTask
+from mxcluster.cluster import wheels
+from mxcluster.errors import MxclusterError
+
+Json = Dict[str, Any]
+
+
+class ActionModule(ModuleTask):
+    """The action plugin of `mxcluster_env`."""
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+        """Run one task and return its result to Ansible."""
+        told = super(ActionModule, self).run(tmp, task_vars)
+        if told.get("failed") or told.get("unreachable"):
+            return told
+        try:
+            needs = wheels.needs(self._task.args, told["python"])
+        except MxclusterError as refusal:
+            return dict(told, failed=True, msg=str(refusal))
+        return dict(told, needs=dict(needs, requirements=[]) if told["built"] else dict(needs))

@@ -1,0 +1,55 @@
+"""Run our modules of Ansible on a node, with a check of each answer.
+
+Root of a node can change the answers of this node, so no task may use an unchecked answer. This
+module imports Ansible, as `mxcluster.ansible.controller_task` does.
+"""
+
+from typing import Any, Dict
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.unsafe_proxy import wrap_var
+
+from mxcluster.cluster import module_answers
+from mxcluster.errors import MxclusterError
+
+Json = Dict[str, Any]
+# Ansible on the controller adds this fact, and drops the same fact of a module. Without the fact,
+# Ansible would look for the node's Python in each task.
+DISCOVERED = ("discovered_interpreter_", "ansible_discovered_interpreter_")
+
+
+def run_module(task: ActionBase, module: str, arguments: Json, task_vars: Json) -> Json:
+    """Run our module `module` on the node of a task, and return the checked answer.
+
+    Returns a failed result that names the host and the field if the answer is invalid.
+
+    Args: `task` the action plugin; `arguments` of the module; `task_vars` Ansible's variables.
+    """
+    answer = task._execute_module(module_name=module, module_args=arguments, task_vars=task_vars)
+    try:
+        checked = module_answers.check(module, task_vars["inventory_hostname"], answer)
+    except MxclusterError as refusal:
+        checked = {"failed": True, "changed": False, "msg": str(refusal)}
+    facts = answer.get("ansible_facts")
+    found = {
+        name: value
+        for name, value in (facts if isinstance(facts, dict) else {}).items()
+        if name.startswith(DISCOVERED)
+    }
+    if found:
+        checked["ansible_facts"] = found
+    # Marked unsafe, so that Ansible evaluates no template in the result.
+    result: Json = wrap_var(checked)
+    return result
+
+
+class ModuleTask(ActionBase):  # type: ignore[misc]  # ansible has no types
+    """Base of an action plugin that runs the module of the same name, and checks the answer."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+        """Run one task and return its result to Ansible."""
+        result = super(ModuleTask, self).run(tmp, task_vars)
+        module = type(self).__module__.rpartition(".")[2]
+        return dict(result, **run_module(self, module, dict(self._task.args), task_vars))

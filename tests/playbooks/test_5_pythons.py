@@ -1,0 +1,54 @@
+"""Nodes with Python 3.11 and 3.13, and so with numpy 1 and 2, are provisioned side by side."""
+
+import json
+import sys
+
+import pytest
+
+from tests.pythons import find_python
+from tests.training.environments import NEWEST, copy_environment
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info[:2] == (3, 13), reason="the tests run on Python 3.13: both nodes would have it"
+)
+
+
+@pytest.fixture(scope="module")
+def mixed(project):
+    """Return an inventory of two nodes. The second has a home of its own, with Python 3.13."""
+    folder = project.small_inventory("mixed")
+    python, state = find_python("3.13"), project.path / ".state" / "mixed"
+    state.mkdir(parents=True)
+    copy_environment(NEWEST, state / "env")
+    (state / "node2").mkdir()
+    copy_environment("1.9.1-numpy2", state / "node2" / "env")
+    (folder / "host_vars").mkdir()
+    (folder / "host_vars" / "node2.yml").write_text(
+        'mxcluster_home: "{{ mxcluster_state_dir }}/node2"\nmxnet_python: %s\n' % python
+    )
+    result = project.run("-i", folder, "provision.yml")
+    assert result.code == 0, result.output
+    return folder
+
+
+def test_each_node_has_the_numpy_of_its_python(project, mixed):
+    records = [
+        json.loads((project.path / ".state/mixed/nodes" / ("node%d.json" % number)).read_text())
+        for number in (1, 2)
+    ]
+    assert [record["mxnet"] for record in records] == ["1.9.1", "1.9.1"]
+    assert records[1]["python_version"].startswith("3.13."), records[1]
+    assert [record["numpy"].split(".")[0] for record in records] == ["1", "2"], records
+    again = project.run("-i", mixed, "provision.yml")
+    assert again.code == 0 and again.output.count("changed=0") >= 2, again.output
+
+
+def test_a_job_with_both_is_refused(project, mixed):
+    """Workers send optimizers as pickles, which another Python or numpy may not load."""
+    refused, run = project.train("-i", mixed, kv="dist_sync", num_epochs=2)
+    assert refused.code != 0 and not run.exists(), refused.output
+    for words in ("different versions of numpy (1.", "different versions of Python (3.1"):
+        assert words in refused.output, refused.output
+    assert "node2" in refused.output and "set the same mxnet_version and mxnet_python" in (
+        refused.output
+    )

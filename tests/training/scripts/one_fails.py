@@ -1,0 +1,17 @@
+"""Train one array with an optimizer that fails in one server process; argument: kv."""
+
+import sys
+import time
+
+import mxnet as mx
+from fails_on_server_1 import Failing
+
+kv = mx.kv.create(sys.argv[1])
+kv.init(3, mx.nd.ones((2, 2)))
+kv.set_optimizer(Failing())
+weight = mx.nd.zeros((2, 2))
+while True:
+    kv.push(3, mx.nd.ones((2, 2)))
+    kv.pull(3, out=weight)
+    weight.wait_to_read()
+    time.sleep(0.2)

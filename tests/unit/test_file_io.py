@@ -1,0 +1,43 @@
+"""Check folders of the controller before a job."""
+
+import os
+import shutil
+from collections import namedtuple
+
+import pytest
+
+from mxcluster import file_io
+from mxcluster.errors import BadInput
+
+
+def test_a_folder_that_can_be_made_is_accepted_and_left_as_it_is(tmp_path):
+    file_io.check_folder("runs_dir", str(tmp_path / "new" / "runs"))
+    assert list(tmp_path.iterdir()) == []
+    file_io.check_folder("runs_dir", str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/x", "/sys/x/y", "{0}/file", "{0}/file/runs", "{0}/link", "{0}/link/runs"]
+)
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, path):
+    """Also by root, whose rights are no sign."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("nowhere")
+    path = path.format(tmp_path)
+    with pytest.raises(BadInput, match="runs_dir=%s: the controller cannot write to /" % path):
+        file_io.check_folder("runs_dir", path)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_rights_is_refused(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(BadInput, match="Permission denied"):
+        file_io.check_folder("runs_dir", str(tmp_path / "closed" / "runs"))
+
+
+def test_a_full_disk_is_refused(tmp_path, monkeypatch):
+    Usage = namedtuple("Usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(file_io.LEAST_FREE - 1))
+    with pytest.raises(BadInput, match="runs_dir=.* has only 99 MB left, .*at least 100 MB"):
+        file_io.check_folder("runs_dir", str(tmp_path))
