@@ -209,6 +209,9 @@ if [[ $(cat "$venv/.controller" 2>/dev/null) != "$wish_base" ]] || ! "$venv/bin/
 fi
 
 if [[ $extra == dev ]]; then
+    # ansible-lint and each run of molecule call ansible-galaxy, which makes this folder. Two that begin
+    # together would both find no folder, and one would fail to make it.
+    mkdir -p "$root/.state/ansible/collections/ansible_collections"
     wish_dev=$(wish requirements/dev.txt "requirements/dev-$core.txt" tests/startup/module_bytecode.py)
     if [[ $(cat "$venv/.dev" 2>/dev/null) != "$wish_dev" ]]; then
         echo "mxcluster: adding the tools for tests and linting to .venv"

@@ -124,6 +124,12 @@ def made(tmp_path):
     return make
 
 
+def test_the_folder_of_collections_is_there_before_two_programs_make_it(made, tmp_path):
+    """Two scenarios began together, and the ansible-galaxy of one failed: the folder was there."""
+    made("dev")
+    assert (tmp_path / "project" / ".state/ansible/collections/ansible_collections").is_dir()
+
+
 def test_only_wheels_with_a_known_hash_are_installed(made):
     """Each install of requirements needs hashes."""
     asked, _ = made("dev")
