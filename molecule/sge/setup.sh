@@ -22,7 +22,8 @@ if [ "$(hostname)" = node1 ]; then
     chown -R sgeadmin: /var/lib/gridengine/default /var/spool/gridengine
     /etc/init.d/gridengine-master restart
     await 'qconf -sh'
-    runuser -u sgeadmin -- qconf -am root || true # root may be a manager already
+    # The package has made some of these entries, and qconf refuses a second one.
+    qconf -sm | grep -qx root || runuser -u sgeadmin -- qconf -am root
     cat >/tmp/pe <<'PE'
 pe_name            mpi
 slots              99
@@ -41,9 +42,8 @@ PE
     sed -e 's/^pe_name .*/pe_name fill/' -e 's/^allocation_rule .*/allocation_rule $fill_up/' /tmp/pe >/tmp/fill
     qconf -Ap /tmp/fill
     for node in $(echo "$1" | tr , '\n' | cut -d ' ' -f 2); do
-        # A node may be in the lists already.
-        qconf -ah $node || true
-        qconf -as $node || true
+        qconf -sh | grep -qx "$node" || qconf -ah "$node"
+        qconf -ss | grep -qx "$node" || qconf -as "$node"
     done
     printf 'group_name @allhosts\nhostlist node1 node2 node3\n' >/tmp/group
     qconf -Ahgrp /tmp/group
