@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-# What the tests do with each Python.
+# The Pythons that tests need, and their purposes.
 USES = {
     "2.7": "Ansible's modules as on CentOS 7",
     "3.6": "the package as on CentOS 7, and MXNet 1.2.1",

@@ -105,7 +105,7 @@ class CallbackModule(Default):
         self._verdict: List[Tuple[str, Optional[str]]] = []
         self._restarted = False  # whether another attempt at the job has run
         self._status: Optional[int] = None  # the exit status of the verdict, None without one
-        self._matched = False  # whether the command line selects a task
+        self._matched = False  # True once the command line has selected a task
 
     def v2_playbook_on_start(self, playbook: Playbook) -> None:
         """Load all filter and test plugins, then show the start of the playbook."""

@@ -1,4 +1,4 @@
-"""What MXNet accepts and mxcluster cannot carry out is named: late variables, server profiles."""
+"""mxcluster names late variables and server profiles, which have no effect in a job."""
 
 from tests.training.loopback import Job
 

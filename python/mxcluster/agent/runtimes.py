@@ -30,7 +30,7 @@ VARIABLE = "MXCLUSTER_JOB_DIR"  # the plan gives this variable to every process
 NAME = "MXCLUSTER_PROCESS"  # the name of a process in a container, as the plan has it
 # The client ends with one of these statuses if the engine fails, or if the image lacks the program.
 OF_ENGINE = (125, 126, 127)
-# What the client prints if the service of the engine has ended.
+# The messages of an engine's client after the end of the engine's service.
 LOST = re.compile("error waiting for container|error during connect|to the [Dd]ocker daemon")
 LOOK = 0.2  # seconds between two searches for new processes in containers
 LATE = 3.0  # seconds: an engine can still make the container after a kill of the client

@@ -1,4 +1,4 @@
-"""What a node's archive of a container image may hold, before other nodes load it."""
+"""The check of a container image's archive from a node, before other nodes load the archive."""
 
 import hashlib
 import io

@@ -32,7 +32,7 @@ OF_CONTROLLER = {
 }
 # The arguments that name a file on the controller or another host, by the action. Three of our
 # modules on nodes have an action plugin that reads or writes files of the controller, or computes
-# what pip downloads there.
+# the names of pip's downloads.
 REACHING = {
     "add_host": ("name", "groups"),
     "copy": ("src",),
