@@ -13,7 +13,7 @@ import sys
 import tempfile
 from unittest import mock
 
-from mxcluster.cluster import module_answers
+from mxcluster.model import module_answers
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 MODULES = PROJECT / "plugins" / "modules"

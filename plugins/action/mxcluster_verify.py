@@ -86,13 +86,13 @@ import os
 import tarfile
 from typing import Any, Dict, Optional
 
-from mxcluster import shapes
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import replies
 from mxcluster.job.plan import packed
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 

@@ -34,9 +34,9 @@ from typing import Any, Callable, Dict
 
 from ansible.errors import AnsibleFilterError
 
-from mxcluster import shapes
 from mxcluster.cluster import versions
 from mxcluster.errors import MxclusterError
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 

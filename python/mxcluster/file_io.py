@@ -8,7 +8,7 @@ import tempfile
 from typing import Any, Callable, Dict, Optional, Union
 
 from mxcluster.errors import DAMAGED, BadInput
-from mxcluster.shapes import Wrong
+from mxcluster.model.shapes import Wrong
 
 BLOCK = 1 << 20  # bytes
 LEAST_FREE = 100 << 20  # bytes of disk for the results of a job

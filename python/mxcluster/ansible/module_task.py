@@ -9,8 +9,8 @@ from typing import Any, Dict
 from ansible.plugins.action import ActionBase
 from ansible.utils.unsafe_proxy import wrap_var
 
-from mxcluster.cluster import module_answers
 from mxcluster.errors import MxclusterError
+from mxcluster.model import module_answers
 
 Json = Dict[str, Any]
 # Ansible on the controller adds this fact, and drops the same fact of a module. Without the fact,
@@ -27,7 +27,10 @@ def run_module(task: ActionBase, module: str, arguments: Json, task_vars: Json) 
     """
     answer = task._execute_module(module_name=module, module_args=arguments, task_vars=task_vars)
     try:
-        checked = module_answers.check(module, task_vars["inventory_hostname"], answer)
+        told = module_answers.check(module, task_vars["inventory_hostname"], answer).encode()
+        checked = dict(
+            {name: answer[name] for name in module_answers.SHOWN if name in answer}, **told
+        )
     except MxclusterError as refusal:
         checked = {"failed": True, "changed": False, "msg": str(refusal)}
     facts = answer.get("ansible_facts")

@@ -7,10 +7,11 @@ import subprocess
 import time
 from typing import Any, Dict, Iterable, List, Optional
 
-from mxcluster import exit_codes, shapes
+from mxcluster import exit_codes
 from mxcluster.agent.supervisor import note
 from mxcluster.errors import DAMAGED
 from mxcluster.job import replies
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 

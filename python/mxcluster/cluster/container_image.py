@@ -7,10 +7,10 @@ import hashlib
 import json
 from typing import Any, Dict, List, Sequence
 
-from mxcluster import shapes
 from mxcluster.cluster import wheels
 from mxcluster.errors import BadInput
 from mxcluster.lists import unique
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 
@@ -92,12 +92,12 @@ def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: 
 
 
 # The fields of `image inspect` that decide. A node without labels has the value null.
-_INSPECTED = shapes.list_of(
+_INSPECTED = shapes.each(
     shapes.fields(
         {"Id": shapes.matching(r"(sha256:)?[0-9a-f]+", "the id of an image", 200)},
         {
             "Config": shapes.fields(
-                {}, {"Labels": shapes.either(None, shapes.fields({}, {LABEL: shapes.text}))}
+                {}, {"Labels": shapes.optional(shapes.fields({}, {LABEL: shapes.text}))}
             )
         },
     )

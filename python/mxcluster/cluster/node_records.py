@@ -7,11 +7,11 @@ these paths.
 
 import os
 import re
-from typing import Any, Dict
+from typing import Any, Dict, cast
 
-from mxcluster import shapes
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 
@@ -34,9 +34,9 @@ public_key = shapes.matching(
 # Linux allows 15 bytes without a blank and a slash. A brace could begin a template of Ansible, and
 # a minus sign an option of a program.
 interface_name = shapes.passing(
+    str,
     lambda value: (
-        isinstance(value, str)
-        and value.isprintable()
+        value.isprintable()
         and re.fullmatch(r"(?!-|\.{1,2}$)[^\s/{}]+", value)
         and len(value.encode("utf-8")) <= 15
     ),
@@ -51,15 +51,15 @@ digest = shapes.matching(r"[0-9a-f]{64}", "a sha256")
 
 # The node's facts. Root collects MACHINE if possible, and the training user collects ENVIRONMENT.
 MACHINE = {
-    "address_of_default_route": shapes.either(None, shapes.ipv4),
-    "interfaces": shapes.dict_of(interface_name, shapes.list_of(shapes.ipv4_interface)),
-    "hostname": shapes.either("", hostname),
-    "host_keys": shapes.list_of(public_key, 16),
+    "address_of_default_route": shapes.optional(shapes.ipv4),
+    "interfaces": shapes.table(interface_name, shapes.each(shapes.ipv4_interface)),
+    "hostname": shapes.or_empty(hostname),
+    "host_keys": shapes.each(public_key, 16),
     "gpus": shapes.whole(0, 1024),
     "driver": shapes.fields(
         {
-            "installed": shapes.either(None, version),
-            "loaded": shapes.either(None, version),
+            "installed": shapes.optional(version),
+            "loaded": shapes.optional(version),
             "nouveau": shapes.flag,
         },
     ),
@@ -68,9 +68,9 @@ ENVIRONMENT = {
     "python_version": version,
     "mxnet": version,
     "numpy": version,
-    "model_zoo": shapes.list_of(network),
+    "model_zoo": shapes.each(network),
 }
-FINGERPRINTS = shapes.dict_of(shapes.one_of("libmxnet.so", "numpy"), digest)
+FINGERPRINTS = shapes.table(shapes.one_of("libmxnet.so", "numpy"), digest)
 # The values of the role's variables.
 PLACES = {
     "python": path,
@@ -84,15 +84,15 @@ PLACES = {
     "ssh": shapes.fields(
         {},
         {
-            "public_key": shapes.either("", public_key),
-            "user": shapes.either("", user_name),
+            "public_key": shapes.or_empty(public_key),
+            "user": shapes.or_empty(user_name),
             "port": lambda value: shapes.whole(1, 65535)(_number(value)),
         },
     ),
 }
 
 # Only a batch job's programs tell it (`mxcluster.batch.node_part`).
-GRANTED = shapes.either(None, shapes.list_of(shapes.whole(0, 1023)))
+GRANTED = shapes.optional(shapes.each(shapes.whole(0, 1023)))
 
 of_node = shapes.fields(
     {}, dict(MACHINE, **dict(ENVIRONMENT, fingerprints=FINGERPRINTS, granted=GRANTED))
@@ -146,13 +146,14 @@ def refuse_damaged(host: str, record: Json) -> None:
         raise BadInput("%s: %s" % (host, record["damaged"]))
 
 
-def _whole(record: Json) -> Json:
+def _whole(value: object) -> Json:
+    record = cast(Json, value)
     return dict(
         of_node(record), host=record["host"], schema=record.get("schema"), **of_role(record)
     )
 
 
-def _checked(host: str, value: Any, shape: shapes.Shape) -> Json:
+def _checked(host: str, value: Any, shape: shapes.Shape[Json]) -> Json:
     try:
         found: Json = shape(value)
         return found

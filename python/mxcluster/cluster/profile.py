@@ -29,10 +29,10 @@ import time
 from collections import Counter
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from mxcluster import shapes
 from mxcluster.cluster import files, grouping
 from mxcluster.errors import BadInput, refuse, some
 from mxcluster.lists import grouped, several
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 
@@ -75,15 +75,15 @@ _workers = shapes.fields(
         "number": _number,
         "alone": _speed,
         "together": _speed,
-        "servers": shapes.list_of(
+        "servers": shapes.each(
             shapes.fields({"push_s": _not_negative, "pull_s": _not_negative}), _MOST
         ),
         "exchange_s": _not_negative,
     },
     # Only for a worker with several GPUs: their numbers, and the samples/s of each GPU alone.
     {
-        "gpus": shapes.list_of(_number, _MOST),
-        "gpu_speeds": shapes.list_of(_above_zero, _MOST),
+        "gpus": shapes.each(_number, _MOST),
+        "gpu_speeds": shapes.each(_above_zero, _MOST),
     },
 )
 _MEASURED = {
@@ -94,19 +94,19 @@ _MEASURED = {
     "batch_size": shapes.whole(1),
     "data": shapes.words,
     "mxnet": shapes.words,
-    "parameters": shapes.list_of(shapes.whole(1), _MOST),
-    "workers": shapes.list_of(_workers, _MOST),
-    "servers": shapes.list_of(
+    "parameters": shapes.each(shapes.whole(1), _MOST),
+    "workers": shapes.each(_workers, _MOST),
+    "servers": shapes.each(
         shapes.fields({"host": _host, "number": _number, "updates_per_s": _above_zero}), _MOST
     ),
 }
 _ADDED = {
     "noise": _not_negative,
-    "groups": shapes.list_of(shapes.list_of(_number, _MOST), _MOST),
-    "labels": shapes.list_of(shapes.words, _MOST),
-    "shares": shapes.list_of(shapes.list_of(_not_negative, 2), _MOST),
-    "placement": shapes.list_of(_number, _MOST),
-    "advice": shapes.list_of(shapes.words),
+    "groups": shapes.each(shapes.each(_number, _MOST), _MOST),
+    "labels": shapes.each(shapes.words, _MOST),
+    "shares": shapes.each(shapes.each(_not_negative, 2), _MOST),
+    "placement": shapes.each(_number, _MOST),
+    "advice": shapes.each(shapes.words),
 }
 
 

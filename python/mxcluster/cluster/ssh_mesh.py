@@ -16,10 +16,10 @@ import re
 from collections import Counter
 from typing import Any, Dict, List, Sequence
 
-from mxcluster import shapes
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.lists import grouped, unique
+from mxcluster.model import shapes
 from mxcluster.numbers import to_int
 
 Json = Dict[str, Any]

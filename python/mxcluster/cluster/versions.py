@@ -7,10 +7,10 @@ tables. The module `pairs` decides which versions work together.
 import re
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from mxcluster import shapes
 from mxcluster.cluster import pairs
 from mxcluster.cluster.version_table import architecture, chip, cuda_row, number, table
 from mxcluster.errors import BadInput
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 
@@ -123,9 +123,9 @@ _digest = shapes.matching("[0-9a-fA-F]{64}", "a sha256 of 64 hexadecimal digits"
 _fingerprint = shapes.matching("[0-9A-Fa-f ]{40,59}", "a fingerprint of 40 hexadecimal digits")
 _NVIDIA = shapes.fields(
     {
-        "nvidia_mirror": shapes.either("", _url),
-        "nvidia_sha256": shapes.dict_of(shapes.words, _digest),
-        "nvidia_keys": shapes.list_of(
+        "nvidia_mirror": shapes.or_empty(_url),
+        "nvidia_sha256": shapes.table(shapes.words, _digest),
+        "nvidia_keys": shapes.each(
             shapes.fields({"name": shapes.words, "url": _url, "fingerprint": _fingerprint})
         ),
     }

@@ -10,11 +10,11 @@ import posixpath
 import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from mxcluster import shapes
 from mxcluster.errors import BadInput, did_you_mean, some
 from mxcluster.job import live_line, plan_shape, verdict
 from mxcluster.job.option_types import is_job_id
 from mxcluster.lists import grouped
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]

@@ -7,17 +7,22 @@ JSON of at most DEEPEST levels.
 
 from typing import Any, Dict, Iterator, List, Tuple
 
-from mxcluster import schemes, shapes
+from mxcluster import schemes
 from mxcluster.job.option_types import is_job_id
-from mxcluster.shapes import (
-    dict_of,
-    either,
+from mxcluster.model import shapes
+from mxcluster.model.shapes import (
+    LARGEST,
+    each,
     fields,
     flag,
-    list_of,
     number,
     one_of,
+    optional,
+    or_empty,
     passing,
+    real,
+    table,
+    text,
     whole,
 )
 
@@ -27,18 +32,18 @@ KIND = "mpi"  # the value of "kv" in the plan of an MPI program
 DEEPEST = 12  # levels of a plan, about twice those of a real plan
 MOST = 100000  # processes, workers, groups, arguments or variables of a plan
 
-_text = passing(lambda value: isinstance(value, str), "a text")
 any_json = passing(
-    lambda value: shapes.is_json(value, DEEPEST), "JSON of at most %d levels" % DEEPEST
+    object, lambda value: shapes.is_json(value, DEEPEST), "JSON of at most %d levels" % DEEPEST
 )
-_positive = passing(lambda value: number(value) > 0, "a number above 0")
-_not_negative = passing(lambda value: number(value) >= 0, "a number of at least 0")
-_fraction = passing(lambda value: 0 <= number(value) <= 1, "a number from 0 to 1")
-_share = passing(lambda value: isinstance(value, list) and len(value) == 2, "a list of two numbers")
-_indices = list_of(whole(), MOST)
+_positive = real(5e-324, LARGEST)
+_not_negative = real(0, LARGEST)
+_fraction = real(0, 1)
+_share = passing(list, lambda value: len(value) == 2, "a list of two numbers")
+_indices = each(whole(), MOST)
 # The name of one file or folder, not a path.
 _file_name = passing(
-    lambda value: isinstance(value, str) and value not in ("", ".", "..") and "/" not in value,
+    str,
+    lambda value: value not in ("", ".", "..") and "/" not in value,
     "a name without /",
 )
 _host = _file_name
@@ -47,81 +52,80 @@ _process = fields(
     {
         "name": _file_name,
         "role": one_of("scheduler", "server", "worker", "mpirun", "node"),
-        "index": either(None, whole()),
+        "index": optional(whole()),
         "host": _host,
         "address": shapes.ipv4,
-        "port": either(None, whole(1, 65535)),
-        "gpus": list_of(whole()),
+        "port": optional(whole(1, 65535)),
+        "gpus": each(whole()),
     },
     {
-        "group": either(None, whole()),
-        "share": either(None, lambda value: list_of(_fraction)(_share(value))),
-        "work_load": list_of(_positive),
-        "folder": either(None, _text),
-        "command": list_of(_text, MOST),
-        "env": dict_of(_text, _text, MOST),
+        "group": optional(whole()),
+        "share": optional(lambda value: each(_fraction)(_share(value))),
+        "work_load": each(_positive),
+        "folder": optional(text),
+        "command": each(text, MOST),
+        "env": table(text, text, MOST),
     },
     any_json,
 )
 _POSSIBLE = {
     "batch_size": whole(1),
-    "data": _text,
-    "data_dir": _text,
-    "data_src": _text,
+    "data": text,
+    "data_dir": text,
+    "data_src": text,
     "detach": flag,
     "gsync_max_y": whole(),
     "keep_checkpoints": whole(),
     "lr": number,
-    "lr_scale": _text,
+    "lr_scale": text,
     "max_restarts": whole(),
     "model_load_epoch": whole(),
-    "network": _text,
+    "network": text,
     "num_epochs": whole(),
-    "program": _text,
+    "program": text,
     "restart_delay": _not_negative,
-    "resume": either("", passing(lambda value: is_job_id(_text(value)), "the id of a job")),
+    "resume": or_empty(passing(str, is_job_id, "the id of a job")),
     "savemodel": flag,
-    "script": _text,
-    "step_ms": either(None, _not_negative),
-    "without": list_of(_host),
+    "script": text,
+    "step_ms": optional(_not_negative),
+    "without": each(_host),
 }
 _options = fields({"lease": _not_negative}, _POSSIBLE, any_json)
 # A plan of which only the options count.
 with_options = fields({"options": fields({}, _POSSIBLE, any_json)}, rest=any_json)
 _profile = fields(
     {
-        "job": _text,
+        "job": text,
         "fits": flag,
-        "uses": list_of(_text),
+        "uses": each(text),
         "noise": _not_negative,
-        "speeds": list_of(_positive, MOST),
+        "speeds": each(_positive, MOST),
     },
     rest=any_json,
 )
 _plan = fields(
     {
-        "schema": passing(lambda value: whole()(value) == 1, "1"),
-        "job": passing(lambda value: is_job_id(_text(value)), "the id of a job"),
+        "schema": whole(1, 1),
+        "job": passing(str, is_job_id, "the id of a job"),
         "kv": one_of(*(schemes.NAMES + (KIND,))),
-        "nodes": dict_of(_host, fields({}, {"build": any_json}, any_json), MOST),
-        "processes": list_of(_process, MOST),
+        "nodes": table(_host, fields({}, {"build": any_json}, any_json), MOST),
+        "processes": each(_process, MOST),
         "options": _options,
     },
     {
         "workers": whole(),
         "servers": whole(),
-        "groups": list_of(_indices, MOST),
-        "group_labels": list_of(_text, MOST),
-        "together": list_of(_indices, MOST),
-        "slowdowns": list_of(number, MOST),
-        "balance": either(
-            None,
-            fields({"sizes": list_of(whole(1), MOST)}, rest=any_json),
+        "groups": each(_indices, MOST),
+        "group_labels": each(text, MOST),
+        "together": each(_indices, MOST),
+        "slowdowns": each(number, MOST),
+        "balance": optional(
+            fields({"sizes": each(whole(1), MOST)}, rest=any_json),
         ),
-        "heartbeat": either(None, fields({"timeout": number}, rest=any_json)),
-        "timeouts": either(None, fields({"stall": number}, rest=any_json)),
-        "profile": either(None, _profile),
-        "mpi": either(None, fields({}, rest=any_json)),
+        "heartbeat": optional(fields({"timeout": number}, rest=any_json)),
+        "timeouts": optional(fields({"stall": number}, rest=any_json)),
+        "profile": optional(_profile),
+        "mpi": optional(fields({}, rest=any_json)),
     },
     any_json,
 )

@@ -7,21 +7,22 @@ is untrusted input. The error for an invalid answer names the node and the field
 import os
 from typing import Any, Dict, List, Optional
 
-from mxcluster import exit_codes, shapes
+from mxcluster import exit_codes
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
 from mxcluster.job.option_types import is_job_id
-from mxcluster.shapes import (
-    dict_of,
-    either,
+from mxcluster.model import shapes
+from mxcluster.model.shapes import (
+    each,
     fields,
     flag,
     json_of,
-    list_of,
     matching,
     number,
     one_of,
+    optional,
     passing,
+    table,
     text,
     whole,
     words,
@@ -38,35 +39,35 @@ LEVELS = 12  # most levels of an event and of a plan
 _digits = matching(r"[0-9]{1,6}", "a number")
 _name = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 _identity = fields({"pid": whole(1), "start_time": number})
-_nobody = {"pid": either(None, whole(1)), "start_time": either(None, number)}
+_nobody = {"pid": optional(whole(1)), "start_time": optional(number)}
 _ending = {
     "state": one_of("running", "ended"),
-    "exit_code": either(None, whole(-100, 255)),
-    "ended_at": either(None, number),
-    "ended_by": either(None, words),
+    "exit_code": optional(whole(-100, 255)),
+    "ended_at": optional(number),
+    "ended_by": optional(words),
 }
-_part = fields(
-    dict(_nobody, name=_name, role=words, **_ending), {"index": either(None, whole())}, ANY
-)
-_reason = either(None, one_of(*exit_codes.REASONS))
-_job = passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
+_part = fields(dict(_nobody, name=_name, role=words, **_ending), {"index": optional(whole())}, ANY)
+_reason = optional(one_of(*exit_codes.REASONS))
+_job = passing(str, is_job_id, "the id of a job")
 
-_plan = passing(lambda value: shapes.is_json(value, LEVELS), "JSON of at most %d levels" % LEVELS)
+_plan = passing(
+    object, lambda value: shapes.is_json(value, LEVELS), "JSON of at most %d levels" % LEVELS
+)
 
 failure = fields(
     {
         "role": words,
-        "index": either(None, whole()),
+        "index": optional(whole()),
         "name": _name,
         "reason": words,
-        "exit_code": either(None, whole(-100, 255)),
+        "exit_code": optional(whole(-100, 255)),
         "time": number,
     },
-    {"host": words, "log": list_of(words), "echo": flag, "kind": either(None, words)},
+    {"host": words, "log": each(words), "echo": flag, "kind": optional(words)},
     ANY,
 )
 _of_pulse = {"phase": words, "pushes": whole(), "time": number}
-_keys_pushed = {"keys": either(None, fields({"most": whole(), "fewer": dict_of(words, whole())}))}
+_keys_pushed = {"keys": optional(fields({"most": whole(), "fewer": table(words, whole())}))}
 _pulse = fields(_of_pulse, _keys_pushed)
 _latest_pulse = fields(dict(_of_pulse, idle=number), _keys_pushed)
 _status = fields(
@@ -75,18 +76,18 @@ _status = fields(
         "agent": _identity,
         "state": one_of("running", "ended"),
         "started": number,
-        "processes": list_of(_part),
+        "processes": each(_part),
     },
     {
         "host": words,
-        "kv": either(None, words),
-        "unanswered": list_of(words),
-        "pulses": dict_of(_name, _pulse),
+        "kv": optional(words),
+        "unanswered": each(words),
+        "pulses": table(_name, _pulse),
         "reason": _reason,
-        "ended": either(None, number),
-        "meeting": either(None, _part),
-        "first_failure": either(None, failure),
-        "left": list_of(_identity),
+        "ended": optional(number),
+        "meeting": optional(_part),
+        "first_failure": optional(failure),
+        "left": each(_identity),
     },
     ANY,
 )
@@ -138,66 +139,64 @@ def is_event(value: Json) -> bool:
 
 
 _updates = fields(
-    {"group": whole(), "y": dict_of(_digits, whole(), 100000)},
-    {"dropped": dict_of(_digits, whole(), 100000)},
+    {"group": whole(), "y": table(_digits, whole(), 100000)},
+    {"dropped": table(_digits, whole(), 100000)},
     lambda item: item,
 )
 _balance = fields(
-    {"epoch": whole(), "sizes": list_of(whole(1), 10000), "speeds": list_of(number, 10000)},
-    {"workers": list_of(whole(), 10000)},
+    {"epoch": whole(), "sizes": each(whole(1), 10000), "speeds": each(number, 10000)},
+    {"workers": each(whole(), 10000)},
     rest=lambda item: item,
 )
 _FIGURES = {
     "time": number,
-    "done": either(None, number),
-    "step": either(None, whole()),
-    "epoch": either(None, whole()),
-    "epochs": either(None, whole()),
-    "batch_size": either(None, whole()),
-    "samples_per_s": either(None, number),
-    "loss": either(None, number),
-    "accuracy": either(None, number),
-    "samples": either(None, whole()),
-    "seconds": either(None, number),
+    "done": optional(number),
+    "step": optional(whole()),
+    "epoch": optional(whole()),
+    "epochs": optional(whole()),
+    "batch_size": optional(whole()),
+    "samples_per_s": optional(number),
+    "loss": optional(number),
+    "accuracy": optional(number),
+    "samples": optional(whole()),
+    "seconds": optional(number),
 }
 _ORIGIN = fields(
     {},
     {
         "event": words,
-        "role": either(None, words),
-        "index": either(None, whole()),
-        "host": either(None, words),
+        "role": optional(words),
+        "index": optional(whole()),
+        "host": optional(words),
     },
     lambda item: item,
 )
 _OF_KIND = {
     "gsync": _updates,
     "balance": _balance,
-    "start": fields(
-        {}, {"samples_in_share": either(None, whole()), "repeated": either(None, whole())}
-    ),
-    "kv": fields({}, {"waited_s": either(None, number), "seconds": either(None, number)}),
+    "start": fields({}, {"samples_in_share": optional(whole()), "repeated": optional(whole())}),
+    "kv": fields({}, {"waited_s": optional(number), "seconds": optional(number)}),
 }
-progress = dict_of(_name, dict_of(words, event))
-_held = fields({"ports": dict_of(_digits, words), "gpus": dict_of(_digits, words)})
+progress = table(_name, table(words, event))
+_held = fields({"ports": table(_digits, words), "gpus": table(_digits, words)})
 _entry = fields(
     {
         "job": _job,
         "state": one_of("running", "ended", "prepared", "broken"),
-        "nodes": list_of(words),
-        "ports": dict_of(_digits, words),
-        "gpus": list_of(whole()),
-        "status": either(None, status),
+        "nodes": each(words),
+        "ports": table(_digits, words),
+        "gpus": each(whole()),
+        "status": optional(status),
         "progress": progress,
     },
     {
-        "why": either(None, words),
-        "kv": either(None, words),
+        "why": optional(words),
+        "kv": optional(words),
         "reason": _reason,
-        "started": either(None, number),
-        "ended": either(None, number),
-        "lease": either(None, number),
-        "address": either(None, shapes.ipv4),
+        "started": optional(number),
+        "ended": optional(number),
+        "lease": optional(number),
+        "address": optional(shapes.ipv4),
     },
     ANY,
 )
@@ -233,11 +232,11 @@ def entry(value: Any) -> Optional[Json]:
 
 
 def _entries(value: Any) -> List[Json]:
-    found = [entry(item) for item in list_of(lambda item: item, 5000)(value)]
+    found = [entry(item) for item in each(lambda item: item, 5000)(value)]
     return [one for one in found if one is not None]
 
 
-def _or_error(shape: shapes.Shape) -> shapes.Shape:
+def _or_error(shape: shapes.Shape[Any]) -> shapes.Shape[Any]:
     """Return a shape for the values of `shape`, and for {"error": text} after a failed check."""
     failed = fields({"error": words})
     return lambda value: (
@@ -245,7 +244,7 @@ def _or_error(shape: shapes.Shape) -> shapes.Shape:
     )
 
 
-_digest = either(None, node_records.digest)
+_digest = optional(node_records.digest)
 _imported = {
     "python": words,
     "numpy": words,
@@ -256,10 +255,10 @@ _imported = {
 }
 _file = _or_error(fields({"sha256": node_records.digest}))
 # An error of `cuda_probe`: a call's status, None if the library is missing.
-_failed_call = fields({"error": words, "status": either(None, whole(-(2**31)))})
+_failed_call = fields({"error": words, "status": optional(whole(-(2**31)))})
 
 
-def _or_failed_call(shape: shapes.Shape) -> shapes.Shape:
+def _or_failed_call(shape: shapes.Shape[Any]) -> shapes.Shape[Any]:
     return lambda value: (
         _failed_call(value) if isinstance(value, dict) and "error" in value else shape(value)
     )
@@ -267,7 +266,7 @@ def _or_failed_call(shape: shapes.Shape) -> shapes.Shape:
 
 _gpu = fields(
     {
-        "uuid": either(None, words),
+        "uuid": optional(words),
         "bus": words,
         "name": words,
         "capability": matching(r"[0-9]{1,3}\.[0-9]{1,3}", "a compute capability"),
@@ -280,26 +279,26 @@ _probe = fields(
             fields(
                 {
                     "version": whole(),
-                    "gpus": list_of(_gpu),
-                    "peers": list_of(list_of(whole()), 5000),
+                    "gpus": each(_gpu),
+                    "peers": each(each(whole()), 5000),
                 }
             )
         ),
         "runtime": _or_failed_call(fields({"version": whole(), "count": whole()})),
-        "cudnn": either(None, words),
-        "nccl": either(None, words),
+        "cudnn": optional(words),
+        "nccl": optional(words),
     }
 )
 _gpus = fields(
     {
-        "listed": list_of(fields({"uuid": words, "bus": words})),
-        "driver": either(None, words),
+        "listed": each(fields({"uuid": words, "bus": words})),
+        "driver": optional(words),
         "nouveau": flag,
-        "nvcc": either(None, words),
-        "cudnn": either(None, words),
-        "unresolved": list_of(words),
-        "probe": either(None, _or_error(_probe)),
-        "trials": dict_of(_trial, either(None, words), 5000),
+        "nvcc": optional(words),
+        "cudnn": optional(words),
+        "unresolved": each(words),
+        "probe": optional(_or_error(_probe)),
+        "trials": table(_trial, optional(words), 5000),
     }
 )
 
@@ -321,9 +320,9 @@ _found = fields(
     {
         "mxnet": _mxnet,
         "files": _or_error(fields(dict.fromkeys(("hosts", "groups", "data_sharding"), _file))),
-        "room": _or_error(dict_of(node_records.path, whole())),
-        "ssh": _or_error(fields({"peers": dict_of(words, either(None, words), 5000)})),
-        "gpus": either(None, _or_error(_gpus)),
+        "room": _or_error(table(node_records.path, whole())),
+        "ssh": _or_error(fields({"peers": table(words, optional(words), 5000)})),
+        "gpus": optional(_or_error(_gpus)),
     },
     {"ports_open": words},
 )
@@ -334,45 +333,45 @@ _unreachable = fields(
 # The value -1 of open_files means no limit.
 _meeting = fields(
     {
-        "met": list_of(_met, 5000),
-        "unreachable": list_of(_unreachable, 5000),
-        "taken": list_of(words),
+        "met": each(_met, 5000),
+        "unreachable": each(_unreachable, 5000),
+        "taken": each(words),
         "limits": fields({"open_files": whole(-1)}),
     }
 )
-_offer = fields({}, {"held": text, "parts": dict_of(text, text)})
+_offer = fields({}, {"held": text, "parts": table(text, text)})
 # The fields of the answer to each command, and below the fields that any answer may have.
 REPLIES = {
-    "look": {"problems": list_of(words), "held": _held, "fits": flag},
+    "look": {"problems": each(words), "held": _held, "fits": flag},
     "record": {"record": node_records.of_node},
     "check": {"check": _found},
-    "start": {"job": _job, "pid": whole(1), "status": either(None, status)},
+    "start": {"job": _job, "pid": whole(1), "status": optional(status)},
     "prepare": {"job": _job},
     "launch": {"job": _job, "pid": whole(1)},
     "join": {"job": _job, "pid": whole(1), "status": status},
     "wait": {"status": status, "progress": progress},
     "status": {"status": status, "progress": progress},
-    "stop": {"ran": flag, "status": either(None, status)},
-    "collect": {"files": whole(), "bytes": whole(), "problem": either(None, words)},
-    "logs": {"logs": dict_of(_name, list_of(words))},
+    "stop": {"ran": flag, "status": optional(status)},
+    "collect": {"files": whole(), "bytes": whole(), "problem": optional(words)},
+    "logs": {"logs": table(_name, each(words))},
     "plan": {"plan": _plan},  # `listing.adopt` checks the fields of the plan.
     "piece": {"data": text},
     "jobs": {"jobs": _entries},
-}  # type: Dict[str, Dict[str, shapes.Shape]]
+}  # type: Dict[str, Dict[str, shapes.Shape[Any]]]
 ALSO = {
-    "image": either(None, matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")),
-    "pulses": dict_of(_name, _latest_pulse),
+    "image": optional(matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")),
+    "pulses": table(_name, _latest_pulse),
     "checkpoints": _offer,
-    "left": list_of(words),
-    "left_out": list_of(words),
-    "behind": list_of(words),
-    "outside": list_of(words),
-    "untrue": either(None, words),
+    "left": each(words),
+    "left_out": each(words),
+    "behind": each(words),
+    "outside": each(words),
+    "untrue": optional(words),
     "ports_open": words,
-    "cleared": list_of(words),
-    "units": either(None, list_of(words, 10000)),
+    "cleared": each(words),
+    "units": optional(each(words, 10000)),
     "facts": ANY,
-}
+}  # type: Dict[str, shapes.Shape[Any]]
 # The fields that the action plugin and Ansible add to the answer of the agent.
 MODULES_OWN = (
     "asked",

@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from mxcluster import package, schemes, shapes
+from mxcluster import package, schemes
 from mxcluster.cluster import node_records, profile
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown
@@ -30,6 +30,7 @@ from mxcluster.job.plan import (
 )
 from mxcluster.job.plan.gpus import takes_all
 from mxcluster.lists import several, unique
+from mxcluster.model import shapes
 from mxcluster.numbers import to_int
 
 Json = Dict[str, Any]

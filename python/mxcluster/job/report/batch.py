@@ -10,11 +10,11 @@ import os
 import tarfile
 from typing import IO, Any, Dict, Optional, Tuple, cast
 
-from mxcluster import shapes
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
 from mxcluster.job import listing, replies
 from mxcluster.job.plan.batch import NODES
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 
@@ -36,11 +36,11 @@ LARGEST = 64 << 20  # maximum size of a JSON file of the head in bytes
 _lost = shapes.fields({"since": shapes.number, "why": shapes.words})
 _part = shapes.fields(
     {
-        "left": shapes.either(None, shapes.list_of(shapes.words)),
-        "lost": shapes.either(None, _lost),
+        "left": shapes.optional(shapes.each(shapes.words)),
+        "lost": shapes.optional(_lost),
     }
 )
-_parts = shapes.dict_of(shapes.words, _part, 5000)
+_parts = shapes.table(shapes.words, _part, 5000)
 
 
 def is_batch(plan: Json) -> bool:
@@ -76,7 +76,7 @@ def split(
                 return plan, archives, answers, failure
             place = plan["nodes"][submit_host]
             paths = {"python": place["python"], "jobs_dir": os.path.dirname(place["job_dir"])}
-            hosts = shapes.list_of(node_records.hostname, 5000)(sorted(made["nodes"]))
+            hosts = shapes.each(node_records.hostname, 5000)(sorted(made["nodes"]))
             real = listing.adopt(made, plan["job"], dict.fromkeys(hosts, paths))
             first = real["processes"][0]["host"]
             found = {

@@ -4,28 +4,24 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from mxcluster import shapes
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json, replace
 from mxcluster.job import plan_shape
 from mxcluster.job.verdict import printable
+from mxcluster.model import shapes
 from mxcluster.package import OWN_FOLDERS
 
 TAIL_LINES = 60
 TAIL_BYTES = 64 * 1024
 VERDICT_CURE = "restore this file, or fetch the results again with train.yml -e attach=<job>"
-_text = shapes.passing(lambda value: isinstance(value, str), "a text")
+_text = shapes.text
 _failure = shapes.fields({"reason": _text}, rest=shapes.anything)
-# Figures of a verdict may be NaN.
-_figure = shapes.passing(
-    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "a number"
-)
 _verdict = shapes.fields(
     {"ok": shapes.flag},
     {
-        "first_failure": shapes.either(None, _failure),
-        "accuracy": shapes.either(None, _figure),
-        "warnings": shapes.list_of(_text, plan_shape.MOST),
+        "first_failure": shapes.optional(_failure),
+        "accuracy": shapes.optional(shapes.figure),
+        "warnings": shapes.each(_text, plan_shape.MOST),
     },
     shapes.anything,
 )

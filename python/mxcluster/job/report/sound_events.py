@@ -5,16 +5,16 @@ The training user may run any program on a node, so an event may have any conten
 
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-from mxcluster import shapes
 from mxcluster.job import replies
 from mxcluster.lists import several
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 
 MOST_TIME = 1e11  # unix seconds, in the year 5138; datetime accepts it
 MOST_FIGURE = 1e100  # sums of such figures stay finite
 MOST_LEVELS = 50  # nested lists and dicts in an event
-_figure = shapes.either(None, shapes.number)
+_figure = shapes.optional(shapes.number)
 _OF_KIND = {
     "start": shapes.fields(
         {}, {"samples_in_share": _figure, "repeated": _figure}, rest=lambda value: value

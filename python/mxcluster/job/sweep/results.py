@@ -11,7 +11,7 @@ import math
 import os
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from mxcluster import __version__, exit_codes, shapes
+from mxcluster import __version__, exit_codes
 from mxcluster import events as event_files
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
@@ -19,6 +19,7 @@ from mxcluster.job.option_types import is_job_id
 from mxcluster.job.report import files, series
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 Points = List[Tuple[float, float]]
@@ -51,68 +52,63 @@ _machine = shapes.fields(
         "python": shapes.words,
         "cpu": shapes.words,
         "cores": shapes.whole(),
-        "gpus": shapes.list_of(shapes.words),
+        "gpus": shapes.each(shapes.words),
     },
     rest=shapes.anything,
 )
 
 
-_text = shapes.passing(lambda value: isinstance(value, str), "a text")
-_texts = shapes.list_of(_text)
+_text = shapes.text
+_texts = shapes.each(_text)
 # An accuracy may be NaN.
-_figure = shapes.either(
-    None,
-    shapes.passing(
-        lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "a number"
-    ),
-)
-_point = shapes.passing(lambda value: isinstance(value, list) and len(value) == 2, "[s, accuracy]")
+_figure = shapes.optional(shapes.figure)
+_point = shapes.passing(list, lambda value: len(value) == 2, "[s, accuracy]")
 # The fields of a record that the tables, plots and reports read, and those of each playbook.
 _RECORD = {
     "job": _text,
-    "id": shapes.passing(lambda value: isinstance(value, str) and is_job_id(value), "a job's id"),
+    "id": shapes.passing(str, is_job_id, "a job's id"),
     "state": shapes.one_of(OK, DIVERGED, FAILED),
-    "why": shapes.either(None, _text),
+    "why": shapes.optional(_text),
     "about": shapes.fields({}, rest=shapes.anything),
     "wall_s": shapes.number,
     "environment": shapes.fields({}, rest=shapes.anything),
-}  # type: Dict[str, shapes.Shape]
+}  # type: Dict[str, shapes.Shape[Any]]
 _POSSIBLE = {
     "late": shapes.flag,
     "late_steps": shapes.whole(),
     "accuracy": _figure,
     "samples_per_s": _figure,
-}  # type: Dict[str, shapes.Shape]
+}  # type: Dict[str, shapes.Shape[Any]]
 _about = shapes.fields(
     {
         "network": _text,
         "kv": _text,
         "batch_size": shapes.whole(1),
-        "gpus": shapes.either(None, shapes.whole()),
+        "gpus": shapes.optional(shapes.whole()),
         "scaling": _text,
         "workers": shapes.whole(1),
     }
 )
-_MEASURED = dict.fromkeys(("samples_per_s", "median_s", "p10_s", "p90_s"), shapes.number)  # type: Dict[str, shapes.Shape]
+_MEASURED = dict.fromkeys(("samples_per_s", "median_s", "p10_s", "p90_s"), shapes.number)  # type: Dict[str, shapes.Shape[Any]]
 _COMPARISON = {
     "target_s": _figure,
     "accuracy": _figure,
     "samples_per_s": _figure,
     "waited": _figure,
     "samples": shapes.number,
-    "curve": shapes.list_of(lambda value: shapes.list_of(shapes.number)(_point(value)), 10**6),
-    "y": shapes.dict_of(
+    "curve": shapes.each(lambda value: shapes.each(shapes.number)(_point(value)), 10**6),
+    "y": shapes.table(
         _text,
         shapes.fields(
             {
                 "mean": shapes.number,
-                "counts": shapes.dict_of(
+                "counts": shapes.table(
                     shapes.matching("[0-9]{1,9}", "a whole number"), shapes.whole(), 10**6
                 ),
             }
         ),
     ),
-}  # type: Dict[str, shapes.Shape]
+}  # type: Dict[str, shapes.Shape[Any]]
 
 
 def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Optional[Json]:
@@ -384,7 +380,7 @@ def _cell(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _of_workers(events: Iterable[Json], kind: str, shape: shapes.Shape) -> Dict[int, Json]:
+def _of_workers(events: Iterable[Json], kind: str, shape: shapes.Shape[Any]) -> Dict[int, Json]:
     """Return {index of a worker: the worker's last event of type `kind` that has the `shape`}."""
     found = {}
     for event in events:

@@ -6,7 +6,6 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
-from mxcluster import shapes
 from mxcluster.errors import BadInput, refuse
 from mxcluster.file_io import read_json, replace
 from mxcluster.job.option_types import is_job_id
@@ -18,6 +17,7 @@ from mxcluster.job.sweep import knob_table, results, specs, stages
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
 from mxcluster.job.verdict import clock, figure, printable
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 Say = Callable[[str], None]
@@ -29,8 +29,8 @@ SPEC_CURE = "restore this file, or choose another name for the sweep"
 RUNNING_CURE = (
     "end the sweep's last job with stop.yml, then remove this file and run the playbook again"
 )
-_id = shapes.passing(lambda value: isinstance(value, str) and is_job_id(value), "the id of a job")
-_ids = shapes.list_of(_id, 10**6)
+_id = shapes.passing(str, is_job_id, "the id of a job")
+_ids = shapes.each(_id, 10**6)
 _running = shapes.fields({"job": shapes.words, "id": _id})
 
 

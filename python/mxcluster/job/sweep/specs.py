@@ -20,13 +20,14 @@ import os
 import re
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster import schemes, shapes
+from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job import plan_shape
 from mxcluster.job.knob_table import OPTIONS
 from mxcluster.job.option_types import MOST, Knob, cast_value
 from mxcluster.job.sweep import knob_table, schemes_table
 from mxcluster.job.sweep.knob_table import BENCHMARK, COMPARE
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 PlanOf = Callable[[Json], Json]
@@ -41,13 +42,15 @@ _PATHS = ("data_src", "hosts_file", "groups_file", "data_sharding_file")
 _OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
 
 
-_text = shapes.passing(lambda value: isinstance(value, str), "a text")
-_rate = shapes.passing(lambda value: 0 < shapes.number(value) <= MOST, "a learning rate")
-_knobs = shapes.dict_of(_text, plan_shape.any_json)
+_text = shapes.text
+_rate = shapes.real(0, MOST)
+_knobs = shapes.table(_text, plan_shape.any_json)
 _WRITTEN = shapes.fields(
     {
         "schema": shapes.passing(
-            lambda value: value == SCHEMA, "%d, which this version of mxcluster writes" % SCHEMA
+            int,
+            lambda value: value == SCHEMA,
+            "%d, which this version of mxcluster writes" % SCHEMA,
         )
     }
 )
@@ -55,17 +58,17 @@ _SPEC = shapes.fields(
     {
         "sweep": _text,
         "playbook": shapes.one_of(BENCHMARK, COMPARE),
-        "begun": shapes.passing(lambda value: 0 <= shapes.number(value) < 1e11, "unix seconds"),
+        "begun": shapes.real(0, 1e11),
         "knobs": _knobs,
         "base": _knobs,
         "workers": shapes.whole(1),
-        "notes": shapes.list_of(_text),
+        "notes": shapes.each(_text),
     },
     rest=plan_shape.any_json,
 )
 _OF_COMPARISON = {
     "base_lr": _rate,
-    "rates": shapes.list_of(shapes.fields({"factor": _text, "lr": _rate})),
+    "rates": shapes.each(shapes.fields({"factor": _text, "lr": _rate})),
 }
 _FASTEST = shapes.fields({"label": _text, "workers": shapes.whole(1), "hosts": _text})
 

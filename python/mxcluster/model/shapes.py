@@ -1,18 +1,21 @@
-"""Check the shape of data from other hosts. All functions are pure.
+"""Check and convert the values of JSON. All functions are pure.
 
-A shape is a function of one value. The shape returns the checked value, or raises Wrong. The shape
-for strings that people read removes control characters. The shapes for values that control the
-program require an exact match.
+A shape is a function of one value. The shape returns the value with its type, or raises Wrong. The
+shape for strings that people read removes control characters. The shapes for values that control
+the program require an exact match.
 """
 
 import ipaddress
-import math
 import re
-from typing import Any, Callable, Dict, List, Optional, cast
+import sys
+from typing import Any, Callable, Dict, List, Optional, Type, TypeVar, cast
 
-Shape = Callable[[Any], Any]
+T = TypeVar("T")
+Shape = Callable[[object], T]
 
 LONGEST = 2000  # maximum number of characters of a string for people
+# The largest float. JSON of Python also has larger whole numbers, and infinities.
+LARGEST = sys.float_info.max
 SHOWN = 80  # characters of a refused value in a message
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
@@ -22,7 +25,7 @@ _CONTROL = re.compile(
 class Wrong(ValueError):
     """Error for a value of the wrong shape, such as "host_keys[0]='x' is not a public ssh key"."""
 
-    def __init__(self, what: str, value: Any, where: str = "") -> None:
+    def __init__(self, what: str, value: object, where: str = "") -> None:
         try:
             text = _CONTROL.sub("?", repr(value))
         except (RecursionError, ValueError):  # hundreds of levels, thousands of digits
@@ -38,32 +41,32 @@ class Wrong(ValueError):
         return self
 
 
-def passing(test: Callable[[Any], Any], what: str) -> Shape:
-    """Return a shape that accepts a value if `test(value)` is true.
+def passing(kind: Type[T], test: Callable[[T], object], what: str) -> Shape[T]:
+    """Return a shape that accepts a value of the class `kind` if `test(value)` is true.
 
-    `what`: the description of the shape in the message of Wrong, such as "a string".
+    `what`: the description of the shape in the message of Wrong,
+    such as "a string".
     """
+    other = bool if kind is int else None  # True is an int for Python
 
-    def shape(value: Any) -> Any:
-        if not test(value):
-            raise Wrong(what, value)
-        return value
+    def shape(value: object) -> T:
+        if isinstance(value, kind) and type(value) is not other and test(value):
+            return value
+        raise Wrong(what, value)
 
     return shape
 
 
-def matching(pattern: str, what: str, most: int = LONGEST) -> Shape:
+def matching(pattern: str, what: str, most: int = LONGEST) -> Shape[str]:
     """Return a shape that accepts a string if `pattern` (regex) matches the whole string.
 
     `what`: see `passing`. `most`: the maximum number of characters.
     """
-    whole = re.compile(pattern)
-    return passing(
-        lambda value: isinstance(value, str) and len(value) <= most and whole.fullmatch(value), what
-    )
+    exact = re.compile(pattern)
+    return passing(str, lambda value: len(value) <= most and exact.fullmatch(value), what)
 
 
-def words(value: Any) -> str:
+def words(value: object) -> str:
     """Return `value` as one line of at most LONGEST characters, without control characters.
 
     Raises Wrong if `value` is not a string.
@@ -73,69 +76,77 @@ def words(value: Any) -> str:
     return _CONTROL.sub("", value.replace("\t", "    "))[:LONGEST]
 
 
-def whole(low: int = 0, high: int = 2**63) -> Shape:
+def whole(low: int = 0, high: int = 2**63) -> Shape[int]:
     """Return a shape that accepts a whole number from `low` to `high`, both included."""
     return passing(
-        lambda value: (
-            isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-        ),
-        "a whole number from %d to %d" % (low, high),
+        int, lambda value: low <= value <= high, "a whole number from %d to %d" % (low, high)
     )
 
 
-def anything(value: Any) -> Any:
-    """Return `value`: the shape that accepts every value."""
-    return value
+def real(low: float, high: float) -> Shape[float]:
+    """Return a shape that accepts an int or float from `low` to `high`, both included."""
+    what = "a number from %g to %g" % (low, high)
+
+    def shape(value: object) -> float:
+        # The comparison is false for NaN.
+        if type(value) not in (int, float) or not low <= cast(float, value) <= high:
+            raise Wrong(what, value)
+        return cast(float, value)
+
+    return shape
 
 
-def number(value: Any) -> float:
-    """Return `value` if it is a finite int or float. Raises Wrong for any other value."""
-    try:
-        if not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value):
-            return value
-    except OverflowError:  # an integer of hundreds of digits
-        pass
-    raise Wrong("a number", value)
+number = real(-LARGEST, LARGEST)
 
 
-text = passing(lambda value: isinstance(value, str), "a string")
-flag = passing(lambda value: isinstance(value, bool), "true or false")
+def figure(value: object) -> float:
+    """Return `value` if it is an int or float, also NaN or an infinity. Raises Wrong otherwise."""
+    if type(value) not in (int, float):
+        raise Wrong("a number", value)
+    return cast(float, value)
 
 
-def one_of(*values: str) -> Shape:
+text = passing(str, lambda value: True, "a string")
+flag = passing(bool, lambda value: True, "true or false")
+
+
+def one_of(*values: str) -> Shape[str]:
     """Return a shape that accepts one of the strings `values`."""
-    return passing(
-        lambda value: isinstance(value, str) and value in values, "one of %s" % ", ".join(values)
-    )
+    return passing(str, lambda value: value in values, "one of %s" % ", ".join(values))
 
 
-def either(empty: Any, shape: Shape) -> Shape:
-    """Return a shape that accepts the value `empty`, or a value of the shape `shape`."""
-    return lambda value: (
-        empty if isinstance(value, type(empty)) and value == empty else shape(value)
-    )
+def optional(shape: Shape[T]) -> Shape[Optional[T]]:
+    """Return a shape that accepts None, or a value of the shape `shape`."""
+    return lambda value: None if value is None else shape(value)
 
 
-def list_of(shape: Shape, most: int = 1000) -> Shape:
+def or_empty(shape: Shape[str]) -> Shape[str]:
+    """Return a shape that accepts "", or a string of the shape `shape`."""
+    return lambda value: "" if value == "" and isinstance(value, str) else shape(value)
+
+
+def each(shape: Shape[T], most: int = 1000) -> Shape[List[T]]:
     """Return a shape that accepts a list of at most `most` items, each with the shape `shape`."""
+    what = "a list of at most %d items" % most
 
-    def checked(value: Any) -> List[Any]:
+    def checked(value: object) -> List[T]:
         if not isinstance(value, list) or len(value) > most:
-            raise Wrong("a list of at most %d items" % most, value)
+            raise Wrong(what, value)
         return [_part(shape, item, "[%d]" % index) for index, item in enumerate(value)]
 
     return checked
 
 
-def dict_of(key: Shape, shape: Shape, most: int = 1000) -> Shape:
-    """Return a shape that accepts a dict of at most `most` items.
+def table(key: Shape[str], shape: Shape[T], most: int = 1000) -> Shape[Dict[str, T]]:
+    """Return a shape that accepts an object of at most `most` items.
 
-    Each key must have the shape `key`, and each value the shape `shape`.
+    Each name must have the shape `key`, and each value the shape `shape`.
     """
+    what = "an object of at most %d items" % most
 
-    def checked(value: Any) -> Dict[str, Any]:
+    def checked(value: object) -> Dict[str, T]:
         if not isinstance(value, dict) or len(value) > most:
-            raise Wrong("an object of at most %d items" % most, value)
+            raise Wrong(what, value)
         return {
             _part(key, name, ".key"): _part(shape, item, "." + words(str(name))[:SHOWN])
             for name, item in value.items()
@@ -145,10 +156,10 @@ def dict_of(key: Shape, shape: Shape, most: int = 1000) -> Shape:
 
 
 def fields(
-    needed: Dict[str, Shape],
-    possible: Optional[Dict[str, Shape]] = None,
-    rest: Optional[Shape] = None,
-) -> Shape:
+    needed: Dict[str, Shape[Any]],
+    possible: Optional[Dict[str, Shape[Any]]] = None,
+    rest: Optional[Shape[Any]] = None,
+) -> Shape[Dict[str, Any]]:
     """Return a shape that accepts a dict with all fields of `needed`.
 
     `needed` and `possible` are {field: shape}. The dict may also have the fields of `possible`. All
@@ -163,7 +174,7 @@ def fields(
             raise Wrong("an object with %s" % ", ".join(missing), sorted(map(str, value)))
         known = dict(possible or {}, **needed)
         return {
-            name: _part(cast(Shape, known.get(name, rest)), item, "." + words(name)[:SHOWN])
+            name: _part(cast(Shape[Any], known.get(name, rest)), item, "." + words(name)[:SHOWN])
             for name, item in value.items()
             if isinstance(name, str) and (rest or name in known)
         }
@@ -171,31 +182,36 @@ def fields(
     return checked
 
 
-def json_of(depth: int = 4, most: int = 1000) -> Shape:
+def anything(value: Any) -> Any:
+    """Return `value`: the shape that accepts every value."""
+    return value
+
+
+def json_of(depth: int = 4, most: int = 1000) -> Shape[object]:
     """Return a shape that accepts JSON of at most `depth` levels of lists and dicts.
 
     `most`: the maximum number of items in each list or dict. The shape applies `words` to each
     string.
     """
 
-    def shape(value: Any) -> Any:
+    def shape(value: object) -> object:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
             return words(value)
         if isinstance(value, (int, float)):
-            return number(value)
+            return real(-LARGEST, LARGEST)(value)
         if depth:
             if isinstance(value, list):
-                return list_of(json_of(depth - 1, most), most)(value)
+                return each(json_of(depth - 1, most), most)(value)
             if isinstance(value, dict):
-                return dict_of(words, json_of(depth - 1, most), most)(value)
+                return table(words, json_of(depth - 1, most), most)(value)
         raise Wrong("JSON within the allowed depth", value)
 
     return shape
 
 
-def is_json(value: Any, deepest: int) -> bool:
+def is_json(value: object, deepest: int) -> bool:
     """Return True if `value` is JSON of at most `deepest` levels, without NaN and infinities.
 
     The function holds the open values in a list. Recursion would fail at hundreds of levels.
@@ -211,16 +227,14 @@ def is_json(value: Any, deepest: int) -> bool:
             inner = item.values() if isinstance(item, dict) else item
             waiting += [(one, depth + 1) for one in inner]
         elif isinstance(item, (int, float)) and not isinstance(item, bool):
-            try:
-                number(item)
-            except Wrong:
+            if not -LARGEST <= item <= LARGEST:  # also true for NaN
                 return False
         elif not (item is None or isinstance(item, (str, bool))):
             return False
     return True
 
 
-def ipv4(value: Any) -> str:
+def ipv4(value: object) -> str:
     """Return `value` if it is the dotted IPv4 address of one host.
 
     Raises Wrong for any other value.
@@ -239,7 +253,7 @@ def ipv4(value: Any) -> str:
     return str(address)
 
 
-def ipv4_interface(value: Any) -> str:
+def ipv4_interface(value: object) -> str:
     """Return `value` if it is an IPv4 address with its prefix length, such as 10.0.0.5/24.
 
     Raises Wrong for any other value.
@@ -250,7 +264,7 @@ def ipv4_interface(value: Any) -> str:
     return "%s/%s" % (ipv4(address), length)
 
 
-def _part(shape: Shape, value: Any, place: str) -> Any:
+def _part(shape: Shape[T], value: object, place: str) -> T:
     try:
         return shape(value)
     except Wrong as wrong:

@@ -1,0 +1,44 @@
+"""Define the shapes of names and other words that control a program, such as paths and versions.
+
+Each shape accepts exact forms only. A node, a file or a user tells these words, and they become
+parts of commands, paths and files of other hosts.
+"""
+
+import re
+
+from mxcluster.model.shapes import matching, passing
+
+MOST_GPU = 1023  # the highest number of a GPU
+
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_KEY = (
+    r"(ssh-ed25519|ssh-rsa|ssh-dss|ecdsa-sha2-nistp(256|384|521)|sk-ssh-ed25519@openssh\.com"
+    r"|sk-ecdsa-sha2-nistp256@openssh\.com) [A-Za-z0-9+/]+={0,2}"
+)
+
+public_key = matching(
+    _KEY, "a public ssh key (type and base64, without options or a comment)", 20000
+)
+# Linux allows 15 bytes without a blank and a slash. A brace could begin a template of Ansible, and
+# a minus sign an option of a program.
+interface_name = passing(
+    str,
+    lambda value: (
+        value.isprintable()
+        and re.fullmatch(r"(?!-|\.{1,2}$)[^\s/{}]+", value)
+        and len(value.encode("utf-8")) <= 15
+    ),
+    "the name of a network interface",
+)
+hostname = matching(r"%s(\.%s)*" % (_LABEL, _LABEL), "a host name", 253)
+user_name = matching(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?", "the name of a user")
+version = matching(r"[0-9][0-9A-Za-z.+_-]{0,39}", "a version")
+python_version = matching(r"[0-9]\.[0-9]{1,2}", "a version of Python, such as 3.11")
+kernel = matching(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,99}", "the release of a kernel")
+library = matching(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}", "the name of a library or program")
+network = matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", "the name of a network")
+path = matching(r"/[^\x00-\x1f\x7f-\x9f]*", "an absolute path", 4096)
+file_name = matching(r"[^\x00]+", "the name of a file", 4096)
+digest = matching(r"[0-9a-f]{64}", "a sha256")
+# A job id is also a folder name.
+job_id = matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "the id of a job")

@@ -1,0 +1,245 @@
+"""Define the base class of typed data, and convert JSON to this data and back.
+
+A class of data states each field once: the annotation gives mypy the type, and the shape checks a
+decoded value (see `mxcluster.model.shapes`).
+
+    class Point(Record):
+        x: int = field(whole(0, 100))
+        label: Optional[str] = field(optional(words), default=None)
+
+    Point(x=1).encode() == {"x": 1}
+    Point.decode({"x": 1, "unknown": 2}) == Point(x=1)
+
+mypy sees frozen dataclasses (PEP 681). At run time the base class needs no annotations, because the
+shapes hold all types. So the module runs on Python 3.6 without libraries, and on 3.14, which
+evaluates annotations late.
+"""
+
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Dict,
+    Mapping,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    cast,
+    overload,
+)
+
+from mxcluster.errors import did_you_mean
+from mxcluster.model.shapes import SHOWN, Shape, Wrong, one_of, words
+
+T = TypeVar("T")
+R = TypeVar("R", bound="Record")
+_REQUIRED = object()  # the default of a field that each value must have
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: object) -> Any:
+        """Return a decorator that changes nothing."""
+        return lambda item: item
+
+
+class Field:
+    """One field of a Record: its name, shape, default and description."""
+
+    __slots__ = ("about", "default", "former", "key", "name", "shape")
+
+    def __init__(
+        self, shape: Shape[object], default: object, key: str, former: Tuple[str, ...], about: str
+    ) -> None:
+        self.name = ""  # set by the Record's class
+        self.shape, self.default, self.key = shape, default, key
+        self.former, self.about = former, about
+
+
+@overload
+def field(
+    shape: Shape[T], *, key: str = ..., former: Tuple[str, ...] = ..., about: str = ...
+) -> T: ...
+
+
+@overload
+def field(
+    shape: Shape[T],
+    *,
+    default: T,
+    key: str = ...,
+    former: Tuple[str, ...] = ...,
+    about: str = ...,
+) -> T: ...
+
+
+def field(
+    shape: Shape[T],
+    *,
+    default: object = _REQUIRED,
+    key: str = "",
+    former: Tuple[str, ...] = (),
+    about: str = "",
+) -> Any:
+    """Return the definition of a field of a Record.
+
+    Args:
+        shape: the check of a decoded value.
+        default: the value of a record without the field. A field without a default is required. A
+            field that a later version adds has a default, so that earlier data stays readable.
+        key: the name in JSON, if this name differs from the attribute.
+        former: the names in JSON of earlier versions.
+        about: the description, with unit and meaning.
+    """
+    return Field(shape, default, key, former, about)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class Record:
+    """Base of a class of typed data with a JSON form. A record never changes.
+
+    Class arguments:
+        strict: True for data that people write. An unknown name is then an error that proposes the
+            nearest name. In other data, decode drops unknown names, because a later version may
+            have added these names.
+        kind_key: the name in JSON that tells the subclass. The class then stands for the union of
+            its subclasses: its `decode` returns a record of the subclass that the JSON names.
+        kind: the value at `kind_key` for this subclass.
+    """
+
+    FIELDS: ClassVar[Dict[str, Field]] = {}
+    STRICT: ClassVar[bool] = False
+    KIND_KEY: ClassVar[str] = ""
+    KIND: ClassVar[str] = ""
+    KINDS: ClassVar[Dict[str, Type["Record"]]] = {}
+
+    def __init_subclass__(
+        cls, strict: Optional[bool] = None, kind_key: str = "", kind: str = ""
+    ) -> None:
+        super(Record, cls).__init_subclass__()
+        own = {name: item for name, item in vars(cls).items() if isinstance(item, Field)}
+        for name, item in own.items():
+            item.name, item.key = name, item.key or name
+            delattr(cls, name)
+        cls.FIELDS = dict(cls.FIELDS, **own)
+        cls.STRICT = cls.STRICT if strict is None else strict
+        cls.KIND = kind
+        if kind_key:
+            cls.KIND_KEY, cls.KINDS = kind_key, {}
+        if kind:
+            cls.KINDS[kind] = cls
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: object) -> None:
+            unknown = sorted(set(values) - set(self.FIELDS))
+            lacking = [name for name in self.FIELDS if name not in values]
+            lacking = [name for name in lacking if self.FIELDS[name].default is _REQUIRED]
+            if unknown or lacking:
+                raise TypeError(
+                    "%s: unknown fields %s, missing fields %s"
+                    % (type(self).__name__, unknown, lacking)
+                )
+            self.__dict__.update(
+                (name, values[name] if name in values else _copy(item.default))
+                for name, item in self.FIELDS.items()
+            )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a record never changes: use `replaced` for a copy")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]  # a field may hold a list or dict
+
+    def __repr__(self) -> str:
+        values = ("%s=%r" % item for item in self.__dict__.items())
+        return "%s(%s)" % (type(self).__name__, ", ".join(values))
+
+    def replaced(self: R, **values: object) -> R:
+        """Return a copy with other values for some fields. Raises TypeError for unknown names."""
+        return type(self)(**dict(self.__dict__, **values))
+
+    def encode(self) -> Dict[str, object]:
+        """Return the record as JSON, without the fields that are None by default."""
+        found = {self.KIND_KEY: self.KIND} if self.KIND else {}  # type: Dict[str, object]
+        for name, item in self.FIELDS.items():
+            value = self.__dict__[name]
+            if value is not None or item.default is not None:
+                found[item.key] = encode(value)
+        return found
+
+    @classmethod
+    def decode(cls: Type[R], value: object) -> R:
+        """Return the record of JSON `value`.
+
+        Raises Wrong with the place of a value that does not match its shape, of a missing field,
+        and, in a strict class, of an unknown name.
+        """
+        if not isinstance(value, dict):
+            raise Wrong("an object", value)
+        if cls.KIND_KEY and not cls.KIND:
+            return cls._of_kind(value)
+        found = cls.__new__(cls)
+        content, lacking = found.__dict__, []
+        for name, item in cls.FIELDS.items():
+            key = item.key
+            if key not in value and item.former:
+                key = next((former for former in item.former if former in value), key)
+            if key in value:
+                try:
+                    content[name] = item.shape(value[key])
+                except Wrong as wrong:
+                    raise wrong.inside("." + key) from None
+            elif item.default is _REQUIRED:
+                lacking.append(key)
+            else:
+                content[name] = _copy(item.default)
+        if lacking:
+            raise Wrong("an object with %s" % ", ".join(lacking), sorted(map(str, value)))
+        if cls.STRICT:
+            cls._refuse_unknown(value)
+        return found
+
+    @classmethod
+    def _of_kind(cls: Type[R], value: Mapping[str, object]) -> R:
+        kind = one_of(*cls.KINDS)
+        try:
+            chosen = cls.KINDS[kind(value.get(cls.KIND_KEY))]
+        except Wrong as wrong:
+            raise wrong.inside("." + cls.KIND_KEY) from None
+        return cast(R, chosen.decode(value))
+
+    @classmethod
+    def _refuse_unknown(cls, value: Mapping[str, object]) -> None:
+        known = [key for item in cls.FIELDS.values() for key in (item.key,) + item.former]
+        for name in value:
+            if name not in known and name != cls.KIND_KEY:
+                close = did_you_mean(name, known)
+                raise Wrong("a known name%s" % close, name).inside("." + words(str(name))[:SHOWN])
+
+
+def _copy(default: object) -> object:
+    """Return a default for one record: a copy of a list or dict."""
+    if isinstance(default, list):
+        return list(default)
+    return dict(default) if isinstance(default, dict) else default
+
+
+def encode(value: object) -> object:
+    """Return `value`, which consists of records, lists, tuples, dicts and JSON, as JSON."""
+    if isinstance(value, Record):
+        return value.encode()
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {name: encode(item) for name, item in value.items()}
+    return value
+
+
+def record(cls: Type[R]) -> Shape[R]:
+    """Return the shape of a record of the class `cls`."""
+    return cls.decode
