@@ -89,9 +89,10 @@ def real(low: float, high: float) -> Shape[float]:
 
     def shape(value: object) -> float:
         # The comparison is false for NaN.
-        if type(value) not in (int, float) or not low <= cast(float, value) <= high:
-            raise Wrong(what, value)
-        return cast(float, value)
+        if isinstance(value, (int, float)) and value is not True and value is not False:
+            if low <= value <= high:
+                return value
+        raise Wrong(what, value)
 
     return shape
 
@@ -101,9 +102,9 @@ number = real(-LARGEST, LARGEST)
 
 def figure(value: object) -> float:
     """Return `value` if it is an int or float, also NaN or an infinity. Raises Wrong otherwise."""
-    if type(value) not in (int, float):
-        raise Wrong("a number", value)
-    return cast(float, value)
+    if isinstance(value, (int, float)) and value is not True and value is not False:
+        return value
+    raise Wrong("a number", value)
 
 
 text = passing(str, lambda value: True, "a string")
