@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Run everything that CI runs: `make test`, or a part and all after it: `make test FROM=alone`.
 
-The parts of the host and two scenarios in docker run beside each other: one computes while another
-waits. The parts of the lane `alone` measure times, and begin when the other lanes are done.
+One part of the host and two scenarios in docker run beside each other: one computes while another
+waits. When the host has no part left, a third scenario takes its place. The parts of the lane
+`alone` measure times, and begin when the other lanes are done.
 
 After a failure the run goes on with the next part. At its end it names the failed parts and repeats
 the failures of each, since CI may show only the end of its output. `.state/tests` keeps the output
@@ -14,6 +15,7 @@ What cannot run on this machine is left out, and named before the first part and
 import argparse
 import collections
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -31,8 +33,9 @@ sys.path.insert(0, str(PROJECT))
 from tests import pythons  # noqa: E402
 
 LOGS = PROJECT / ".state" / "tests"
-HOST, DOCKER, ALONE = "host", "docker", "alone"
-AT_ONCE = {HOST: 1, DOCKER: 2, ALONE: 1}  # parts of a lane that run at the same time
+HOST, DOCKER, ALONE = LANES = "host", "docker", "alone"
+# What runs at the same time: each row takes the parts of its first lane, then those of the next.
+BESIDE = ([HOST, DOCKER], [DOCKER], [DOCKER])
 SLOWEST = 30
 DEFAULT_CORE = "2.16"
 OLD_PYTHONS = ("2.7", "3.6")
@@ -228,8 +231,8 @@ class Suite:
     def run(self):
         """Run all parts and print a report; return True if all passed."""
         began, ticks = time.monotonic(), idle_and_all()
-        self.run_lanes(HOST, DOCKER)
-        self.run_lanes(ALONE)
+        self.run_lanes(*BESIDE)
+        self.run_lanes([ALONE])
         self.report()
         self.name_limits()
         result = "failed: " + " ".join(self.failed) if self.failed else "all tests passed"
@@ -239,13 +242,17 @@ class Suite:
         self.say("%s in %s minutes; cores idle %.0f %%", result, took, 100 * idle_since(ticks))
         return not self.failed
 
-    def run_lanes(self, *lanes):
-        """Run the parts of some lanes beside each other, and wait for the end of all."""
-        threads = []
-        for lane in lanes:
-            left = iter([part for part in self.parts if part.lane == lane])
-            for _ in range(AT_ONCE[lane]):
-                threads.append(threading.Thread(target=self.run_next, args=[left], daemon=True))
+    def run_lanes(self, *rows):
+        """Run the parts of each row's lanes, all rows beside each other, and wait for their end."""
+        left = {lane: iter([part for part in self.parts if part.lane == lane]) for lane in LANES}
+        threads = [
+            threading.Thread(
+                target=self.run_next,
+                args=[itertools.chain(*(left[lane] for lane in row))],
+                daemon=True,
+            )
+            for row in rows
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

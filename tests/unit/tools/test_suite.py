@@ -36,6 +36,16 @@ def test_the_parts_of_the_host_and_of_docker_run_beside_each_other(tmp_path, cap
     assert "all tests passed in 0:" in capsys.readouterr().out
 
 
+def test_a_third_scenario_runs_when_the_host_has_no_part_left(tmp_path, capsys):
+    """Each of three parts ends when all three run."""
+    text = (
+        "cd %s; touch %%d; until [ $(ls | grep -c '^[0-9]$') = 3 ]; do sleep 0.02; done" % tmp_path
+    )
+    parts = [shell("scenario%d" % number, DOCKER, text % number) for number in (1, 2, 3)]
+    ran = suite.Suite([shell("lint", HOST, "true"), *parts], tmp_path / "logs")
+    assert ran.run(), capsys.readouterr().out
+
+
 def test_a_part_waits_for_the_part_that_it_needs(tmp_path):
     made = tmp_path / "made"
     ran = suite.Suite(
