@@ -211,6 +211,7 @@ def test_processes_outside_of_the_unit_are_named(outsider):
     ]
 
 
+@needs.root
 @pytest.mark.parametrize(
     "group", ["system.slice/mxcluster-agent@other.service", "user@7.service/init.scope"]
 )
