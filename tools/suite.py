@@ -30,7 +30,7 @@ import xml.etree.ElementTree
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
-from tests import pythons  # noqa: E402
+from tests import needs, pythons  # noqa: E402
 
 LOGS = PROJECT / ".state" / "tests"
 HOST, DOCKER, ALONE = LANES = "host", "docker", "alone"
@@ -41,7 +41,6 @@ DEFAULT_CORE = "2.16"
 OLD_PYTHONS = ("2.7", "3.6")
 # The image that a part needs (tools/node-image.sh), unless the image has the name of the part.
 IMAGES = {"default": "plain", "cluster": "plain", "fresh": "bare-trixie"}
-CAP_SYS_ADMIN = 21  # the number of the bit
 # A line of molecule about the beginning of a phase, and the codes of its colours.
 PHASE = re.compile(r"INFO +\S+ ➜ (\w+): Executing")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -93,9 +92,7 @@ def without_docker():
             return None
     if not is_root_with_apt():
         return "no docker engine answers, and only root on Debian or Ubuntu can start one"
-    with open("/proc/self/status") as stream:
-        rights = int(re.search(r"CapEff:\s*(\w+)", stream.read()).group(1), 16)
-    if not rights >> CAP_SYS_ADMIN & 1:
+    if not needs.may_mount():
         return "a docker engine cannot start in a container without CAP_SYS_ADMIN"
     return None
 
@@ -137,7 +134,9 @@ def without_images(parts):
 
 
 def limits(parts, core, lacking, search=pythons.search):
-    """Return ({name of a part: why it cannot run here}, {Python: what the tests lose without it}).
+    """Return ({name of a part: why it cannot run here}, {need: what the tests lose without it}).
+
+    A need is the name of a program, or another need of `tests.needs`.
 
     Args:
         parts: the Parts.
@@ -153,11 +152,20 @@ def limits(parts, core, lacking, search=pythons.search):
         left_out.setdefault(name, reason)
     # Modules of a newer ansible-core do not run on these Pythons.
     lost = {
-        version: use
+        "python" + version: use
         for version, use in pythons.USES.items()
         if old and version in OLD_PYTHONS or not search(version)
     }
-    return left_out, lost
+    return left_out, dict(lost, **without_programs(parts, left_out), **needs.lacking())
+
+
+def without_programs(parts, left_out):
+    """Return {program: what the tests of the scenario container lose without it}."""
+    if "container" not in [part.name for part in parts if part.name not in left_out]:
+        return {}
+    # As root, tools/molecule.sh installs podman, and tools/docker-engine.sh the other.
+    lost = {} if is_root_with_apt() else needs.OF_CONTAINER
+    return {program: use for program, use in lost.items() if not shutil.which(program)}
 
 
 def clock(seconds):
@@ -225,8 +233,8 @@ class Suite:
         """Print what cannot run on this machine."""
         for name, reason in self.left_out.items():
             self.say("cannot run here: %s (%s)", name, reason)
-        for version, use in self.lost.items():
-            self.say("cannot run here: tests with Python %s (%s)", version, use)
+        for need, use in self.lost.items():
+            self.say("cannot run here: tests that need %s (%s)", need, use)
 
     def run(self):
         """Run all parts and print a report; return True if all passed."""
