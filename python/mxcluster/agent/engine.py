@@ -40,8 +40,8 @@ LINGERS = 10.0
 MOST_LOG = 1 << 20  # the part of the engine's log, in bytes, in which holders report their starts
 # mpirun also ends the agents after a failure on another node.
 ENDED = (
-    "mpirun has sent %s. If no other node has failed, mpirun itself got SIGTERM or SIGINT: find the "
-    "program or the user that ended mpirun"
+    "mpirun has sent %s. If no other node has failed, mpirun itself got SIGTERM or SIGINT: find "
+    "the program or the user that ended mpirun"
 )
 LINES = 8  # lines of the engine's log in a message
 # The variables of this process that mpirun gets. A login or another engine may have set more, which
