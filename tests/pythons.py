@@ -11,10 +11,10 @@ USES = {
     "2.7": "Ansible's modules as on CentOS 7",
     "3.6": "the package as on CentOS 7, and MXNet 1.2.1",
     "3.11": "MXNet 1.5.1",
-    "3.13": "MXNet 1.9.1 beside numpy 2",
+    "3.13": "MXNet 1.9.1 beside numpy 2, and the newest ansible-core",
 }
-# `make test` sets this variable to the Pythons that it names as missing before the first test, with
-# blanks between them. The tests that need such a Python are skipped. Otherwise they fail.
+# `make test` sets this variable to the programs that it names as missing before the first test,
+# with blanks between them. The tests that need such a program are skipped. Otherwise they fail.
 WITHOUT = "MXCLUSTER_TESTS_WITHOUT"
 
 
@@ -33,19 +33,19 @@ def search(version):
     return None
 
 
-def named_missing(version):
-    """Return True if `make test` has named `python<version>` as missing before the first test."""
-    return version in os.environ.get(WITHOUT, "").split()
+def named_missing(program):
+    """Return True if `make test` has named `program` as missing before the first test."""
+    return program in os.environ.get(WITHOUT, "").split()
 
 
 def available(version):
     """Return the path of `python<version>`, None if it is missing or was named as missing."""
-    return None if named_missing(version) else search(version)
+    return None if named_missing("python" + version) else search(version)
 
 
 def find_python(version):
     """Return the path of `python<version>`; skip the test if `make test` named it as missing."""
-    if named_missing(version):
+    if named_missing("python" + version):
         import pytest
 
         pytest.skip("make test runs without Python %s here" % version)

@@ -40,6 +40,12 @@ clear_away() {
     ip link delete "mxcluster-$MXCLUSTER_RUN-2" 2>/dev/null || true # of the scenario container
 }
 
+# install_podman: install the second engine of the scenario container, as root on Debian and Ubuntu
+install_podman() {
+    command -v podman >/dev/null || [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null ||
+        tools/apt-install.sh podman >/dev/null
+}
+
 tools/docker-engine.sh
 MXCLUSTER_NODE_IMAGE=$(tools/node-image.sh)
 export MXCLUSTER_NODE_IMAGE COLUMNS=${COLUMNS:-160}
@@ -49,6 +55,7 @@ if [[ ${1:-} == --images ]]; then
     for kind in "${kinds[@]}"; do
         tools/node-image.sh "$kind"
     done
+    install_podman
     exec python3 molecule/el7/stand_in/build.py "$PWD/.state/el7"
 fi
 
@@ -71,6 +78,7 @@ for scenario in "${scenarios[@]}"; do
         exit 1
     }
     echo "mxcluster: scenario $scenario"
+    [[ $scenario != container ]] || install_podman
     began=$SECONDS
     # Molecule's own folder is the same for two clones with one name. The path is short, because it
     # leads to the sockets of ssh.

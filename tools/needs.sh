@@ -12,10 +12,11 @@ done <<'END'
 make make
 git git
 python3 python3
+/usr/bin/python3 python3
 ssh openssh-client
 ip iproute2
 nft nftables
-iptables iptables
+iptables-legacy iptables
 gcc gcc
 END
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)

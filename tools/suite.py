@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Run everything that CI runs: `make test`, or a part and all after it: `make test FROM=alone`.
 
-The parts of the host and two scenarios in docker run beside each other: one computes while another
-waits. The parts of the lane `alone` measure times, and begin when the other lanes are done.
+One part of the host and two scenarios in docker run beside each other: one computes while another
+waits. When the host has no part left, a third scenario takes its place. The parts of the lane
+`alone` measure times, and begin when the other lanes are done.
 
 After a failure the run goes on with the next part. At its end it names the failed parts and repeats
 the failures of each, since CI may show only the end of its output. `.state/tests` keeps the output
@@ -14,6 +15,7 @@ What cannot run on this machine is left out, and named before the first part and
 import argparse
 import collections
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -28,17 +30,17 @@ import xml.etree.ElementTree
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
-from tests import pythons  # noqa: E402
+from tests import needs, pythons  # noqa: E402
 
 LOGS = PROJECT / ".state" / "tests"
-HOST, DOCKER, ALONE = "host", "docker", "alone"
-AT_ONCE = {HOST: 1, DOCKER: 2, ALONE: 1}  # parts of a lane that run at the same time
+HOST, DOCKER, ALONE = LANES = "host", "docker", "alone"
+# What runs at the same time: each row takes the parts of its first lane, then those of the next.
+BESIDE = ([HOST, DOCKER], [DOCKER], [DOCKER])
 SLOWEST = 30
 DEFAULT_CORE = "2.16"
 OLD_PYTHONS = ("2.7", "3.6")
 # The image that a part needs (tools/node-image.sh), unless the image has the name of the part.
 IMAGES = {"default": "plain", "cluster": "plain", "fresh": "bare-trixie"}
-CAP_SYS_ADMIN = 21  # the number of the bit
 # A line of molecule about the beginning of a phase, and the codes of its colours.
 PHASE = re.compile(r"INFO +\S+ ➜ (\w+): Executing")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -90,9 +92,7 @@ def without_docker():
             return None
     if not is_root_with_apt():
         return "no docker engine answers, and only root on Debian or Ubuntu can start one"
-    with open("/proc/self/status") as stream:
-        rights = int(re.search(r"CapEff:\s*(\w+)", stream.read()).group(1), 16)
-    if not rights >> CAP_SYS_ADMIN & 1:
+    if not needs.may_mount():
         return "a docker engine cannot start in a container without CAP_SYS_ADMIN"
     return None
 
@@ -134,7 +134,9 @@ def without_images(parts):
 
 
 def limits(parts, core, lacking, search=pythons.search):
-    """Return ({name of a part: why it cannot run here}, {Python: what the tests lose without it}).
+    """Return ({name of a part: why it cannot run here}, {need: what the tests lose without it}).
+
+    A need is the name of a program, or another need of `tests.needs`.
 
     Args:
         parts: the Parts.
@@ -150,11 +152,20 @@ def limits(parts, core, lacking, search=pythons.search):
         left_out.setdefault(name, reason)
     # Modules of a newer ansible-core do not run on these Pythons.
     lost = {
-        version: use
+        "python" + version: use
         for version, use in pythons.USES.items()
         if old and version in OLD_PYTHONS or not search(version)
     }
-    return left_out, lost
+    return left_out, dict(lost, **without_programs(parts, left_out), **needs.lacking())
+
+
+def without_programs(parts, left_out):
+    """Return {program: what the tests of the scenario container lose without it}."""
+    if "container" not in [part.name for part in parts if part.name not in left_out]:
+        return {}
+    # As root, tools/molecule.sh installs podman, and tools/docker-engine.sh the other.
+    lost = {} if is_root_with_apt() else needs.OF_CONTAINER
+    return {program: use for program, use in lost.items() if not shutil.which(program)}
 
 
 def clock(seconds):
@@ -222,14 +233,14 @@ class Suite:
         """Print what cannot run on this machine."""
         for name, reason in self.left_out.items():
             self.say("cannot run here: %s (%s)", name, reason)
-        for version, use in self.lost.items():
-            self.say("cannot run here: tests with Python %s (%s)", version, use)
+        for need, use in self.lost.items():
+            self.say("cannot run here: tests that need %s (%s)", need, use)
 
     def run(self):
         """Run all parts and print a report; return True if all passed."""
         began, ticks = time.monotonic(), idle_and_all()
-        self.run_lanes(HOST, DOCKER)
-        self.run_lanes(ALONE)
+        self.run_lanes(*BESIDE)
+        self.run_lanes([ALONE])
         self.report()
         self.name_limits()
         result = "failed: " + " ".join(self.failed) if self.failed else "all tests passed"
@@ -239,13 +250,17 @@ class Suite:
         self.say("%s in %s minutes; cores idle %.0f %%", result, took, 100 * idle_since(ticks))
         return not self.failed
 
-    def run_lanes(self, *lanes):
-        """Run the parts of some lanes beside each other, and wait for the end of all."""
-        threads = []
-        for lane in lanes:
-            left = iter([part for part in self.parts if part.lane == lane])
-            for _ in range(AT_ONCE[lane]):
-                threads.append(threading.Thread(target=self.run_next, args=[left], daemon=True))
+    def run_lanes(self, *rows):
+        """Run the parts of each row's lanes, all rows beside each other, and wait for their end."""
+        left = {lane: iter([part for part in self.parts if part.lane == lane]) for lane in LANES}
+        threads = [
+            threading.Thread(
+                target=self.run_next,
+                args=[itertools.chain(*(left[lane] for lane in row))],
+                daemon=True,
+            )
+            for row in rows
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -1,13 +1,11 @@
 """Agents with containers of this machine, under docker and podman.
 
-The processes of the jobs are small shell commands. Without podman on this machine, pytest skips its
-tests.
+The processes of the jobs are small shell commands.
 """
 
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +13,7 @@ import time
 import pytest
 
 from mxcluster.node import processes
+from tests import needs
 from tests.unit.agent import jobs
 from tests.waiting import until
 
@@ -39,7 +38,7 @@ class Contained(jobs.Contained):
 
     def described(self):
         """Return the job's status and the engine's descriptions of its containers."""
-        told = [self.evidence(self.folder.status())]
+        told = [self.evidence()]
         for container in self.containers():
             asked = [self.engine, "inspect", "--format", "{{json .State}}", container]
             told.append(subprocess.run(asked, stdout=subprocess.PIPE).stdout.decode())
@@ -52,8 +51,7 @@ class Contained(jobs.Contained):
 @pytest.fixture(scope="module", params=["docker", "podman"])
 def engine(request):
     """Return the name of the engine, which has the image."""
-    if not shutil.which(request.param):
-        pytest.skip("%s is not installed on this machine" % request.param)
+    needs.find_program(request.param)
     has = [request.param, "image", "inspect", IMAGE]
     if subprocess.call(has, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
         saved = subprocess.Popen(["docker", "save", IMAGE], stdout=subprocess.PIPE)

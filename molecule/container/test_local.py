@@ -16,6 +16,7 @@ import pytest
 
 from mxcluster import schemes
 from mxcluster.node import processes
+from tests import needs
 from tests.playbooks.conftest import NET, SOURCE, On
 from tests.playbooks.faults import FAULTS, suffer
 from tests.waiting import until
@@ -155,8 +156,7 @@ class Second:
 @pytest.fixture(scope="module")
 def second(tmp_path_factory):
     """Yield the second engine."""
-    if os.geteuid() or not shutil.which("dockerd"):
-        pytest.skip("a second engine needs root, and the program dockerd")
+    needs.find_program("dockerd")
     folder = tmp_path_factory.mktemp("d")  # the path of a socket has at most 107 bytes
     made = Second(folder)
     try:
@@ -278,8 +278,8 @@ def test_nodes_with_different_images_of_one_name_are_refused(two_engines, second
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(not shutil.which("podman"), reason="podman is not installed on this machine")
 def test_podman_gets_the_image_from_an_archive_and_trains(pair, tmp_path):
+    needs.find_program("podman")
     archive = tmp_path / "image.tar"
     docker("save", "--output", str(archive), IMAGE)
     given = dict(ENGINE, container_image_engine="podman", container_image_archive=str(archive))
@@ -354,12 +354,15 @@ def test_a_killed_process_of_an_mpi_program_ends_all_containers(project):
         ({"image": BASE}, "has no MXNet"),
         ({"image_python": "python2.7"}, "name another Python with -e image_python"),
         ({"runtime": "podmann"}, "did you mean 'podman'"),
-        ({"runtime": "podman"}, "podman is not installed on this node"),
+        (
+            {"runtime": "podman"},
+            "is not on this node (podman: "
+            if shutil.which("podman")
+            else "podman is not installed on this node",
+        ),
     ],
 )
 def test_bad_input_is_refused_with_its_cure(pair, options, words):
-    if options.get("runtime") == "podman" and shutil.which("podman"):
-        pytest.skip("podman is installed")
     result, run = train(pair, **dict({"job_id": "refused"}, **options))
     assert result.code != 0 and not run.exists(), result.output
     assert words in words_of(result), result.output

@@ -13,6 +13,8 @@ description:
     five seconds.
   - If a result has C(mxcluster_verdict_text), the callback shows these lines last, after the recap.
     If the result also has C(mxcluster_exit_status), ansible-playbook ends with this status.
+  - If ansible-playbook ends before the recap, as at Ctrl-C, while a job may run on the nodes, the
+    callback says what happens to the job, and which commands attach to it and end it.
   - After M(mxcluster_restart) the callback shows no recap, because the final attempt has shown its
     own recap. The first command shows the verdict of an attempt that M(mxcluster_restart) has
     started.
@@ -33,6 +35,7 @@ requirements:
   - the Python package mxcluster in Ansible's Python; without this package jobs have no live line
 """
 
+import atexit
 import dataclasses
 import functools
 import os
@@ -51,10 +54,10 @@ from ansible.plugins.loader import filter_loader, test_loader
 from ansible.utils.display import get_text_width
 
 try:
-    from mxcluster.ansible import attempts
+    from mxcluster.ansible import attempts, left_job
     from mxcluster.job import live_line, verdict
 except ImportError:  # the preflight checks report the missing package before they contact a node
-    attempts = live_line = verdict = None
+    attempts = left_job = live_line = verdict = None
 
 Json = Dict[str, Any]
 # Ansible's classes. Ansible has no types, so each class is Any.
@@ -106,9 +109,16 @@ class CallbackModule(Default):
         self._restarted = False  # whether another attempt at the job has run
         self._status: Optional[int] = None  # the exit status of the verdict, None without one
         self._matched = False  # True once the command line has selected a task
+        self._left = None  # the left_job.LeftJob of this ansible-playbook
 
     def v2_playbook_on_start(self, playbook: Playbook) -> None:
-        """Load all filter and test plugins, then show the start of the playbook."""
+        """Load all filter and test plugins, then show the start of the playbook.
+
+        From here on, the end of this process names the job that it leaves on the nodes.
+        """
+        if left_job:
+            self._left = left_job.LeftJob(C.DEFAULT_LOCAL_TMP)
+            atexit.register(self._show_left_job)
         # Ansible does not flush the output of a task, such as that of the next attempt at a job.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(line_buffering=True)
@@ -138,6 +148,8 @@ class CallbackModule(Default):
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
+        if self._left and not context.CLIARGS.get("check"):
+            self._left.at_task(task.action, task.args)
         self._matched = self._matched or is_selected(task, context.CLIARGS)
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
@@ -150,6 +162,8 @@ class CallbackModule(Default):
     def v2_runner_on_ok(self, result: TaskResult) -> None:
         """Update the line about the job, or show the success. Keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
+        if self._left:
+            self._left.learn(result._task.action, result._result)
         if self._about_job(result):
             return
         if (
@@ -212,6 +226,8 @@ class CallbackModule(Default):
     def v2_playbook_on_stats(self, stats: AggregateStats) -> None:
         """Show the recap and the verdict, and set the exit status."""
         self._settle()
+        if self._left:
+            self._left.forget()
         if not self._restarted:
             super(CallbackModule, self).v2_playbook_on_stats(stats)
         if not (attempts and attempts.is_child()):
@@ -327,6 +343,12 @@ class CallbackModule(Default):
                 self._display.display(self._line)
         sys.stdout.flush()
         return True
+
+    def _show_left_job(self) -> None:
+        """Show the job that this process leaves on the nodes. The recap has forgotten the job."""
+        given = [path for path in context.CLIARGS["inventory"] if path not in C.DEFAULT_HOST_LIST]
+        for line in self._left.told(" -i ".join(given)):
+            self._display.display(one_line(line), color=C.COLOR_ERROR)
 
     def _remember_verdict(self, task: Task, result: Json) -> None:
         """Keep the verdict of a result for the end, if the result is from a plugin in JUDGES."""

@@ -4,8 +4,10 @@ Every message names the wrong value, the origin of the value, and the cure.
 """
 
 import difflib
+import errno
 from typing import Any, Callable, Iterable, List
 
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk and of a reached quota
 MOST_LINES, MOST_SIGNS = 100, 2000  # lines of a message, characters of a line
 
 
@@ -73,6 +75,17 @@ def for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
                 problems.append(str(refusal))
     refuse(problems)
     return results
+
+
+def of_system(error: OSError, path: str = "") -> str:
+    """Return the message for `error`: the path, the fault, and the cure of a full disk.
+
+    Args: `path` in which the caller writes. Only an error of open() names its file.
+    """
+    is_full = error.errno in FULL
+    where = error.filename or (path if is_full else "")
+    text = "%s%s" % ("%s: " % where if where else "", error.strerror or error)
+    return text + (": the disk is full, so make room on this disk" if is_full else "")
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:

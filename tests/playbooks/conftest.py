@@ -70,6 +70,27 @@ def end(process):
     return process.communicate()[0].decode(errors="replace")
 
 
+@contextlib.contextmanager
+def small_disk(folder, size="128m"):
+    """Mount a file system of `size` on `folder`, as root, for a test that fills the disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=" + size, "tmpfs", str(folder)]
+    subprocess.run(mount, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder):
+    """Fill the file system of `folder`."""
+    with contextlib.suppress(OSError), open(
+        str(folder / "everything"), "wb", buffering=0
+    ) as stream:
+        while stream.write(bytes(1 << 16)):
+            pass
+
+
 class Project:
     """The copy, with an empty home and an empty folder for temporary files.
 

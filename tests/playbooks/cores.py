@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
 from ansible import __version__ as CORE
 
 from tests import pythons
@@ -56,4 +55,6 @@ def python_for(line):
             found = pythons.available("3.%d" % minor)
             if found:
                 return found
-    pytest.skip("ansible-core %s is not tried: no Python here runs it" % line)
+    # `make test` names one of these Pythons as missing.
+    suitable = ["3.%d" % minor for minor in reversed(MINORS) if line in bundle.lines((3, minor))]
+    return pythons.find_python(next(one for one in suitable if one in pythons.USES))

@@ -8,7 +8,6 @@ import pathlib
 import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 
@@ -16,7 +15,7 @@ from mxcluster import schemes
 from mxcluster.job import checkpoints
 from mxcluster.node import addresses
 from tests.machine import Stopwatch
-from tests.playbooks.conftest import NET, PATIENCE
+from tests.playbooks.conftest import NET, PATIENCE, fill, small_disk
 from tests.waiting import until
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
@@ -75,11 +74,7 @@ def killed_in_an_update(job):
 
 def fill_the_disk(job):
     """Fill the file system of node2's jobs."""
-    with contextlib.suppress(OSError), open(
-        str(job.folders / "node2" / "everything"), "wb", buffering=0
-    ) as stream:
-        while stream.write(bytes(1 << 16)):
-            pass
+    fill(job.folders / "node2")
 
 
 FAULTS = {
@@ -279,12 +274,9 @@ class Struck:
             options.update(
                 script=str(SCRIPTS / "faulty.py"), script_args=[kv, options.pop("fault", "nothing")]
             )
-        self.disk = self.folders / "node2" if options.pop("small_disk", False) else None
-        if self.disk:  # as root; a full disk of the machine would affect more than the job
-            self.disk.mkdir(parents=True, exist_ok=True)
-            subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(self.disk)], check=True
-            )
+        self.disk = contextlib.ExitStack()
+        if options.pop("small_disk", False):  # a full disk of the machine would affect more
+            self.disk.enter_context(small_disk(self.folders / "node2"))
         self.wires = wires
         self.hog = Hog(self.folders, job) if self.fault.strike == "hog" else None
         inventory = ["-i", wires.inventory] if wires else []
@@ -328,9 +320,7 @@ class Struck:
         self.kill()
         if self.hog:
             self.hog.close()
-        if self.disk:
-            subprocess.run(["umount", "--lazy", str(self.disk)], check=True)
-            self.disk = None
+        self.disk.close()
 
     def struck_by_itself(self):
         """Return the time of a fault that the script injects, from the logs or the verdict."""

@@ -6,6 +6,9 @@ import signal
 
 import pytest
 
+from mxcluster.job import checkpoints
+from tests.playbooks.conftest import end
+
 CHECKPOINTS = ".state/local/jobs/node1/%s/checkpoints/mlp-%04d.json"
 
 
@@ -67,6 +70,41 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
         and "has already trained %d epochs" % (whole[-2] + 2) in result.output
         and not run.exists()
     )
+
+
+def test_a_job_whose_controller_was_killed_is_resumed_at_once_and_later(project):
+    """SIGKILL leaves no verdict, and the old job runs until its lease ends, on its ports."""
+    options = {
+        "kv": "dist_gsync",
+        "num_epochs": 2000,
+        "step_ms": 20,
+        "savemodel": True,
+        "job_id": "orphan",
+        "lease": 20,
+        "num_workers": 3,
+        "lr": 0.03,
+    }
+    kept = project.path / "runs" / "orphan" / "checkpoints"
+    process = project.start("train.yml", "-e", json.dumps(options))
+
+    def saved():
+        return checkpoints.last_complete(str(kept), "mlp")[0]
+
+    project.until(process, lambda: saved() and saved().epoch >= 3)
+    end(process)
+    epoch = saved().epoch
+    knobs = {"resume": "orphan", "num_epochs": epoch + 1, "num_workers": 2}
+    result, run = project.train(job_id="at-once", **knobs)
+    assert result.code == 0, result.output
+    assert "after epoch %d" % epoch in result.output and "skipped: " not in result.output
+    plan = json.loads((run / "plan.json").read_text())
+    assert (plan["options"]["kv"], plan["options"]["lr"]) == ("dist_gsync", 0.03)
+    project.wait_for_nothing_left(leased=True)
+    assert project.status("orphan", "node2")["reason"] == "lease"
+
+    result, run = project.train(job_id="later", **knobs)
+    assert result.code == 0 and "after epoch %d" % epoch in result.output, result.output
+    assert (run / "checkpoints" / ("mlp-%04d.json" % (epoch + 1))).exists()
 
 
 @pytest.mark.soak

@@ -313,8 +313,10 @@ def ended_by_lease(project, job):
 def test_after_control_c_the_lease_ends_everything(project):
     process, _ = start_a_long_job(project, "dist_gsync", "interrupted", lease=2)
     os.killpg(process.pid, signal.SIGINT)
-    project.finish(process)
+    output = project.finish(process)
     assert process.returncode != 0
+    assert "LEFT      job interrupted, which still runs on its nodes" in output, output
+    assert "attach    ansible-playbook train.yml -e attach=interrupted" in output, output
     ended_by_lease(project, "interrupted")
 
 

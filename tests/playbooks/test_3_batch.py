@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from tests import batch_systems
+from tests.playbooks.conftest import fill, small_disk
 from tests.waiting import until
 
 
@@ -71,6 +72,28 @@ def test_a_killed_worker_ends_the_job(project, slurm):
     run = project.path / "runs" / "batch-killed"
     states = json.loads((run / "verdict.json").read_text())["nodes"]
     assert states["node2"] == "failed" and "done" not in states.values(), states
+    project.wait_for_nothing_left()
+
+
+@pytest.mark.parametrize("moment", ["start", "training"])
+def test_a_full_job_folder_is_named(project, slurm, moment):
+    """All nodes share the folder, and the head of the job begins after the controller's look."""
+    job = "batch-full-" + moment
+    shared = folder_of(project, job).parent
+    with small_disk(shared):
+        if moment == "training":
+            code, output = strike(project, job, 2, lambda _: fill(shared))
+        else:
+            options = {"launcher": "slurm", "num_nodes": 2, "num_epochs": 9999, "job_id": job}
+            process = project.start("train.yml", "-e", json.dumps(options))
+            project.until(process, (shared / job / "batch.log").exists)
+            fill(shared)
+            output, code = project.finish(process), process.returncode
+    verdict = json.loads((project.path / "runs" / job / "verdict.json").read_text())
+    reason = verdict["first_failure"]["reason"]
+    assert code == 2 and str(shared) in reason and "\n" not in reason, output
+    assert "No space left" in reason or "has 0 MiB free" in reason, output
+    assert " on node" in output.split("first     ")[1].splitlines()[0], output
     project.wait_for_nothing_left()
 
 

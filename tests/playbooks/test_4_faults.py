@@ -5,10 +5,12 @@ fault that ends like another one, or that molecule also strikes with, is among t
 """
 
 import itertools
+import os
 
 import pytest
 
 from tests.often import seldom
+from tests.playbooks.conftest import NET, small_disk
 from tests.playbooks.faults import FAULTS, KVS, suffer
 
 CASES = [
@@ -38,6 +40,25 @@ def test_a_fault_ends_the_job(project, name, kv):
     if name in ("worker hangs", "updater hangs"):
         for path in (project.path / "runs" / job / "nodes").glob("*/*-[01].log"):
             assert "most recent call first" in path.read_text(), "no stack trace in %s" % path
+
+
+def test_a_disk_that_is_full_at_the_start_is_named(project, tmp_path):
+    """node2 has the space that a job needs at least, but none for eight copies of the script."""
+    (tmp_path / "large.py").write_text("raise SystemExit('no worker may start')")
+    (tmp_path / "large.bin").write_bytes(os.urandom(15 << 20))
+    many = {NET + ".12": NET + ".12\n          workers_per_host: 8"}
+    folder = project.path / ".state" / "local" / "jobs" / "node2"
+    with small_disk(folder):
+        result, run = project.train(
+            *("-i", project.inventory("many", **many)),
+            script=str(tmp_path / "large.py"),
+            job_id="full-at-start",
+        )
+        assert not (folder / "full-at-start").exists(), "files of the job keep the disk full"
+    named = "/jobs/node2/full-at-start: No space left on device: the disk is full, so make room"
+    assert result.code == 2 and named in result.output, result.output
+    assert "fatal: [node2]" in result.output, result.output
+    project.wait_for_nothing_left()
 
 
 def test_the_same_nodes_train_again(project):

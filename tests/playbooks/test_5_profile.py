@@ -1,7 +1,9 @@
 """profile.yml measures a cluster and proposes groups and shares, which later plans use."""
 
 import json
+import os
 import shutil
+import signal
 
 import pytest
 import yaml
@@ -85,6 +87,27 @@ def test_a_script_cannot_be_measured(unequal):
     result = project.run("profile.yml", *arguments, "-e", "script=mine.py")
     assert result.code != 0
     assert "-e script is a knob of train.yml, and profile.yml does not read it" in result.output
+
+
+def test_an_interrupted_measurement_names_the_job_that_goes_on(unequal):
+    project, arguments = unequal
+    kept = project.path / ".state" / "unequal" / "profile.json"
+    before = kept.read_bytes() if kept.exists() else None
+    options = {"job_id": "cut-short", "step_ms": 300, "lease": 2, "apply": True}
+    process = project.start("profile.yml", *arguments, "-e", json.dumps(options))
+    project.until(
+        process,
+        lambda: any(list(folder.glob("*.jsonl")) for folder in project.folders("cut-short")),
+    )
+    os.killpg(process.pid, signal.SIGINT)
+    output = project.finish(process)
+    assert process.returncode == 99, output
+    told = output.split("LEFT      job cut-short, which still runs on its nodes. Its lease ends")[1]
+    assert "the job 2 to 4 s after the last poll" in told, output
+    assert "/inventory/unequal train.yml -e attach=cut-short" in told, output
+    assert "/inventory/unequal stop.yml -e job=cut-short" in told, output
+    project.wait_for_nothing_left(leased=True)
+    assert (kept.read_bytes() if kept.exists() else None) == before
 
 
 def test_check_mode_applies_nothing(unequal):

@@ -1,16 +1,14 @@
 """Nodes with Python 3.11 and 3.13, and so with numpy 1 and 2, are provisioned side by side."""
 
 import json
-import sys
 
 import pytest
 
+from tests import needs
 from tests.pythons import find_python
 from tests.training.environments import NEWEST, copy_environment
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info[:2] == (3, 13), reason="the tests run on Python 3.13: both nodes would have it"
-)
+pytestmark = needs.two_pythons
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,7 @@ def test_an_interrupted_benchmark_goes_on(project):
     output = project.finish(process)
     assert process.returncode != 0, output
     refuse_warnings(output)
+    assert "LEFT      job bench-002, which still runs on its nodes" in output, output
     assert [one["job"] for one in records(project, "bench")] == ["001"], output
     assert output.count("SWEEP     job 1 of 2, 001") == 1
 

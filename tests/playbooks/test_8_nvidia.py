@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests import needs
 from tests.playbooks.conftest import role
 from tests.unit.roles.test_library_archives import pack, pack_nccl
 
@@ -120,7 +121,7 @@ def test_files_come_to_a_folder_that_is_made(play, tmp_path):
     assert not any(result["changed"] for result in told.values() if "changed" in result)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="ldconfig needs root")
+@needs.root
 @pytest.mark.parametrize("name", ["nccl", "cudnn"])
 def test_a_library_is_installed_once(play, tmp_path, name):
     """The roles nccl and cudnn share the tasks of the role cuda; the second run changes nothing."""

@@ -9,9 +9,10 @@ import subprocess
 import pytest
 import yaml
 
+from tests import needs
 from tests.playbooks.conftest import SOURCE, role
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+pytestmark = needs.root
 HARMLESS, OTHER = "nobody", "daemon"
 STARTED = ("__train_job_started", "__train_job_begun")  # as after the start of a job
 

@@ -651,10 +651,9 @@ def test_a_server_process_whose_mate_has_failed_says_so(mxnet_new, tmp_path, scr
         arguments=["dist_gsync"],
         environment={"MXCLUSTER_SERVER_CLASSES": "fails_on_server_1:Failing"},
     )
-    codes = job.wait()
-    assert (codes["server-1"], codes["server-0"]) == (
-        exit_codes.UPDATER_FAILED,
-        exit_codes.PEER_DIED,
-    ), job.evidence()
+    servers = [job.processes[name] for name in ("server-0", "server-1")]
+    until(lambda: all(server.poll() for server in servers), evidence=job.evidence)
+    codes = [server.poll() for server in servers]
+    assert codes == [exit_codes.PEER_DIED, exit_codes.UPDATER_FAILED], job.evidence()
     log = (tmp_path / "server-0.log").read_text()
     assert "another server process of this host died during an update of parameter 3" in log, log

@@ -2,12 +2,15 @@
 
 import os
 import shutil
+import tempfile
 from collections import namedtuple
 
 import pytest
 
 from mxcluster import file_io
 from mxcluster.errors import BadInput
+
+NOBODY = 65534
 
 
 def test_a_folder_that_can_be_made_is_accepted_and_left_as_it_is(tmp_path):
@@ -29,11 +32,23 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, path):
         file_io.check_folder("runs_dir", path)
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_rights_is_refused(tmp_path):
-    (tmp_path / "closed").mkdir(mode=0o500)
+@pytest.fixture
+def closed():
+    """Return a folder without the right to write. The test runs without the rights of root."""
+    me = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o555)
+        try:
+            if me == 0:
+                os.seteuid(NOBODY)
+            yield os.path.join(name, "runs")
+        finally:
+            os.seteuid(me)
+
+
+def test_a_folder_without_rights_is_refused(closed):
     with pytest.raises(BadInput, match="Permission denied"):
-        file_io.check_folder("runs_dir", str(tmp_path / "closed" / "runs"))
+        file_io.check_folder("runs_dir", closed)
 
 
 def test_a_full_disk_is_refused(tmp_path, monkeypatch):

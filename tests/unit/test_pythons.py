@@ -12,7 +12,7 @@ def test_a_missing_python_fails_its_tests(monkeypatch):
 
 
 def test_a_python_that_was_named_as_missing_skips_its_tests(monkeypatch):
-    monkeypatch.setenv(pythons.WITHOUT, "2.7 3.99")
+    monkeypatch.setenv(pythons.WITHOUT, "python2.7 python3.99")
     with pytest.raises(pytest.skip.Exception, match="without Python 3.99"):
         pythons.find_python("3.99")
     assert pythons.available("2.7") is None

@@ -11,12 +11,12 @@ import select
 import signal
 import time
 import traceback
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, List, Optional
 
 from mxcluster.agent import claims
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder, Json
 from mxcluster.agent.supervisor import SIGNALS, Supervisor
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.node import processes
 
 TIMEOUT = 30.0  # seconds until an agent must have started its processes
@@ -83,13 +83,19 @@ def _start(
                         "the agent did not start. Correct the error in the log below, and run "
                         "the playbook again. The end of %s:" % folder.file("agent.log")
                     ]
-                    + (folder.log_lines("agent") or ["(nothing)"])
+                    + (folder.log_lines("agent") + _failure(folder) or ["(nothing)"])
                 )
             )
     except BaseException:
         if brought:
             _forget(folder)
         raise
+
+
+def _failure(folder: JobFolder) -> List[str]:
+    """Return [reason] of a failed job, [] without a reason. On a full disk the log lacks it."""
+    failure = (folder.status() or {}).get("first_failure")
+    return [str(failure["reason"])] if failure else []
 
 
 def _fork(folder: JobFolder, plan: Json, lock: int, holder: Optional[processes.Identity]) -> bytes:
@@ -168,7 +174,12 @@ def _write(
     if os.path.exists(folder.file("plan.json")):
         raise BadInput(_prepared(folder, time.time() - os.stat(folder.file("plan.json")).st_mtime))
     _claim(folder, plan)
-    folder.prepare(plan, secret_env, token, script)
+    try:
+        folder.prepare(plan, secret_env, token, script)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder.remove()  # a full disk gets its space back
+        raise MxclusterError(of_system(error, folder.path)) from error
 
 
 def _prepared(folder: JobFolder, age: float) -> str:

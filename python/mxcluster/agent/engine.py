@@ -38,6 +38,11 @@ STOPS = 10.0  # timeout for the end of an agent's processes, in seconds
 # on this node. mpirun itself waits much longer for a lost node.
 LINGERS = 10.0
 MOST_LOG = 1 << 20  # the part of the engine's log, in bytes, in which holders report their starts
+# mpirun also ends the agents after a failure on another node.
+ENDED = (
+    "mpirun has sent %s. If no other node has failed, mpirun itself got SIGTERM or SIGINT: find "
+    "the program or the user that ended mpirun"
+)
 LINES = 8  # lines of the engine's log in a message
 # The variables of this process that mpirun gets. A login or another engine may have set more, which
 # mpirun must not see.
@@ -120,11 +125,13 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
     )
     if errors:
         return "%s: %s" % (text, errors[0])
+    said = folder.log_lines(engine_file.LOG)
+    last = [line for line in said if not line.startswith("{")][-LINES:]
     code = (engine_file.read(folder) or {}).get("exit_code")
     if ended and isinstance(code, int) and code:
         text += ": it %s%s" % ("was " if code < 0 else "", exit_codes.describe(code))
-    said = folder.log_lines(engine_file.LOG)
-    last = [line for line in said if not line.startswith("{")][-LINES:]
+        if code > 0 and not last:  # an engine names its own failures
+            text += " without a message, as after SIGTERM to mpirun"
     return "\n".join(["%s; its last output:" % text] + (last or ["(nothing)"]))
 
 
@@ -199,7 +206,6 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
         as_root=os.geteuid() == 0,
         network=whole["subnet"],
         interface=nodes[0]["interface"],
-        grace=int(STOPS),
     )
     words = "exec " + " ".join(map(shlex.quote, line))
     return here.mpirun, mpi_installation.shell(wanted["pre_execution"], words), variables
@@ -244,17 +250,22 @@ def hold(folder: JobFolder) -> Json:
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     plan, agent = folder.plan(), processes.Identity(**commands.look(folder)["agent"])
     json_cli.tell({"started": plan["host"]})
+    got = None
     while processes.alive(agent):
-        if signal.sigtimedwait(ENDS, PERIOD) or os.getppid() != parent:
+        got = signal.sigtimedwait(ENDS, PERIOD)
+        if got or os.getppid() != parent:
             processes.send(agent, signal.SIGUSR1)
             break
+    # Do not wait for the agent first: Open MPI kills this process 1 s after SIGTERM.
+    if engines and (processes.alive(agent) or commands.look(folder)["reason"] != "done"):
+        _end_lingering(engines)
     deadline = time.monotonic() + STOPS
     while processes.alive(agent) and time.monotonic() < deadline:
         time.sleep(0.05)
     reason = commands.look(folder)["reason"]
     if reason != "done":
-        if engines:
-            _end_lingering(engines)
+        if got and reason == "engine":
+            reason = ENDED % signal.Signals(got.si_signo).name
         raise MxclusterError("the part of the job on %s has ended: %s" % (plan["host"], reason))
     return {"job": plan["job"], "reason": reason}
 

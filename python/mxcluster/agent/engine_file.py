@@ -8,12 +8,14 @@ from typing import Any, Dict, Optional
 from mxcluster import exit_codes
 from mxcluster.agent.folder import JobFolder
 from mxcluster.file_io import replace
+from mxcluster.node import processes
 
 Json = Dict[str, Any]
 
 FILE = "engine.json"
 LOG = "mpirun"  # without ".log"
 HOSTS = "mpirun.hosts"  # the file of hosts for mpirun
+ENDS = 0.5  # seconds from the kill of a program, which its agents notice, to the end of its process
 
 
 def write(folder: JobFolder, state: Json) -> None:
@@ -38,15 +40,18 @@ def read(folder: JobFolder) -> Optional[Json]:
 def why_killed(folder: JobFolder, seconds: float) -> Optional[str]:
     """Return a message if a signal has ended the engine's program on this node, else None.
 
-    The function waits at most `seconds` until the watcher has written the exit code.
+    The function waits at most `seconds` until the watcher has written the exit code. It waits only
+    ENDS for a program that still runs: after SIGTERM, mpirun waits for the end of its agents.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while True:
         state = read(folder)
         if state is None:  # another node runs the engine's program
             return None
         code = state.get("exit_code")
-        if isinstance(code, int) or time.monotonic() >= deadline:
+        runs = processes.alive(processes.Identity(state["pid"], state["start_time"]))
+        patience = min(seconds, ENDS) if runs else seconds
+        if isinstance(code, int) or time.monotonic() - began >= patience:
             break
         time.sleep(0.1)
     if not isinstance(code, int) or code >= 0:

@@ -16,6 +16,7 @@ from mxcluster import seal
 from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job.plan.batch import NODES
+from mxcluster.node import mpi_engines
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.seal import TOKEN
 from mxcluster.training.kvstore import shared_memory
@@ -222,8 +223,12 @@ class JobFolder:
         ]
 
     def tidy(self) -> None:
-        """Remove the job's shared memory, the files that only a running job needs, and drafts."""
+        """Remove what only a running job needs, and drafts.
+
+        These are files in this folder, the job's shared memory, and the temporary folder of mpirun.
+        """
         self._forget_memory()
+        self.forget_session()
         for name in self.spent():
             remove(self.file(name))
         for part in self.parts():
@@ -244,6 +249,16 @@ class JobFolder:
                             seal.read_token(self.path), process["index"] // len(plan["groups"])
                         )
                     )
+
+    def forget_session(self) -> None:
+        """Remove the folder with the temporary files of killed mpiruns and daemons of the job.
+
+        No other user can replace a folder of this user in /tmp.
+        """
+        with contextlib.suppress(OSError, MxclusterError):
+            path = mpi_engines.session_folder(seal.read_token(self.path))
+            if os.lstat(path).st_uid == os.geteuid():
+                shutil.rmtree(path, ignore_errors=True)  # a link stays
 
     def free(self) -> int:
         """Return the number of bytes that this user can still write in the folder."""

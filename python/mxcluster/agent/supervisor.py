@@ -15,6 +15,7 @@ from mxcluster.agent.folder import LEASE, JobFolder
 from mxcluster.agent.kept_files import Keeper, mark
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.out_of_memory import Kills
+from mxcluster.errors import of_system
 from mxcluster.node import addresses, firewall, processes
 from mxcluster.training import progress_file
 
@@ -139,9 +140,8 @@ class Supervisor:
             reason = self.watch()
         except Exception as error:  # any error here must leave no process behind
             note(traceback.format_exc())
-            self.blame(
-                AGENT, "the agent failed: %s. Read agent.log in the job folder" % error, None
-            )
+            why = of_system(error, self.folder.path) if isinstance(error, OSError) else error
+            self.blame(AGENT, "the agent failed: %s. Read agent.log in the job folder" % why, None)
             reason = "failed"
         self.end(reason)
 

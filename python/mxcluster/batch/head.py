@@ -23,7 +23,7 @@ from mxcluster.agent.lease import Lease
 from mxcluster.agent.supervisor import note
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.batch.node_part import NONCE
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
 from mxcluster.job.plan import batch, for_node
@@ -82,6 +82,9 @@ class Head:
             reason, cause = end.args
         except MxclusterError as error:
             reason, cause = "failed", self.fault(str(error))
+        except OSError as error:
+            note(traceback.format_exc())
+            reason, cause = "failed", self.fault(of_system(error, self.folder.path))
         except Exception as error:  # no error here may leave a process behind
             note(traceback.format_exc())
             reason, cause = "failed", self.fault("the head failed: %s (see batch.log)" % error)
@@ -152,7 +155,7 @@ class Head:
             "%s: %s" % (host, text) for host, one in found.items() for text in one["problems"]
         ]
         if problems:
-            raise MxclusterError("\n".join(problems))
+            raise MxclusterError("; ".join(problems))  # the reason of a failure is one line
         return found
 
     def gather(self, kind: str, hosts: Any = None) -> Json:

@@ -30,7 +30,7 @@ from mxcluster import exit_codes, seal
 from mxcluster.agent import batch_job, claims, commands, daemon, leftovers
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.supervisor import STOPS, note
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.job import checkpoints
 from mxcluster.node import gpus, processes
 from mxcluster.node.probe import look
@@ -97,7 +97,7 @@ class NodePart:
             except MxclusterError as error:
                 found = {"error": str(error)}
             except OSError as error:
-                found = {"error": "%s: %s" % (error.filename or "", error.strerror or error)}
+                found = {"error": of_system(error, self.job_dir)}
             except Exception as error:  # the head must hear the cause
                 note(traceback.format_exc())
                 found = {

@@ -478,10 +478,33 @@ def told_of_detached(job: str, inventory: str) -> List[str]:
 
     Args: `job` the job's id; `inventory` the argument of -i in these commands, "" for no -i.
     """
-    with_inventory = "ansible-playbook %s" % ("-i %s " % inventory if inventory else "")
     return [
         "STARTED   job %s, which runs without a controller. These commands work on any controller "
-        "with this inventory:" % job,
+        "with this inventory:" % job
+    ] + _commands(job, inventory)
+
+
+def told_of_interrupted(job: str, lease: Optional[float], inventory: str) -> List[str]:
+    """Return text lines about a job whose controller was interrupted.
+
+    Args: `job` the job's id; `lease` of the job in seconds, None without one; `inventory` as in
+    `told_of_detached`.
+    """
+    end = (
+        "It has no lease, so it runs to its end."
+        if lease is None
+        else "Its lease ends the job %g to %g s after the last poll. Attaching renews the lease, "
+        "or brings the results." % (lease, 2 * lease)
+    )
+    return ["LEFT      job %s, which still runs on its nodes. %s" % (job, end)] + _commands(
+        job, inventory
+    )
+
+
+def _commands(job: str, inventory: str) -> List[str]:
+    """Return text lines with the commands that look at a job, attach to it and end it."""
+    with_inventory = "ansible-playbook %s" % ("-i %s " % inventory if inventory else "")
+    return [
         "look      %sstatus.yml" % with_inventory,
         "attach    %strain.yml -e attach=%s" % (with_inventory, job),
         "logs      %slogs.yml -e job=%s" % (with_inventory, job),

@@ -18,8 +18,9 @@ _ENDINGS = {
     "lease": "ended: the lease ran out",
     "stopped": "ended: the job was stopped on request",
     exit_codes.SHUTDOWN: "ended: the node was shut down, or a program sent SIGTERM to the agent",
-    "engine": "ended: mpirun, which started the agent, has ended the agent, as after SIGTERM to "
-    "mpirun; find the program or the user that ended mpirun, and read mpirun.log",
+    "engine": "ended: mpirun, which started the agent, has ended the agent, and no part of the job "
+    "had failed: mpirun got SIGTERM or SIGINT, unless mpirun.log has a message of mpirun; find the "
+    "program or the user that ended mpirun",
 }
 _KINDS = {exit_codes.SHUTDOWN: "node", "engine": "engine"}  # the kinds of such failures
 _PEER = "ended, because another node's part of the job had failed"

@@ -24,6 +24,7 @@ Json = Dict[str, Any]
 
 LABEL = "mxcluster.job_dir"  # the label of each container with the path of the job folder
 SHARED_MEMORY = "/dev/shm"
+PID_MAX = "/proc/sys/kernel/pid_max"
 CHECK_SECONDS = 120.0  # the first start of a large image is slow
 CLIENT_SECONDS = 10.0  # the client has more time, so that the container ends before the client
 REMOVE_SECONDS = 20.0  # the end of a job waits no longer for an engine
@@ -112,6 +113,8 @@ def run_options(
             words += ["--group-add", str(group)]
         # The engine's own limit may be 1024, but a server has a connection to each worker.
         words += ["--ulimit", "nofile=%d:%d" % resource.getrlimit(resource.RLIMIT_NOFILE)]
+        if engine == "podman":  # its own limit is above that of a root without CAP_SYS_RESOURCE
+            words += ["--ulimit", "nproc=%d:%d" % ((_most_processes(),) * 2)]
     words += ["--security-opt", "no-new-privileges", "--security-opt", "label=disable"]
     words += ["--env", "HOME=/tmp", "--env", "PYTHONPATH=" + package_folder()]
     size = container.get("shm_size")
@@ -122,6 +125,14 @@ def run_options(
         words += ["--device", INFINIBAND, "--cap-add", "IPC_LOCK"]
         words += ["--ulimit", "host" if rootless else "memlock=-1:-1"]
     return words + list(gpus)
+
+
+def _most_processes() -> int:
+    """Return how many processes this user may have; at most as many as the kernel can have."""
+    with open(PID_MAX) as stream:
+        most = int(stream.read())
+    allowed = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    return most if allowed == resource.RLIM_INFINITY else min(most, allowed)
 
 
 def _mount(path: str, writable: bool) -> str:

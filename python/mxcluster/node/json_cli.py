@@ -9,7 +9,7 @@ import sys
 import traceback
 from typing import Callable, List, NoReturn, Tuple
 
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import BadInput, MxclusterError, of_system
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,8 +30,7 @@ def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
     except MxclusterError as error:
         return {"error": str(error)}, 1
     except OSError as error:
-        where = "%s: " % error.filename if error.filename else ""
-        return {"error": where + (error.strerror or str(error))}, 1
+        return {"error": of_system(error)}, 1
     except Exception as error:
         traceback.print_exc()  # a bug of mxcluster: the traceback goes to stderr
         return {

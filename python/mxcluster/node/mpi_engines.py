@@ -7,6 +7,8 @@ Sources: mpirun(1) of Open MPI 4.1 and 5.0, the guide of Hydra (MPICH), Intel's 
 Each entry was tried with the real mpirun.
 """
 
+import hashlib
+import hmac
 import os
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -26,8 +28,8 @@ class Engine(NamedTuple):
       with commas. mpirun gets an argument with {name} once for each name;
     - `agent`: the variables that make mpirun start daemons through the program {agent}. mpirun
       calls the program as AGENT [OPTION...] HOST COMMAND...;
-    - `grace`: the variables that set {seconds} between SIGTERM and SIGKILL of a process. Open MPI
-      waits for 1 s without these variables;
+    - `session`: the variables that name the {folder} for the temporary folders of mpirun and its
+      daemons. They leave these when they are killed;
     - `root`: the variables that allow mpirun to run as root;
     - `address`: the arguments that name the {address} or {interface} of mpirun's node. The daemons
       connect to this address;
@@ -47,7 +49,7 @@ class Engine(NamedTuple):
     arguments: Tuple[str, ...]
     passed: Tuple[str, ...]
     agent: Dict[str, str]
-    grace: Dict[str, str]
+    session: Dict[str, str]
     root: Dict[str, str]
     address: Tuple[str, ...]
     network: Dict[str, str]
@@ -89,9 +91,9 @@ _OPENMPI = Engine(
         "PRTE_MCA_prte_leave_session_attached": "1",
         "PRTE_MCA_prte_keep_fqdn_hostnames": "1",
     },
-    grace={
-        "OMPI_MCA_odls_base_sigkill_timeout": "{seconds}",
-        "PRTE_MCA_odls_base_sigkill_timeout": "{seconds}",
+    session={
+        "OMPI_MCA_orte_tmpdir_base": "{folder}",
+        "PRTE_MCA_prte_tmpdir_base": "{folder}",
     },
     root={
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -123,7 +125,7 @@ _MPICH = Engine(
     arguments=("-f", "{hosts_file}", "-n", "{processes}"),
     passed=("-genvlist", "{names}"),
     agent={"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": "{agent}"},
-    grace={},
+    session={},
     root={},
     address=("-localhost", "{address}"),
     network={
@@ -145,7 +147,7 @@ _INTELMPI = Engine(
     arguments=("-machinefile", "{hosts_file}", "-n", "{processes}"),
     passed=("-genvlist", "{names}"),
     agent={"I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "{agent}"},
-    grace={},
+    session={},
     root={},
     address=("-iface", "{interface}"),  # Intel MPI has no argument for an address
     network={"I_MPI_TCP_NETMASK": "{network}", "FI_TCP_IFACE": "{interface}"},
@@ -160,6 +162,17 @@ ENGINES = {engine.name: engine for engine in (_OPENMPI, _MPICH, _INTELMPI)}
 # A killed daemon leaves it.
 SESSION = "PMIX_SERVER_TMPDIR"
 SESSION_NAMES = ("ompi.", "prte.")  # the beginnings of the name of the folder or its parent
+TEMPORARY = "/tmp"  # on each node a local folder in which no other user can replace a folder
+
+
+def session_folder(token: bytes) -> str:
+    """Return the path of the folder for the engine's temporary folders in the job of `token`.
+
+    Only a program that has the token can compute the path, so no other user can take it before the
+    job. The path is short, because it becomes a part of paths of sockets.
+    """
+    name = hmac.new(token, b"session of mpirun", hashlib.sha256).hexdigest()[:32]
+    return os.path.join(TEMPORARY, "mxcluster-" + name)
 
 
 def session_folders(environ: Mapping[str, str]) -> List[str]:
@@ -240,7 +253,7 @@ def environment(
     network: str = "",
     interface: str = "",
     infiniband: Optional[bool] = None,
-    grace: int = 0,
+    session: str = "",
     contained: bool = False,
 ) -> Dict[str, str]:
     """Return the environment variables of mpirun and of mpirun's daemons.
@@ -252,14 +265,14 @@ def environment(
         network: address/prefix of the network of the nodes, "" if the engine may choose.
         interface: the node's interface in this network, "" if the engine may choose.
         infiniband: True for InfiniBand alone, False without InfiniBand, None for either.
-        grace: seconds from SIGTERM to SIGKILL of a process, 0 if the engine may choose.
+        session: the folder for temporary folders of the engine, "" if the engine may choose.
         contained: True if the processes run in containers.
     """
     env: Dict[str, str] = dict(engine.contained) if contained else {}
     if agent:
         env.update({name: value.format(agent=agent) for name, value in engine.agent.items()})
-    if grace:
-        env.update({name: value.format(seconds=grace) for name, value in engine.grace.items()})
+    if session:
+        env.update({name: value.format(folder=session) for name, value in engine.session.items()})
     if as_root:
         env.update(engine.root)
     place = {"network": network, "interface": interface}

@@ -103,14 +103,18 @@ class Job:
         os.makedirs(os.path.dirname(program), 0o700, exist_ok=True)
         line = "exec %s -m mxcluster.node.mpi_job launch" % shlex.quote(sys.executable)
         write(program, '#!/bin/sh\n%s "$@"\n' % line, 0o700)
+        engine, session = mpi_engines.ENGINES[here.engine], mpi_engines.session_folder(self.token)
+        if engine.session:
+            os.makedirs(session, 0o700, exist_ok=True)  # the agent removes it (`JobFolder.tidy`)
         own_way = mpi_engines.environment(
-            mpi_engines.ENGINES[here.engine],
+            engine,
             agent=program,
             as_root=os.geteuid() == 0,
             network=self.spec["network"],
             interface=self.own["interface"],
             infiniband=self.spec["infiniband"],
             contained=bool(self.container),
+            session=session,
         )
         # A variable that the user has set in mpi_env stays.
         os.environ.update({name: own_way[name] for name in own_way if name not in os.environ})

@@ -1,8 +1,10 @@
-"""An optimizer that fails in the second server process only, after the first update there."""
+"""An optimizer that fails in the second server process only, at the second update there."""
 
 import os
 
 import mxnet as mx
+
+UPDATES = []  # of this process; MXNet's own counts are those of all server processes of a host
 
 
 class Failing(mx.optimizer.Optimizer):
@@ -10,6 +12,8 @@ class Failing(mx.optimizer.Optimizer):
         return None
 
     def update(self, index, weight, grad, state):
-        if os.environ["MXCLUSTER_ROLE"] == "server" and os.environ["MXCLUSTER_INDEX"] == "1":
+        here = os.environ["MXCLUSTER_ROLE"], os.environ["MXCLUSTER_INDEX"]
+        if here == ("server", "1") and UPDATES:
             raise RuntimeError("this server fails")
+        UPDATES.append(index)
         weight -= grad

@@ -10,8 +10,17 @@ kv = mx.kv.create(sys.argv[1])
 kv.init(3, mx.nd.ones((2, 2)))
 kv.set_optimizer(Failing())
 weight = mx.nd.zeros((2, 2))
-while True:
+
+
+def train():
     kv.push(3, mx.nd.ones((2, 2)))
     kv.pull(3, out=weight)
     weight.wait_to_read()
+
+
+train()
+# Every worker has told all servers its optimizer: it would wait for the answer of a dead server.
+kv._barrier()
+while True:
+    train()
     time.sleep(0.2)

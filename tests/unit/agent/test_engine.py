@@ -10,24 +10,26 @@ import time
 import pytest
 
 from mxcluster.agent import engine, engine_file
-from mxcluster.job import replies
+from mxcluster.job import replies, verdict
 from mxcluster.node import processes
 from tests.unit.agent.jobs import PACKAGE, command_line
 
 pytestmark = pytest.mark.slow
 
-# Open MPI's version, arguments and variables; it ends with its process, and the process with it.
+# Open MPI's version, arguments, variables and signals; it ends with its process, and the process
+# with it.
 MPIRUN = """#!/bin/sh
 if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi
 [ "$1 $3 $4 $5 $6 $7 $8" = "--hostfile -n 1 --map-by slot --bind-to none" ] || exit 66
 [ "$(cat "$2")" = "127.0.0.1 slots=1" ] || exit 67
-[ "$OMPI_MCA_odls_base_sigkill_timeout" = 10 ] || exit 68
 [ "$OMPI_MCA_plm_rsh_agent" = "$(command -v ssh || echo ssh)" ] || exit 69
 [ "$LOADED-$OF_THE_LOGIN" = yes- ] || exit 70
 export PYTHONPATH=PACKAGE PMIX_SERVER_TMPDIR=${0%/*}/ompi.node1.0/pid.$$
 mkdir -p "$PMIX_SERVER_TMPDIR/0"
 shift 8
-trap 'kill $child' TERM
+pause=${OMPI_MCA_odls_base_sigkill_timeout:+600}
+pause=${pause:-1}
+trap 'kill -CONT $child; sleep $pause; kill $child; sleep $pause; kill -9 $child' TERM
 "$@" & child=$!
 wait $child; wait $child
 """.replace("PACKAGE", PACKAGE)
@@ -107,16 +109,63 @@ def test_the_agent_ends_with_mpirun(job, launch, who, tmp_path):
     job.until(lambda: not list(tmp_path.glob("bin/ompi.*")))  # a killed mpirun leaves this folder
 
 
-def test_the_agent_ends_in_order_if_its_holder_is_killed(job, launch):
-    launch("trap 'echo orderly; exit' TERM; echo ready; while :; do sleep 0.1; done")
-    job.until(lambda: "ready" in job.log("worker-0"))
+def holder(job):
+    """Return the Identity of the job's holder."""
     watcher = processes.Identity(**engine_file.read(job.folder)["watcher"])
-    (holder,) = [
+    (found,) = [
         who
         for who in processes.family([watcher])
         if who != watcher and processes.command_name(who.pid).startswith("python")
     ]
-    assert processes.send(holder, signal.SIGKILL)
+    return found
+
+
+def terminate(job):
+    """Send SIGTERM to mpirun, wait for the end of the job, and return the job's status."""
+    state = engine_file.read(job.folder)
+    program = processes.Identity(state["pid"], state["start_time"])
+    assert processes.send(program, signal.SIGTERM)
+    status = job.end()
+    assert status["reason"] == "engine" and status["first_failure"] is None
+    return status
+
+
+def test_the_agent_ends_soon_after_sigterm_to_mpirun(job, launch):
+    """mpirun sends SIGTERM to the holder after 1 s: a longer pause is 600 s in this test."""
+    launch("sleep 600")
+    told = verdict.first_failure([terminate(job)])["reason"]
+    assert "has ended the agent, and no part of the job had failed: mpirun got SIGTERM" in told
+    job.nothing_left()
+
+
+def test_a_holder_names_the_signal_of_mpirun(job, launch):
+    launch("sleep 600")
+    assert processes.send(holder(job), signal.SIGTERM)
+    job.nothing_left()
+    assert "the part of the job on node1 has ended: mpirun has sent SIGTERM." in job.log("mpirun")
+
+
+def test_mpiruns_folder_is_removed_if_mpirun_kills_the_holder(job, launch, tmp_path):
+    """mpirun sends SIGKILL to the holder before the agent has ended its stubborn process."""
+    launch("trap '' TERM; echo ready; while :; do sleep 0.1; done")
+    job.until(lambda: "ready" in job.log("worker-0"))
+    terminate(job)
+    job.nothing_left()
+    job.until(lambda: not list(tmp_path.glob("bin/ompi.*")))
+
+
+def test_an_agent_does_not_wait_for_the_exit_code_of_a_running_mpirun(job):
+    me = processes.identity(os.getpid())._asdict()
+    engine_file.write(job.folder, dict(me, program="mpirun", watcher=me, exit_code=None))
+    began = time.monotonic()
+    assert engine_file.why_killed(job.folder, 600.0) is None
+    assert time.monotonic() - began < 60
+
+
+def test_the_agent_ends_in_order_if_its_holder_is_killed(job, launch):
+    launch("trap 'echo orderly; exit' TERM; echo ready; while :; do sleep 0.1; done")
+    job.until(lambda: "ready" in job.log("worker-0"))
+    assert processes.send(holder(job), signal.SIGKILL)
     status = job.end()
     assert status["reason"] == "engine" and status["first_failure"] is None
     assert "orderly" in job.log("worker-0")
@@ -152,6 +201,16 @@ def test_a_signal_that_ends_the_engine_at_the_start_is_named(job, launch):
     code, answer = launch("sleep 60", program=broken)
     assert code == 1 and answer["error"].startswith(
         "mpirun has not started the agent on node1: it was killed by signal 9 (SIGKILL); its last"
+    )
+
+
+def test_mpirun_that_ends_without_a_message_at_the_start_is_reported(job, launch):
+    """After SIGTERM, Open MPI ends with status 1 and prints nothing."""
+    broken = MPIRUN.replace('"$@" & child=$!', "exit 1")
+    code, answer = launch("sleep 60", program=broken)
+    assert code == 1 and answer["error"].startswith(
+        "mpirun has not started the agent on node1: it exited with status 1 without a message, as "
+        "after SIGTERM to mpirun; its last output:"
     )
 
 

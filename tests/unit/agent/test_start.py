@@ -281,3 +281,44 @@ def test_the_package_runs_from_a_zip_file(job, tmp_path):
         call("mxcluster.node.probe", "look", "--request", '{"address": "127.0.0.1"}')["problems"]
         == []
     )
+
+
+def on_a_small_disk(folder, size, plan, prepare="true"):
+    """Start a job in a file system of `size`, after the shell command `prepare`.
+
+    Returns (the answer of the command `start`, the names in the folder of all jobs).
+    """
+    command = "%s -m mxcluster.agent start --plan --job-dir job-1" % sys.executable
+    ran = subprocess.run(
+        [
+            *("unshare", "--mount", "sh", "-c"),
+            "mount -t tmpfs -o size=%s tmpfs %s && cd %s && { %s; } >&2; %s; ls"
+            % (size, folder, folder, prepare, command),
+        ],
+        stdout=subprocess.PIPE,
+        input=json.dumps(plan).encode(),
+        env=dict(os.environ, PYTHONPATH=PACKAGE),
+        timeout=120,
+    )
+    answer, *names = ran.stdout.decode().splitlines()
+    return json.loads(answer), names
+
+
+def test_a_disk_that_is_full_at_the_start_is_named_and_gets_its_space_back(tmp_path):
+    plan = {"job": "job-1", "host": "node1", "processes": [], "files": {"hosts": "x" * (2 << 20)}}
+    answer, names = on_a_small_disk(tmp_path, "1m", plan)
+    assert answer["error"] == (
+        "%s/job-1: No space left on device: the disk is full, so make room on this disk" % tmp_path
+    )
+    assert names == [], "files of the job keep the disk full"
+
+
+def test_a_disk_that_is_too_full_for_the_agent_is_named(tmp_path):
+    """The agent cannot write its reserve, nor a line of its log."""
+    plan = {"job": "job-1", "host": "node1", "processes": [], "files": {}, "meeting": {}}
+    plan["processes"] = [
+        {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"], "env": {}}
+    ]
+    answer, _ = on_a_small_disk(tmp_path, "1m", plan)
+    assert "the agent did not start" in answer["error"], answer
+    assert "job-1: No space left on device: the disk is full" in answer["error"], answer

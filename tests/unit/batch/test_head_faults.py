@@ -19,6 +19,7 @@ from mxcluster.batch import head as heads
 from mxcluster.batch import node_part
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.batch.node_part import NONCE, NodePart
+from mxcluster.errors import MxclusterError
 from tests.waiting import until
 
 WORKER = {"name": "worker-0", "role": "worker", "index": 0, "host": "a"}
@@ -92,6 +93,24 @@ def test_the_head_restores_a_missing_lease_file(head, folder):
     os.remove(folder.file(LEASE))
     head.turn()
     assert folder.lease_mtime() == known
+
+
+def test_a_disk_that_is_full_at_the_start_is_named(head, folder, monkeypatch):
+    monkeypatch.setattr(head.engine, "hosts", lambda environ: ["a"])
+    monkeypatch.setattr(folder, "write_private", full)
+    assert not head.run()
+    reason = folder.status()["first_failure"]["reason"]
+    assert (
+        reason == folder.path + ": Disk quota exceeded: the disk is full, so make room on this disk"
+    )
+
+
+def test_problems_of_several_nodes_are_one_line(head, monkeypatch):
+    monkeypatch.setattr(
+        head, "gather", lambda kind, hosts: dict.fromkeys("ab", {"problems": ["p"]})
+    )
+    with pytest.raises(MxclusterError, match="^a: p; b: p$"):
+        head.look({"nodes": {}}, {})
 
 
 def test_the_last_status_waits_for_space_on_the_disk(head, folder, monkeypatch):

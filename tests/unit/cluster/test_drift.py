@@ -6,7 +6,7 @@ import pwd
 import pytest
 
 from mxcluster.cluster import drift
-from tests import ansible_modules
+from tests import ansible_modules, needs
 from tests.pythons import find_python
 
 SEEN = {
@@ -196,10 +196,7 @@ def shown(folder, version, **given):
     )["seen"]
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
-
-
-@needs_root
+@needs.root
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_root_does_not_follow_the_training_users_links(tmp_path, version):
     """The module looks as that user, so a link leads no further than the user's permissions."""
@@ -218,7 +215,7 @@ def test_root_does_not_follow_the_training_users_links(tmp_path, version):
     assert shown(tmp_path, version, user="nobody-of-this-name", user_files=[str(link)]) == {}
 
 
-@needs_root
+@needs.root
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_a_path_that_other_users_can_change_is_reported(tmp_path, version):
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"

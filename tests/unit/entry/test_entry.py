@@ -20,6 +20,7 @@ from mxcluster import entry
 from mxcluster.ansible.node_task import completed
 from mxcluster.entry import asking, leftovers, programs
 from mxcluster.errors import MxclusterError
+from tests import needs
 
 ROOT = Path(__file__).parents[3]
 EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
@@ -156,7 +157,7 @@ def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tm
     ]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+@needs.root
 @pytest.mark.parametrize("mode, swept", [(0o755, True), (0o777, False), (0o1777, False)])
 def test_an_old_archive_of_the_login_user_is_removed(monkeypatch, tmp_path, mode, swept):
     """Root gives the archive to the login user, whose fetch may have failed.
@@ -492,9 +493,7 @@ def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root packs for another"
-)
+@needs.root
 @pytest.mark.parametrize("user, reader", [("nobody", 4711), ("nobody", None), ("", 4711)])
 def test_an_archive_of_root_belongs_to_the_login_user(user, reader):
     """The user writes through root's descriptor, so the user cannot replace a path by a link."""
@@ -598,9 +597,7 @@ PYTHONPATH=%s exec %s -X place=%s "$@"  # the option names the test in the list 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not os.path.exists(EVERYBODYS), reason="only root asks for another user"
-)
+@needs.root
 def test_the_user_cannot_write_into_the_answer():
     """The training user cannot open the file that the answering process writes to.
 
@@ -675,9 +672,6 @@ def test_roots_observations_override_the_users_answer(monkeypatch):
     }
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for another")
-
-
 def test_library_output_without_a_newline_does_not_break_the_answer(tmp_path):
     (tmp_path / "noisy.py").write_text(
         "import os, atexit\nos.write(1, b'a warning ')\natexit.register(os.write, 1, b'another')\n"
@@ -704,7 +698,7 @@ def test_library_output_without_a_newline_does_not_break_the_answer(tmp_path):
     assert b"another" in done.stderr, done
 
 
-@needs_root
+@needs.root
 def test_a_python_that_the_user_cannot_run_is_refused(tmp_path, monkeypatch):
     """Modules that root has loaded already would hide the mistake."""
     nobody = pwd.getpwnam("nobody")
@@ -720,7 +714,7 @@ def test_a_python_that_the_user_cannot_run_is_refused(tmp_path, monkeypatch):
     programs._prove_that_it_runs(nobody)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a spool")
+@needs.root
 def test_a_spool_that_other_users_can_write_to_is_refused(tmp_path):
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool").chmod(0o777)

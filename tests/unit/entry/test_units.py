@@ -17,6 +17,7 @@ import pytest
 from mxcluster.entry import units
 from mxcluster.errors import MxclusterError
 from mxcluster.node import processes
+from tests import needs
 from tests.waiting import until
 
 UNIT = "mxcluster-agent@j.service"
@@ -187,8 +188,6 @@ class Outsider:
 @pytest.fixture
 def outsider(monkeypatch):
     """Return an Outsider. A test undoes its own changes of `processes` before the end."""
-    if os.geteuid() != 0:
-        pytest.skip("it takes root to become another user")
     made = Outsider()
     monkeypatch.setattr(units.pwd, "getpwnam", lambda name: types.SimpleNamespace(pw_uid=made.uid))
     monkeypatch.setattr(units.programs, "answer_of", made.answer)
@@ -197,6 +196,7 @@ def outsider(monkeypatch):
         processes.send(who, signal.SIGKILL)
 
 
+@needs.root
 def test_processes_outside_of_the_unit_are_named(outsider):
     """A job may leave its unit by ssh to its own node, or through systemd of the user."""
     older = outsider.start()
@@ -211,6 +211,7 @@ def test_processes_outside_of_the_unit_are_named(outsider):
     ]
 
 
+@needs.root
 @pytest.mark.parametrize(
     "group", ["system.slice/mxcluster-agent@other.service", "user@7.service/init.scope"]
 )
@@ -227,6 +228,7 @@ def test_processes_of_units_and_the_users_systemd_are_not_outside(outsider, monk
         assert units.outside(ASKED, 0.0) == []
 
 
+@needs.root
 def test_a_job_without_a_unit_has_no_process_outside(outsider):
     """The daemons of mpirun and all agents run without a unit under launcher=mpi."""
     outsider.start()
@@ -234,6 +236,7 @@ def test_a_job_without_a_unit_has_no_process_outside(outsider):
     assert units.outside(dict(ASKED, request={"engine": "mpirun"}), 0.0) == []
 
 
+@needs.root
 def test_the_shell_of_ansible_above_this_program_is_not_outside(outsider, monkeypatch):
     """If the login user trains, the shell that runs sudo has the training user's uid."""
     shell = outsider.start("sleep 2; true")
@@ -244,6 +247,7 @@ def test_the_shell_of_ansible_above_this_program_is_not_outside(outsider, monkey
         assert units.outside(ASKED, 0.0) == []
 
 
+@needs.root
 def test_the_programs_of_a_command_are_not_outside(outsider):
     """verify.yml runs ssh as the training user, two processes below root's program."""
     below = "import os, subprocess; os.setuid(%d); subprocess.call(['sleep', '2'])" % outsider.uid
@@ -257,6 +261,7 @@ def test_the_programs_of_a_command_are_not_outside(outsider):
         entry.wait()  # its programs end by themselves
 
 
+@needs.root
 def test_only_a_process_that_stays_is_outside(outsider, monkeypatch):
     """The ssh sessions of another node's verify.yml come and go."""
     looks = []

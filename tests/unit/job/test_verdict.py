@@ -261,7 +261,7 @@ def test_a_node_stopped_because_of_a_lost_node_is_not_the_cause():
         ("lease", "the lease ran out"),
         ("stopped", "stopped on request"),
         ("shutdown", "the node was shut down, or a program sent SIGTERM to the agent"),
-        ("engine", "mpirun, which started the agent, has ended the agent, as after SIGTERM"),
+        ("engine", "mpirun, which started the agent, has ended the agent, and no part of"),
     ],
 )
 def test_a_job_ended_by_its_agent_is_a_failure(reason, words):

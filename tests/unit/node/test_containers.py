@@ -73,6 +73,23 @@ def test_a_process_may_open_as_many_files_as_the_agent():
     assert values(words("podman"), "--ulimit") == []  # rootless podman keeps those of the user
 
 
+@pytest.mark.parametrize("allowed, limit", [(100, 100), (1 << 20, 32768), (None, 32768)])
+def test_podman_of_root_asks_for_no_more_processes_than_it_has(
+    monkeypatch, tmp_path, allowed, limit
+):
+    """By itself, podman 4 asks for 1048576, for which it needs CAP_SYS_RESOURCE."""
+    real, allowed = resource.getrlimit, resource.RLIM_INFINITY if allowed is None else allowed
+    monkeypatch.setattr(
+        containers.resource,
+        "getrlimit",
+        lambda kind: (50, allowed) if kind == resource.RLIMIT_NPROC else real(kind),
+    )
+    (tmp_path / "pid_max").write_text("32768\n")
+    monkeypatch.setattr(containers, "PID_MAX", str(tmp_path / "pid_max"))
+    assert "nproc=%d:%d" % (limit, limit) in values(words("podman", user=ROOT), "--ulimit")
+    assert "nproc" not in str(words())  # docker asks for no such limit
+
+
 @pytest.mark.parametrize(
     "engine,user,namespace,groups",
     [

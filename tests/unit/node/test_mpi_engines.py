@@ -84,10 +84,12 @@ def test_network_and_infiniband_become_variables():
     assert only == {"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "verbs"}
 
 
-def test_open_mpi_leaves_a_process_the_time_that_an_agent_needs():
-    env = mpi_engines.environment(ENGINES["openmpi"], grace=10)
-    assert set(env.values()) == {"10"} and "OMPI_MCA_odls_base_sigkill_timeout" in env
-    assert mpi_engines.environment(ENGINES["mpich"], grace=10) == {}
+def test_open_mpi_makes_its_temporary_folders_in_the_folder_of_the_job():
+    folder = mpi_engines.session_folder(b"t" * 43)
+    env = mpi_engines.environment(ENGINES["openmpi"], session=folder)
+    assert set(env.values()) == {folder} and "OMPI_MCA_orte_tmpdir_base" in env
+    assert mpi_engines.environment(ENGINES["mpich"], session=folder) == {}
+    assert mpi_engines.session_folder(b"u" * 43) != folder and len(folder) < 50
 
 
 @pytest.mark.parametrize(

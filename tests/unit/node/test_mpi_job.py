@@ -7,6 +7,8 @@ engines.
 import collections
 import json
 import os
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +18,7 @@ import time
 import pytest
 
 from mxcluster import exit_codes
-from mxcluster.node import mpi_job, processes
+from mxcluster.node import mpi_engines, mpi_job, processes
 from mxcluster.node.mpi_channel import BEAT
 from tests import waiting
 from tests.networks import own_network
@@ -50,6 +52,7 @@ def start(tmp_path):
     (tmp_path / "bin" / "mpirun").chmod(0o755)
     (tmp_path / "bin" / "hydra_pmi_proxy").symlink_to("/bin/bash")
     started = []
+    token = secrets.token_hex(20)  # all runs share /tmp
 
     def run(command, coordination="", heartbeat=20):
         with socket.socket() as free:
@@ -84,7 +87,7 @@ def start(tmp_path):
                 },
             }
             (folder / "plan.json").write_text(json.dumps(plan))
-            (folder / "token").write_text("t" * 32)
+            (folder / "token").write_text(token)
             (folder / "token").chmod(0o600)
             env = dict(
                 os.environ, MXCLUSTER_JOB_DIR=str(folder), MXCLUSTER_JOB="j", NODE=one["host"]
@@ -110,6 +113,8 @@ def start(tmp_path):
         except ProcessLookupError:
             pass
         process.wait()
+    # The agent removes this folder. These jobs have no agent.
+    shutil.rmtree(mpi_engines.session_folder(token.encode()), ignore_errors=True)
 
 
 def until(condition, nodes):

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from mxcluster.node import training_user
+from tests import needs
 from tests.ansible_modules import PROJECT
 from tests.pythons import python_of
 
@@ -53,7 +54,7 @@ def act(request):
     return run
 
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+pytestmark = needs.root
 WHO = (
     "sys.stdout.write('CHILD %d %d %r %s\\n' % "
     "(os.getuid(), os.getgid(), os.getgroups(), os.environ['HOME']))"

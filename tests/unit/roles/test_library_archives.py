@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from mxcluster.cluster import install_failures
+from tests import needs
 from tests.templates import templated
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
@@ -193,10 +194,7 @@ def test_an_unpacking_that_was_cut_off_leaves_no_mark(cudnn, tmp_path):
     assert not (cudnn.folder / ".mxcluster-cudnn").exists() and cudnn.look()[0] is False
 
 
-@pytest.mark.skipif(
-    subprocess.call(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL) != 0,
-    reason="only root can mount a small disk",
-)
+@needs.mounts
 def test_a_disk_that_fills_up_while_the_library_is_unpacked(cudnn, tmp_path):
     """The library has 64 KiB, and the disk for it 32 KiB. The next run repairs the installation."""
     archive = pack(tmp_path / "a.tgz")

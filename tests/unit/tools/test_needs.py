@@ -22,6 +22,6 @@ def test_a_user_gets_the_names_of_the_missing_packages(tmp_path):
     assert done.returncode == 1
     assert told.startswith("mxcluster: please install make git python3"), told
     assert "(Debian's names), then run this again" in told
-    for program, package in (("nft", "nftables"), ("iptables", "iptables")):
+    for program, package in (("nft", "nftables"), ("iptables-legacy", "iptables")):
         there = any(os.path.exists("/%s/%s" % (folder, program)) for folder in ("usr/sbin", "sbin"))
         assert (package in told.split()) != there, told

@@ -17,15 +17,10 @@ import pytest
 
 from mxcluster.node import firewall
 from mxcluster.node.firewall import nft
+from tests import needs
 from tests.waiting import until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not shutil.which("nft") or not shutil.which("iptables-legacy"),
-        reason="it takes root, nft and iptables-legacy",
-    ),
-]
+pytestmark = [pytest.mark.slow, needs.mounts]
 
 NODE, PEER, STRANGER = "10.99.7.2", "10.99.7.1", "10.99.7.9"
 PORT, OTHER_PORT = 9091, 9300

@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from tests import ansible_modules
+from tests import ansible_modules, needs
 from tests.pythons import python_of
 
 PYTHONS = ["2.7", "3.6", "controller"]
@@ -113,7 +113,7 @@ def test_a_copied_file_is_written_once(copy, tmp_path):
     assert "cannot read %s, the" % (tmp_path / "brought") in copy(path)["msg"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+@needs.root
 def test_root_does_not_write_through_a_users_link(copy, tmp_path):
     """Root writes with the rights of `user`, so a user's link cannot redirect the write."""
     theirs, roots = tmp_path / "theirs", tmp_path / "roots"
@@ -142,7 +142,7 @@ def act(request, tmp_path):
     return run
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+@needs.root
 def test_a_folder_is_created_inspected_and_removed(act, tmp_path):
     """Root creates the folders above, and they stay root's."""
     folder, theirs = (

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests import ansible_modules
+from tests import ansible_modules, needs
 from tests.pythons import python_of
 
 PYTHONS = ["2.7", "controller"]
@@ -125,7 +125,7 @@ def test_a_block_of_blockinfile_is_unchanged(rebuild, tmp_path):
         assert not rebuild("a\nb", path=place, place=place)["changed"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to become another")
+@needs.root
 @pytest.mark.parametrize("link", ["file", "folder"])
 def test_root_does_not_follow_a_users_link(rebuild, tmp_path, link):
     """The module cannot read a file of root through a user's link, as the user cannot."""
