@@ -402,7 +402,7 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
     - "checkpoints": see `checkpoint_transfer.offered`; missing without a manifest.
     """
     names = {(part["role"], part["index"]): part["name"] for part in answer["processes"]}
-    progress, pulses = {}, {}  # type: Dict[str, Json], Dict[str, Any]
+    progress, pulses = {}, {}  # type: Dict[str, Latest], Dict[str, Any]
     for place in folder.parts() or [folder]:
         progress.update(place.progress(names))
         for name in names.values():
@@ -412,7 +412,7 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
     return dict(
         {"checkpoints": offered} if offered else {},
         status=answer,
-        progress=progress,
+        progress={name: latest.encode() for name, latest in progress.items()},
         pulses={
             name: dict(found, idle=max(0.0, time.time() - found["time"]))
             for name, found in pulses.items()

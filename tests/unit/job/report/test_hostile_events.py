@@ -7,6 +7,7 @@ import pytest
 
 from mxcluster.job import report
 from mxcluster.job.report import curves, sound_events
+from mxcluster.model.events import Event
 from tests.unit.job.report import fake_run
 
 TIME = fake_run.BEGIN + 60  # after all other events
@@ -88,4 +89,4 @@ def test_events_of_a_script_are_kept():
         '{"event": "mine", "time": 5, "role": null, "index": null, "host": "node1"}',
         '{"event": "kv", "waited_s": null, "seconds": 1.5, %s}' % WORKER,
     ):
-        assert is_own(json.loads(line)), line
+        assert is_own(Event.decode(json.loads(line))), line
