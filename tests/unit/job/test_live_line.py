@@ -213,7 +213,7 @@ def test_texts_of_a_node_are_printable_and_its_events_are_valid():
     answers["node1"]["status"]["kv"] = "dist_\x1b]0;owned\x07gsync\nOK"
     answers["node1"]["progress"]["worker-0"]["batch"] = {"time": 3.0, "loss": 0.5, "own": "\x1b"}
     assert live_line.line(answers) == (
-        "gsync OK  loss 0.5  accuracy 0.953  1 of 2 workers has begun"
+        "gsync OK  loss 0.5  accuracy 0.953  1 of 2 workers have begun"
     )
     answers["node2"]["status"]["first_failure"] = {
         "name": "worker-3",

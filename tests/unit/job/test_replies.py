@@ -48,7 +48,7 @@ FAILURE = {
 }
 WAIT = {
     "status": STATUS,
-    "progress": {"worker-0": {"batch": {"step": 3, "loss": 0.5, "time": 1.5}}},
+    "progress": {"worker-0": {"batch": {"event": "batch", "time": 1.5, "step": 3, "loss": 0.5}}},
     "changed": False,
     "ended": False,
 }

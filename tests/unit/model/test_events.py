@@ -95,7 +95,7 @@ def test_an_event_needs_its_kind_and_time(content):
         Event.decode(content)
 
 
-@pytest.mark.parametrize("value", [deep(50), deep(5000), {"x": float("nan")}, 10**400])
+@pytest.mark.parametrize("value", [deep(50), {"x": float("nan")}, 10**400])
 def test_a_field_of_a_script_has_a_depth_and_finite_numbers(value):
     texts = [json.dumps({"event": "mine", "time": 1, "own": own}) for own in (value, deep(10))]
     damaged = []

@@ -131,7 +131,7 @@ def _histogram(axis: Any, data: Run, plan: Json, looks: Dict[int, Json]) -> None
     for place, group in enumerate(groups):
         histogram = data.histograms[group]
         counts = {y: 100.0 * count / histogram.updates for y, count in histogram.counts.items()}
-        text = "group %s: mean %.2f" % (group_label(plan, group), histogram.mean)
+        text = "group %s: mean %.2f" % (group_label(plan, group), histogram.mean or 0.0)
         if bars:
             width = 0.8 / len(groups)
             axis.bar(
