@@ -19,7 +19,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[3]
 
 
 class Event(Record, kind_key="event"):
-    time: float = field(real(0, 1e11))
+    time: float = field(real(0, 1e11), factory=lambda: 7.5)
     role: Optional[str] = field(optional(words), default=None)
 
 
@@ -30,6 +30,18 @@ class Step(Event, kind="step"):
 
 class End(Event, kind="end"):
     tags: Sequence[str] = field(each(words, 3), default=[])
+
+
+class Message(Record, kind_key="kind"):
+    pass
+
+
+class Hello(Message, kind="hello"):
+    pass
+
+
+class OtherMessage(Message, other=True):
+    kind: str = field(words)
 
 
 class Node(Record):
@@ -55,6 +67,22 @@ def test_records_do_not_share_a_default():
     first, second = Node(host="a"), Node.decode({"host": "b"})
     first.ports["x"] = 1
     assert second.ports == Node(host="c").ports == {}
+
+
+def test_a_new_record_gets_a_value_that_decoded_data_must_have():
+    assert (End().time, End(time=1.5).time) == (7.5, 1.5)
+    with pytest.raises(Wrong, match="is not an object with time"):
+        End.decode({"tags": []})
+
+
+def test_kinds_without_a_class_may_have_one_class():
+    assert Message.decode({"kind": "hello"}) == Hello()
+    for kind in ("other", ""):
+        other = Message.decode({"kind": kind, "x": 1})
+        assert other == OtherMessage(kind=kind) and other.encode() == {"kind": kind}
+    for value in ({}, {"kind": ["hello"]}):
+        with pytest.raises(Wrong, match="kind"):
+            Message.decode(value)
 
 
 def test_a_record_never_changes():

@@ -14,7 +14,7 @@ from PIL import Image
 from mxcluster.errors import BadInput
 from mxcluster.job import report
 from mxcluster.job.report import curves, page, series
-from mxcluster.model.events import Event, Note
+from mxcluster.model.events import Batch, End, Event, Note, Updates
 from tests.unit.job.report import fake_run
 
 
@@ -154,9 +154,10 @@ def test_the_text_describes_the_panels_of_the_picture():
     pages = {}
     for groups in (1, 2):
         plan = fake_run.make_plan(workers=4, groups=groups)
-        data = series.collect(plan, [])
+        events = [Batch(role="worker", index=0, loss=1.0), End(role="worker", index=1, accuracy=1)]
         if groups == 2:
-            data["y"] = {0: {"updates": 1, "mean": 1.0, "counts": {1: 1}, "dropped": 0}}
+            events.append(Updates(role="server", index=0, group=0, y={"1": 1}))
+        data = series.collect(plan, events)
         verdict = {
             "ok": True,
             "job": "j",
@@ -168,7 +169,7 @@ def test_the_text_describes_the_panels_of_the_picture():
             "first_failure": None,
         }
         pages[groups] = page.render(data, plan, verdict, b"\x89PNG", {})
-    curves = 'alt="Training loss, Validation accuracy, Samples per second of every worker over time'
+    curves = 'alt="Training loss, Validation accuracy of every worker over time'
     assert curves + '"' in pages[1] and curves + '; Histogram of Y"' in pages[2]
 
 
