@@ -171,12 +171,3 @@ def test_merge_sorts_by_time_and_keeps_the_order_of_equal_times(tmp_path):
     merged = kinds_of(events.merge(tests, damaged.append))
     assert merged == ["two2", "one0", "one1", "one2", "two1"]
     assert damaged == [str(tmp_path / "two")]
-
-
-def test_a_line_of_thousands_of_levels_is_skipped(tmp_path):
-    path = tmp_path / "events.jsonl"
-    path.write_text(
-        '{"event": "own", "time": 1, "x": %s}\n{"event": "own", "time": 2}\n'
-        % ("[" * 200000 + "]" * 200000)
-    )
-    assert [line.event.time for line in events.read(str(path))] == [2]

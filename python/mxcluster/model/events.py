@@ -26,6 +26,8 @@ E = TypeVar("E", bound="Event")
 
 _MOST = 1e100  # sums of such figures stay finite
 _figure = real(-_MOST, _MOST)
+_number = optional(_figure)
+_count = optional(whole())
 _figures = each(_figure, 10000)
 _counts = table(matching(r"[0-9]{1,6}", "a number"), whole(), 100000)
 _updates = "{Y: number of updates}; Y counts the updates of a parameter since the group's last one"
@@ -44,7 +46,7 @@ class Event(Record, kind_key="event"):
     role: Optional[str] = field(
         optional(matching(r"[A-Za-z0-9_.-]{1,100}", "the role of a process")), default=None
     )
-    index: Optional[int] = field(optional(whole()), default=None)
+    index: Optional[int] = field(_count, default=None)
     host: Optional[str] = field(
         optional(matching(r"[^\x00-\x1f\x7f-\x9f]{1,253}", "the name of a host")), default=None
     )
@@ -63,59 +65,53 @@ class PlannedEvent(Event):
 class Start(Event, kind="start"):
     """The begin of a worker's training."""
 
-    epochs: Optional[int] = field(optional(whole()), default=None, about="of the whole training")
-    batches: Optional[int] = field(optional(whole()), default=None, about="of an epoch")
-    batch_size: Optional[int] = field(optional(whole()), default=None)
-    samples_in_share: Optional[int] = field(optional(whole()), default=None)
+    epochs: Optional[int] = field(_count, default=None, about="of the whole training")
+    batches: Optional[int] = field(_count, default=None, about="of an epoch")
+    batch_size: Optional[int] = field(_count, default=None)
+    samples_in_share: Optional[int] = field(_count, default=None)
     repeated: Optional[int] = field(
-        optional(whole()), default=None, about="samples that an epoch repeats to fill batches"
+        _count, default=None, about="samples that an epoch repeats to fill batches"
     )
-    slowdown: Optional[float] = field(optional(_figure), default=None)
-    step_ms: Optional[float] = field(optional(_figure), default=None)
+    slowdown: Optional[float] = field(_number, default=None)
+    step_ms: Optional[float] = field(_number, default=None)
 
 
 class Batch(Event, kind="batch"):
     """The figures of the latest batch of a worker."""
 
-    epoch: Optional[int] = field(optional(whole()), default=None, about="from 0")
-    batch: Optional[int] = field(optional(whole()), default=None, about="in the epoch, from 0")
-    step: Optional[int] = field(optional(whole()), default=None, about="of the training, from 1")
-    samples: Optional[int] = field(optional(whole()), default=None, about="trained so far")
-    batch_size: Optional[int] = field(optional(whole()), default=None)
-    loss: Optional[float] = field(optional(_figure), default=None, about="mean of the batch")
-    train_accuracy: Optional[float] = field(optional(_figure), default=None, about="of the batch")
-    samples_per_s: Optional[float] = field(optional(_figure), default=None)
-    done: Optional[float] = field(
-        optional(_figure), default=None, about="part of the training, 0 to 1"
-    )
+    epoch: Optional[int] = field(_count, default=None, about="from 0")
+    batch: Optional[int] = field(_count, default=None, about="in the epoch, from 0")
+    step: Optional[int] = field(_count, default=None, about="of the training, from 1")
+    samples: Optional[int] = field(_count, default=None, about="trained so far")
+    batch_size: Optional[int] = field(_count, default=None)
+    loss: Optional[float] = field(_number, default=None, about="mean of the batch")
+    train_accuracy: Optional[float] = field(_number, default=None, about="of the batch")
+    samples_per_s: Optional[float] = field(_number, default=None)
+    done: Optional[float] = field(_number, default=None, about="part of the training, 0 to 1")
 
 
 class Epoch(Event, kind="epoch"):
     """The end of an epoch of a worker."""
 
-    epoch: Optional[int] = field(optional(whole()), default=None, about="from 0")
-    accuracy: Optional[float] = field(
-        optional(_figure), default=None, about="on held-out samples, 0 to 1"
-    )
-    samples: Optional[int] = field(optional(whole()), default=None, about="trained so far")
-    seconds: Optional[float] = field(optional(_figure), default=None, about="of the epoch")
-    batch_size: Optional[int] = field(optional(whole()), default=None)
+    epoch: Optional[int] = field(_count, default=None, about="from 0")
+    accuracy: Optional[float] = field(_number, default=None, about="on held-out samples, 0 to 1")
+    samples: Optional[int] = field(_count, default=None, about="trained so far")
+    seconds: Optional[float] = field(_number, default=None, about="of the epoch")
+    batch_size: Optional[int] = field(_count, default=None)
 
 
 class End(Event, kind="end"):
     """The end of a worker's training."""
 
-    accuracy: Optional[float] = field(
-        optional(_figure), default=None, about="on held-out samples, 0 to 1"
-    )
-    samples: Optional[int] = field(optional(whole()), default=None)
-    seconds: Optional[float] = field(optional(_figure), default=None, about="wall time")
-    samples_per_s: Optional[float] = field(optional(_figure), default=None)
+    accuracy: Optional[float] = field(_number, default=None, about="on held-out samples, 0 to 1")
+    samples: Optional[int] = field(_count, default=None)
+    seconds: Optional[float] = field(_number, default=None, about="wall time")
+    samples_per_s: Optional[float] = field(_number, default=None)
     steps: Optional[int] = field(
-        optional(whole()), default=None, about="trained steps, with emulated slowness only"
+        _count, default=None, about="trained steps, with emulated slowness only"
     )
     late_steps: Optional[int] = field(
-        optional(whole()), default=None, about="steps that took longer than the emulated machine"
+        _count, default=None, about="steps that took longer than the emulated machine"
     )
 
 
@@ -170,16 +166,16 @@ class Waits(Event, kind="waits"):
 class StoreWaits(Event, kind="kv"):
     """The time that a worker of dist_ssync waited for other workers."""
 
-    seconds: Optional[float] = field(optional(_figure), default=None, about="since the store began")
-    steps: Optional[int] = field(optional(whole()), default=None)
-    waited_s: Optional[float] = field(optional(_figure), default=None)
+    seconds: Optional[float] = field(_number, default=None, about="since the store began")
+    steps: Optional[int] = field(_count, default=None)
+    waited_s: Optional[float] = field(_number, default=None)
 
 
 class Updates(PlannedEvent, kind="gsync"):
     """The updates of a group on one server of dist_gsync since the start of the server."""
 
     group: int = field(whole(), about="the number of the group")
-    updates: Optional[int] = field(optional(whole()), default=None, about="the sum of y")
+    updates: Optional[int] = field(_count, default=None, about="the sum of y")
     y: Mapping[str, int] = field(_counts, about=_updates)
     dropped: Mapping[str, int] = field(_counts, default={}, about="{Y: dropped updates}")
 
@@ -245,7 +241,7 @@ class Merge(Event, kind="merge"):
     dropped: bool = field(flag)
     scale: float = field(_figure, about="the factor of the gradient")
     size: int = field(whole(), about="numbers of the gradient")
-    sum: Optional[float] = field(optional(_figure), about="of the gradient")
+    sum: Optional[float] = field(_number, about="of the gradient")
 
 
 class Restored(Event, kind="restored"):
