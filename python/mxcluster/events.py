@@ -1,7 +1,8 @@
 """Write and read the events of a job's processes, one JSON object per line.
 
 All processes of a node append to the same file, `events.jsonl` in the job folder. One `write(2)` to
-a descriptor opened with O_APPEND writes a whole line. So the processes need no lock.
+a descriptor opened with O_APPEND writes a whole line. So the processes need no lock. The classes of
+the events are in `mxcluster.model.events`.
 """
 
 import contextlib
@@ -11,19 +12,35 @@ import math
 import numbers
 import os
 import sys
-import time
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import (
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Set,
+    Tuple,
+    Union,
+    overload,
+)
 
 from mxcluster.errors import DAMAGED
+from mxcluster.model import shapes
+from mxcluster.model.events import Event, Note, now
 
 FILE = "events.jsonl"
+LEVELS = 12  # most levels of lists and objects in an event
 
 
 class EventLog:
     """A log that appends events to the file `path`. Without a path, `write` does nothing.
 
     >>> log = EventLog("/job/events.jsonl", role="worker", index=0, host="node1")
-    >>> log.write("epoch", epoch=3, accuracy=0.91)
+    >>> log.write(Epoch(epoch=3, accuracy=0.91))
+    >>> log.write("kind_of_a_script", figure=3)
 
     Threads and processes can share a file. `write` converts numpy's numbers to Python's numbers.
     JSON lacks NaN and infinity, so `write` replaces such a number by null. At the first replacement
@@ -38,24 +55,32 @@ class EventLog:
         host: Optional[str] = None,
     ) -> None:
         self._fd = None
-        self._who = {"role": role, "index": index, "host": host}
+        self._process = {"role": role, "index": index, "host": host}
         self._noted: Set[Tuple[str, str]] = set()
         self._path = path
         if path is not None:
             self._fd = _open(path)
 
-    def write(self, kind: str, **fields: Any) -> None:
-        """Append one line with the event `kind`, the time (unix seconds), the process and `fields`.
+    @overload
+    def write(self, kind: Event) -> None: ...
+
+    @overload
+    def write(self, kind: str, **fields: object) -> None: ...
+
+    def write(self, kind: Union[Event, str], **fields: object) -> None:
+        """Append one line with an event, its time and its process.
 
         The constructor's role, index and host name the process. Raises OSError if the write fails,
         and TypeError if JSON cannot represent a field.
+
+        Args: `kind` an event, or the kind of an event of a script, which has `fields`.
         """
         if self._fd is None:
             return
-        event = {"event": kind, "time": round(time.time(), 3)}
-        event.update(self._who)
+        given = kind.encode() if isinstance(kind, Event) else dict({"event": kind}, **fields)
+        event: Dict[str, object] = dict({"event": None, "time": now()}, **self._process)
         not_finite: Dict[str, float] = {}
-        for name, value in fields.items():
+        for name, value in given.items():
             event[name] = plain(value, functools.partial(not_finite.setdefault, name))
         if not os.fstat(self._fd).st_nlink:  # the file was deleted: later events go to a new file
             with contextlib.suppress(OSError):  # if the folder is gone, the agent reports it
@@ -65,10 +90,11 @@ class EventLog:
                 os.close(new)
         os.write(self._fd, (json.dumps(event, allow_nan=False) + "\n").encode("utf-8"))
         for name, number in sorted(not_finite.items()):
-            if (kind, name) not in self._noted:
-                self._noted.add((kind, name))
+            place = (str(event["event"]), name)
+            if place not in self._noted:
+                self._noted.add(place)
                 self.write(
-                    "note", text="%s became %s (event %s%s)" % (name, number, kind, _where(fields))
+                    Note(text="%s became %s (event %s%s)" % (name, number, place[0], _where(event)))
                 )
 
     def close(self) -> None:
@@ -88,7 +114,7 @@ def note(text: str) -> None:
     """Write `text` to the log of this process, and to the events as a note for the report."""
     sys.stderr.write("mxcluster: %s\n" % text)
     sys.stderr.flush()
-    from_env().write("note", text=text)
+    from_env().write(Note(text=text))
 
 
 def from_env() -> EventLog:
@@ -109,72 +135,72 @@ def from_env() -> EventLog:
     )
 
 
-def read(path: str, damaged: Optional[Callable[[Any], Any]] = None) -> List[Dict[str, Any]]:
-    """Return the events (dicts) in the file `path`, in the order of the lines.
+class Line(NamedTuple):
+    """A line of a file of events. `content` is its JSON, with the fields of a script."""
 
-    A killed process or a full disk can leave a torn line. The function skips each line that is not
-    a whole JSON object, and each object that is no event, has no finite time or is nested too deep.
-    It calls `damaged(line)` for each skipped line. Raises OSError if the file cannot be opened.
+    event: Event
+    content: Mapping[str, object]
+
+
+def lines_of(
+    texts: Iterable[str], damaged: Callable[[str], object] = lambda text: None
+) -> Iterator[Line]:
+    """Yield the events in `texts`, the lines of a file of events.
+
+    A killed process or a full disk can leave a torn line, which is no JSON. The function skips such
+    a line. It calls `damaged(line)` for each other line that is no valid event.
     """
-    events = []
+    for text in texts:
+        try:
+            content = json.loads(text)
+        except ValueError:
+            continue
+        except DAMAGED:  # thousands of levels
+            damaged(text)
+            continue
+        try:
+            event = Event.decode(content)
+        except shapes.Wrong:
+            damaged(text)
+            continue
+        if shapes.is_json(content, LEVELS):
+            yield Line(event, content)
+        else:
+            damaged(text)
+
+
+def read(path: str, damaged: Callable[[str], object] = lambda path: None) -> List[Line]:
+    """Return the events in the file `path`, in the order of the lines.
+
+    The function calls `damaged(path)` for each line that is JSON, but no valid event. Raises
+    OSError if the file cannot be opened.
+    """
     with open(path, encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            try:
-                event = json.loads(line)
-                valid = _valid(event)
-            except ValueError:
-                continue
-            except DAMAGED:
-                valid = False
-            if valid:
-                events.append(event)
-            elif damaged is not None:
-                damaged(line)
-    return events
-
-
-def _valid(event: Any) -> bool:
-    """Return True if `event` is a dict with an "event" and a finite "time"."""
-    return (
-        isinstance(event, dict)
-        and "event" in event
-        and isinstance(event.get("time"), numbers.Real)
-        and math.isfinite(event["time"])
-    )
+        return list(lines_of(stream, lambda text: damaged(path)))
 
 
 def merge(
-    paths: Iterable[str],
-    belongs: Optional[Iterable[Callable[[Dict[str, Any]], bool]]] = None,
-    damaged: Optional[Callable[[str], Any]] = None,
-) -> List[Dict[str, Any]]:
-    """Return the events (dicts) in the files `paths`, sorted by time.
+    tests: Mapping[str, Callable[[Event], bool]], damaged: Callable[[str], object]
+) -> List[Line]:
+    """Return the events in several files, sorted by time.
 
-    Events with equal times keep the order of `paths`.
+    Events with equal times keep the order of `tests`.
 
-    `belongs`: one function for each path, which returns True for the events to keep. By default
-    `merge` keeps all events. `merge` calls `damaged(path)` for each event that it drops, and for
-    each line that `read` skips as damaged.
+    Args: `tests` {path: a function that returns True for the events to keep}; `damaged` a function
+    of a path, which `merge` calls for each event that it drops, and for each line that `read`
+    skips as damaged.
     """
-    paths = list(paths)
-    report: Callable[[str], Any] = damaged or (lambda path: None)
-    tests: List[Callable[[Dict[str, Any]], bool]] = (
-        list(belongs) if belongs is not None else [lambda event: True] * len(paths)
-    )
     found = []
-    for path, test in zip(paths, tests):
-        lines: List[str] = []
-        for event in read(path, lines.append):
-            if test(event):
-                found.append(event)
+    for path, is_kept in tests.items():
+        for line in read(path, damaged):
+            if is_kept(line.event):
+                found.append(line)
             else:
-                report(path)
-        for _ in lines:
-            report(path)
-    return sorted(found, key=lambda event: event["time"])
+                damaged(path)
+    return sorted(found, key=lambda line: line.event.time)
 
 
-def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> Any:
+def plain(value: object, not_finite: Callable[[float], object] = lambda number: None) -> object:
     """Convert `value` to JSON's own types, and return the result.
 
     Scalars and arrays of numpy become numbers and lists. NaN and infinities become None, and the
@@ -189,23 +215,22 @@ def plain(value: Any, not_finite: Optional[Callable[[float], Any]] = None) -> An
         number = float(value)
         if math.isfinite(number):
             return number
-        if not_finite is not None:
-            not_finite(number)
+        not_finite(number)
         return None
     if isinstance(value, dict):
         return {str(key): plain(item, not_finite) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item, not_finite) for item in value]
-    if hasattr(
-        value, "tolist"
-    ):  # arrays, and scalars that numpy does not register as numbers (bool_)
-        return plain(value.tolist(), not_finite)
+    # Arrays, and scalars that numpy does not register as numbers (bool_).
+    to_list = getattr(value, "tolist", None)
+    if to_list is not None:
+        return plain(to_list(), not_finite)
     raise TypeError(
         "an event cannot hold %r (%s): give a number, a string, a list or a dict"
         % (value, type(value).__name__)
     )
 
 
-def _where(fields: Dict[str, Any]) -> str:
-    """Return the epoch and step in an event's `fields` as text, such as ", epoch 3, step 17"."""
-    return "".join(", %s %s" % (name, fields[name]) for name in ("epoch", "step") if name in fields)
+def _where(event: Mapping[str, object]) -> str:
+    """Return the epoch and step of an event as text, such as ", epoch 3, step 17"."""
+    return "".join(", %s %s" % (name, event[name]) for name in ("epoch", "step") if name in event)

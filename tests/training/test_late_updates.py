@@ -47,7 +47,7 @@ def run(python, folder, scripts, *cases):
     logs = [
         {name: file["%s_%d" % (name, number)] for name in names} for number in range(len(cases))
     ]
-    return logs, events.read(str(folder / events.FILE))
+    return logs, [line.content for line in events.read(str(folder / events.FILE))]
 
 
 def explained(log, case):

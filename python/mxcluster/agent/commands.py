@@ -33,6 +33,7 @@ from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
 from mxcluster.job.plan.batch import NODES
+from mxcluster.model.events import Latest
 from mxcluster.node import processes
 from mxcluster.package import OWN_FOLDERS, SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.training import progress_file
@@ -402,7 +403,8 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
     - "checkpoints": see `checkpoint_transfer.offered`; missing without a manifest.
     """
     names = {(part["role"], part["index"]): part["name"] for part in answer["processes"]}
-    progress, pulses = {}, {}  # type: Dict[str, Json], Dict[str, Any]
+    progress: Dict[str, Latest] = {}
+    pulses: Dict[str, Any] = {}
     for place in folder.parts() or [folder]:
         progress.update(place.progress(names))
         for name in names.values():
@@ -412,7 +414,7 @@ def with_progress(folder: JobFolder, answer: Json) -> Json:
     return dict(
         {"checkpoints": offered} if offered else {},
         status=answer,
-        progress=progress,
+        progress={name: latest.encode() for name, latest in progress.items()},
         pulses={
             name: dict(found, idle=max(0.0, time.time() - found["time"]))
             for name, found in pulses.items()

@@ -10,12 +10,13 @@ import shlex
 import shutil
 import time
 import zipfile
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from mxcluster import seal
+from mxcluster import events, seal
 from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job.plan.batch import NODES
+from mxcluster.model.events import Event, Latest, Start
 from mxcluster.node import mpi_engines
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.seal import TOKEN
@@ -35,7 +36,7 @@ RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
 # order to end, which a stop writes.
 BEAT, CLOCK, ORDER = "beat", ".clock", "order"
 DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: the draft of process 1234
-KINDS = ("start", "batch", "epoch", "end")
+Process = Tuple[Optional[str], Optional[int]]  # role and index
 
 
 class JobFolder:
@@ -411,37 +412,31 @@ class JobFolder:
         """Return the last `lines` lines of <name>.log (see `readable`), or [] without a log."""
         return readable(_part(self.file(name + ".log"), LOG_TAIL), lines)
 
-    def progress(self, names: Dict[tuple, str]) -> Dict[str, Json]:
-        """Return the last event of each kind for each process.
-
-        The result is {process name: {"start": event, "batch": event, "epoch": event, "end":
-        event}}, without the kinds that have no event. `names` is {(role, index): process name}.
+    def progress(self, names: Mapping[Process, str]) -> Dict[str, Latest]:
+        """Return {process name: its latest events}. `names` is {(role, index): process name}.
 
         The events come from the last 256 KB of events.jsonl. `start` events also come from the
         first 64 KB, because each process writes a single `start` event.
         """
-        path = self.file("events.jsonl")
+        path = self.file(events.FILE)
         head = [
             event
             for event in _events(_part(path, EVENTS_HEAD, tail=False))
-            if event["event"] == "start"
+            if isinstance(event, Start)
         ]
-        latest = {}  # type: Dict[str, Json]
+        found: Dict[str, Latest] = {}
         for event in head + _events(_part(path, EVENTS_TAIL)):
-            try:
-                name = names.get((event.get("role"), event.get("index")))
-            except DAMAGED:  # a list or a dict cannot be a key
-                continue
-            if name is not None and event["event"] in KINDS:
-                latest.setdefault(name, {})[event["event"]] = event
-        return latest
+            name = names.get((event.role, event.index))
+            if name is not None and event.KIND in Latest.FIELDS:
+                found[name] = found.get(name, Latest()).replaced(**{event.KIND: event})
+        return found
 
     def last_sign_of_life(self, names: List[str]) -> float:
         """Return the time of the last write by the agent or a process (unix seconds).
 
         Returns 0.0 without a file. `names`: the names of the job's processes on this node.
         """
-        files = ["status.json", "events.jsonl", "agent.log"] + [name + ".log" for name in names]
+        files = ["status.json", events.FILE, "agent.log"] + [name + ".log" for name in names]
         return max(
             [os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))]
             or [0.0]
@@ -493,14 +488,7 @@ def _part(path: str, size: int, tail: bool = True) -> bytes:
         return b""
 
 
-def _events(data: bytes) -> List[Json]:
-    """Return the events (dicts) in `data`, a piece of events.jsonl. Skip damaged lines."""
-    events = []
-    for line in data.split(b"\n"):
-        try:
-            event = json.loads(line.decode("utf-8"))
-        except DAMAGED:
-            continue
-        if isinstance(event, dict) and "event" in event:
-            events.append(event)
-    return events
+def _events(data: bytes) -> List[Event]:
+    """Return the events in `data`, a piece of events.jsonl. Skip damaged lines."""
+    texts = data.decode("utf-8", errors="replace").split("\n")
+    return [line.event for line in events.lines_of(texts)]

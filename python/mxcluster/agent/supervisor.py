@@ -16,6 +16,7 @@ from mxcluster.agent.kept_files import Keeper, mark
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.out_of_memory import Kills
 from mxcluster.errors import of_system
+from mxcluster.model.events import Note
 from mxcluster.node import addresses, firewall, processes
 from mxcluster.training import progress_file
 
@@ -423,7 +424,7 @@ class Supervisor:
         if texts:
             log = events.EventLog(self.folder.file(events.FILE), host=self.plan["host"])
             for text in texts:
-                log.write("note", text="%s: %s" % (self.plan["host"], text))
+                log.write(Note(text="%s: %s" % (self.plan["host"], text)))
 
     def reap(self) -> None:
         """Reap all ended children and adopted orphans, and record ended processes of the job."""

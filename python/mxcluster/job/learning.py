@@ -1,9 +1,10 @@
 """Decide whether a job learned, from the losses that its workers reported."""
 
 import math
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from mxcluster.datasets import DATASETS
+from mxcluster.model.events import Batch, Event
 
 Json = Dict[str, Any]
 
@@ -14,7 +15,7 @@ ENOUGH = 5  # number of later epochs from which the noise of a loss can be estim
 GUESSING = 3.0  # an accuracy of at least this number times that of a guess proves learning
 
 
-def problem(plan: Json, events: List[Json], accuracy: Optional[float]) -> Optional[str]:
+def problem(plan: Json, events: Sequence[Event], accuracy: Optional[float]) -> Optional[str]:
     """Return a message with the first and last loss if the job learned nothing, else None.
 
     A job learned if its mean loss fell from the first epoch to the last epochs. The fall must
@@ -47,7 +48,7 @@ def problem(plan: Json, events: List[Json], accuracy: Optional[float]) -> Option
     )
 
 
-def cannot_tell(plan: Json, events: List[Json], accuracy: Optional[float]) -> Optional[str]:
+def cannot_tell(plan: Json, events: Sequence[Event], accuracy: Optional[float]) -> Optional[str]:
     """Return a warning if a job was too short for a judgement of its learning, else None.
 
     A job is too short if its losses cover fewer than two epochs. A job with an unknown accuracy, or
@@ -83,28 +84,20 @@ def _noise(losses: List[float]) -> float:
     """Return twice the standard deviation of an epoch's loss, estimated from `losses`.
 
     The estimate uses the differences of neighbouring losses, because a trend hardly changes these
-    differences. The result is 0.0 for fewer than ENOUGH losses, and if a loss is inf or NaN.
+    differences. The result is 0.0 for fewer than ENOUGH losses.
 
     Args: `losses` the mean loss of each epoch.
     """
-    steps = [after - before for before, after in zip(losses, losses[1:])]
-    if len(losses) < ENOUGH or not all(map(math.isfinite, losses)):
+    if len(losses) < ENOUGH:
         return 0.0
+    steps = [after - before for before, after in zip(losses, losses[1:])]
     return 2 * math.sqrt(sum(step * step for step in steps) / len(steps) / 2)
 
 
-def by_epoch(events: List[Json]) -> List[float]:
-    """Return the mean loss of each epoch, in the order of the epochs.
-
-    Args: `events` of all nodes. A loss of inf or NaN makes the mean of its epoch inf.
-    """
-    told = {}  # type: Dict[int, List[float]]
+def by_epoch(events: Sequence[Event]) -> List[float]:
+    """Return the mean loss of each epoch, in the order of the epochs. `events` of all nodes."""
+    losses: Dict[int, List[float]] = {}
     for event in events:
-        epoch, loss = event.get("epoch"), event.get("loss")
-        if (
-            event.get("event") == "batch"
-            and isinstance(epoch, int)
-            and isinstance(loss, (int, float))
-        ):
-            told.setdefault(epoch, []).append(loss if math.isfinite(loss) else math.inf)
-    return [sum(told[epoch]) / len(told[epoch]) for epoch in sorted(told)]
+        if isinstance(event, Batch) and event.epoch is not None and event.loss is not None:
+            losses.setdefault(event.epoch, []).append(event.loss)
+    return [sum(losses[epoch]) / len(losses[epoch]) for epoch in sorted(losses)]

@@ -5,21 +5,22 @@ The answer of a node is the output of `python -m mxcluster.agent wait`:
     {"status": {...status.json...},
      "progress": {"worker-0": {"start": event, "batch": event, "epoch": event, "end": event}}}
 
-"progress" holds the last event of each kind for each process of the node. If a process has no event
-of a kind, the kind is absent.
+"progress" holds the last event of each kind for each process of the node, see
+`model.events.Latest`. If a process has no event of a kind, the kind is absent.
 """
 
 import time
-from typing import Any, Dict, List, Optional, Tuple, cast
+from typing import Any, Dict, List, Mapping, Optional, Tuple, cast
 
 from mxcluster.job import batch_sizes
 from mxcluster.job.verdict import clock, figure, first_failure, printable
 from mxcluster.lists import several
+from mxcluster.model.events import Batch, Latest
 
 Answers = Dict[str, Optional[Dict[str, Any]]]
 
 ROLES = ("worker", "server", "scheduler")  # the order of the roles in a line; other roles follow
-ABSURD = 1e100  # a limit far above any valid figure of a training
+LEAST_DONE = 1e-12  # part of the training; before it, no estimate of the remaining time
 
 
 def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = None) -> str:
@@ -41,7 +42,7 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
 
     Args: `answers` {host: latest answer of this host, None before the first answer}; `width` None
     for no limit: a longer line loses its least important parts; `now` in unix seconds, for tests.
-    `printable` cleans the texts from nodes. The function ignores numbers of at least ABSURD.
+    `printable` cleans the texts from nodes.
     """
     statuses = {
         host: answer["status"]
@@ -83,17 +84,17 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
         )
     # Each host of `statuses` has an answer.
     workers = {
-        process["name"]: _numbers(
+        process["name"]: Latest.decode(
             cast(Dict[str, Any], answers[host]).get("progress", {}).get(process["name"], {})
         )
         for host, status in sorted(statuses.items())
         for process in status["processes"]
         if process["role"] == "worker"
     }
-    if any("batch" in events for events in workers.values()):
+    begun = sum(latest.start is not None for latest in workers.values())
+    if any(latest.batch for latest in workers.values()):
         parts = _training(workers)
-    elif any("start" in events for events in workers.values()):
-        begun = sum("start" in events for events in workers.values())
+    elif begun:
         parts = [(0, "starting: %s begun" % _have(begun, len(workers), "worker"))]
     else:
         parts = _processes(statuses, time.time() if now is None else now)
@@ -128,68 +129,42 @@ def _have(count: int, total: int, noun: str) -> str:
     return "%d of %s %s" % (count, several(total, noun), "has" if total == 1 else "have")
 
 
-def _numbers(events: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, float]]:
-    """Return `events` {kind: event}, reduced to the fields that are numbers below ABSURD.
-
-    A loss may also be inf or NaN.
-    """
-    return {
-        kind: {
-            name: value
-            for name, value in event.items()
-            if isinstance(value, (int, float))
-            and (abs(value) < ABSURD or name == "loss" and isinstance(value, float))
-        }
-        for kind, event in events.items()
-    }
-
-
-def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
+def _training(workers: Mapping[str, Latest]) -> List[Tuple[int, str]]:
     """Return the parts of the live line of a training, [(priority, text)].
 
     Priority 0 is the most important.
 
-    Args: `workers` {worker name: {kind: last event of this kind}}.
+    Args: `workers` {worker name: its latest events}.
     """
-    batches = {name: events["batch"] for name, events in workers.items() if "batch" in events}
-    running = {name: batch for name, batch in batches.items() if "end" not in workers[name]}
-    behind = min(
-        (running or batches).values(),
-        key=lambda batch: (batch.get("done") or 0, batch.get("step") or 0),
-    )
+    batches = {name: latest.batch for name, latest in workers.items() if latest.batch}
+    running = {name: batch for name, batch in batches.items() if not workers[name].end}
+    shown = running or batches
+    behind = min(shown.values(), key=lambda batch: (batch.done or 0, batch.step or 0))
     parts = []
-    if behind.get("epoch") is not None:
-        parts.append(
-            (0, "epoch %d/%d" % (behind["epoch"] + 1, max(_epochs(workers), behind["epoch"] + 1)))
-        )
-    if behind.get("step") is not None:
-        parts.append((4, "step %d" % behind["step"]))
-    speeds = {
-        name: batch["samples_per_s"]
-        for name, batch in running.items()
-        if batch.get("samples_per_s")
-    }
+    if behind.epoch is not None:
+        epochs = [latest.start.epochs or 0 for latest in workers.values() if latest.start]
+        most = max(epochs + [behind.epoch + 1])
+        parts.append((0, "epoch %d/%d" % (behind.epoch + 1, most)))
+    if behind.step is not None:
+        parts.append((4, "step %d" % behind.step))
+    speeds = {name: batch.samples_per_s for name, batch in running.items() if batch.samples_per_s}
     if speeds:
         parts.append((1, "%s samples/s" % figure(sum(speeds.values()))))
         if len(speeds) > 1:
             slowest = min(speeds, key=lambda name: speeds[name])
             parts.append((6, "(slowest %s %s)" % (slowest, figure(speeds[slowest]))))
-    sizes = [
-        int(batch["batch_size"])
-        for _, batch in sorted((running or batches).items(), key=_number)
-        if batch.get("batch_size")
-    ]
+    # worker-2 precedes worker-10.
+    in_order = sorted(shown.items(), key=lambda item: (len(item[0]), item[0]))
+    sizes = [batch.batch_size for _, batch in in_order if batch.batch_size]
     if len(set(sizes)) > 1:
         parts.append((6, "b %s" % batch_sizes.shown(sizes)))
-    losses = [
-        batch["loss"] for batch in (running or batches).values() if batch.get("loss") is not None
-    ]
+    losses = [batch.loss for batch in shown.values() if batch.loss is not None]
     if losses:
         parts.append((7, "loss %.3g" % (sum(losses) / len(losses))))
-    first = workers.get("worker-0", {})
-    accuracy = first.get("end", first.get("epoch", {})).get("accuracy")
-    if accuracy is not None:
-        parts.append((3, "accuracy %.3f" % accuracy))
+    first = workers.get("worker-0", Latest())
+    measured = first.end or first.epoch
+    if measured and measured.accuracy is not None:
+        parts.append((3, "accuracy %.3f" % measured.accuracy))
     waiting, ended = len(workers) - len(batches), len(batches) - len(running)
     if waiting:
         parts.append((3, "%s begun" % _have(len(batches), len(workers), "worker")))
@@ -201,35 +176,20 @@ def _training(workers: Dict[str, Dict[str, Any]]) -> List[Tuple[int, str]]:
     return parts
 
 
-def _number(item: Tuple[str, Any]) -> Tuple[int, str]:
-    """Return a sort key for a pair (worker name, value), so that worker-2 precedes worker-10."""
-    return len(item[0]), item[0]
-
-
-def _epochs(workers: Dict[str, Dict[str, Any]]) -> int:
-    """Return the number of epochs of the job, or 0 before a worker has reported this number."""
-    return max(
-        [events["start"].get("epochs") or 0 for events in workers.values() if "start" in events]
-        or [0]
-    )
-
-
-def _remaining(
-    workers: Dict[str, Dict[str, Any]], running: Dict[str, Dict[str, Any]]
-) -> Optional[float]:
+def _remaining(workers: Mapping[str, Latest], running: Mapping[str, Batch]) -> Optional[float]:
     """Return the estimated seconds until the last running worker is done.
 
     Returns None before any running worker has sent the event "start" and an event "batch" with
     progress ("done", from 0 to 1). The remaining time of a worker is the time between these two
     events, times (1 - done) / done. Both events have times from the clock of the worker's node.
 
-    Args: `workers` {worker name: {kind: last event}}; `running` {worker name: last batch event}.
+    Args: `workers` {worker name: latest events}; `running` {worker name: latest batch}.
     """
     seconds = []
     for name, batch in running.items():
-        done, start = batch.get("done"), workers[name].get("start")
-        if done and done > 1 / ABSURD and start and "time" in batch and "time" in start:
-            seconds.append((batch["time"] - start["time"]) * (1 - done) / done)
+        start = workers[name].start
+        if start and batch.done and batch.done >= LEAST_DONE:
+            seconds.append((batch.time - start.time) * (1 - batch.done) / batch.done)
     return max(seconds) if seconds else None
 
 

@@ -12,6 +12,7 @@ from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
 from mxcluster.job.option_types import is_job_id
 from mxcluster.model import shapes
+from mxcluster.model.events import Latest
 from mxcluster.model.shapes import (
     each,
     fields,
@@ -35,7 +36,7 @@ CURE = (
     "error persists"
 )
 ANY = json_of(6, 5000)
-LEVELS = 12  # most levels of an event and of a plan
+LEVELS = 12  # most levels of a plan
 _digits = matching(r"[0-9]{1,6}", "a number")
 _name = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 _identity = fields({"pid": whole(1), "start_time": number})
@@ -104,80 +105,8 @@ def status(value: Any) -> Json:
     return found
 
 
-def event(value: Any) -> Json:
-    """Return the event `value` without its invalid fields.
-
-    Raises shapes.Wrong if `value` is not a dict.
-    """
-    found = {}
-    for name, item in fields({}, rest=lambda item: item)(value).items():
-        try:
-            found[words(name)] = _FIGURES.get(name, ANY)(item)
-        except shapes.Wrong:
-            continue
-    return found
-
-
-def is_event(value: Json) -> bool:
-    """Return True if every field of the event `value` that mxcluster reads has a valid value.
-
-    Other fields may have any value of at most LEVELS levels, because a script may write its own
-    events.
-    """
-    if not shapes.is_json(value, LEVELS):
-        return False
-    try:
-        for name in set(_FIGURES) & set(value):
-            _FIGURES[name](value[name])
-        _ORIGIN(value)
-        kind = value.get("event")
-        if kind in _OF_KIND:
-            _OF_KIND[kind](value)
-    except shapes.Wrong:
-        return False
-    return True
-
-
-_updates = fields(
-    {"group": whole(), "y": table(_digits, whole(), 100000)},
-    {"dropped": table(_digits, whole(), 100000)},
-    lambda item: item,
-)
-_balance = fields(
-    {"epoch": whole(), "sizes": each(whole(1), 10000), "speeds": each(number, 10000)},
-    {"workers": each(whole(), 10000)},
-    rest=lambda item: item,
-)
-_FIGURES = {
-    "time": number,
-    "done": optional(number),
-    "step": optional(whole()),
-    "epoch": optional(whole()),
-    "epochs": optional(whole()),
-    "batch_size": optional(whole()),
-    "samples_per_s": optional(number),
-    "loss": optional(number),
-    "accuracy": optional(number),
-    "samples": optional(whole()),
-    "seconds": optional(number),
-}
-_ORIGIN = fields(
-    {},
-    {
-        "event": words,
-        "role": optional(words),
-        "index": optional(whole()),
-        "host": optional(words),
-    },
-    lambda item: item,
-)
-_OF_KIND = {
-    "gsync": _updates,
-    "balance": _balance,
-    "start": fields({}, {"samples_in_share": optional(whole()), "repeated": optional(whole())}),
-    "kv": fields({}, {"waited_s": optional(number), "seconds": optional(number)}),
-}
-progress = table(_name, table(words, event))
+# A process may have written an event that is not valid. `Latest` leaves it out.
+progress = table(_name, lambda value: Latest.decode(value).encode())
 _held = fields({"ports": table(_digits, words), "gpus": table(_digits, words)})
 _entry = fields(
     {

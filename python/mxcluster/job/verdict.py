@@ -4,12 +4,13 @@ import os
 import re
 import signal
 import time
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple, cast
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple, cast
 
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
 from mxcluster.job import launchers, learning, stall_cause
 from mxcluster.lists import several
+from mxcluster.model.events import Done, End, Event
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
@@ -90,7 +91,7 @@ _NAMED = 3  # maximum number of node pairs in a verdict, and of processes in eac
 def compute(
     plan: Json,
     statuses: Dict[str, Optional[Json]],
-    events: List[Json],
+    events: Sequence[Event],
     problems: Optional[Dict[str, str]] = None,
     lost: Optional[Dict[str, Json]] = None,
     left: Optional[Dict[str, List[str]]] = None,
@@ -134,15 +135,9 @@ def compute(
         for process in plan["processes"]
     }
     ends = {
-        event["index"]: event
-        for event in events
-        if event["event"] == "end" and event.get("role") == "worker"
+        event.index: event for event in events if isinstance(event, End) and event.role == "worker"
     }
-    done = {
-        event["index"]
-        for event in events
-        if event["event"] == "done" and event.get("role") == "worker"
-    }
+    done = {event.index for event in events if isinstance(event, Done) and event.role == "worker"}
     failure = first_failure(status for status in statuses.values() if status)
     if failure and failure.get("kind") == "stall":
         failure = stall_cause.explain(failure, plan, statuses)
@@ -164,7 +159,7 @@ def compute(
             or _not_finished(plan, cast(Dict[str, Json], statuses), codes, done)
         )
     failure = failure or _left_over(left or {})
-    accuracy = ends.get(0, {}).get("accuracy")
+    accuracy = ends[0].accuracy if 0 in ends else None
     warnings = list(warnings) + [
         "%s: the controller could not collect the files of this node: %s"
         % (host, " ".join(problem.split()))
@@ -175,8 +170,8 @@ def compute(
     if failure is None:
         failure, more = _learned(plan, events, accuracy)
         warnings += more
-    seconds = max([end.get("seconds") or 0.0 for end in ends.values()] or [0.0])
-    samples = sum(end.get("samples") or 0 for end in ends.values())
+    seconds = max([end.seconds or 0.0 for end in ends.values()] or [0.0])
+    samples = sum(end.samples or 0 for end in ends.values())
     return {
         "ok": failure is None,
         "job": plan["job"],
@@ -496,7 +491,7 @@ def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:
 
 
 def _learned(
-    plan: Json, events: List[Json], accuracy: Optional[float]
+    plan: Json, events: Sequence[Event], accuracy: Optional[float]
 ) -> Tuple[Optional[Json], List[str]]:
     """Return (failure, warnings) about the learning of a job without another failure.
 
@@ -544,7 +539,7 @@ def _not_collected(
     return None
 
 
-def _silent(plan: Json, found: Dict[str, Json], done: Set[int]) -> Optional[Json]:
+def _silent(plan: Json, found: Dict[str, Json], done: Set[Optional[int]]) -> Optional[Json]:
     """Return the failure of the first worker that exited with 0 before its `done` event, or None.
 
     Agents cannot detect this fault, but the fault ends the other processes.
@@ -577,7 +572,7 @@ def _alone(failure: Optional[Json]) -> Optional[Json]:
 
 
 def _not_finished(
-    plan: Json, statuses: Dict[str, Json], codes: Dict[str, Optional[int]], done: Set[int]
+    plan: Json, statuses: Dict[str, Json], codes: Dict[str, Optional[int]], done: Set[Optional[int]]
 ) -> Optional[Json]:
     """Return the failure of the first process of `plan` that did not finish its work, or None.
 

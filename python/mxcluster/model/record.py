@@ -18,6 +18,7 @@ evaluates annotations late.
 from typing import (
     TYPE_CHECKING,
     Any,
+    Callable,
     ClassVar,
     Dict,
     Mapping,
@@ -30,7 +31,7 @@ from typing import (
 )
 
 from mxcluster.errors import did_you_mean
-from mxcluster.model.shapes import SHOWN, Shape, Wrong, one_of, words
+from mxcluster.model.shapes import SHOWN, Shape, Wrong, words
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Record")
@@ -48,14 +49,28 @@ else:
 class Field:
     """One field of a Record: its name, shape, default and description."""
 
-    __slots__ = ("about", "default", "former", "key", "name", "shape")
+    __slots__ = ("about", "default", "factory", "former", "key", "name", "shape")
 
     def __init__(
-        self, shape: Shape[object], default: object, key: str, former: Tuple[str, ...], about: str
+        self,
+        shape: Shape[object],
+        default: object,
+        factory: Optional[Callable[[], object]],
+        key: str,
+        former: Tuple[str, ...],
+        about: str,
     ) -> None:
         self.name = ""  # set by the Record's class
-        self.shape, self.default, self.key = shape, default, key
+        self.shape, self.default, self.factory, self.key = shape, default, factory, key
         self.former, self.about = former, about
+
+    def is_optional(self) -> bool:
+        """Return True if a new record may leave the field out."""
+        return self.factory is not None or self.default is not _REQUIRED
+
+    def value_of_new(self) -> object:
+        """Return the value of a new record that leaves the field out."""
+        return self.factory() if self.factory else _copy(self.default)
 
 
 @overload
@@ -75,10 +90,22 @@ def field(
 ) -> T: ...
 
 
+@overload
+def field(
+    shape: Shape[T],
+    *,
+    factory: Callable[[], T],
+    key: str = ...,
+    former: Tuple[str, ...] = ...,
+    about: str = ...,
+) -> T: ...
+
+
 def field(
     shape: Shape[T],
     *,
     default: object = _REQUIRED,
+    factory: Optional[Callable[[], object]] = None,
     key: str = "",
     former: Tuple[str, ...] = (),
     about: str = "",
@@ -89,11 +116,13 @@ def field(
         shape: the check of a decoded value.
         default: the value of a record without the field. A field without a default is required. A
             field that a later version adds has a default, so that earlier data stays readable.
+        factory: a function that returns the value of a new record without the field, such as the
+            present time. Decoded data must have the field.
         key: the name in JSON, if this name differs from the attribute.
         former: the names in JSON of earlier versions.
         about: the description, with unit and meaning.
     """
-    return Field(shape, default, key, former, about)
+    return Field(shape, default, factory, key, former, about)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -107,16 +136,23 @@ class Record:
         kind_key: the name in JSON that tells the subclass. The class then stands for the union of
             its subclasses: its `decode` returns a record of the subclass that the JSON names.
         kind: the value at `kind_key` for this subclass.
+        other: True for the subclass of all kinds without a subclass of their own. Without such a
+            subclass, decode refuses these kinds.
     """
 
     FIELDS: ClassVar[Dict[str, Field]] = {}
     STRICT: ClassVar[bool] = False
     KIND_KEY: ClassVar[str] = ""
     KIND: ClassVar[str] = ""
+    OTHER: ClassVar[bool] = False
     KINDS: ClassVar[Dict[str, Type["Record"]]] = {}
 
     def __init_subclass__(
-        cls, strict: Optional[bool] = None, kind_key: str = "", kind: str = ""
+        cls,
+        strict: Optional[bool] = None,
+        kind_key: str = "",
+        kind: str = "",
+        other: bool = False,
     ) -> None:
         super(Record, cls).__init_subclass__()
         own = {name: item for name, item in vars(cls).items() if isinstance(item, Field)}
@@ -125,10 +161,10 @@ class Record:
             delattr(cls, name)
         cls.FIELDS = dict(cls.FIELDS, **own)
         cls.STRICT = cls.STRICT if strict is None else strict
-        cls.KIND = kind
+        cls.KIND, cls.OTHER = kind, other
         if kind_key:
             cls.KIND_KEY, cls.KINDS = kind_key, {}
-        if kind:
+        if kind or other:
             cls.KINDS[kind] = cls
 
     if not TYPE_CHECKING:
@@ -136,14 +172,14 @@ class Record:
         def __init__(self, **values: object) -> None:
             unknown = sorted(set(values) - set(self.FIELDS))
             lacking = [name for name in self.FIELDS if name not in values]
-            lacking = [name for name in lacking if self.FIELDS[name].default is _REQUIRED]
+            lacking = [name for name in lacking if not self.FIELDS[name].is_optional()]
             if unknown or lacking:
                 raise TypeError(
                     "%s: unknown fields %s, missing fields %s"
                     % (type(self).__name__, unknown, lacking)
                 )
             self.__dict__.update(
-                (name, values[name] if name in values else _copy(item.default))
+                (name, values[name] if name in values else item.value_of_new())
                 for name, item in self.FIELDS.items()
             )
 
@@ -181,7 +217,7 @@ class Record:
         """
         if not isinstance(value, dict):
             raise Wrong("an object", value)
-        if cls.KIND_KEY and not cls.KIND:
+        if cls.KIND_KEY and not cls.KIND and not cls.OTHER:
             return cls._of_kind(value)
         found = cls.__new__(cls)
         content, lacking = found.__dict__, []
@@ -206,11 +242,10 @@ class Record:
 
     @classmethod
     def _of_kind(cls: Type[R], value: Mapping[str, object]) -> R:
-        kind = one_of(*cls.KINDS)
-        try:
-            chosen = cls.KINDS[kind(value.get(cls.KIND_KEY))]
-        except Wrong as wrong:
-            raise wrong.inside("." + cls.KIND_KEY) from None
+        kind = value.get(cls.KIND_KEY)
+        chosen = cls.KINDS.get(kind if isinstance(kind, str) else "", cls.KINDS.get(""))
+        if chosen is None:
+            raise Wrong("one of %s" % ", ".join(cls.KINDS), kind).inside("." + cls.KIND_KEY)
         return cast(R, chosen.decode(value))
 
     @classmethod

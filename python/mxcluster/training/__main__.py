@@ -25,6 +25,7 @@ import types
 from typing import Any, Callable, Dict, List, Optional
 
 from mxcluster import events, exit_codes, phases
+from mxcluster.model.events import Done
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.training import late_variables, mxnet_library, progress_file
 from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
@@ -156,7 +157,7 @@ class Worker(object):
             self._freeing.begin()
             check_call(_LIB.MXKVStoreFree(self.store.handle))
             self._freeing.meet()
-        events.from_env().write("done")  # a script that calls os._exit(0) skips this event
+        events.from_env().write(Done())  # a script that calls os._exit(0) skips this event
         return 0
 
 

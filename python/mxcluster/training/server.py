@@ -17,6 +17,7 @@ from typing import Any, Callable, Optional
 from mxcluster import events, exit_codes, phases, schemes, seal
 from mxcluster.errors import MxclusterError, PeerDied
 from mxcluster.job import checkpoints
+from mxcluster.model.events import ServerSpeed
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.training import kvstore, mxnet_library, progress_file
 from mxcluster.training.death_watch import Watch, timeout_from_env
@@ -298,7 +299,7 @@ class Commands(object):
 
         told = json.loads(message.payload.decode("utf-8"))
         speed = server_speed.updates_per_s(self.updates, told["sizes"], told["seconds"])
-        events.from_env().write("server_speed", updates_per_s=speed)
+        events.from_env().write(ServerSpeed(updates_per_s=speed))
 
     def _tell(self, refusal: seal.NotSealed) -> None:
         """Log the `refusal` of a message without a valid seal."""

@@ -12,6 +12,7 @@ from mxcluster.node import mxnet_compat
 mx = mxnet_compat.import_mxnet()
 
 from mxcluster import events, seal  # noqa: E402
+from mxcluster.model.events import Note  # noqa: E402
 from mxcluster.training.server import Commands  # noqa: E402
 
 folder = os.environ["MXCLUSTER_JOB_DIR"]
@@ -48,8 +49,8 @@ def notes(kind, index, *optimizers):
         body = seal.sealed(seal.read_token(folder), "worker-0", kind, payload)
         commands.receive(body.encode("utf-8"))
     assert commands._update is not None
-    told = events.read(path) if os.path.exists(path) else []
-    return [event["text"] for event in told if event["event"] == "note"]
+    lines = events.read(path) if os.path.exists(path) else []
+    return [line.event.text for line in lines if isinstance(line.event, Note)]
 
 
 sgd, dcasgd = mx.optimizer.SGD(), mx.optimizer.DCASGD()

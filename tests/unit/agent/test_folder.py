@@ -40,7 +40,7 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path):
 
 
 def event(kind, role="worker", index=0, **fields):
-    return json.dumps(dict(fields, event=kind, role=role, index=index)) + "\n"
+    return json.dumps(dict(fields, event=kind, time=1.0, role=role, index=index)) + "\n"
 
 
 def test_progress_is_the_last_event_of_each_kind(tmp_path):
@@ -57,11 +57,11 @@ def test_progress_is_the_last_event_of_each_kind(tmp_path):
         + '{"event": "batch", "role": "wor'
     )
     progress = JobFolder(str(tmp_path)).progress(NAMES)
-    assert {name: sorted(kinds) for name, kinds in progress.items()} == {
+    assert {name: sorted(latest.encode()) for name, latest in progress.items()} == {
         "worker-0": ["batch", "epoch", "start"],
         "worker-1": ["batch"],
     }
-    assert progress["worker-0"]["batch"]["step"] == 2
+    assert progress["worker-0"].batch.step == 2
 
 
 DEEP = "[" * 100000
@@ -74,11 +74,11 @@ def test_progress_skips_damaged_and_hostile_lines(tmp_path):
         + "\n"
         + event("batch", role=[], step=2)
         + event("batch", index={}, step=3)
-        + '{"event": [], "role": "worker", "index": 0}\n'
-        + '{"event": "batch", "role": "worker", "index": 1e999}\n'
+        + '{"event": [], "time": 1, "role": "worker", "index": 0}\n'
+        + '{"event": "batch", "time": 1, "role": "worker", "index": 1e999}\n'
     )
     progress = JobFolder(str(tmp_path)).progress(NAMES)
-    assert {name: found["batch"]["step"] for name, found in progress.items()} == {"worker-0": 1}
+    assert {name: latest.batch.step for name, latest in progress.items()} == {"worker-0": 1}
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", "3", "\0", "\udcff"])
@@ -102,7 +102,7 @@ def test_progress_of_a_long_run_keeps_the_start_event(tmp_path):
         size = stream.tell()
     assert size > 2 * EVENTS_TAIL
     progress = JobFolder(str(tmp_path)).progress(NAMES)["worker-0"]
-    assert (progress["start"]["epochs"], progress["batch"]["step"]) == (2, step)
+    assert (progress.start.epochs, progress.batch.step) == (2, step)
 
 
 def test_progress_is_empty_without_events(tmp_path):

@@ -42,9 +42,9 @@ def training(
         },
     }
     if accuracy is not None:
-        events["epoch"] = {"epoch": 0, "accuracy": accuracy}
+        events["epoch"] = {"epoch": 0, "accuracy": accuracy, "time": now}
     if end is not None:
-        events["end"] = {"accuracy": end}
+        events["end"] = {"accuracy": end, "time": now}
     return events
 
 
@@ -150,7 +150,7 @@ def test_the_line_after_the_first_step_of_some_workers():
 
 def test_finished_workers_count_as_done_and_not_for_the_speed():
     answers = two_nodes()
-    answers["node1"]["progress"]["worker-0"]["end"] = {"accuracy": 0.961}
+    answers["node1"]["progress"]["worker-0"]["end"] = {"accuracy": 0.961, "time": 1011.0}
     assert live_line.line(answers) == (
         "gsync  epoch 7/20  step 312  401 samples/s  loss 0.32  accuracy 0.961  1 of 2 workers "
         "done  ETA 0:22"
@@ -208,15 +208,13 @@ def test_a_null_loss_is_left_out():
     assert live_line.line(answers) == "gsync  epoch 1/20  step 1"
 
 
-def test_texts_of_a_node_are_printable_and_its_figures_are_numbers():
-    answers = two_nodes(
-        batch={"epoch": "\x1b[2J", "step": "7", "samples_per_s": 10**400, "loss": None, "time": 3.0}
-    )
+def test_texts_of_a_node_are_printable_and_its_events_are_valid():
+    answers = two_nodes(batch={"epoch": "\x1b[2J", "step": 7, "time": 3.0})
     answers["node1"]["status"]["kv"] = "dist_\x1b]0;owned\x07gsync\nOK"
-    answers["node1"]["progress"]["worker-0"]["batch"].update(
-        done="all", time=float("inf"), loss=float("nan")
+    answers["node1"]["progress"]["worker-0"]["batch"] = {"time": 3.0, "loss": 0.5, "own": "\x1b"}
+    assert live_line.line(answers) == (
+        "gsync OK  loss 0.5  accuracy 0.953  1 of 2 workers have begun"
     )
-    assert live_line.line(answers) == "gsync OK  800 samples/s  loss nan  accuracy 0.953"
     answers["node2"]["status"]["first_failure"] = {
         "name": "worker-3",
         "host": "node2",
@@ -244,7 +242,7 @@ def test_the_last_batch_sizes_stay_after_the_last_worker_has_ended():
         answers[node]["progress"][worker]["batch"]["batch_size"] = size
     for answer in answers.values():
         for events in answer["progress"].values():
-            events["end"] = {"accuracy": 0.9}
+            events["end"] = {"accuracy": 0.9, "time": 1011.0}
     assert "b 48/16" in live_line.line(answers)
 
 

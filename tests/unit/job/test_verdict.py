@@ -3,6 +3,7 @@ import copy
 import pytest
 
 from mxcluster.job import restarts, verdict
+from mxcluster.model.events import Batch, Done, End
 
 PLAN = {
     "job": "j1",
@@ -22,18 +23,10 @@ PLAN = {
     ],
 }
 ENDS = [
-    {
-        "event": "end",
-        "role": "worker",
-        "index": index,
-        "time": 130.0,
-        "accuracy": accuracy,
-        "samples": 1000,
-        "seconds": seconds,
-    }
+    End(role="worker", index=index, time=130.0, accuracy=accuracy, samples=1000, seconds=seconds)
     for index, accuracy, seconds in ((0, 0.96, 10.0), (1, 0.95, 12.5))
 ]
-DONE = [{"event": "done", "role": "worker", "index": index, "time": 130.1} for index in (0, 1)]
+DONE = [Done(role="worker", index=index, time=130.1) for index in (0, 1)]
 ENDS += DONE
 
 
@@ -229,7 +222,7 @@ def test_a_worker_that_exited_early_with_0_is_the_cause_of_echoes():
         "self"
     )
     found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
-    result = verdict.compute(PLAN, found, [event for event in ENDS if event.get("index") != 1])
+    result = verdict.compute(PLAN, found, [event for event in ENDS if event.index != 1])
     assert (result["first_failure"]["name"], result["first_failure"]["reason"]) == (
         "worker-1",
         verdict.NOT_DONE,
@@ -545,7 +538,5 @@ def test_events_of_a_hostile_mpi_program_are_no_losses():
     plan["processes"] = [{"name": "mpirun", "role": "mpirun", "index": None, "host": "node1"}]
     plan["nodes"] = {"node1": {}}
     found = {"node1": dict(statuses()["node1"], processes=[{"name": "mpirun", "exit_code": 0}])}
-    events = [
-        {"event": "batch", "time": 1.0 + epoch, "epoch": epoch, "loss": 1.0} for epoch in range(3)
-    ]
+    events = [Batch(time=1.0 + epoch, epoch=epoch, loss=1.0) for epoch in range(3)]
     assert verdict.compute(plan, found, events)["ok"]

@@ -65,13 +65,14 @@ def assemble(
         if os.path.exists(path)
     }
     damaged: List[str] = []
-    events = event_files.merge(
-        found.values(), [sound_events.own_events(plan, host) for host in found], damaged.append
+    lines = event_files.merge(
+        {path: sound_events.own_events(plan, host) for host, path in found.items()}, damaged.append
     )
     replace(
         os.path.join(run_dir, event_files.FILE),
-        "".join(json.dumps(event) + "\n" for event in events),
+        "".join(json.dumps(line.content) + "\n" for line in lines),
     )
+    events = [line.event for line in lines]
     statuses = {}  # type: Dict[str, Any]
     for host in plan["nodes"]:
         try:
@@ -198,11 +199,12 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
             "train.yml -e attach=<job>" % run_dir
         )
     damaged: List[str] = []
-    events = event_files.merge([path], [sound_events.own_events(plan)], damaged.append)
+    lines = event_files.merge({path: sound_events.own_events(plan)}, damaged.append)
     told = sound_events.warnings({event_files.FILE: len(damaged)})
     verdict = dict(verdict, warnings=verdict.get("warnings", []) + told)
-    data = series.collect(plan, events)
-    data["profile"] = profiles.of_file(os.path.join(run_dir, profile.FILE))
+    data = series.collect(plan, [line.event for line in lines])._replace(
+        profile=profiles.of_file(os.path.join(run_dir, profile.FILE))
+    )
     drawn = curves.draw(data, plan, verdict, cache_dir)
     html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")
     if drawn:

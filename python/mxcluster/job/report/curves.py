@@ -1,4 +1,4 @@
-"""Draw the picture of a run: loss, accuracy and speed over time, and the histogram of Y.
+"""Draw the picture of a run: the curves over time, and the histogram of Y.
 
 Y is the number of a parameter's updates since the group's last update (dist_gsync). Each worker has
 the same colour in all panels, and each group has a line style.
@@ -6,8 +6,8 @@ the same colour in all panels, and each group has a line style.
 
 from typing import Any, Dict, List, Optional, Tuple
 
-from mxcluster.job.report import profile_panels, style
-from mxcluster.job.report.series import group_label, label, several_groups
+from mxcluster.job.report import profile_panels, series, style
+from mxcluster.job.report.series import Curve, Run, group_label, label, several_groups
 from mxcluster.job.report.style import BAD, COLOURS, INK
 
 Json = Dict[str, Any]
@@ -21,63 +21,48 @@ STYLES = (
     (0, (6, 2, 1.5, 2, 1.5, 2)),
 )
 LEGEND_WORKERS = 12  # with more workers a colour scale replaces the legend
-TITLES = {
-    "loss": "Training loss",
-    "accuracy": "Validation accuracy",
-    "speed": "Samples per second",
-    "y": "Histogram of Y",
-}
+FEW_POINTS = 30  # a curve that is not smoothed, with so few points, has a mark at each point
 # name of the unit, its seconds, longest run in this unit (seconds)
 UNITS = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, float("inf")))
-LAYOUTS: Dict[int, Any] = {
-    1: [["0"]],
-    2: [["0", "1"]],
-    3: [["0", "1"], ["2", "2"]],
-    4: [["0", "1"], ["2", "3"]],
-}
 
 
-def draw(data: Json, plan: Json, verdict: Json, cache_dir: Optional[str] = None) -> bytes:
+def draw(data: Run, plan: Json, verdict: Json, cache_dir: Optional[str] = None) -> bytes:
     """Return the picture of a run as a PNG (bytes), or b"" if no series has a point.
 
     Args: `data` from series.collect(); `plan` and `verdict` of the job; `cache_dir` the folder of
     matplotlib's font list, None for a temporary folder.
     """
-    panels = [
-        (painter, name)
-        for painter, name in ((_lines, "loss"), (_lines, "accuracy"), (_lines, "speed"))
-        if any(worker[name] for worker in data["workers"].values())
-    ]
-    if any(histogram["updates"] for histogram in data["y"].values()):
-        panels.append((_histogram, "y"))
-    panels += profile_panels.panels(data)
-    if not panels:
+    shown = series.drawn(data)
+    has_histogram = any(histogram.updates for histogram in data.histograms.values())
+    others = [_histogram] if has_histogram else []
+    others += profile_panels.panels(data)
+    if not shown and not others:
         return b""
-    with style.matplotlib_in(cache_dir):
-        return _picture(data, plan, verdict, panels)
-
-
-def _picture(data: Json, plan: Json, verdict: Json, panels: List[Any]) -> bytes:
-    """Return the picture with `panels` as a PNG (bytes).
-
-    Args: `panels` a list of (painting function, name of the series).
-    """
-    layout = LAYOUTS[len(panels)]
-    with style.new_figure(layout) as (figure, axes):
+    with style.matplotlib_in(cache_dir), style.new_figure(layout(len(shown) + len(others))) as (
+        figure,
+        axes,
+    ):
         looks = _looks(data, plan)
-        for number, (painter, name) in enumerate(panels):
-            painter(axes[str(number)], name, data, plan, looks)
-            if painter is _lines:
-                _mark_failure(axes[str(number)], data, verdict, number == 0)
+        for number, curve in enumerate(shown):
+            _lines(axes[str(number)], curve, data, looks)
+            _mark_failure(axes[str(number)], data, verdict, number == 0)
+        for number, painter in enumerate(others, len(shown)):
+            painter(axes[str(number)], data, plan, looks)
         _legend(figure, axes, data, plan, looks)
         return style.png(figure)
 
 
-def _looks(data: Json, plan: Json) -> Dict[int, Json]:
+def layout(panels: int) -> List[List[str]]:
+    """Return rows of two panels with the names "0", "1" and so on. The last panel fills its row."""
+    names = [str(number) for number in range(panels)]
+    return [[names[first], names[min(first + 1, panels - 1)]] for first in range(0, panels, 2)]
+
+
+def _looks(data: Run, plan: Json) -> Dict[int, Json]:
     """Return {worker index: dict of matplotlib's arguments for the worker's line}."""
     from matplotlib import colormaps
 
-    indices = sorted(data["workers"])
+    indices = sorted(data.workers)
     many = len(indices) > LEGEND_WORKERS
     group_of = {
         index: group for group, members in enumerate(plan.get("groups") or []) for index in members
@@ -99,56 +84,54 @@ def _looks(data: Json, plan: Json) -> Dict[int, Json]:
     return looks
 
 
-def _time_axis(data: Json) -> Tuple[str, float, float]:
+def _time_axis(data: Run) -> Tuple[str, float, float]:
     """Return the time axis of all panels: (unit, seconds in a unit, end of the axis in units).
 
     The unit is a name, such as "minutes".
     """
     longest = max(
         points[-1][0]
-        for worker in data["workers"].values()
-        for points in (worker["loss"], worker["accuracy"], worker["speed"])
+        for worker in data.workers.values()
+        for points in worker.points.values()
         if points
     )
     unit, seconds = next((unit, size) for unit, size, most in UNITS if longest <= most)
     return unit, seconds, 1.02 * longest / seconds or 1.0
 
 
-def _lines(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
-    """Draw the series `name` of each worker over the time since the job's first event."""
+def _lines(axis: Any, curve: Curve, data: Run, looks: Dict[int, Json]) -> None:
+    """Draw the curve of each worker over the time since the job's first event."""
     unit, size, end = _time_axis(data)
-    for index, worker in sorted(data["workers"].items()):
-        points = worker[name]
-        few = name == "accuracy" and len(points) <= 30 and len(looks) <= LEGEND_WORKERS
+    for index, worker in sorted(data.workers.items()):
+        points = worker.points[curve.name]
+        few = not curve.smoothed and len(points) <= FEW_POINTS and len(looks) <= LEGEND_WORKERS
         axis.plot(
             [x / size for x, _ in points],
             [y for _, y in points],
             **dict(looks[index], **({"marker": "o", "markersize": 3} if few else {})),
         )
     axis.set_xlabel(unit)
-    axis.set_title(TITLES[name])
-    values = [y for worker in data["workers"].values() for _, y in worker[name]]
-    if name == "loss" and min(values) > 0 and max(values) > 30 * min(values):
+    axis.set_title(curve.title)
+    values = [y for worker in data.workers.values() for _, y in worker.points[curve.name]]
+    if curve.axis == series.LOG and min(values) > 0 and max(values) > 30 * min(values):
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(lambda value, place: "%g" % value)
-    elif name == "speed":
+    elif curve.axis == series.FROM_ZERO:
         axis.set_ylim(0, 1.08 * max(values) or 1)
-    elif name == "accuracy":
+    elif curve.axis == series.FRACTION:
         axis.set_ylim(max(0.0, min(values) - 0.03), min(1.005, max(values) + 0.03))
     axis.set_xlim(0, end)
 
 
-def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Json]) -> None:
+def _histogram(axis: Any, data: Run, plan: Json, looks: Dict[int, Json]) -> None:
     """Draw the histogram of Y: the percentage of each group's updates for each value of Y."""
-    groups = sorted(group for group in data["y"] if data["y"][group]["updates"])
-    highest = max(y for group in groups for y in data["y"][group]["counts"])
+    groups = sorted(group for group, found in data.histograms.items() if found.updates)
+    highest = max(y for group in groups for y in data.histograms[group].counts)
     bars = len(groups) <= 4
     for place, group in enumerate(groups):
-        histogram = data["y"][group]
-        counts = {
-            y: 100.0 * count / histogram["updates"] for y, count in histogram["counts"].items()
-        }
-        text = "group %s: mean %.2f" % (group_label(plan, group), histogram["mean"])
+        histogram = data.histograms[group]
+        counts = {y: 100.0 * count / histogram.updates for y, count in histogram.counts.items()}
+        text = "group %s: mean %.2f" % (group_label(plan, group), histogram.mean or 0.0)
         if bars:
             width = 0.8 / len(groups)
             axis.bar(
@@ -170,7 +153,7 @@ def _histogram(axis: Any, name: str, data: Json, plan: Json, looks: Dict[int, Js
     from matplotlib.ticker import MaxNLocator
 
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_title(TITLES[name])
+    axis.set_title("Histogram of Y")
     axis.set_xlabel("Y: updates of a parameter since the group's last update, this update included")
     axis.set_ylabel("% of the group's updates")
     axis.grid(axis="x", visible=False)
@@ -184,7 +167,7 @@ def _group_colour(plan: Json, group: int, looks: Dict[int, Json]) -> Any:
     return looks[members[(len(members) - 1) // 2]]["color"]
 
 
-def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
+def _mark_failure(axis: Any, data: Run, verdict: Json, named: bool) -> None:
     """Draw a vertical line at the time of the first failure, if the job failed.
 
     Args: `named` True to write the name of the failed process beside the line.
@@ -192,7 +175,7 @@ def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
     failure = verdict.get("first_failure")
     if failure and failure.get("time") is not None:
         _, size, end = _time_axis(data)
-        moment = (failure["time"] - data["begin"]) / size
+        moment = (failure["time"] - (data.begin or 0.0)) / size
         axis.set_xlim(0, max(end, 1.02 * moment))
         axis.axvline(moment, color=BAD, linewidth=1.2, linestyle=(0, (2, 2)))
         if named:
@@ -209,7 +192,7 @@ def _mark_failure(axis: Any, data: Json, verdict: Json, named: bool) -> None:
 
 
 def _legend(
-    figure: Any, axes: Dict[str, Any], data: Json, plan: Json, looks: Dict[int, Json]
+    figure: Any, axes: Dict[str, Any], data: Run, plan: Json, looks: Dict[int, Json]
 ) -> None:
     """Draw a legend that names all workers.
 
@@ -219,11 +202,7 @@ def _legend(
     from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.lines import Line2D
 
-    drawn = [
-        index
-        for index in sorted(looks)
-        if any(data["workers"][index][name] for name in ("loss", "accuracy", "speed"))
-    ]
+    drawn = [index for index in sorted(looks) if any(data.workers[index].points.values())]
     if not drawn:
         return
     if len(looks) <= LEGEND_WORKERS:

@@ -8,9 +8,11 @@ from typing import Any, Dict, List, Sequence
 
 from mxcluster.exit_codes import describe
 from mxcluster.job.plan import mpi
-from mxcluster.job.report.series import group_label, several_groups
+from mxcluster.job.report import series
+from mxcluster.job.report.series import Run, group_label, several_groups
 from mxcluster.job.verdict import clock, figure, hints, printable, sentence
 from mxcluster.lists import spans
+from mxcluster.model.events import Note
 
 Json = Dict[str, Any]
 
@@ -20,9 +22,7 @@ TEMPLATE, STYLES = (
 )
 
 
-def render(
-    data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
-) -> str:
+def render(data: Run, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]) -> str:
     """Return the text of report.html.
 
     Args: `data` from series.collect(); `plan` and `verdict` of the job; `picture` the PNG from
@@ -87,7 +87,7 @@ def embedded(picture: bytes) -> str:
 
 
 def context(
-    data: Json, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
+    data: Run, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
 ) -> Json:
     """Return {variable: value} for the template page.html.
 
@@ -95,7 +95,7 @@ def context(
     """
     failure = verdict["first_failure"]
     rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
-    when = date(data["begin"])
+    when = date(data.begin)
     return {
         **frame(
             verdict["job"],
@@ -120,6 +120,8 @@ def context(
         },
         "warnings": [printable(warning) for warning in verdict.get("warnings", [])],
         "picture": embedded(picture),
+        "alt": alternative(data),
+        "curves": ", ".join(curve.name for curve in series.CURVES),
         "trains": not plan.get("mpi"),
         "grouped": several_groups(plan),
         "processes": rows,
@@ -129,9 +131,9 @@ def context(
             if any(row[name] for row in rows)
         },
         "y": y_table(data, plan),
-        "dropped": any(histogram["dropped"] for histogram in data["y"].values()),
+        "dropped": any(histogram.dropped for histogram in data.histograms.values()),
         "sizes": sizes_table(data, plan),
-        "notes": [_note(event, data["begin"]) for event in data["notes"]],
+        "notes": [_note(event, data.begin or 0.0) for event in data.notes],
         "logs": [
             (process["name"], process["host"], logs.get(process["name"], []))
             for process in plan["processes"]
@@ -175,7 +177,18 @@ def tiles(plan: Json, verdict: Json) -> List[Json]:
     return [tile for tile in found if tile]
 
 
-def y_table(data: Json, plan: Json) -> List[Json]:
+def alternative(data: Run) -> str:
+    """Return the text that replaces the picture of the curves for a reader who cannot see it."""
+    titles = ", ".join(curve.title for curve in series.drawn(data))
+    parts = ["%s of every worker over time" % titles] if titles else []
+    if any(histogram.updates for histogram in data.histograms.values()):
+        parts.append("Histogram of Y")
+    if data.profile:
+        parts.append("Speeds and times of the profile")
+    return "; ".join(parts)
+
+
+def y_table(data: Run, plan: Json) -> List[Json]:
     """Return the rows of the table of Y, one dict for each group.
 
     Y is the number of a parameter's updates since the group's last update (dist_gsync).
@@ -185,20 +198,20 @@ def y_table(data: Json, plan: Json) -> List[Json]:
         {
             "group": group_label(plan, group),
             "members": ", ".join(spans(plan["groups"][group], "–")),
-            "updates": histogram["updates"],
-            "mean": "" if histogram["mean"] is None else "%.2f" % histogram["mean"],
-            "dropped": histogram["dropped"],
+            "updates": histogram.updates,
+            "mean": "" if histogram.mean is None else "%.2f" % histogram.mean,
+            "dropped": histogram.dropped,
             "bars": [
-                (y, count, round(100.0 * count / histogram["updates"], 1))
-                for y, count in histogram["counts"].items()
+                (y, count, round(100.0 * count / histogram.updates, 1))
+                for y, count in histogram.counts.items()
             ],
-            "most": max(histogram["counts"].values(), default=0),
+            "most": max(histogram.counts.values(), default=0),
         }
-        for group, histogram in sorted(data["y"].items())
+        for group, histogram in data.histograms.items()
     ]
 
 
-def sizes_table(data: Json, plan: Json) -> List[Json]:
+def sizes_table(data: Run, plan: Json) -> List[Json]:
     """Return the rows of the table of batch sizes, the oldest sizes first.
 
     A row holds the batch sizes of a group from one time on. The fields are "when" (time since the
@@ -210,7 +223,6 @@ def sizes_table(data: Json, plan: Json) -> List[Json]:
     """
     if not plan.get("balance"):
         return []
-    begin = data["begin"]
     first, groups = plan["balance"]["sizes"], plan["together"]
     labels = {
         members[0]: plan["group_labels"][number] if len(groups) > 1 else ""
@@ -227,13 +239,13 @@ def sizes_table(data: Json, plan: Json) -> List[Json]:
         for members in groups
     ] + [
         {
-            "when": clock(event["time"] - begin),
-            "epoch": event["epoch"] + 1,
-            "group": labels.get(event.get("index"), ""),
-            "sizes": event["sizes"],
-            "speeds": event["speeds"],
+            "when": clock(event.time - (data.begin or 0.0)),
+            "epoch": event.epoch + 1,
+            "group": labels.get(event.index, ""),
+            "sizes": event.sizes,
+            "speeds": event.speeds,
         }
-        for event in data["balance"]
+        for event in data.balance
     ]
     return [
         dict(
@@ -245,7 +257,7 @@ def sizes_table(data: Json, plan: Json) -> List[Json]:
     ]
 
 
-def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
+def _row(process: Json, data: Run, plan: Json, verdict: Json) -> Json:
     """Return the row of `process` in the table of processes, with "" for unknown fields."""
     code = verdict["exit_codes"].get(process["name"])
     failure = verdict["first_failure"]
@@ -268,21 +280,21 @@ def _row(process: Json, data: Json, plan: Json, verdict: Json) -> Json:
     }
     if process["role"] != "worker":
         return row
-    worker = data["workers"][process["index"]]
-    start, end, kv = worker["start"], worker["end"], worker["kv"]
+    worker = data.workers[process["index"]]
+    start, end, waits = worker.start, worker.end, worker.waits
     row["group"] = group_label(plan, process["group"]) if process.get("group") is not None else ""
     if process.get("share"):
         row["share"] = "%.4g – %.4g" % tuple(process["share"])
-    if start.get("samples_in_share") is not None:
-        row["in_share"] = "%d samples" % start["samples_in_share"]
-        if start.get("repeated"):
-            row["in_share"] += ", %d repeated" % start["repeated"]
-    if end.get("samples") is not None:
-        row["samples"] = str(end["samples"])
-    if end.get("samples_per_s") is not None:
-        row["speed"] = figure(end["samples_per_s"])
-    if kv.get("waited_s") is not None and kv.get("seconds"):
-        row["waited"] = "%.1f %%" % (100.0 * kv["waited_s"] / kv["seconds"])
+    if start and start.samples_in_share is not None:
+        row["in_share"] = "%d samples" % start.samples_in_share
+        if start.repeated:
+            row["in_share"] += ", %d repeated" % start.repeated
+    if end and end.samples is not None:
+        row["samples"] = str(end.samples)
+    if end and end.samples_per_s is not None:
+        row["speed"] = figure(end.samples_per_s)
+    if waits and waits.waited_s is not None and waits.seconds:
+        row["waited"] = "%.1f %%" % (100.0 * waits.waited_s / waits.seconds)
     return row
 
 
@@ -314,11 +326,11 @@ def date(seconds: Any) -> str:
     )
 
 
-def _note(event: Json, begin: float) -> Json:
-    index = "" if event.get("index") is None else event["index"]
-    who = "%s %s on %s" % (event.get("role") or "process", index, event.get("host"))
+def _note(event: Note, begin: float) -> Json:
+    index = "" if event.index is None else event.index
+    who = "%s %s on %s" % (event.role or "process", index, event.host)
     return {
-        "when": clock(event["time"] - begin),
+        "when": clock(event.time - begin),
         "who": printable(who),
-        "text": printable(str(event.get("text", ""))),
+        "text": printable(event.text),
     }

@@ -1,11 +1,12 @@
 """Make profile.json from a job that measured the cluster, and describe the proposal in text."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
 from mxcluster.job.verdict import figure, printable
+from mxcluster.model.events import End, Event, Profile, ServerSpeed
 
 Json = Dict[str, Any]
 
@@ -15,7 +16,7 @@ _MOST_ADVICE = 8  # lines
 _MOST_LINES = 32  # workers in the table on the terminal; profile.json has all
 
 
-def measured(plan: Json, events: List[Json]) -> Json:
+def measured(plan: Json, events: Sequence[Event]) -> Json:
     """Return the measured part of a profile (dict), the argument of `cluster.profile.complete`.
 
     Args:
@@ -26,15 +27,21 @@ def measured(plan: Json, events: List[Json]) -> Json:
     """
     servers = _of_role(plan, "server")
     order = ranks(servers)  # a worker's event lists the servers by rank
-    told = {
-        (event["role"], event["index"]): event
+    profile_of = {
+        event.index: event
         for event in events
-        if event["event"] in ("profile", "server_speed")
+        if isinstance(event, Profile) and event.role == "worker"
+    }
+    speed_of = {
+        event.index: event.updates_per_s
+        for event in events
+        if isinstance(event, ServerSpeed) and event.role == "server"
     }
     silent = [
         process["name"]
-        for process in _of_role(plan, "worker") + servers
-        if (process["role"], process["index"]) not in told
+        for known, processes in ((profile_of, _of_role(plan, "worker")), (speed_of, servers))
+        for process in processes
+        if process["index"] not in known
     ]
     if silent:
         raise BadInput(
@@ -44,18 +51,17 @@ def measured(plan: Json, events: List[Json]) -> Json:
     found: Json = {
         "schema": profiles.SCHEMA,
         "job": plan["job"],
-        "time": told["worker", 0]["time"],
+        "time": profile_of[0].time,
+        "mxnet": profile_of[0].mxnet,
+        "parameters": profile_of[0].parameters,
         "workers": [],
         "servers": [],
     }
     for name in ("network", "data", "batch_size"):
         found[name] = options[name]
-    for name in ("mxnet", "parameters"):
-        found[name] = told["worker", 0].get(name)
     for process, number in _numbered(_of_role(plan, "worker")):
-        event = told["worker", process["index"]]
-        by_rank = event.get("servers")
-        if not isinstance(by_rank, list) or len(by_rank) != len(servers):
+        event = profile_of[process["index"]]
+        if len(event.servers) != len(servers):
             raise BadInput(
                 "the profile lacks figures of %s for the servers: run profile.yml again"
                 % process["name"]
@@ -63,20 +69,20 @@ def measured(plan: Json, events: List[Json]) -> Json:
         worker = {
             "host": process["host"],
             "number": number,
-            "alone": event.get("alone"),
-            "together": event.get("together"),
-            "exchange_s": event.get("exchange_s"),
-            "servers": [by_rank[rank] for rank in order],
+            "alone": event.alone.encode(),
+            "together": event.together.encode(),
+            "exchange_s": event.exchange_s,
+            "servers": [event.servers[rank].encode() for rank in order],
         }
-        if event.get("gpu_speeds"):
-            worker.update(gpus=process.get("gpus") or [], gpu_speeds=event["gpu_speeds"])
+        if event.gpu_speeds:
+            worker.update(gpus=process.get("gpus") or [], gpu_speeds=event.gpu_speeds)
         found["workers"].append(worker)
     for process, number in _numbered(servers):
         found["servers"].append(
             {
                 "host": process["host"],
                 "number": number,
-                "updates_per_s": told["server", process["index"]].get("updates_per_s"),
+                "updates_per_s": speed_of[process["index"]],
             }
         )
     return found
@@ -138,7 +144,7 @@ def lines(profile: Json) -> List[str]:
     return [printable(line) for line in told]
 
 
-def drifted(plan: Json, events: List[Json]) -> List[str]:
+def drifted(plan: Json, events: Sequence[Event]) -> List[str]:
     """Return [a warning] if the speeds of the groups have changed since the profile, else [].
 
     The speed of a group is the speed of its slowest worker. The function ignores a change by the
@@ -152,9 +158,9 @@ def drifted(plan: Json, events: List[Json]) -> List[str]:
     if "groups" not in (used.get("uses") or []) or not used.get("fits"):
         return []
     trained = {
-        event["index"]: event["samples_per_s"]
+        event.index: event.samples_per_s
         for event in events
-        if event["event"] == "end" and event.get("role") == "worker" and event.get("samples_per_s")
+        if isinstance(event, End) and event.role == "worker" and event.samples_per_s
     }
     ratios = {}
     for label, members in zip(plan["group_labels"], plan["groups"]):

@@ -1,30 +1,23 @@
 """Draw the panels of a profile: the workers' speeds and step times, and the servers' speeds."""
 
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List
 
+from mxcluster.job.report.series import Run
 from mxcluster.job.report.style import COLOURS, FAINT
 
 Json = Dict[str, Any]
-Panel = Tuple[Callable[..., None], str]
 
 _MOST_NAMES = 24  # with more workers the axis has numbers in place of names
-TITLES = {
-    "speeds": "Speed of the workers",
-    "steps": "A step, and the exchange with the servers",
-    "servers": "Speed of the servers",
-}
 
 
-def panels(data: Json) -> List[Panel]:
-    """Return [(painting function, name), ...] for `curves.draw`, or [] without a profile."""
-    if not data.get("profile"):
-        return []
-    return [(_speeds, "speeds"), (_steps, "steps"), (_servers, "servers")]
+def panels(data: Run) -> List[Callable[..., None]]:
+    """Return the painting functions for `curves.draw`, or [] without a profile."""
+    return [_speeds, _steps, _servers] if data.profile else []
 
 
-def _speeds(axis: Any, name: str, data: Json, *_: Any) -> None:
+def _speeds(axis: Any, data: Run, *_: object) -> None:
     """Draw each worker's speed alone (pale) and together with all workers, coloured by group."""
-    profile = data["profile"]
+    profile = _profile(data)
     places = range(len(profile["workers"]))
     for group, (label, members) in enumerate(zip(profile["labels"], profile["groups"])):
         colour = COLOURS[group % len(COLOURS)]
@@ -44,15 +37,15 @@ def _speeds(axis: Any, name: str, data: Json, *_: Any) -> None:
                 alpha=shade,
                 label=text,
             )
-    axis.set_title(TITLES[name] + ": alone (pale), and all at once")
+    axis.set_title("Speed of the workers: alone (pale), and all at once")
     axis.set_ylabel("samples/s")
     _name(axis, profile["workers"])
     axis.legend(fontsize=9)
 
 
-def _steps(axis: Any, name: str, data: Json, *_: Any) -> None:
+def _steps(axis: Any, data: Run, *_: object) -> None:
     """Draw each worker's step time, and on top the time of the exchange with the servers."""
-    profile = data["profile"]
+    profile = _profile(data)
     places = list(range(len(profile["workers"])))
     steps = [
         1e3 * profile["batch_size"] / worker["together"]["samples_per_s"]
@@ -61,24 +54,29 @@ def _steps(axis: Any, name: str, data: Json, *_: Any) -> None:
     exchanges = [1e3 * worker["exchange_s"] for worker in profile["workers"]]
     axis.bar(places, steps, 0.6, color=COLOURS[0], label="forward and backward")
     axis.bar(places, exchanges, 0.6, bottom=steps, color=COLOURS[1], label="push and pull")
-    axis.set_title(TITLES[name])
+    axis.set_title("A step, and the exchange with the servers")
     axis.set_ylabel("milliseconds")
     _name(axis, profile["workers"])
     axis.legend(fontsize=9)
 
 
-def _servers(axis: Any, name: str, data: Json, *_: Any) -> None:
+def _servers(axis: Any, data: Run, *_: object) -> None:
     """Draw the number of updates of the whole model per second for each server."""
-    servers = data["profile"]["servers"]
+    servers = _profile(data)["servers"]
     axis.bar(
         list(range(len(servers))),
         [server["updates_per_s"] for server in servers],
         0.6,
         color=COLOURS[2],
     )
-    axis.set_title(TITLES[name])
+    axis.set_title("Speed of the servers")
     axis.set_ylabel("updates of the model per second")
     _name(axis, servers)
+
+
+def _profile(data: Run) -> Json:
+    assert data.profile  # `panels` returns no function otherwise
+    return data.profile
 
 
 def _name(axis: Any, nodes: List[Json]) -> None:

@@ -1,67 +1,141 @@
-"""Turn the events of a run into the series and tables (lists and dicts) of the report."""
+"""Turn the events of a run into the series and tables of the report.
 
-from typing import Any, Dict, Iterable, List, Tuple
+CURVES is the table of the curves in the picture and in the page. A new curve is a row.
+"""
+
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type
+
+from mxcluster.model.events import (
+    Balance,
+    Batch,
+    End,
+    Epoch,
+    Event,
+    Note,
+    Start,
+    StoreWaits,
+    Updates,
+)
 
 Json = Dict[str, Any]
-Points = List[Tuple[float, float]]
+Points = List[Tuple[float, float]]  # [(seconds since the job's first event, value)]
 
 MOST_POINTS = 600
+# The vertical axis of a curve: logarithmic if the values span a wide range, from zero, or close to
+# the values between 0 and 1.
+LOG, FROM_ZERO, FRACTION = "log", "from zero", "fraction"
 
 
-def collect(plan: Json, events: List[Json]) -> Json:
+class Curve(NamedTuple):
+    """A curve of each worker over time: the values of a field of its events."""
+
+    name: str
+    kinds: Tuple[Type[Event], ...]
+    field: str
+    title: str
+    smoothed: bool  # True for values of single batches, which are noisy
+    axis: str
+
+
+CURVES = (
+    Curve("loss", (Batch,), "loss", "Training loss", True, LOG),
+    Curve("accuracy", (Epoch, End), "accuracy", "Validation accuracy", False, FRACTION),
+    Curve("speed", (Batch,), "samples_per_s", "Samples per second", True, FROM_ZERO),
+)
+
+
+class Worker:
+    """The points of each curve of a worker, and its last events of some kinds."""
+
+    def __init__(self) -> None:
+        self.points: Dict[str, Points] = {curve.name: [] for curve in CURVES}
+        self.start: Optional[Start] = None
+        self.end: Optional[End] = None
+        self.waits: Optional[StoreWaits] = None
+
+    def add(self, event: Event, begin: float) -> None:
+        """Take over the figures of `event`. The job's first event has the time `begin`."""
+        if isinstance(event, Start):
+            self.start = event
+        elif isinstance(event, End):
+            self.end = event
+        elif isinstance(event, StoreWaits):
+            self.waits = event
+        for curve in CURVES:
+            value = getattr(event, curve.field) if isinstance(event, curve.kinds) else None
+            if value is not None:
+                self.points[curve.name].append((event.time - begin, float(value)))
+
+
+class Histogram:
+    """The updates of a group under dist_gsync.
+
+    Y is the number of a parameter's updates since the group's last update. ``counts`` is {Y: number
+    of updates}. ``dropped`` counts the updates that `gsync_max_y` dropped, which are not in
+    ``counts``.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Dict[int, int] = {}
+        self.dropped = 0
+
+    @property
+    def updates(self) -> int:
+        """The number of applied updates."""
+        return sum(self.counts.values())
+
+    @property
+    def mean(self) -> Optional[float]:
+        """The mean Y, None without an update."""
+        total = sum(y * count for y, count in self.counts.items())
+        return total / self.updates if self.updates else None
+
+
+class Run(NamedTuple):
+    """The data of a report. `begin` is the time of the first event, None without one."""
+
+    begin: Optional[float]
+    workers: Dict[int, Worker]
+    histograms: Dict[int, Histogram]  # by group
+    balance: List[Balance]
+    notes: List[Note]
+    profile: Optional[Json] = None  # the content of profile.json
+
+
+def collect(plan: Json, events: Sequence[Event]) -> Run:
     """Return the data of the report from the `events` of a job.
 
-        {"begin": unix seconds of the first event or None,
-         "workers": {index: {"loss"|"speed"|"accuracy": [(seconds since begin, value)],
-                             "start"|"end"|"kv": last event or {}}},
-         "y": {group: the group's entry of `y_histograms`},
-         "balance": [balance events],
-         "notes": [note events]}
-
-    The function smooths losses and speeds, and thins each series to about MOST_POINTS points.
+    The function smooths some series, and thins them to about MOST_POINTS points.
     """
-    begin = min([event["time"] for event in events], default=None)
-    workers: Dict[Any, Json] = {
-        process["index"]: {
-            "loss": [],
-            "speed": [],
-            "accuracy": [],
-            "start": {},
-            "end": {},
-            "kv": {},
-        }
-        for process in plan["processes"]
-        if process["role"] == "worker"
+    begin = min([event.time for event in events], default=None)
+    workers = {
+        process["index"]: Worker() for process in plan["processes"] if process["role"] == "worker"
     }
     for event in events:
-        worker = workers.get(event.get("index")) if event.get("role") == "worker" else None
-        if worker is None:
-            continue
-        moment = event["time"] - begin
-        if event["event"] in ("start", "end", "kv"):
-            worker[event["event"]] = event
-        for kind, field, name in (
-            ("batch", "loss", "loss"),
-            ("batch", "samples_per_s", "speed"),
-            ("epoch", "accuracy", "accuracy"),
-            ("end", "accuracy", "accuracy"),
-        ):
-            if event["event"] == kind and event.get(field) is not None:
-                worker[name].append((moment, float(event[field])))
+        if event.role == "worker" and event.index in workers:
+            workers[event.index].add(event, begin or 0.0)
     for worker in workers.values():
-        worker["loss"] = smooth(worker["loss"])
-        worker["speed"] = smooth(worker["speed"])
-    return {
-        "begin": begin,
-        "workers": workers,
-        "y": y_histograms(events),
-        "balance": [
-            event
-            for event in events
-            if event["event"] == "balance" and event.get("role") == "worker"
+        for curve in CURVES:
+            if curve.smoothed:
+                worker.points[curve.name] = smooth(worker.points[curve.name])
+    return Run(
+        begin=begin,
+        workers=workers,
+        histograms=y_histograms(events),
+        balance=[
+            event for event in events if isinstance(event, Balance) and event.role == "worker"
         ],
-        "notes": [event for event in events if event["event"] == "note"],
-    }
+        notes=[event for event in events if isinstance(event, Note)],
+    )
+
+
+def drawn(run: Run) -> List[Curve]:
+    """Return the curves with a point."""
+    return [
+        curve
+        for curve in CURVES
+        if any(worker.points[curve.name] for worker in run.workers.values())
+    ]
 
 
 def smooth(points: Points, most: int = MOST_POINTS) -> Points:
@@ -81,54 +155,42 @@ def smooth(points: Points, most: int = MOST_POINTS) -> Points:
     ]
 
 
-def y_histograms(events: Iterable[Json]) -> Dict[int, Json]:
-    """Return {group: histogram of the group's Y on all servers} for dist_gsync.
+def y_histograms(events: Iterable[Event]) -> Dict[int, Histogram]:
+    """Return {group: histogram of the group's Y on all servers}, without groups that have none.
 
-        {"updates": number, "counts": {Y: number}, "mean": mean Y, None without an update,
-         "dropped": number of updates that `gsync_max_y` dropped}
-
-    Y is the number of a parameter's updates since the group's last update. Dropped updates count in
-    "dropped" only. An event of a server holds the counts since the start of the job, so the
-    function uses only the last event of each server and group.
+    An event of a server holds the counts since the start of the job, so the function uses only the
+    last event of each server and group.
     """
-    last = {
-        (event.get("index"), event["group"]): event for event in events if event["event"] == "gsync"
-    }
-    groups: Dict[int, Dict[int, int]] = {}
-    dropped: Dict[int, int] = {}
-    for (_, group), event in sorted(last.items()):
-        counts = groups.setdefault(group, {})
-        for y, count in event.get("y", {}).items():
-            counts[int(y)] = counts.get(int(y), 0) + count
-        dropped[group] = dropped.get(group, 0) + sum(event.get("dropped", {}).values())
+    last = {(event.group, event.index): event for event in events if isinstance(event, Updates)}
+    found: Dict[int, Histogram] = {}
+    for event in last.values():
+        histogram = found.setdefault(event.group, Histogram())
+        for y, count in event.y.items():
+            histogram.counts[int(y)] = histogram.counts.get(int(y), 0) + count
+        histogram.dropped += sum(event.dropped.values())
+    for histogram in found.values():
+        histogram.counts = dict(sorted(histogram.counts.items()))
     return {
-        group: {
-            "updates": sum(counts.values()),
-            "counts": dict(sorted(counts.items())),
-            "mean": sum(y * count for y, count in counts.items()) / sum(counts.values())
-            if sum(counts.values())
-            else None,
-            "dropped": dropped[group],
-        }
-        for group, counts in groups.items()
-        if sum(counts.values()) or dropped[group]
+        group: histogram
+        for group, histogram in sorted(found.items())
+        if histogram.updates or histogram.dropped
     }
 
 
-def unheard_groups(plan: Json, events: Iterable[Json]) -> List[str]:
+def unheard_groups(plan: Json, events: Iterable[Event]) -> List[str]:
     """Return a warning for each group with more dropped updates than applied updates."""
     return [
         "group %s: the servers dropped %d of %d updates, because Y was above gsync_max_y=%s. "
         "The job learned %s from this group: give a larger gsync_max_y"
         % (
             group_label(plan, group),
-            found["dropped"],
-            found["dropped"] + found["updates"],
+            found.dropped,
+            found.dropped + found.updates,
             plan["options"].get("gsync_max_y"),
-            "little" if found["updates"] else "nothing",
+            "little" if found.updates else "nothing",
         )
-        for group, found in sorted(y_histograms(events).items())
-        if found["dropped"] > found["updates"]
+        for group, found in y_histograms(events).items()
+        if found.dropped > found.updates
     ]
 
 

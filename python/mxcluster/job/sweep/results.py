@@ -9,7 +9,7 @@ import io
 import json
 import math
 import os
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from mxcluster import __version__, exit_codes
 from mxcluster import events as event_files
@@ -20,6 +20,7 @@ from mxcluster.job.report import files, series
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
 from mxcluster.model import shapes
+from mxcluster.model.events import Batch, End, Epoch, Event, Machine, Measured, Start, Waits
 
 Json = Dict[str, Any]
 Points = List[Tuple[float, float]]
@@ -28,35 +29,7 @@ FILE, TABLE = "results.jsonl", "results.csv"
 OK, DIVERGED, FAILED = "ok", "diverged", "failed"
 LATE_SHARE = 0.01  # of a worker's steps
 
-_measured = shapes.fields(
-    {
-        "batches": shapes.whole(1),
-        "warm_up": shapes.whole(),
-        "batch_size": shapes.whole(1),
-        "seconds": shapes.number,
-        "median_s": shapes.number,
-        "p10_s": shapes.number,
-        "p90_s": shapes.number,
-        "samples_per_s": shapes.number,
-    },
-    rest=shapes.anything,
-)
-_waits = shapes.fields({"seconds": shapes.number, "waited_s": shapes.number}, rest=shapes.anything)
-_padded = shapes.fields(
-    {"steps": shapes.whole(1), "late_steps": shapes.whole()}, rest=shapes.anything
-)
-_machine = shapes.fields(
-    {
-        "mxnet": shapes.words,
-        "numpy": shapes.words,
-        "python": shapes.words,
-        "cpu": shapes.words,
-        "cores": shapes.whole(),
-        "gpus": shapes.each(shapes.words),
-    },
-    rest=shapes.anything,
-)
-
+E = TypeVar("E", bound=Event)
 
 _text = shapes.text
 _texts = shapes.each(_text)
@@ -121,7 +94,7 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
     if verdict is None:
         return None
     plan, path = files.read_plan(run_dir), os.path.join(run_dir, event_files.FILE)
-    events = event_files.read(path) if os.path.exists(path) else []
+    events = [line.event for line in event_files.read(path)] if os.path.exists(path) else []
     state = state_of(verdict)
     failure = verdict.get("first_failure")
     found = {
@@ -161,23 +134,27 @@ def state_of(verdict: Json) -> str:
     return DIVERGED if wrong_rate else FAILED
 
 
-def lateness(events: Iterable[Json]) -> Json:
+def lateness(events: Iterable[Event]) -> Json:
     """Return {"late_steps": int, "late": bool} of a job with emulated slowness, {} for other jobs.
 
     A late step took longer than `slowdown` and `step_ms` say, because its machine was overloaded.
     late_steps is the largest number of a worker. late is True if a worker had more late steps than
     1, and more than LATE_SHARE of its steps: then the machines were slower than planned.
     """
-    found = _of_workers(events, "end", _padded).values()
+    found = [
+        (end.late_steps, end.steps)
+        for end in _of_workers(events, End).values()
+        if end.steps and end.late_steps is not None
+    ]
     if not found:
         return {}
     return {
-        "late_steps": max(one["late_steps"] for one in found),
-        "late": any(one["late_steps"] > max(1, LATE_SHARE * one["steps"]) for one in found),
+        "late_steps": max(late_steps for late_steps, _ in found),
+        "late": any(late_steps > max(1, LATE_SHARE * steps) for late_steps, steps in found),
     }
 
 
-def benchmark_figures(events: Iterable[Json], workers: int) -> Optional[Json]:
+def benchmark_figures(events: Iterable[Event], workers: int) -> Optional[Json]:
     """Return {name: figure} of all workers' measured batches, None if a worker's report is missing.
 
     samples_per_s is the sum of the workers' rates. median_s, p10_s and p90_s are seconds per batch:
@@ -185,21 +162,21 @@ def benchmark_figures(events: Iterable[Json], workers: int) -> Optional[Json]:
 
     Args: `workers` the number of workers.
     """
-    found = _of_workers(events, "measured", _measured)
+    found = _of_workers(events, Measured)
     if set(found) != set(range(workers)):
         return None
     each = list(found.values())
     return {
-        "samples_per_s": sum(one["samples_per_s"] for one in each),
-        "median_s": quantile([one["median_s"] for one in each], 0.5),
-        "p10_s": min(one["p10_s"] for one in each),
-        "p90_s": max(one["p90_s"] for one in each),
-        "batches": each[0]["batches"],
-        "warm_up": each[0]["warm_up"],
+        "samples_per_s": sum(one.samples_per_s for one in each),
+        "median_s": quantile([one.median_s for one in each], 0.5),
+        "p10_s": min(one.p10_s for one in each),
+        "p90_s": max(one.p90_s for one in each),
+        "batches": each[0].batches,
+        "warm_up": each[0].warm_up,
     }
 
 
-def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: float) -> Json:
+def comparison_figures(events: Sequence[Event], verdict: Json, plan: Json, target: float) -> Json:
     """Return {name: figure} of one job of a comparison.
 
     curve: [(seconds since the first worker's start, accuracy)] from worker 0, at the end of each
@@ -212,32 +189,33 @@ def comparison_figures(events: List[Json], verdict: Json, plan: Json, target: fl
     waited: the share of the workers' training time spent waiting, from 0 to 1; None if unknown.
     y: {label of a group: {"mean", "counts": {Y: count}}}.
     """
-    started = [event["time"] for event in events if _is(event, "start")]
+    own = [event for event in events if event.role == "worker"]
+    begin = min([event.time for event in own if isinstance(event, Start)], default=None)
     points = [
-        (event["time"] - min(started), event["accuracy"])
-        for event in events
-        if started and (_is(event, "epoch") or _is(event, "end")) and event.get("index") == 0
-        if _is_number(event.get("accuracy"))
+        (event.time - begin, event.accuracy)
+        for event in own
+        if begin is not None and isinstance(event, (Epoch, End)) and event.index == 0
+        if event.accuracy is not None
     ]
-    waits = _of_workers(events, "waits", _waits).values()
-    trained = sum(one["seconds"] for one in waits)
-    ends = [event for event in events if _is(event, "end")]
+    waits = _of_workers(events, Waits).values()
+    trained = sum(one.seconds for one in waits)
+    ends = [event for event in own if isinstance(event, End)]
     return {
         "curve": [(round(moment, 3), round(accuracy, 5)) for moment, accuracy in points],
         "target_s": next((moment for moment, accuracy in points if accuracy >= target), None),
         "accuracy": verdict.get("accuracy"),
-        "samples": sum(event.get("samples") or 0 for event in ends),
-        "seconds": max([event.get("seconds") or 0.0 for event in ends], default=0.0),
+        "samples": sum(end.samples or 0 for end in ends),
+        "seconds": max([end.seconds or 0.0 for end in ends], default=0.0),
         "samples_per_s": common_rate(events),
-        "waited": sum(one["waited_s"] for one in waits) / trained if trained > 0 else None,
+        "waited": sum(one.waited_s for one in waits) / trained if trained > 0 else None,
         "y": {
-            series.group_label(plan, group): {"mean": one["mean"], "counts": one["counts"]}
+            series.group_label(plan, group): {"mean": one.mean, "counts": one.counts}
             for group, one in series.y_histograms(events).items()
         },
     }
 
 
-def common_rate(events: Iterable[Json]) -> Optional[float]:
+def common_rate(events: Iterable[Event]) -> Optional[float]:
     """Return the samples per second of all workers in their common training time, None if unknown.
 
     The common time begins when every worker has reported a batch. The common time ends as soon as
@@ -247,11 +225,11 @@ def common_rate(events: Iterable[Json]) -> Optional[float]:
     reports = {}  # type: Dict[int, Points]
     workers = set()
     for event in events:
-        if event.get("role") != "worker" or not isinstance(event.get("index"), int):
+        if event.role != "worker" or event.index is None:
             continue
-        workers.add(event["index"])
-        if event["event"] == "batch" and _is_number(event.get("samples")):
-            reports.setdefault(event["index"], []).append((event["time"], event["samples"]))
+        workers.add(event.index)
+        if isinstance(event, Batch) and event.samples is not None:
+            reports.setdefault(event.index, []).append((event.time, event.samples))
     if not reports or set(reports) != workers:
         return None
     begin = max(points[0][0] for points in reports.values())
@@ -261,27 +239,22 @@ def common_rate(events: Iterable[Json]) -> Optional[float]:
     return sum(_at(points, end) - _at(points, begin) for points in reports.values()) / (end - begin)
 
 
-def environment(plan: Json, events: Iterable[Json]) -> Json:
+def environment(plan: Json, events: Iterable[Event]) -> Json:
     """Return the environment of a job as a dict: nodes, processes, versions, CPUs and GPUs."""
-    machines = _of_workers(events, "machine", _machine)
     hosts = {one["index"]: one["host"] for one in plan["processes"] if one["role"] == "worker"}
-    by_host = {hosts[index]: one for index, one in machines.items() if index in hosts}
-
-    def each(name: str) -> List[str]:
-        return sorted({str(one[name]) for one in by_host.values()} - {""})
-
+    by_host = {
+        hosts[index]: one for index, one in _of_workers(events, Machine).items() if index in hosts
+    }
+    machines = by_host.values()
     return {
         "mxcluster": __version__,
-        "mxnet": each("mxnet"),
-        "numpy": each("numpy"),
-        "python": each("python"),
+        "mxnet": sorted({one.mxnet for one in machines} - {""}),
+        "numpy": sorted({one.numpy for one in machines} - {""}),
+        "python": sorted({one.python for one in machines} - {""}),
         "cpus": sorted(
-            {
-                "%s, %d cores" % (one["cpu"] or "unknown CPU", one["cores"])
-                for one in by_host.values()
-            }
+            {"%s, %d cores" % (one.cpu or "unknown CPU", one.cores) for one in machines}
         ),
-        "gpus": sorted({name for one in by_host.values() for name in one["gpus"]}),
+        "gpus": sorted({name for one in machines for name in one.gpus}),
         "nodes": len(plan["nodes"]),
         "workers": plan["workers"],
         "servers": plan["servers"],
@@ -380,24 +353,13 @@ def _cell(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _of_workers(events: Iterable[Json], kind: str, shape: shapes.Shape[Any]) -> Dict[int, Json]:
-    """Return {index of a worker: the worker's last event of type `kind` that has the `shape`}."""
-    found = {}
-    for event in events:
-        if _is(event, kind) and isinstance(event.get("index"), int):
-            try:
-                found[event["index"]] = shape(event)
-            except shapes.Wrong:
-                continue
-    return found
-
-
-def _is(event: Mapping[str, Any], kind: str) -> bool:
-    return event["event"] == kind and event.get("role") == "worker"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _of_workers(events: Iterable[Event], kind: Type[E]) -> Dict[int, E]:
+    """Return {index of a worker: the worker's last event of the class `kind`}."""
+    return {
+        event.index: event
+        for event in events
+        if isinstance(event, kind) and event.role == "worker" and event.index is not None
+    }
 
 
 def _at(points: Points, moment: float) -> float:

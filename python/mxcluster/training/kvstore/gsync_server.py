@@ -15,6 +15,7 @@ from mxnet import nd
 
 from mxcluster import events, seal
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.model.events import Merge, Updates
 from mxcluster.training.kvstore import gsync_layout as layouts
 from mxcluster.training.kvstore import optimizer_states, shared_memory
 from mxcluster.training.kvstore.array_views import array_on, view
@@ -177,11 +178,12 @@ class GroupUpdate(object):
         """
         self._reported = time.monotonic()
         events.from_env().write(
-            "gsync",
-            group=self._group,
-            updates=sum(self._histogram.values()),
-            y={str(y): n for y, n in sorted(self._histogram.items())},
-            dropped={str(y): n for y, n in sorted(self._dropped.items())},
+            Updates(
+                group=self._group,
+                updates=sum(self._histogram.values()),
+                y={str(y): n for y, n in sorted(self._histogram.items())},
+                dropped={str(y): n for y, n in sorted(self._dropped.items())},
+            )
         )
 
     def _states(self, row: memoryview, number: int, parameter: "Parameter") -> Shared:
@@ -253,14 +255,15 @@ class GroupUpdate(object):
         if self._trace:
             values = view(total)
             events.from_env().write(
-                "merge",
-                group=self._group,
-                parameter=number,
-                y=y,
-                dropped=is_dropped,
-                scale=scale,
-                size=len(values),
-                sum=float(values.sum(dtype=numpy.float64)),
+                Merge(
+                    group=self._group,
+                    parameter=number,
+                    y=y,
+                    dropped=is_dropped,
+                    scale=scale,
+                    size=len(values),
+                    sum=float(values.sum(dtype=numpy.float64)),
+                )
             )
         if time.monotonic() - self._reported > _REPORT_SECONDS:
             self.close()

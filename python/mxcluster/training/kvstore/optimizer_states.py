@@ -18,6 +18,7 @@ from mxnet.optimizer import get_updater
 from mxcluster import events
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
+from mxcluster.model.events import Restored
 
 NDArray = Any  # mx.nd.NDArray
 Optimizer = Any  # mx.optimizer.Optimizer
@@ -160,10 +161,11 @@ def trace(parameter: int, rank: int, arrays: List[numpy.ndarray]) -> None:
     """
     if os.environ.get("MXCLUSTER_TRACE") == "1":
         events.from_env().write(
-            "restored",
-            parameter=parameter,
-            rank=rank,
-            states=[hashlib.sha256(array.tobytes()).hexdigest() for array in arrays],
+            Restored(
+                parameter=parameter,
+                rank=rank,
+                states=[hashlib.sha256(array.tobytes()).hexdigest() for array in arrays],
+            )
         )
 
 

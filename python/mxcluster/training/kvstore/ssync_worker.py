@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from mxnet import nd
 
 from mxcluster import events
+from mxcluster.model.events import Iteration, StoreWaits
 from mxcluster.training.kvstore import gsync_layout
 from mxcluster.training.kvstore.backoff import Backoff
 from mxcluster.training.kvstore.ssync_server import CLOCK_KEY, FINISHED
@@ -63,7 +64,7 @@ class StaleStore(OwnStore):
         self._trace = os.environ.get("MXCLUSTER_TRACE") == "1"
         self._backoff = Backoff()
         self._began = self._reported = time.monotonic()
-        self._counts = {"steps": 0, "waited_s": 0.0}
+        self._steps, self._waited_s = 0, 0.0
 
     @property
     def type(self) -> str:
@@ -146,13 +147,13 @@ class StaleStore(OwnStore):
         """
         self._arrive()
         self._iteration += 1
-        self._counts["steps"] += 1
+        self._steps += 1
         self._advance(1.0)
         at_once = self._may_start()
         if not at_once:
             self._wait()
         if self._trace:
-            events.from_env().write("ssync", iteration=self._iteration, slowest=self._slowest)
+            events.from_env().write(Iteration(iteration=self._iteration, slowest=self._slowest))
         # The clock was read before the next pull, so its value holds for the next iteration.
         self._slowest = self._newest()
         if time.monotonic() - self._reported > _REPORT_SECONDS:
@@ -191,7 +192,7 @@ class StaleStore(OwnStore):
                 break
         waited = time.monotonic() - began
         self._backoff.waited(waited)
-        self._counts["waited_s"] += waited
+        self._waited_s += waited
 
     def _may_start(self) -> bool:
         return self._iteration - self._slowest <= self.staleness
@@ -201,5 +202,10 @@ class StaleStore(OwnStore):
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        counts = {name: round(value, 4) for name, value in self._counts.items()}
-        events.from_env().write("kv", seconds=round(self._reported - self._began, 4), **counts)
+        events.from_env().write(
+            StoreWaits(
+                seconds=round(self._reported - self._began, 4),
+                steps=self._steps,
+                waited_s=round(self._waited_s, 4),
+            )
+        )

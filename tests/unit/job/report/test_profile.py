@@ -5,7 +5,8 @@ import pytest
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
-from mxcluster.job.report import curves, profile, profile_panels
+from mxcluster.job.report import curves, profile, profile_panels, series
+from mxcluster.model.events import End, Profile, ServerSpeed, ServerTimes, Speed
 from tests.unit.job.report.fake_run import make_plan
 
 SPEEDS = (100.0, 101.0, 50.0, 51.0)
@@ -16,27 +17,26 @@ def measured_events(plan, speeds=SPEEDS):
     """Return the events that workers and servers write; a server's rank is in its figures."""
     servers = [one for one in plan["processes"] if one["role"] == "server"]
     found = [
-        {
-            "event": "profile",
-            "time": 1795250000.0 + index,
-            "role": "worker",
-            "index": index,
-            "alone": {"samples_per_s": 1.1 * speed, "spread": 0.01},
-            "together": {"samples_per_s": speed, "spread": 0.01},
-            "servers": [{"push_s": 1.0 + rank, "pull_s": 0.5} for rank in range(len(servers))],
-            "exchange_s": 0.01,
-        }
+        Profile(
+            time=1795250000.0 + index,
+            role="worker",
+            index=index,
+            alone=Speed(samples_per_s=1.1 * speed, spread=0.01),
+            together=Speed(samples_per_s=speed, spread=0.01),
+            servers=[ServerTimes(push_s=1.0 + rank, pull_s=0.5) for rank in range(len(servers))],
+            exchange_s=0.01,
+            parameters=None if index else SIZES,
+            mxnet=None if index else "1.9.1",
+        )
         for index, speed in enumerate(speeds)
     ]
-    found[0].update(parameters=SIZES, mxnet="1.9.1")
     return found + [
-        {
-            "event": "server_speed",
-            "time": 1795250000.0,
-            "role": "server",
-            "index": server["index"],
-            "updates_per_s": 100.0 + server["index"],
-        }
+        ServerSpeed(
+            time=1795250000.0,
+            role="server",
+            index=server["index"],
+            updates_per_s=100.0 + server["index"],
+        )
         for server in servers
     ]
 
@@ -66,12 +66,12 @@ def test_the_events_of_all_nodes_become_a_profile(plan, whole):
 def test_the_speeds_of_a_workers_gpus_are_in_the_profile(plan):
     events = measured_events(plan)
     next(one for one in plan["processes"] if one["name"] == "worker-2")["gpus"] = [1, 3]
-    events[2]["gpu_speeds"] = [30.0, 10.0]
+    events[2] = events[2].replaced(gpu_speeds=[30.0, 10.0])
     whole = profiles.complete(profile.measured(plan, events))
     assert profiles.read(whole) == whole
     assert profiles.gpu_speeds(whole) == {"node1": {}, "node2": {1: 30.0, 3: 10.0}}
     assert "GPUs of node2 alone: 1: 30, 3: 10 samples/s" in profile.lines(whole)
-    events[2]["gpu_speeds"] = [30.0, 0]
+    events[2] = events[2].replaced(gpu_speeds=[30.0, 0])
     with pytest.raises(BadInput, match="damaged"):
         profiles.complete(profile.measured(plan, events))
 
@@ -89,10 +89,10 @@ def test_a_worker_knows_servers_by_rank_and_the_profile_by_index(plan, whole):
     "drop,words",
     [
         (
-            lambda one: one["role"] == "worker" and one["index"] == 2,
+            lambda one: one.role == "worker" and one.index == 2,
             "lacks the figures of worker-2",
         ),
-        (lambda one: one["event"] == "server_speed", "lacks the figures of server-0, server-1"),
+        (lambda one: one.role == "server", "lacks the figures of server-0, server-1"),
     ],
 )
 def test_missing_figures_are_named(plan, drop, words):
@@ -103,14 +103,14 @@ def test_missing_figures_are_named(plan, drop, words):
 
 def test_a_worker_with_figures_of_too_few_servers_is_named(plan):
     events = measured_events(plan)
-    events[1]["servers"] = events[1]["servers"][:1]
+    events[1] = events[1].replaced(servers=events[1].servers[:1])
     with pytest.raises(BadInput, match="lacks figures of worker-1 for the servers"):
         profile.measured(plan, events)
 
 
 def test_false_figures_of_a_node_are_refused(plan):
     events = measured_events(plan)
-    events[1]["together"] = {"samples_per_s": -5.0, "spread": 0.0}
+    events[1] = events[1].replaced(together=Speed(samples_per_s=-5.0, spread=0.0))
     with pytest.raises(BadInput, match="node1 worker 1"):
         profiles.complete(profile.measured(plan, events))
 
@@ -136,8 +136,8 @@ def test_many_workers_do_not_fill_the_terminal():
 def test_the_picture_has_a_panel_for_workers_steps_and_servers(tmp_path, workers):
     plan = make_plan(workers=workers, groups=1, kv="dist_async")
     found = profiles.complete(profile.measured(plan, measured_events(plan, [100.0] * workers)))
-    data = {"workers": {}, "y": {}, "begin": 0.0, "profile": found}
-    assert [name for _, name in profile_panels.panels(data)] == ["speeds", "steps", "servers"]
+    data = series.collect(plan, [])._replace(profile=found)
+    assert len(profile_panels.panels(data)) == 3
     picture = curves.draw(data, plan, {"first_failure": None}, str(tmp_path))
     assert picture.startswith(b"\x89PNG")
 
@@ -152,8 +152,7 @@ def after(speeds, uses=("groups",), fits=True):
         "noise": 0.05,
     }
     ends = [
-        {"event": "end", "role": "worker", "index": index, "samples_per_s": speed}
-        for index, speed in enumerate(speeds)
+        End(role="worker", index=index, samples_per_s=speed) for index, speed in enumerate(speeds)
     ]
     return profile.drifted(plan, ends)
 

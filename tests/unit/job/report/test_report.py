@@ -14,6 +14,7 @@ from PIL import Image
 from mxcluster.errors import BadInput
 from mxcluster.job import report
 from mxcluster.job.report import curves, page, series
+from mxcluster.model.events import Batch, End, Event, Note, Updates
 from tests.unit.job.report import fake_run
 
 
@@ -153,9 +154,10 @@ def test_the_text_describes_the_panels_of_the_picture():
     pages = {}
     for groups in (1, 2):
         plan = fake_run.make_plan(workers=4, groups=groups)
-        data = series.collect(plan, [])
+        events = [Batch(role="worker", index=0, loss=1.0), End(role="worker", index=1, accuracy=1)]
         if groups == 2:
-            data["y"] = {0: {"updates": 1, "mean": 1.0, "counts": {1: 1}, "dropped": 0}}
+            events.append(Updates(role="server", index=0, group=0, y={"1": 1}))
+        data = series.collect(plan, events)
         verdict = {
             "ok": True,
             "job": "j",
@@ -167,8 +169,8 @@ def test_the_text_describes_the_panels_of_the_picture():
             "first_failure": None,
         }
         pages[groups] = page.render(data, plan, verdict, b"\x89PNG", {})
-    curves = 'alt="Loss, validation accuracy and samples per second of every worker over time'
-    assert curves + '"' in pages[1] and curves + ', and the histogram of Y"' in pages[2]
+    curves = 'alt="Training loss, Validation accuracy of every worker over time'
+    assert curves + '"' in pages[1] and curves + '; Histogram of Y"' in pages[2]
 
 
 def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkeypatch):
@@ -198,8 +200,8 @@ def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkey
 def test_a_run_with_dropped_updates_only_has_no_histogram(cache_dir):
     plan = fake_run.make_plan(workers=2)
     events = [dict(event, y={}, dropped={"4": 17}) for event in fake_run.server_events(plan, 0)]
-    data = series.collect(plan, events)
-    assert data["y"] and not curves.draw(data, plan, {"first_failure": None}, cache_dir)
+    data = series.collect(plan, list(map(Event.decode, events)))
+    assert data.histograms and not curves.draw(data, plan, {"first_failure": None}, cache_dir)
 
 
 def test_a_dark_screen_inverts_the_picture(good_run):
@@ -234,9 +236,7 @@ def test_every_foreign_text_is_escaped():
         "exit_codes": {},
         "first_failure": failure,
     }
-    data = series.collect(
-        plan, [{"event": "note", "time": 1.0, "role": evil, "index": 0, "host": evil, "text": evil}]
-    )
+    data = series.collect(plan, [Note(time=1.0, role=evil, index=0, host=evil, text=evil)])
     source = page.render(data, plan, verdict, b"", {"worker-1": [evil]})
     assert "<img" not in source and source.count("&lt;img src=x") >= 9, source
 
@@ -304,7 +304,8 @@ def test_pictures_of_all_sizes(how, rows, cache_dir):
     ]
     if plan["kv"] == "dist_gsync":
         events += fake_run.server_events(plan, 0)
-    picture = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
+    data = series.collect(plan, list(map(Event.decode, events)))
+    picture = curves.draw(data, plan, {"first_failure": None}, cache_dir)
     width, height = size_of(picture)
     assert width > 1000 and height > 300 * rows, (width, height)
 
@@ -317,24 +318,12 @@ def test_missing_series_leave_no_empty_panel(kinds, panels, cache_dir, monkeypat
     events = fake_run.worker_events(plan, 0, epochs=2, batches=4) + list(
         fake_run.server_events(plan, 0)
     )
-    events = [event for event in events if event["event"] in kinds]
-    layouts = []
-    monkeypatch.setattr(curves, "LAYOUTS", Recorder(curves.LAYOUTS, layouts))
+    events = [Event.decode(event) for event in events if event["event"] in kinds]
+    layouts, layout = [], curves.layout
+    monkeypatch.setattr(curves, "layout", lambda number: layouts.append(number) or layout(number))
     picture = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
     assert layouts == ([panels] if panels else [])
     assert bool(picture) == bool(panels)
-
-
-class Recorder(dict):
-    """A dict that records the requested keys."""
-
-    def __init__(self, content, asked):
-        super().__init__(content)
-        self.asked = asked
-
-    def __getitem__(self, key):
-        self.asked.append(key)
-        return super().__getitem__(key)
 
 
 @pytest.mark.parametrize("part", [0.0, 0.02, 0.5, 1.0])
@@ -346,9 +335,9 @@ def test_the_name_of_the_failed_process_lies_inside_of_the_axes(
     plan = json.loads((failed_run / "plan.json").read_text())
     verdict = json.loads((failed_run / "verdict.json").read_text())
     lines = (failed_run / "events.jsonl").read_text().splitlines()
-    data = series.collect(plan, [json.loads(line) for line in lines])
-    longest = max(point[0] for worker in data["workers"].values() for point in worker["loss"])
-    verdict["first_failure"]["time"] = data["begin"] + part * longest
+    data = series.collect(plan, [Event.decode(json.loads(line)) for line in lines])
+    longest = max(moment for one in data.workers.values() for moment, _ in one.points["loss"])
+    verdict["first_failure"]["time"] = data.begin + part * longest
     curves.draw(data, plan, verdict, cache_dir)
     (figure,) = drawn
     figure.canvas.draw()

@@ -1,42 +1,51 @@
 import pytest
 
 from mxcluster.job.report import series
+from mxcluster.model.events import Batch, End, Epoch, Event, Start, Updates
 from tests.unit.job.report import fake_run
 
 
 def batch(index, time, **fields):
-    return dict({"event": "batch", "role": "worker", "index": index, "time": time}, **fields)
+    return Batch(role="worker", index=index, time=time, **fields)
+
+
+def test_each_curve_is_a_number_in_its_events():
+    for curve in series.CURVES:
+        for kind in curve.kinds:
+            event = kind.decode({"time": 1.0, curve.field: 0.5})
+            assert isinstance(event, Event) and getattr(event, curve.field) == 0.5
 
 
 def test_series_begin_with_the_first_event_and_separate_the_workers():
     data = series.collect(
         fake_run.make_plan(),
         [
-            {"event": "start", "role": "worker", "index": 1, "time": 100.0, "epochs": 2},
+            Start(role="worker", index=1, time=100.0, epochs=2),
             batch(0, 101.0, loss=2.0, samples_per_s=50.0),
             batch(1, 102.0, loss=4.0, samples_per_s=None),
-            {"event": "epoch", "role": "worker", "index": 0, "time": 103.0, "accuracy": 0.5},
-            {"event": "end", "role": "worker", "index": 0, "time": 104.0, "accuracy": 0.75},
+            Epoch(role="worker", index=0, time=103.0, accuracy=0.5),
+            End(role="worker", index=0, time=104.0, accuracy=0.75),
         ],
     )
-    assert data["begin"] == 100.0
-    assert data["workers"][0]["loss"] == [(1.0, 2.0)]
-    assert data["workers"][0]["speed"] == [(1.0, 50.0)]
-    assert data["workers"][0]["accuracy"] == [(3.0, 0.5), (4.0, 0.75)]
-    assert data["workers"][1]["loss"] == [(2.0, 4.0)]
-    assert data["workers"][1]["speed"] == []
-    assert data["workers"][1]["start"]["epochs"] == 2
+    assert data.begin == 100.0
+    assert data.workers[0].points == {
+        "loss": [(1.0, 2.0)],
+        "speed": [(1.0, 50.0)],
+        "accuracy": [(3.0, 0.5), (4.0, 0.75)],
+    }
+    assert data.workers[1].points == {"loss": [(2.0, 4.0)], "speed": [], "accuracy": []}
+    assert data.workers[1].start.epochs == 2
 
 
 def test_series_of_a_job_without_events_are_empty():
     data = series.collect(fake_run.make_plan(), [])
-    assert data["begin"] is None and data["y"] == {} and data["notes"] == []
-    assert all(worker["loss"] == [] for worker in data["workers"].values())
+    assert data.begin is None and data.histograms == {} and data.notes == []
+    assert series.drawn(data) == []
 
 
 def test_events_of_workers_outside_the_plan_are_dropped():
     data = series.collect(fake_run.make_plan(workers=2, groups=1), [batch(7, 1.0, loss=1.0)])
-    assert sorted(data["workers"]) == [0, 1]
+    assert sorted(data.workers) == [0, 1]
 
 
 def test_smooth_keeps_a_few_points_unchanged():
@@ -60,56 +69,39 @@ def test_smooth_averages_backwards_and_keeps_both_ends():
     assert all(value == pytest.approx(0.5, abs=0.01) for _, value in smoothed[100:])
 
 
+def updates(server, group, y, dropped=None, time=1.0):
+    return Updates(role="server", index=server, time=time, group=group, y=y, dropped=dropped or {})
+
+
 def test_y_sums_the_last_event_of_every_server():
-    def gsync(server, time, group, y):
-        return {
-            "event": "gsync",
-            "role": "server",
-            "index": server,
-            "time": time,
-            "group": group,
-            "y": y,
-        }
-
-    assert series.y_histograms(
+    found = series.y_histograms(
         [
-            gsync(0, 1.0, 0, {"1": 5}),
-            gsync(1, 1.0, 0, {"1": 1, "10": 1}),
-            gsync(0, 2.0, 0, {"1": 6, "2": 2}),
-            gsync(0, 2.0, 1, {"2": 4}),
-            gsync(1, 1.0, 1, {}),
-            gsync(0, 2.0, 2, {}),
+            updates(0, 0, {"1": 5}),
+            updates(1, 0, {"1": 1, "10": 1}),
+            updates(0, 0, {"1": 6, "2": 2}, time=2.0),
+            updates(0, 1, {"2": 4}, time=2.0),
+            updates(1, 1, {}),
+            updates(0, 2, {}, time=2.0),
         ]
-    ) == {
-        0: {"updates": 10, "counts": {1: 7, 2: 2, 10: 1}, "mean": 2.1, "dropped": 0},
-        1: {"updates": 4, "counts": {2: 4}, "mean": 2.0, "dropped": 0},
-    }
-
-
-def late(server, group, y, dropped):
-    return {
-        "event": "gsync",
-        "role": "server",
-        "index": server,
-        "time": 1.0,
-        "group": group,
-        "y": y,
-        "dropped": dropped,
+    )
+    assert {group: (one.updates, one.counts, one.mean) for group, one in found.items()} == {
+        0: (10, {1: 7, 2: 2, 10: 1}, 2.1),
+        1: (4, {2: 4}, 2.0),
     }
 
 
 def test_dropped_updates_are_counted_apart():
     found = series.y_histograms(
         [
-            late(0, 0, {"1": 3, "2": 1}, {"5": 1}),
-            late(1, 0, {"1": 4}, {"6": 1, "7": 3}),
-            late(0, 1, {}, {"9": 2}),
-            late(0, 2, {}, {}),
+            updates(0, 0, {"1": 3, "2": 1}, {"5": 1}),
+            updates(1, 0, {"1": 4}, {"6": 1, "7": 3}),
+            updates(0, 1, {}, {"9": 2}),
+            updates(0, 2, {}, {}),
         ]
     )
-    assert found == {
-        0: {"updates": 8, "counts": {1: 7, 2: 1}, "mean": 1.125, "dropped": 5},
-        1: {"updates": 0, "counts": {}, "mean": None, "dropped": 2},
+    assert {group: (one.counts, one.mean, one.dropped) for group, one in found.items()} == {
+        0: ({1: 7, 2: 1}, 1.125, 5),
+        1: ({}, None, 2),
     }
 
 
@@ -117,13 +109,18 @@ def test_a_group_with_mostly_dropped_updates_gets_a_warning():
     plan = fake_run.make_plan()
     plan["options"]["gsync_max_y"] = 4
     told = series.unheard_groups(
-        plan, [late(0, 0, {"1": 3}, {"5": 3}), late(0, 1, {}, {"9": 2}), late(1, 1, {}, {"6": 1})]
+        plan,
+        [
+            updates(0, 0, {"1": 3}, {"5": 3}),
+            updates(0, 1, {}, {"9": 2}),
+            updates(1, 1, {}, {"6": 1}),
+        ],
     )
     assert told == [
         "group b: the servers dropped 3 of 3 updates, because Y was above gsync_max_y=4. The job "
         "learned nothing from this group: give a larger gsync_max_y"
     ]
-    (told,) = series.unheard_groups(plan, [late(0, 0, {"1": 3}, {"5": 4})])
+    (told,) = series.unheard_groups(plan, [updates(0, 0, {"1": 3}, {"5": 4})])
     assert (
         "group a: the servers dropped 4 of 7 updates" in told
         and "learned little from this group" in told

@@ -2,15 +2,15 @@
 
 import platform
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxcluster.model.events import Event, Machine, Measured, Waits
 from mxcluster.node import gpus as node_gpus
 
 CPUINFO = "/proc/cpuinfo"
 
-Json = Dict[str, Any]
 Module = Any  # mx.mod.Module
 NDArray = Any  # mx.nd.NDArray
 
@@ -97,26 +97,22 @@ class Meter(object):
         if self._measured and self._batches > self._warm_up:
             self._seconds.append(seconds)
 
-    def reports(self, batch_size: int) -> List[Tuple[str, Json]]:
-        """Return the events "measured" and "waits" of this worker as [(kind, {field: value})].
+    def reports(self, batch_size: int) -> List[Event]:
+        """Return the events `Measured` and `Waits` of this worker.
 
-        Without measured batches the list has no "measured". Without a measured waiting time the
-        list has no "waits". `batch_size` is the number of samples in a batch.
+        Without measured batches the list has no `Measured`. Without a measured waiting time the
+        list has no `Waits`. `batch_size` is the number of samples in a batch.
         """
-        found: List[Tuple[str, Json]] = []
+        found: List[Event] = []
         if self._seconds:
-            found.append(
-                ("measured", dict(figures(self._seconds, batch_size), warm_up=self._warm_up))
-            )
+            found.append(measured(self._seconds, batch_size, self._warm_up))
         if self._waits and self._trained:
-            found.append(
-                ("waits", {"seconds": round(self._trained, 4), "waited_s": round(self._waited, 4)})
-            )
+            found.append(Waits(seconds=round(self._trained, 4), waited_s=round(self._waited, 4)))
         return found
 
 
-def figures(seconds: Sequence[float], batch_size: int) -> Json:
-    """Return the fields of the event "measured" for batches that took `seconds`.
+def measured(seconds: Sequence[float], batch_size: int, warm_up: int) -> Measured:
+    """Return the event of batches that took `seconds`.
 
     median_s, p10_s and p90_s are percentiles of `seconds`. samples_per_s is the speed over all
     these batches.
@@ -124,24 +120,24 @@ def figures(seconds: Sequence[float], batch_size: int) -> Json:
     Args:
         seconds: the time of each batch.
         batch_size: the number of samples in a batch.
+        warm_up: the number of batches before these batches.
     """
     p10, median, p90 = np.percentile(seconds, [10, 50, 90])
     total = sum(seconds)
-    return {
-        "batches": len(seconds),
-        "batch_size": batch_size,
-        "seconds": round(total, 6),
-        "median_s": float(median),
-        "p10_s": float(p10),
-        "p90_s": float(p90),
-        "samples_per_s": len(seconds) * batch_size / max(total, 1e-9),
-    }
+    return Measured(
+        batches=len(seconds),
+        batch_size=batch_size,
+        warm_up=warm_up,
+        seconds=round(total, 6),
+        median_s=float(median),
+        p10_s=float(p10),
+        p90_s=float(p90),
+        samples_per_s=len(seconds) * batch_size / max(total, 1e-9),
+    )
 
 
-def machine(gpus: int, cpuinfo: str = CPUINFO) -> Json:
+def machine(gpus: int, cpuinfo: str = CPUINFO) -> Machine:
     """Return the software versions of this worker, and the names of its CPU and GPUs.
-
-    The result is {"mxnet", "numpy", "python", "cpu", "cores", "gpus": [name, ...]}.
 
     Args:
         gpus: the number of GPUs of this worker. With 0 the function does not run nvidia-smi.
@@ -150,14 +146,14 @@ def machine(gpus: int, cpuinfo: str = CPUINFO) -> Json:
     import mxnet as mx
 
     name, cores = cpu(cpuinfo)
-    return {
-        "mxnet": mx.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "cpu": name,
-        "cores": cores,
-        "gpus": sorted({gpu.name for gpu in node_gpus.listed()}) if gpus else [],
-    }
+    return Machine(
+        mxnet=mx.__version__,
+        numpy=np.__version__,
+        python=platform.python_version(),
+        cpu=name,
+        cores=cores,
+        gpus=sorted({gpu.name for gpu in node_gpus.listed()}) if gpus else [],
+    )
 
 
 def cpu(path: str = CPUINFO) -> Tuple[str, int]:

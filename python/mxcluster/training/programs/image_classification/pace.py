@@ -1,7 +1,7 @@
 """Time the forward and backward passes of a Module. A sleep can emulate a slower machine."""
 
 import time
-from typing import Any, Dict
+from typing import Any
 
 from mxcluster.training.programs.image_classification.meter import wait
 
@@ -28,13 +28,6 @@ class Pace(object):
     def pads(self) -> bool:
         """True if `run` must pad the passes with a sleep."""
         return self._slowdown > 1 or self._sample_seconds > 0
-
-    def figures(self, steps: int) -> Dict[str, int]:
-        """Return the fields of the event `end` about late passes, or {} if `run` pads no pass.
-
-        Args: `steps` of this worker so far. The fields are `steps` and `late_steps`.
-        """
-        return {"steps": steps, "late_steps": self.late} if self.pads else {}
 
     def run(self, batch: DataBatch, samples: int) -> float:
         """Run a pass on `batch`. Return the duration in seconds.

@@ -13,6 +13,7 @@ from mxcluster import events, exit_codes
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
 from mxcluster.job import batch_sizes, checkpoints
+from mxcluster.model.events import Balance, Batch, End, Epoch, Note, Start
 from mxcluster.training import progress_file
 from mxcluster.training.programs.image_classification import (
     balance,
@@ -214,14 +215,15 @@ class Training:
         """
         args, share = self.args, self.share
         self.log.write(
-            "start",
-            epochs=self.epochs,
-            batches=share.batches,
-            batch_size=self.batch_size,
-            samples_in_share=share.end - share.begin,
-            repeated=share.repeated,
-            slowdown=args.slowdown,
-            step_ms=args.step_ms,
+            Start(
+                epochs=self.epochs,
+                batches=share.batches,
+                batch_size=self.batch_size,
+                samples_in_share=share.end - share.begin,
+                repeated=share.repeated,
+                slowdown=args.slowdown,
+                step_ms=args.step_ms,
+            )
         )
         say(
             "worker %d trains %s on %s with images of %d x %d pixels. The share of this worker is "
@@ -246,7 +248,7 @@ class Training:
                 % (self.batch_size, share.index, share.end - share.begin)
             )
         if args.measured or args.measure_waits:
-            self.log.write("machine", **meter.machine(len(args.gpus)))
+            self.log.write(meter.machine(len(args.gpus)))
         began = time.monotonic()
         for epoch in range(args.model_load_epoch, self.epochs):
             seconds = self._train(epoch)
@@ -254,12 +256,13 @@ class Training:
                 continue
             accuracy = self._accuracy()
             self.log.write(
-                "epoch",
-                epoch=epoch,
-                accuracy=accuracy,
-                samples=self.samples,
-                seconds=seconds,
-                batch_size=self.batch_size,
+                Epoch(
+                    epoch=epoch,
+                    accuracy=accuracy,
+                    samples=self.samples,
+                    seconds=seconds,
+                    batch_size=self.batch_size,
+                )
             )
             say("epoch %d: validation accuracy %.4f, trained %.2f s" % (epoch, accuracy, seconds))
             if epoch + 1 < args.num_epochs:
@@ -267,8 +270,8 @@ class Training:
                 self._save(epoch + 1)
         seconds = time.monotonic() - began
         self._pull_final()
-        for kind, figures in self.meter.reports(self.batch_size):
-            self.log.write(kind, **figures)
+        for event in self.meter.reports(self.batch_size):
+            self.log.write(event)
         speed = self.samples / seconds
         if self.pace.late > 0.01 * self.steps:
             self._note(
@@ -281,14 +284,7 @@ class Training:
             return
         self._save(args.num_epochs)
         accuracy = self._accuracy()
-        self.log.write(
-            "end",
-            accuracy=accuracy,
-            samples=self.samples,
-            seconds=seconds,
-            samples_per_s=speed,
-            **self.pace.figures(self.steps),
-        )
+        self._write_end(seconds, speed, accuracy)
         say(
             "end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s"
             % (accuracy, self.samples, seconds, speed)
@@ -305,7 +301,7 @@ class Training:
         sizes, index = self.balance.own_sizes, self.share.index
         members, speeds = self.balance.members, self.balance.speeds
         if index == members[0]:
-            self.log.write("balance", epoch=epoch, workers=members, sizes=sizes, speeds=speeds)
+            self.log.write(Balance(epoch=epoch, workers=members, sizes=sizes, speeds=speeds))
         self.share = shard.of_sizes(
             os.environ,
             self.args.kv,
@@ -332,14 +328,20 @@ class Training:
             # The weights, the gradients and the memory of the first binding stay in use.
             self.module.reshape(*self._shapes())
 
-    def _end_measurement(self, seconds: float, speed: float) -> None:
+    def _write_end(self, seconds: float, speed: float, accuracy: Optional[float] = None) -> None:
         self.log.write(
-            "end",
-            samples=self.samples,
-            seconds=seconds,
-            samples_per_s=speed,
-            **self.pace.figures(self.steps),
+            End(
+                accuracy=accuracy,
+                samples=self.samples,
+                seconds=seconds,
+                samples_per_s=speed,
+                steps=self.steps if self.pace.pads else None,
+                late_steps=self.pace.late if self.pace.pads else None,
+            )
         )
+
+    def _end_measurement(self, seconds: float, speed: float) -> None:
+        self._write_end(seconds, speed)
         say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
 
     def _train(self, epoch: int) -> float:
@@ -403,16 +405,17 @@ class Training:
         accuracy = float((chances.argmax(axis=1) == labels).mean())
         self._refuse_nan(loss, epoch, number)
         self.log.write(
-            "batch",
-            epoch=epoch,
-            batch=number,
-            step=self.steps,
-            samples=self.samples,
-            batch_size=self.batch_size,
-            loss=loss,
-            train_accuracy=accuracy,
-            samples_per_s=speed,
-            done=self.steps / self.steps_in_all,
+            Batch(
+                epoch=epoch,
+                batch=number,
+                step=self.steps,
+                samples=self.samples,
+                batch_size=self.batch_size,
+                loss=loss,
+                train_accuracy=accuracy,
+                samples_per_s=speed,
+                done=self.steps / self.steps_in_all,
+            )
         )
         say(
             "epoch %d batch %d of %d: loss %.4f, train accuracy %.4f, %.1f samples/s"
@@ -502,7 +505,7 @@ class Training:
             self.saver.save(epochs)
 
     def _note(self, text: str) -> None:
-        self.log.write("note", text=text)
+        self.log.write(Note(text=text))
         say(text)
 
 

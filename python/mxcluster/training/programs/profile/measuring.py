@@ -18,7 +18,7 @@ the weights stay as they are.
 import json
 import os
 import time
-from typing import Any, Dict, List, Sequence, Tuple, cast
+from typing import Any, List, Optional, Sequence, Tuple, cast
 
 import mxnet as mx
 import numpy as np
@@ -26,6 +26,7 @@ import numpy as np
 from mxcluster import events, work_load
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND
+from mxcluster.model.events import Profile, ServerTimes, Speed
 from mxcluster.training import progress_file, timing
 from mxcluster.training.kvstore import gsync_layout, server_messages
 from mxcluster.training.programs.image_classification import networks, pace, training
@@ -98,30 +99,38 @@ class Measuring:
     def run(self) -> None:
         """Take all measurements, and write their results as the event `profile`."""
         self._prepare()
-        found: Dict[str, Any] = {}
+        gpu_speeds: Optional[List[float]] = None
         for turn in range(min(self.workers, MOST_TURNS)):
             self.kv._barrier()
             if self.index % MOST_TURNS == turn:
                 if len(self.contexts) > 1 and not self.args.work_load:
-                    found["gpu_speeds"] = self._gpus()
-                found["alone"] = self._steps()
-                found["servers"] = [self._server(rank) for rank in range(self.servers)]
+                    gpu_speeds = self._gpus()
+                alone = self._steps()
+                servers = [self._server(rank) for rank in range(self.servers)]
         self.kv._barrier()
-        found["together"] = self._steps(whole=True)
+        together = self._steps(whole=True)
         self.kv._barrier()
-        found["exchange_s"] = self._exchange()
+        exchange_s = self._exchange()
         self.kv._barrier()
-        if self.index == 0:
-            found.update(parameters=self.sizes, mxnet=mx.__version__)
-        events.from_env().write("profile", **found)
+        events.from_env().write(
+            Profile(
+                gpu_speeds=gpu_speeds,
+                alone=alone,
+                servers=servers,
+                together=together,
+                exchange_s=exchange_s,
+                parameters=self.sizes if self.index == 0 else None,
+                mxnet=mx.__version__ if self.index == 0 else None,
+            )
+        )
         training.say(
             "worker %d: %.1f samples/s alone, %.1f with all workers at once, %.1f ms for a push "
             "and pull of the whole model"
             % (
                 self.index,
-                found["alone"]["samples_per_s"],
-                found["together"]["samples_per_s"],
-                1e3 * found["exchange_s"],
+                alone.samples_per_s,
+                together.samples_per_s,
+                1e3 * exchange_s,
             )
         )
 
@@ -195,23 +204,17 @@ class Measuring:
         self.pace.run(self.batch, self.args.batch_size)
         progress_file.beat()
 
-    def _steps(self, whole: bool = False) -> Dict[str, float]:
-        """Return the speed of this worker as {"samples_per_s", "spread"}.
-
-        "samples_per_s" is the median speed. "spread" is the result of `timing.spread` for the
-        seconds of the steps. For `whole` see `timing.repeat`.
-        """
+    def _steps(self, whole: bool = False) -> Speed:
+        """Return the median speed of this worker. For `whole` see `timing.repeat`."""
         times = timing.repeat(self._step, SECONDS, whole)
-        return {
-            "samples_per_s": self.args.batch_size / timing.median(times),
-            "spread": timing.spread(times),
-        }
+        return Speed(
+            samples_per_s=self.args.batch_size / timing.median(times), spread=timing.spread(times)
+        )
 
-    def _server(self, rank: int) -> Dict[str, float]:
+    def _server(self, rank: int) -> ServerTimes:
         """Return the median seconds of a push and of a pull of the whole model.
 
-        The result is {"push_s", "pull_s"}. The worker pushes to and pulls from the server with rank
-        `rank` only.
+        The worker pushes to and pulls from the server with rank `rank` only.
         """
         keys = [self.layout.key(0, number, rank) for number in range(len(self.sizes))]
 
@@ -225,10 +228,10 @@ class Measuring:
             mx.nd.waitall()
             progress_file.beat()
 
-        return {
-            "push_s": timing.median(timing.repeat(push, WAY_SECONDS)),
-            "pull_s": timing.median(timing.repeat(pull, WAY_SECONDS)),
-        }
+        return ServerTimes(
+            push_s=timing.median(timing.repeat(push, WAY_SECONDS)),
+            pull_s=timing.median(timing.repeat(pull, WAY_SECONDS)),
+        )
 
     def _exchange(self) -> float:
         """Return the median seconds of a push and pull of the whole model.

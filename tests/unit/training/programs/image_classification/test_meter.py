@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from mxcluster.model.events import Measured, Waits
 from mxcluster.training.programs.image_classification import meter
 
 
@@ -56,11 +57,11 @@ def test_batches_after_the_warm_up_are_measured():
     assert not found.is_complete
     world.train(found, 1, forward=3.0)
     assert found.is_complete and world.waited == [], "it waits for nothing of its own"
-    ((kind, figures),) = found.reports(32)
-    assert kind == "measured" and figures["warm_up"] == 2 and figures["batches"] == 3
-    assert figures["seconds"] == pytest.approx(6) and figures["median_s"] == pytest.approx(2)
-    assert figures["p10_s"] == pytest.approx(1.2) and figures["p90_s"] == pytest.approx(2.8)
-    assert figures["samples_per_s"] == pytest.approx(16) and figures["batch_size"] == 32
+    (event,) = found.reports(32)
+    assert isinstance(event, Measured) and event.warm_up == 2 and event.batches == 3
+    assert event.seconds == pytest.approx(6) and event.median_s == pytest.approx(2)
+    assert event.p10_s == pytest.approx(1.2) and event.p90_s == pytest.approx(2.8)
+    assert event.samples_per_s == pytest.approx(16) and event.batch_size == 32
 
 
 def test_nothing_is_measured_by_default():
@@ -78,9 +79,9 @@ def test_a_worker_waits_for_weights_and_in_its_store():
     found = meter.Meter(module, waits=True, clock=world.clock)
     found.begin()
     world.train(found, 4, forward=1.0, update=0.25)
-    ((kind, figures),) = found.reports(32)
-    assert kind == "waits"
-    assert figures == {"seconds": pytest.approx(4 * 3.75), "waited_s": pytest.approx(4 * 0.75)}
+    (event,) = found.reports(32)
+    assert isinstance(event, Waits)
+    assert (event.seconds, event.waited_s) == (pytest.approx(4 * 3.75), pytest.approx(4 * 0.75))
     assert world.waited == ["weight", "output", "gradient"] * 4
 
 
@@ -90,7 +91,8 @@ def test_the_read_of_a_batch_is_no_wait_for_weights():
     found.begin()
     world.now += 7.0  # the first batch is read
     world.train(found, 1)
-    assert found.reports(32)[0][1] == {"seconds": 8.5, "waited_s": 0.5}
+    (event,) = found.reports(32)
+    assert (event.seconds, event.waited_s) == (8.5, 0.5)
 
 
 @pytest.mark.parametrize(

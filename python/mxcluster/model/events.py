@@ -1,0 +1,273 @@
+"""Define the events of a job, with one class for each kind of event in events.jsonl.
+
+The processes of a job write these events, and so may any program of the training user. A script may
+write kinds and fields of its own: the file keeps them, and the classes leave them out.
+"""
+
+import time
+from typing import Mapping, Optional, Sequence, Type, TypeVar
+
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import (
+    Shape,
+    Wrong,
+    each,
+    flag,
+    matching,
+    optional,
+    real,
+    table,
+    text,
+    whole,
+    words,
+)
+
+E = TypeVar("E", bound="Event")
+
+_MOST = 1e100  # sums of such figures stay finite
+_figure = real(-_MOST, _MOST)
+_number = optional(_figure)
+_count = optional(whole())
+_figures = each(_figure, 10000)
+_counts = table(matching(r"[0-9]{1,6}", "a number"), whole(), 100000)
+_updates = "{Y: number of updates}; Y counts the updates of a parameter since the group's last one"
+
+
+def now() -> float:
+    """Return the time of a new event in unix seconds."""
+    return round(time.time(), 3)
+
+
+class Event(Record, kind_key="event"):
+    """An event of a process. The log of a process adds its role, index and host."""
+
+    # The year 5138 ends before 1e11 s. datetime accepts such a time.
+    time: float = field(real(0, 1e11), factory=now, about="unix seconds")
+    role: Optional[str] = field(
+        optional(matching(r"[A-Za-z0-9_.-]{1,100}", "the role of a process")), default=None
+    )
+    index: Optional[int] = field(_count, default=None)
+    host: Optional[str] = field(
+        optional(matching(r"[^\x00-\x1f\x7f-\x9f]{1,253}", "the name of a host")), default=None
+    )
+
+
+class OwnEvent(Event, other=True):
+    """An event of a script, with a kind that mxcluster does not know."""
+
+    kind: str = field(text, key="event")
+
+
+class PlannedEvent(Event):
+    """An event that only a process of the plan may write."""
+
+
+class Start(Event, kind="start"):
+    """The begin of a worker's training."""
+
+    epochs: Optional[int] = field(_count, default=None, about="of the whole training")
+    batches: Optional[int] = field(_count, default=None, about="of an epoch")
+    batch_size: Optional[int] = field(_count, default=None)
+    samples_in_share: Optional[int] = field(_count, default=None)
+    repeated: Optional[int] = field(
+        _count, default=None, about="samples that an epoch repeats to fill batches"
+    )
+    slowdown: Optional[float] = field(_number, default=None)
+    step_ms: Optional[float] = field(_number, default=None)
+
+
+class Batch(Event, kind="batch"):
+    """The figures of the latest batch of a worker."""
+
+    epoch: Optional[int] = field(_count, default=None, about="from 0")
+    batch: Optional[int] = field(_count, default=None, about="in the epoch, from 0")
+    step: Optional[int] = field(_count, default=None, about="of the training, from 1")
+    samples: Optional[int] = field(_count, default=None, about="trained so far")
+    batch_size: Optional[int] = field(_count, default=None)
+    loss: Optional[float] = field(_number, default=None, about="mean of the batch")
+    train_accuracy: Optional[float] = field(_number, default=None, about="of the batch")
+    samples_per_s: Optional[float] = field(_number, default=None)
+    done: Optional[float] = field(_number, default=None, about="part of the training, 0 to 1")
+
+
+class Epoch(Event, kind="epoch"):
+    """The end of an epoch of a worker."""
+
+    epoch: Optional[int] = field(_count, default=None, about="from 0")
+    accuracy: Optional[float] = field(_number, default=None, about="on held-out samples, 0 to 1")
+    samples: Optional[int] = field(_count, default=None, about="trained so far")
+    seconds: Optional[float] = field(_number, default=None, about="of the epoch")
+    batch_size: Optional[int] = field(_count, default=None)
+
+
+class End(Event, kind="end"):
+    """The end of a worker's training."""
+
+    accuracy: Optional[float] = field(_number, default=None, about="on held-out samples, 0 to 1")
+    samples: Optional[int] = field(_count, default=None)
+    seconds: Optional[float] = field(_number, default=None, about="wall time")
+    samples_per_s: Optional[float] = field(_number, default=None)
+    steps: Optional[int] = field(
+        _count, default=None, about="trained steps, with emulated slowness only"
+    )
+    late_steps: Optional[int] = field(
+        _count, default=None, about="steps that took longer than the emulated machine"
+    )
+
+
+class Done(Event, kind="done"):
+    """The end of a worker's program or script, after its last work with the other workers."""
+
+
+def _shown(value: object) -> str:
+    """Return the text of a note as one line. A script may give a number as its text."""
+    if isinstance(value, (int, float)):
+        return str(_figure(value))
+    return words(value.replace("\n", " ") if isinstance(value, str) else value)
+
+
+class Note(Event, kind="note"):
+    """A remark for the report."""
+
+    text: str = field(_shown, default="")
+
+
+class Machine(Event, kind="machine"):
+    """The software and hardware of a worker."""
+
+    mxnet: str = field(words)
+    numpy: str = field(words)
+    python: str = field(words)
+    cpu: str = field(words, about='the name of the CPU, "" if unknown')
+    cores: int = field(whole(0, 2**20))
+    gpus: Sequence[str] = field(each(words), about="the names of the GPUs")
+
+
+class Measured(Event, kind="measured"):
+    """The measured batches of a worker."""
+
+    batches: int = field(whole(1))
+    batch_size: int = field(whole(1))
+    warm_up: int = field(whole(), about="batches before the measured ones")
+    seconds: float = field(_figure, about="of all measured batches")
+    median_s: float = field(_figure, about="of a batch")
+    p10_s: float = field(_figure)
+    p90_s: float = field(_figure)
+    samples_per_s: float = field(_figure)
+
+
+class Waits(Event, kind="waits"):
+    """The time that a worker waited for weights."""
+
+    seconds: float = field(_figure, about="of the training")
+    waited_s: float = field(_figure)
+
+
+class StoreWaits(Event, kind="kv"):
+    """The time that a worker of dist_ssync waited for other workers."""
+
+    seconds: Optional[float] = field(_number, default=None, about="since the store began")
+    steps: Optional[int] = field(_count, default=None)
+    waited_s: Optional[float] = field(_number, default=None)
+
+
+class Updates(PlannedEvent, kind="gsync"):
+    """The updates of a group on one server of dist_gsync since the start of the server."""
+
+    group: int = field(whole(), about="the number of the group")
+    updates: Optional[int] = field(_count, default=None, about="the sum of y")
+    y: Mapping[str, int] = field(_counts, about=_updates)
+    dropped: Mapping[str, int] = field(_counts, default={}, about="{Y: dropped updates}")
+
+
+class Balance(PlannedEvent, kind="balance"):
+    """New batch sizes of the workers that wait for each other. One of these workers writes it."""
+
+    epoch: int = field(whole(), about="the first epoch with these sizes, from 0")
+    workers: Optional[Sequence[int]] = field(optional(each(whole(), 10000)), default=None)
+    sizes: Sequence[int] = field(each(whole(1), 10000))
+    speeds: Sequence[float] = field(_figures, about="samples per second")
+
+
+class Speed(Record):
+    """The measured speed of a worker."""
+
+    samples_per_s: float = field(_figure)
+    spread: float = field(_figure, about="see mxcluster.training.timing.spread")
+
+
+class ServerTimes(Record):
+    """The times of a worker's exchange of the whole model with one server."""
+
+    push_s: float = field(_figure)
+    pull_s: float = field(_figure)
+
+
+class Profile(PlannedEvent, kind="profile"):
+    """The measurements of a worker."""
+
+    gpu_speeds: Optional[Sequence[float]] = field(
+        optional(_figures), default=None, about="samples per second of each GPU"
+    )
+    alone: Speed = field(record(Speed))
+    servers: Sequence[ServerTimes] = field(each(record(ServerTimes), 10000), about="by rank")
+    together: Speed = field(record(Speed), about="while all workers train")
+    exchange_s: float = field(_figure, about="a push and pull of the whole model")
+    parameters: Optional[Sequence[int]] = field(
+        optional(each(whole(1), 100000)), default=None, about="sizes, from worker 0 only"
+    )
+    mxnet: Optional[str] = field(optional(words), default=None, about="from worker 0 only")
+
+
+class ServerSpeed(PlannedEvent, kind="server_speed"):
+    """The measured speed of a server."""
+
+    updates_per_s: float = field(_figure, about="updates of the whole model")
+
+
+class Iteration(Event, kind="ssync"):
+    """An iteration of a worker of dist_ssync. The stores trace with MXCLUSTER_TRACE=1 only."""
+
+    iteration: int = field(whole())
+    slowest: int = field(whole(), about="iterations of the slowest worker")
+
+
+class Merge(Event, kind="merge"):
+    """A merge of a gradient on a server of dist_gsync, with MXCLUSTER_TRACE=1 only."""
+
+    group: int = field(whole())
+    parameter: int = field(whole())
+    y: int = field(whole())
+    dropped: bool = field(flag)
+    scale: float = field(_figure, about="the factor of the gradient")
+    size: int = field(whole(), about="numbers of the gradient")
+    sum: Optional[float] = field(_number, about="of the gradient")
+
+
+class Restored(Event, kind="restored"):
+    """The restored states of a parameter on a server, with MXCLUSTER_TRACE=1 only."""
+
+    parameter: int = field(whole())
+    rank: int = field(whole(), about="of the server")
+    states: Sequence[str] = field(each(matching(r"[0-9a-f]{64}", "a sha256")))
+
+
+def _valid(cls: Type[E]) -> Shape[Optional[E]]:
+    """Return a shape that returns None for an event that is not valid: a script may write it."""
+
+    def shape(value: object) -> Optional[E]:
+        try:
+            return cls.decode(value)
+        except Wrong:
+            return None
+
+    return shape
+
+
+class Latest(Record):
+    """The latest event of a process of each kind that the live line shows."""
+
+    start: Optional[Start] = field(_valid(Start), default=None)
+    batch: Optional[Batch] = field(_valid(Batch), default=None)
+    epoch: Optional[Epoch] = field(_valid(Epoch), default=None)
+    end: Optional[End] = field(_valid(End), default=None)
