@@ -57,6 +57,11 @@ class Field:
         self.shape, self.default, self.key = shape, default, key
         self.former, self.about = former, about
 
+    @property
+    def is_required(self) -> bool:
+        """True if the field has no default."""
+        return self.default is _REQUIRED
+
 
 @overload
 def field(
@@ -136,7 +141,7 @@ class Record:
         def __init__(self, **values: object) -> None:
             unknown = sorted(set(values) - set(self.FIELDS))
             lacking = [name for name in self.FIELDS if name not in values]
-            lacking = [name for name in lacking if self.FIELDS[name].default is _REQUIRED]
+            lacking = [name for name in lacking if self.FIELDS[name].is_required]
             if unknown or lacking:
                 raise TypeError(
                     "%s: unknown fields %s, missing fields %s"
@@ -194,14 +199,14 @@ class Record:
                     content[name] = item.shape(value[key])
                 except Wrong as wrong:
                     raise wrong.inside("." + key) from None
-            elif item.default is _REQUIRED:
+            elif item.is_required:
                 lacking.append(key)
             else:
                 content[name] = _copy(item.default)
+        if cls.STRICT:  # before the missing fields: an unknown name may be one of these, misspelt
+            cls._refuse_unknown(value)
         if lacking:
             raise Wrong("an object with %s" % ", ".join(lacking), sorted(map(str, value)))
-        if cls.STRICT:
-            cls._refuse_unknown(value)
         return found
 
     @classmethod
