@@ -37,7 +37,7 @@ class Files(Arguments, kind="files"):
         about="the knobs hosts_file, groups_file, data_sharding_file and dmlc_interface",
     )
     inventory: Json = field(arguments.json, about="the result of the filter mxcluster_inventory")
-    forks: int = field(arguments.whole(0, 10**6), about="Ansible's number of forks")
+    forks: int = field(arguments.whole(0, 10**6))
     facts: Json = field(
         arguments.json,
         default={},

@@ -42,7 +42,7 @@ class Arguments(arguments.Planning):
 class Result(controller_task.Result):
     """The plan, from `packed.told` and `inputs.plan_job`."""
 
-    job: str = field(arguments.text, about="the job's id")
+    job: str = field(arguments.text)
     options: object = field(anything, about="the effective values of all options")
     nodes: Sequence[str] = field(arguments.texts, about="the hosts that run a process of the job")
     start: str = field(arguments.text, about="the file of train_job's tasks that starts the agents")
@@ -50,7 +50,7 @@ class Result(controller_task.Result):
     packed_plan: str = field(
         arguments.text, about="the plan and the required resources of each node as one string"
     )
-    table: Sequence[str] = field(arguments.texts, about="the plan as lines of text")
+    table: Sequence[str] = field(arguments.texts)
     script: str = field(
         arguments.text, about="the folder of the user's script as a zip file in base64, or empty"
     )

@@ -72,8 +72,8 @@ class Result(controller_task.Result):
     """The verdict and the report."""
 
     verdict: object = field(anything, about="the content of verdict.json")
-    text: Sequence[str] = field(arguments.texts, about="the verdict as lines of text")
-    report: str = field(arguments.path, about="the path of report.html")
+    text: Sequence[str] = field(arguments.texts, about="the verdict")
+    report: str = field(arguments.path, about="the page")
     restart: object = field(
         anything, about="the decision about another attempt; None for no attempt"
     )

@@ -45,9 +45,7 @@ class Result(controller_task.Result):
     """The last attempt."""
 
     verdict: object = field(anything, about='verdict.json; {"ok": false} without a verdict')
-    text: Sequence[str] = field(
-        arguments.texts, about="the verdict as lines, with the reason for the end of the restarts"
-    )
+    text: Sequence[str] = field(arguments.texts, about="with the reason for the last end")
 
 
 def judged(run_dir: str) -> Optional[Tuple[object, List[str], Optional[Decision]]]:

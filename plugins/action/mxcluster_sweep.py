@@ -34,14 +34,14 @@ class Arguments(arguments.Planning):
         arguments.json, about="the knobs of the sweep as the user gave them"
     )
     cache_dir: str = field(arguments.path, about="the folder of matplotlib's font cache")
-    plan_only: bool = field(arguments.flag, default=False, about="whether to only list the jobs")
+    plan_only: bool = field(arguments.flag, default=False)
 
 
 class Result(controller_task.Result):
     """The end of the sweep."""
 
     verdict: Mapping[str, bool] = field(anything, about='{"ok": whether no job failed}')
-    sweep: str = field(arguments.text, about="the id of the sweep")
+    sweep: str = field(arguments.text)
 
 
 def means_of(given: Arguments, runs_dir: str, playbook: str) -> runner.Means:

@@ -105,8 +105,8 @@ class Planning(Record, strict=True):
     inventory: Mapping[str, object] = field(
         json, about="the result of the filter mxcluster_inventory"
     )
-    forks: int = field(whole(0, 10**6), about="Ansible's number of forks")
-    records_dir: str = field(path, about="the folder of the node records")
+    forks: int = field(whole(0, 10**6))
+    records_dir: str = field(path)
     runs_dir: object = field(shapes.anything, about="the knob runs_dir as the user gave it")
     cwd: str = field(path, about="the folder at which the user's relative paths begin")
 
