@@ -20,8 +20,7 @@ from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs
 from mxcluster.job.sweep import report, runner, summary
-from mxcluster.model.record import field
-from mxcluster.model.shapes import anything
+from mxcluster.model.record import Record, field, record
 
 display = Display()
 PLANNED = "sweep-plan"  # the job id in the plans of a dry run
@@ -37,10 +36,16 @@ class Arguments(arguments.Planning):
     plan_only: bool = field(arguments.flag, default=False)
 
 
+class Verdict(Record):
+    """The verdict on the sweep."""
+
+    ok: bool = field(arguments.flag, about="whether no job failed")
+
+
 class Result(controller_task.Result):
     """The end of the sweep."""
 
-    verdict: Mapping[str, bool] = field(anything, about='{"ok": whether no job failed}')
+    verdict: Verdict = field(record(Verdict))
     sweep: str = field(arguments.text)
 
 
@@ -96,7 +101,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     folder = runner.path_of(runs_dir, spec)
     if check or given.plan_only:
         lines = runner.dry_run(spec, runs_dir, means.plan_of)
-        return Result(verdict={"ok": True}, mxcluster_verdict_text=lines, sweep=spec["sweep"])
+        return Result(verdict=Verdict(ok=True), mxcluster_verdict_text=lines, sweep=spec["sweep"])
     attempts.end_with_parent()
     try:
         records = runner.go(spec, runs_dir, means, str(given.knobs.get("again") or "").strip())
@@ -105,7 +110,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     lines = summary.text(spec, records, folder)
     return Result(
         changed=True,
-        verdict={"ok": not lines[0].startswith("FAILED")},
+        verdict=Verdict(ok=not lines[0].startswith("FAILED")),
         mxcluster_verdict_text=lines,
         sweep=spec["sweep"],
     )
