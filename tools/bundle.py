@@ -191,7 +191,7 @@ def files(version, wanted, mirror):
     for one in needed:
         print("mxcluster: %s" % one["name"], flush=True)
         with wheels.locked(store):
-            found.add(("archives", archives.provide(store, one)))
+            found.add(("archives", archives.provide(store, archives.File.decode(one))))
     return found
 
 

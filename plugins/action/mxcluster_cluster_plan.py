@@ -2,163 +2,117 @@
 
 The plugin calls `mxcluster.job.plan.inputs.plan_cluster` and `mxcluster.cluster.ssh_mesh`. Unlike a
 template, the plugin reads the records of all nodes at once. Each error message of the plugin names
-the host with the wrong setting.
+the host with the wrong setting. The plugin writes no file. In check mode node records may be
+missing.
 """
 
-DOCUMENTATION = r"""
----
-module: mxcluster_cluster_plan
-short_description: Plan the cluster files and the ssh files of all nodes from the inventory
-description:
-  - With V(command=files), chooses the address and interface of every node and the contents of
-    C(hosts), C(groups) and C(data_sharding), or fails with the errors of the inventory.
-  - With V(command=ssh), returns the blocks of authorized_keys, known_hosts and ssh's configuration.
-    All nodes get the same blocks.
-  - Reads only the node records and the user's files on the controller.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: full
-    details: The module never writes a file. In check mode the module accepts missing node records.
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: none
-author:
-  - The mxcluster authors
-options:
-  command:
-    description: V(files) plans the cluster files, V(ssh) plans the ssh files.
-    type: str
-    required: true
-    choices: [files, ssh]
-  records_dir:
-    description: The folder of the node records that provision.yml has written. For V(files), the
-      file C(profile.json) beside this folder supplies missing groups and data shares.
-    type: path
-    required: true
-  options:
-    description: For V(files), the knobs C(hosts_file), C(groups_file), C(data_sharding_file) and
-      C(dmlc_interface) of train.yml.
-    type: dict
-    default: {}
-  inventory:
-    description: For V(files), the result of the filter P(mxcluster_inventory#filter).
-    type: dict
-  forks:
-    description: For V(files), Ansible's number of forks.
-    type: int
-  facts:
-    description:
-      - For V(files), the result of the filter P(mxcluster_interfaces#filter) for each node of this
-        play. The node records supply the interfaces of the other nodes.
-    type: dict
-    default: {}
-  cwd:
-    description: For V(files), the folder to which the user's relative paths refer.
-    type: path
-  nodes:
-    description: For V(ssh), the result RV(nodes) of V(command=files).
-    type: dict
-  variables:
-    description: For V(ssh), the result of the filter P(mxcluster_ssh#filter).
-    type: dict
-  key_file:
-    description: For V(ssh), the path of the private key on the nodes, as in ssh's configuration.
-    type: str
-"""
+from typing import Any, Dict, Mapping, Sequence
 
-EXAMPLES = r"""
-- name: Plan the cluster files of all nodes
-  mxcluster_cluster_plan:
-    command: files
-    inventory: "{{ hostvars | mxcluster_inventory(groups) }}"
-    forks: "{{ ansible_forks }}"
-    records_dir: .state/local/nodes
-    cwd: "{{ lookup('ansible.builtin.env', 'PWD') }}"
-  register: planned
-  run_once: true
-
-- name: Plan the ssh files of all nodes
-  mxcluster_cluster_plan:
-    command: ssh
-    nodes: "{{ planned.nodes }}"
-    variables: "{{ hostvars | mxcluster_ssh(planned.nodes) }}"
-    records_dir: .state/local/nodes
-    key_file: ~/.ssh/id_ed25519
-  run_once: true
-"""
-
-RETURN = r"""
-nodes:
-  description: The C(address) and C(interface) of every node, by host name.
-  returned: command is files
-  type: dict
-files:
-  description: The contents of C(hosts), C(groups) and C(data_sharding).
-  returned: command is files
-  type: dict
-notes:
-  description: Lines with the path of the profile, and whether the profile fits the workers.
-  returned: command is files
-  type: list
-  elements: str
-blocks:
-  description: The blocks of C(authorized_keys), C(known_hosts) and C(config).
-  returned: command is ssh
-  type: dict
-origins:
-  description: The addresses from which the ssh connections of each host may come, a list by host.
-  returned: command is ssh
-  type: dict
-gone:
-  description: The hosts that have a node record but left the inventory.
-  returned: command is ssh
-  type: list
-  elements: str
-still_hold:
-  description: The hosts of RV(gone) whose SSH key a host of the inventory still uses.
-  returned: command is ssh
-  type: list
-  elements: str
-"""
-
-from typing import Any, Dict
-
+from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import ssh_mesh
 from mxcluster.job.plan import inputs
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import anything
 
 Json = Dict[str, Any]
 
-REQUIRED_IF = [
-    ("command", "files", ["inventory", "forks", "cwd"]),
-    ("command", "ssh", ["nodes", "variables", "key_file"]),
-]
+
+class Arguments(Record, strict=True, kind_key="command"):
+    """The arguments of each command."""
+
+    records_dir: str = field(
+        arguments.path,
+        about="the folder of the node records. The file profile.json beside this folder supplies "
+        "missing groups and data shares",
+    )
 
 
-def carry_out(given: Json, check: bool) -> Json:
-    """Plan the cluster files or the ssh files, and return the dict that RETURN describes.
+class Files(Arguments, kind="files"):
+    """Choose the address and interface of each node, and the contents of the cluster files."""
 
-    Args: `given` the arguments of the task; `check` True in check mode, which accepts missing
-    node records.
+    options: Json = field(
+        arguments.json,
+        default={},
+        about="the knobs hosts_file, groups_file, data_sharding_file and dmlc_interface",
+    )
+    inventory: Json = field(arguments.json, about="the result of the filter mxcluster_inventory")
+    forks: int = field(arguments.whole(0, 10**6))
+    facts: Json = field(
+        arguments.json,
+        default={},
+        about="{host: result of the filter mxcluster_interfaces} of the nodes of this play. The "
+        "node records supply the interfaces of the other nodes",
+    )
+    cwd: str = field(arguments.path, about="the folder at which the user's relative paths begin")
+
+
+class Ssh(Arguments, kind="ssh"):
+    """Return the blocks of the ssh files, which are the same on all nodes."""
+
+    nodes: Json = field(arguments.json, about="the result `nodes` of the command files")
+    variables: Json = field(arguments.json, about="the result of the filter mxcluster_ssh")
+    key_file: str = field(arguments.text, about="the private key on the nodes, as in ssh's files")
+
+
+class PlannedFiles(controller_task.Result):
+    """The cluster files."""
+
+    nodes: Mapping[str, Json] = field(anything, about='{host: {"address", "interface"}}')
+    files: Mapping[str, str] = field(
+        anything, about="the contents of hosts, groups and data_sharding"
+    )
+    notes: Sequence[str] = field(
+        arguments.texts, about="the path of the profile, and whether the profile fits the workers"
+    )
+
+
+class PlannedSsh(controller_task.Result):
+    """The ssh files."""
+
+    blocks: Mapping[str, str] = field(
+        anything, about="the blocks of authorized_keys, known_hosts and config"
+    )
+    origins: Mapping[str, Sequence[str]] = field(
+        anything, about="{host: addresses from which its ssh connections may come}"
+    )
+    gone: Sequence[str] = field(
+        arguments.texts, about="the hosts with a node record that left the inventory"
+    )
+    still_hold: Sequence[str] = field(
+        arguments.texts, about="the hosts of `gone` with an SSH key that the inventory still uses"
+    )
+
+
+def plan_files(given: Files) -> PlannedFiles:
+    """Plan the cluster files."""
+    planned = inputs.plan_cluster(
+        given.options,
+        dict(given.inventory, forks=given.forks),
+        given.records_dir,
+        given.facts,
+        given.cwd,
+    )
+    return PlannedFiles(**planned)
+
+
+def plan_ssh(given: Ssh, check: bool) -> PlannedSsh:
+    """Plan the ssh files. `check`: True to accept missing node records."""
+    records = inputs.read_records(given.records_dir)
+    return PlannedSsh(
+        blocks=ssh_mesh.blocks(given.nodes, records, given.variables, given.key_file, draft=check),
+        origins=ssh_mesh.origins_of(given.nodes, given.variables),
+        gone=ssh_mesh.gone(given.nodes, records),
+        still_hold=ssh_mesh.still_hold(given.nodes, records),
+    )
+
+
+def carry_out(given: Arguments, check: bool) -> controller_task.Result:
+    """Plan the cluster files or the ssh files.
+
+    Args: `given` the arguments of the task; `check` True in check mode.
     """
-    if given["command"] == "files":
-        return inputs.plan_cluster(
-            given["options"],
-            dict(given["inventory"], forks=given["forks"]),
-            given["records_dir"],
-            given["facts"],
-            given["cwd"],
-        )
-    records = inputs.read_records(given["records_dir"])
-    return {
-        "blocks": ssh_mesh.blocks(
-            given["nodes"], records, given["variables"], given["key_file"], draft=check
-        ),
-        "origins": ssh_mesh.origins_of(given["nodes"], given["variables"]),
-        "gone": ssh_mesh.gone(given["nodes"], records),
-        "still_hold": ssh_mesh.still_hold(given["nodes"], records),
-    }
+    return plan_files(given) if isinstance(given, Files) else plan_ssh(given, check)
 
 
 class ActionModule(ControllerTask):

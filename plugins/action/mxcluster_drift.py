@@ -1,21 +1,24 @@
 """Compare the present state of a node with the state recorded on the controller.
 
-This action plugin runs on the controller. The module mxcluster_drift runs on the node.
+This action plugin runs on the controller. The module mxcluster_drift runs on the node. The result
+of the command look has `why`, the reason to provision the node again, or None.
 """
 
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleError
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
-from mxcluster.ansible import role_specs
+from mxcluster.ansible import arguments, role_specs
 from mxcluster.ansible.module_task import run_module
 from mxcluster.ansible.node_task import NodeTask, completed
 from mxcluster.cluster import drift
+from mxcluster.errors import BadInput
 from mxcluster.job import verdict
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import table
 
 Json = Dict[str, Any]
 HostVars = Any  # ansible.vars.hostvars.HostVars
@@ -32,6 +35,83 @@ WORDS = {
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 display = Display()
+
+
+class Shared(Record, strict=True):
+    """The inputs that the drift check of every node uses."""
+
+    sources: str = field(arguments.text, about="a digest of mxcluster's files")
+    digests: Mapping[str, str] = field(
+        table(arguments.text, arguments.text), about="{words for a message: digest of an input}"
+    )
+    variables: Sequence[str] = field(
+        arguments.texts, about="the names of the variables that affect provisioning"
+    )
+
+
+class Arguments(Record, strict=True, kind_key="command"):
+    """The arguments of each command."""
+
+    wanted: Json = field(
+        arguments.json,
+        about="all inputs, besides variables of roles, that determine the state of the node; for "
+        "the command common, the inputs of every node",
+    )
+    records_dir: str = field(arguments.path, about="the folder of the node records")
+
+
+class Common(Arguments, kind="common"):
+    """Compute the inputs that all nodes share."""
+
+    nodes: Sequence[str] = field(
+        arguments.texts,
+        about="the hosts whose records are inputs of every node, because each node gets the keys "
+        "and addresses of these hosts",
+    )
+    sources: str = field(
+        arguments.text, default="", about="the earlier result `sources` of this run, if any"
+    )
+
+
+class Remember(Arguments, kind="remember"):
+    """Record the state of the node."""
+
+    path: str = field(arguments.path, about="the file on the controller that records the state")
+    common: Shared = field(record(Shared), about="the result of the command common")
+    python: str = field(
+        arguments.text, about="the interpreter of the environment, which makes the node record"
+    )
+    user: str = field(
+        arguments.text,
+        about="the training user, empty for the login user. A change of its passwd entry counts as "
+        "a change of the node",
+    )
+    files: Sequence[str] = field(
+        arguments.texts,
+        about="patterns of files and folders on the node; /** at the end stands for all below",
+    )
+    roots: Sequence[str] = field(
+        arguments.texts, about="folders that only root may change, as the folders above them"
+    )
+    user_files: Sequence[str] = field(
+        arguments.texts, about="patterns of files that `user` can write; ~/ is the user's home"
+    )
+    controller_files: Sequence[str] = field(
+        arguments.texts, about="files on the controller that affect the state of the node"
+    )
+    layout: Json = field(
+        arguments.json,
+        about="the variables on which running jobs rely. The command look fails if one has changed "
+        "and a job runs on the node",
+    )
+
+
+class Look(Remember, kind="look"):
+    """Return the reason to provision the node again."""
+
+    anyway: bool = field(
+        arguments.flag, default=False, about="whether to provision the node in any case"
+    )
 
 
 def value_of(hostvars: HostVars, host: str, name: str) -> Any:
@@ -54,40 +134,44 @@ class ActionModule(NodeTask):
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
         """Run one task and return its result to Ansible."""
-        result, given = super(ActionModule, self).run(tmp, task_vars), self._task.args
-        if given.get("command") == "common":
-            return dict(result, changed=False, common=self._common(given))
-        host, path, common = task_vars["inventory_hostname"], given["path"], given["common"]
+        result = super(ActionModule, self).run(tmp, task_vars)
+        try:
+            given = arguments.decode(Arguments, "mxcluster_drift", self._task.args)
+        except BadInput as refusal:
+            return dict(result, failed=True, msg=str(refusal))
+        if isinstance(given, Common):
+            return dict(result, changed=False, common=self._common(given).encode())
+        host, path, common = task_vars["inventory_hostname"], given.path, given.common
         values = task_vars["hostvars"][host]
         variables = {
             name: value_of(task_vars["hostvars"], host, name)
-            for name in common["variables"]
+            for name in common.variables
             if name in values
         }
         digests = dict(
             drift.digests_of(
-                {"the shared ssh key": given["controller_files"]},
+                {"the shared ssh key": given.controller_files},
                 dict(
                     variables,
-                    **{WORDS.get(name, name): given["wanted"][name] for name in given["wanted"]},
+                    **{WORDS.get(name, name): value for name, value in given.wanted.items()},
                 ),
             ),
-            **common["digests"],
+            **common.digests,
         )
-        if given.get("command") == "remember":
+        if not isinstance(given, Look):
             if self._task.check_mode:
                 return dict(result, changed=False)
             asked = self._look(given, task_vars)
             if not asked.get("failed"):
-                drift.remember(path, digests, asked["seen"], given["layout"])
+                drift.remember(path, digests, asked["seen"], given.layout)
             return dict(result, **asked)
         known = drift.remembered(path)
-        refusal = self._refusal(host, known, given["layout"], task_vars)
+        refusal = self._refusal(host, known, given.layout, task_vars)
         if refusal:
             return dict(result, changed=False, failed=True, msg=wrap_var(refusal))
         why = (
             "requested by drift_anyway or ssh_mesh_new_key"
-            if boolean(given.get("anyway") or False)
+            if given.anyway
             else self._why(given, known, digests, task_vars)
         )
         if why:
@@ -99,31 +183,26 @@ class ActionModule(NodeTask):
         return dict(result, changed=False, why=wrap_var(why))
 
     @staticmethod
-    def _common(given: Json) -> Json:
+    def _common(given: Common) -> Shared:
         """Return the inputs that the drift check of every node uses.
 
-        "sources" is a digest (str) of mxcluster's files. "digests" also has those of the node
-        records and of the planned cluster files. "variables" lists the names of the variables that
-        affect provisioning. The play computes these inputs once for all nodes, because the
-        computation takes time.
-
-        Args: `given` the arguments of the task.
+        The play computes these inputs once for all nodes, because the computation takes time.
         """
-        sources = given.get("sources") or drift.of_sources(PROJECT)
-        records = [os.path.join(given["records_dir"], node + ".json") for node in given["nodes"]]
-        return {
-            "sources": sources,
-            "digests": drift.digests_of(
+        sources = given.sources or drift.of_sources(PROJECT)
+        records = [os.path.join(given.records_dir, node + ".json") for node in given.nodes]
+        return Shared(
+            sources=sources,
+            digests=drift.digests_of(
                 {"the node records": records},
                 dict(
-                    {WORDS.get(name, name): value for name, value in given["wanted"].items()},
+                    {WORDS.get(name, name): value for name, value in given.wanted.items()},
                     **{"the files of mxcluster": sources},
                 ),
             ),
-            "variables": [
+            variables=[
                 name for name in role_specs.documented(PROJECT) if not name.startswith(OTHERS)
             ],
-        }
+        )
 
     def _refusal(self, host: str, known: Json, layout: Json, task_vars: Json) -> Optional[str]:
         """Return an error message if a job runs on `host` and the layout would change, else None.
@@ -153,7 +232,7 @@ class ActionModule(NodeTask):
         return drift.refusal(host, changes, told.get("jobs") or [])
 
     def _why(
-        self, given: Json, known: Json, digests: Dict[str, str], task_vars: Json
+        self, given: Look, known: Json, digests: Dict[str, str], task_vars: Json
     ) -> Optional[str]:
         """Return the reason why the node needs provisioning, else None.
 
@@ -167,14 +246,14 @@ class ActionModule(NodeTask):
         if asked.get("failed"):
             return asked.get("msg")
         before = drift.remembered(
-            os.path.join(given["records_dir"], task_vars["inventory_hostname"] + ".json")
+            os.path.join(given.records_dir, task_vars["inventory_hostname"] + ".json")
         )
         told = self.ask(
             completed(
                 {
                     "command": "record",
-                    "python": given["python"],
-                    "user": given["user"],
+                    "python": given.python,
+                    "user": given.user,
                     "request": {"known": before},
                 }
             ),
@@ -184,9 +263,12 @@ class ActionModule(NodeTask):
             return told.get("msg") or "the node has returned no node record"
         return drift.why(known, asked["seen"], before, told["record"])
 
-    def _look(self, given: Json, task_vars: Json) -> Json:
+    def _look(self, given: Remember, task_vars: Json) -> Json:
         """Run the module mxcluster_drift on the node. `given`: the arguments of the task."""
-        wanted = ("files", "roots", "user", "user_files")
-        return run_module(
-            self, "mxcluster_drift", {name: given[name] for name in wanted}, task_vars
-        )
+        wanted = {
+            "files": given.files,
+            "roots": given.roots,
+            "user": given.user,
+            "user_files": given.user_files,
+        }
+        return run_module(self, "mxcluster_drift", wanted, task_vars)

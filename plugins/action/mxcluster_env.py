@@ -26,4 +26,6 @@ class ActionModule(ModuleTask):
             needs = wheels.needs(self._task.args, told["python"])
         except MxclusterError as refusal:
             return dict(told, failed=True, msg=str(refusal))
-        return dict(told, needs=dict(needs, requirements=[]) if told["built"] else dict(needs))
+        return dict(
+            told, needs=(needs.replaced(requirements=[]) if told["built"] else needs).encode()
+        )

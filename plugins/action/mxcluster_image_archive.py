@@ -1,55 +1,8 @@
-"""Fetch the archive of a container image from a node, and check the archive."""
+"""Fetch the archive of a container image from a node, and check the archive.
 
-DOCUMENTATION = r"""
----
-module: mxcluster_image_archive
-short_description: Fetch the archive of a container image from a node, and check it
-description:
-  - Fetches a file of C(docker save) or C(podman save) with the rights of the login user. The file
-    takes at most half of the free space on the controller.
-  - Fails if the archive holds another image than O(image) with the id O(id), or another name.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: none
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: none
-author:
-  - The mxcluster authors (@mxcluster)
-options:
-  src:
-    description: The path of the archive on the node.
-    type: path
-    required: true
-  dest:
-    description: The path of the archive on the controller.
-    type: path
-    required: true
-  image:
-    description: The name of the image.
-    type: str
-    required: true
-  id:
-    description: The id of the image, from the node's C(image inspect).
-    type: str
-    required: true
-"""
-
-EXAMPLES = r"""
-- name: Fetch the archive of the image
-  mxcluster_image_archive:
-    src: /opt/mxcluster/cache/image-node1.tar
-    dest: .state/mine/container_image/image.tar
-    image: localhost/mxcluster
-    id: sha256:0f4b2d7c
-"""
-
-RETURN = r"""
-bytes:
-  description: The size of the archive.
-  returned: success
-  type: int
+The login user reads the file of `docker save` or `podman save`, which may take at most half of the
+free space on the controller. The task fails if the archive holds another image, id or name. The
+result has the size of the archive as `bytes`.
 """
 
 import os
@@ -59,12 +12,22 @@ from typing import Any, Dict
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from mxcluster.ansible.controller_task import spec_of
+from mxcluster.ansible import arguments
 from mxcluster.ansible.fetching import files_of_at_most, free_bytes
 from mxcluster.cluster import image_archive
 from mxcluster.errors import MxclusterError
+from mxcluster.model.record import Record, field
 
 Json = Dict[str, Any]
+
+
+class Arguments(Record, strict=True):
+    """The arguments of the task."""
+
+    src: str = field(arguments.path, about="the archive on the node")
+    dest: str = field(arguments.path, about="the archive on the controller")
+    image: str = field(arguments.text, about="the name of the image")
+    id: str = field(arguments.text, about="the id of the image, from the node's `image inspect`")
 
 
 class ActionModule(ActionBase):
@@ -75,10 +38,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
         """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
-        given = self.validate_argument_spec(spec_of(DOCUMENTATION))[1]
         try:
-            size = self._fetch(given["src"], given["dest"])
-            image_archive.check(given["dest"], given["image"], given["id"])
+            given = arguments.decode(Arguments, "mxcluster_image_archive", self._task.args)
+            size = self._fetch(given.src, given.dest)
+            image_archive.check(given.dest, given.image, given.id)
         except AnsibleConnectionFailure:
             raise
         except (AnsibleError, MxclusterError, OSError) as error:

@@ -1,242 +1,276 @@
-"""Merge the job lists of the nodes and select jobs, on the controller."""
+"""Merge the job lists of the nodes on the controller, and select jobs or write lines about them.
 
-DOCUMENTATION = r"""
----
-module: mxcluster_jobs
-short_description: Merge the job lists of the nodes
-description:
-  - Merges the job lists of the nodes into one list. Depending on O(command), the module returns
-    this list, selects jobs, or returns lines for the user.
-  - The module writes only the file O(path).
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: partial
-    details: The module writes O(path) in check mode too.
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: none
-author:
-  - The mxcluster authors
-options:
-  command:
-    description:
-      - V(status) lists all jobs. V(choose) selects the job O(job). V(adopt) returns the plan of
-        O(job) from the copies on the nodes.
-      - V(choose_to_stop) selects the jobs to stop by O(job) or O(all).
-      - V(logs), V(stopped) and V(detached) return lines for the user about logs, stopped jobs or a
-        detached job.
-    type: str
-    required: true
-    choices: [status, choose, choose_to_stop, adopt, logs, stopped, detached]
-  answers:
-    description: The result of M(mxcluster_node) with V(command=jobs) of each node, by host. A node
-      without a result has an empty dict.
-    type: dict
-    default: {}
-  job:
-    description: The id of the job. An empty id selects the only running job.
-    type: str
-    default: ""
-  without:
-    description: For V(adopt), the nodes whose copies of the plan the module ignores.
-    type: list
-    elements: str
-    default: []
-  all:
-    description: For V(choose_to_stop), whether to select all running and prepared jobs.
-    type: bool
-    default: false
-  stopping:
-    description: For V(stopped), the ids of the jobs that V(choose_to_stop) has returned.
-    type: list
-    elements: str
-    default: []
-  results:
-    description: For V(logs), V(adopt) and V(stopped), the result of M(mxcluster_node) of each node,
-      by host. For V(stopped), each result is the result of a loop over job ids.
-    type: dict
-    default: {}
-  inventory:
-    description: For V(detached), the argument of C(-i), or empty for the default inventory.
-    type: str
-    default: ""
-  json:
-    description: For V(status), whether RV(mxcluster_verdict_text) is one line of JSON.
-    type: bool
-    default: false
-  path:
-    description: For V(status), the file into which the module writes the JSON.
-    type: path
-  records_dir:
-    description: For V(status), the folder of the node records. A record tells if the driver of its
-      node needs a restart. For V(adopt), the state folder of the controller has this folder.
-    type: path
-  runs_dir:
-    description: For V(adopt), the folder of the runs. The module refuses a folder in which the
-      controller cannot write.
-    type: raw
-"""
-
-EXAMPLES = r"""
-- name: Find the job
-  mxcluster_jobs:
-    command: choose
-    job: 20261121-101500-dist_sync
-    answers: {node1: {jobs: []}}
-  run_once: true
-"""
-
-RETURN = r"""
-jobs:
-  description: All jobs in the form of C(mxcluster.job.listing.merge).
-  returned: command is status
-  type: list
-  elements: dict
-job:
-  description: The selected job, or null if O(job) is empty and no job runs.
-  returned: command is choose or logs
-  type: dict
-stopping:
-  description: The ids of the jobs to stop.
-  returned: command is choose_to_stop
-  type: list
-  elements: str
-parts:
-  description: For each host, the ids of the selected jobs that have a part on this host.
-  returned: command is choose or choose_to_stop
-  type: dict
-asked:
-  description: The nodes of the job that have returned a job list.
-  returned: command is adopt
-  type: list
-  elements: str
-packed_plan:
-  description:
-    - The plan in the form of RV(mxcluster_plan#module:packed_plan), with the paths of this
-      controller. A node without a job list has empty paths.
-    - The result also has RV(ignore:job), RV(ignore:options), RV(ignore:nodes) and
-      RV(ignore:trainers) in the form of C(mxcluster_plan).
-  returned: command is adopt
-  type: str
-ok:
-  description: Whether all nodes of the jobs have answered and have no leftovers.
-  returned: command is stopped
-  type: bool
-mxcluster_verdict_text:
-  description: The lines that the callback C(mxcluster) shows after the recap.
-  returned: command is status, logs, stopped or detached
-  type: list
-  elements: str
+The plugin writes only the file of the command status, in check mode too.
 """
 
 import os
-from typing import Any, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type
 
+from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import driver
 from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import read_records, results_folder
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import anything
 
 Json = Dict[str, Any]
 
-REQUIRED_IF = [("command", "adopt", ["records_dir", "runs_dir"])]
+OfHosts = Mapping[str, Optional[Json]]  # {host: result of mxcluster_node, empty without a result}
 
 
-def restarts(folder: Optional[str], hosts: Iterable[str]) -> Dict[str, str]:
+class Arguments(Record, strict=True, kind_key="command"):
+    """The arguments of each command."""
+
+
+class OfNodes(Arguments):
+    """The arguments of each command that reads the job lists."""
+
+    answers: OfHosts = field(
+        arguments.by_host, default={}, about="{host: result of mxcluster_node command=jobs}"
+    )
+
+    @property
+    def lists(self) -> OfHosts:
+        """{host: job list, None without a list}."""
+        return {
+            host: answer if isinstance((answer or {}).get("jobs"), list) else None
+            for host, answer in self.answers.items()
+        }
+
+    @property
+    def lost(self) -> List[str]:
+        """The hosts without a job list."""
+        return [host for host, answer in self.lists.items() if answer is None]
+
+    @property
+    def jobs(self) -> List[Json]:
+        """The jobs of all nodes."""
+        return listing.merge(self.lists)
+
+
+class Status(OfNodes, kind="status"):
+    """List all jobs, and write the list as JSON."""
+
+    json: bool = field(arguments.flag, default=False, about="whether the lines are one of JSON")
+    path: str = field(arguments.path, about="the file for the JSON")
+    records_dir: str = field(arguments.path, about="the folder of the node records")
+
+
+class Choose(OfNodes, kind="choose"):
+    """Select a job."""
+
+    job: str = field(arguments.text, default="", about="empty for the only running job")
+
+
+class ChooseToStop(Choose, kind="choose_to_stop"):
+    """Select the jobs to stop."""
+
+    all: bool = field(arguments.flag, default=False, about="whether to select all active jobs")
+
+
+class Adopt(OfNodes, kind="adopt"):
+    """Return the plan of a job from the copies on the nodes."""
+
+    job: str = field(arguments.text)
+    without: Sequence[str] = field(
+        arguments.texts, default=[], about="the nodes whose copies do not count"
+    )
+    results: OfHosts = field(
+        arguments.by_host, about="{host: result of mxcluster_node command=plan}"
+    )
+    records_dir: str = field(arguments.path, about="a folder in the controller's state folder")
+    runs_dir: object = field(anything, about="the knob runs_dir as the user gave it")
+
+
+class Logs(Choose, kind="logs"):
+    """Return the last lines of a job's logs."""
+
+    results: OfHosts = field(
+        arguments.by_host, about="{host: result of mxcluster_node command=logs}"
+    )
+
+
+class Stopped(OfNodes, kind="stopped"):
+    """Describe stopped jobs."""
+
+    stopping: Sequence[str] = field(
+        arguments.texts, default=[], about="the ids of the jobs, from the command choose_to_stop"
+    )
+    results: OfHosts = field(
+        arguments.by_host, about="{host: result of a loop of mxcluster_node command=stop over ids}"
+    )
+
+
+class Detached(Arguments, kind="detached"):
+    """Name the commands for a detached job."""
+
+    job: str = field(arguments.text)
+    inventory: str = field(
+        arguments.text, default="", about="the argument of -i, or empty for the default inventory"
+    )
+
+
+class Jobs(controller_task.Result):
+    """All jobs."""
+
+    jobs: Sequence[Json] = field(anything, about="as `listing.merge` returns them")
+
+
+class Chosen(controller_task.Result):
+    """The selected job."""
+
+    job: Optional[Json] = field(anything, about="None without a named and without a running job")
+    parts: Mapping[str, Sequence[str]] = field(
+        anything, default={}, about="{host: ids of the selected jobs with a part on this host}"
+    )
+
+
+class ChosenToStop(controller_task.Result):
+    """The jobs to stop."""
+
+    stopping: Sequence[str] = field(arguments.texts, about="the ids of the jobs")
+    parts: Mapping[str, Sequence[str]] = field(anything, about="as for Chosen")
+
+
+class Ended(controller_task.Result):
+    """The state of the stopped jobs."""
+
+    ok: bool = field(
+        arguments.flag, about="whether all nodes of the jobs have answered and have no leftovers"
+    )
+
+
+class Adopted(controller_task.Result):
+    """The plan as mxcluster_plan returns it, with the paths of this controller.
+
+    A node without a job list has empty paths.
+    """
+
+    job: str = field(arguments.text)
+    options: Json = field(arguments.json)
+    nodes: Sequence[str] = field(arguments.texts)
+    start: str = field(arguments.text)
+    trainers: Sequence[str] = field(arguments.texts)
+    packed_plan: str = field(arguments.text)
+    asked: Sequence[str] = field(arguments.texts, about="the nodes of the job with a job list")
+
+
+def successes(results: OfHosts) -> Dict[str, Json]:
+    """Return the results that are no failure."""
+    return {
+        host: answer
+        for host, answer in results.items()
+        if answer and not any(answer.get(name) for name in ("failed", "skipped", "unreachable"))
+    }
+
+
+def restarts(folder: str, hosts: Sequence[str]) -> Dict[str, str]:
     """Return {host: the reason of the restart that its driver needs}, from the node records.
 
     A damaged record gives no reason; train.yml refuses such a record.
 
     Args: `folder` the folder of the node records; `hosts` of the inventory.
     """
-    records = read_records(folder) if folder else {}
+    records = read_records(folder)
     return driver.restarts({host: records[host] for host in hosts if host in records})
 
 
-def carry_out(given: Json, check: bool) -> Json:
-    """Run given["command"] and return the dict that RETURN describes.
+def status(given: Status, check: bool) -> Jobs:
+    """List all jobs, and write the list to the file `given.path`."""
+    jobs, waiting = given.jobs, restarts(given.records_dir, list(given.answers))
+    as_json = listing.as_json(jobs, given.lost, waiting)
+    replace(os.path.abspath(given.path), as_json + "\n")
+    lines = (
+        listing.table(jobs)
+        + [
+            "no answer from %s: check this node, then run status.yml again" % host
+            for host in sorted(given.lost)
+        ]
+        + ["restart needed %s: %s" % (host, why) for host, why in waiting.items()]
+    )
+    return Jobs(jobs=jobs, mxcluster_verdict_text=[as_json] if given.json else lines)
 
-    The command "status" also writes the jobs to the file given["path"].
 
-    Args: `given` the arguments of the task; `check` True in check mode. The report of the command
-    "stopped" then describes a dry run.
+def choose(given: Choose, check: bool) -> Chosen:
+    """Select the job `given.job`."""
+    job = listing.choose(given.jobs, given.job, given.lost)
+    return Chosen(job=job, parts=listing.parts([job] if job else []))
 
-    Raises:
-        BadInput: The named job does not exist, a required job's name is missing, or the nodes'
-            plans are missing, invalid or different.
+
+def choose_to_stop(given: ChooseToStop, check: bool) -> ChosenToStop:
+    """Select the jobs to stop."""
+    chosen = listing.choose_to_stop(given.jobs, given.job, given.all, given.lost)
+    return ChosenToStop(stopping=[job["job"] for job in chosen], parts=listing.parts(chosen))
+
+
+def adopt(given: Adopt, check: bool) -> Adopted:
+    """Return the plan of the job `given.job`.
+
+    Raises BadInput if the controller cannot write in `given.runs_dir`.
     """
-    answers = {
-        host: answer if isinstance((answer or {}).get("jobs"), list) else None
-        for host, answer in given["answers"].items()
+    results_folder(given.runs_dir, os.path.dirname(os.path.abspath(given.records_dir)), given.job)
+    asked = {
+        host: answer["asked"] if answer is not None else None
+        for host, answer in given.lists.items()
     }
-    results = {
-        host: None
-        if not answer or any(answer.get(name) for name in ("failed", "skipped", "unreachable"))
-        else answer
-        for host, answer in given["results"].items()
+    plans = {
+        host: answer["plan"]
+        for host, answer in successes(given.results).items()
+        if host not in given.without
     }
-    found = listing.merge(answers)
-    lost = [host for host, answer in answers.items() if answer is None]
-    if given["command"] == "status":
-        waiting = restarts(given["records_dir"], answers)
-        as_json = listing.as_json(found, lost, waiting)
-        if given["path"]:
-            replace(os.path.abspath(given["path"]), as_json + "\n")
-        return {
-            "jobs": found,
-            "mxcluster_verdict_text": [as_json]
-            if given["json"]
-            else listing.table(found)
-            + [
-                "no answer from %s: check this node, then run status.yml again" % host
-                for host in sorted(lost)
-            ]
-            + ["restart needed %s: %s" % (host, why) for host, why in waiting.items()],
-        }
-    if given["command"] == "detached":
-        return {
-            "mxcluster_verdict_text": listing.told_of_detached(given["job"], given["inventory"])
-        }
-    if given["command"] == "adopt":
-        state_dir = os.path.dirname(os.path.abspath(given["records_dir"]))
-        results_folder(given["runs_dir"], state_dir, given["job"])
-        asked = {
-            host: answer["asked"] if answer is not None else None
-            for host, answer in answers.items()
-        }
-        plans = {
-            host: answer["plan"]
-            for host, answer in results.items()
-            if answer and host not in given["without"]
-        }
-        plan = listing.adopt(listing.agreed(plans, given["job"]), given["job"], asked)
-        return dict(packed.told(plan, {}), asked=[host for host in plan["nodes"] if asked[host]])
-    if given["command"] == "choose_to_stop":
-        chosen = listing.choose_to_stop(found, given["job"], given["all"], lost)
-        return {"stopping": [job["job"] for job in chosen], "parts": listing.parts(chosen)}
-    if given["command"] == "stopped":
-        stopped: Dict[str, Dict[str, Optional[Json]]] = {}
-        for host, answer in given["results"].items():
-            for part in (answer or {}).get("results", []):
-                ended = None if part.get("failed") or part.get("unreachable") else part
-                stopped.setdefault(part["item"], {})[host] = ended
-        told = listing.told_of_stops(
-            [job for job in found if job["job"] in given["stopping"]], stopped, check
-        )
-        return {"ok": told["ok"], "mxcluster_verdict_text": told["text"]}
-    job = listing.choose(found, given["job"], lost)
-    if given["command"] == "choose":
-        return {"job": job, "parts": listing.parts([job] if job else [])}
-    logs = {host: answer["logs"] for host, answer in results.items() if answer}
-    return {
-        "job": job,
-        "mxcluster_verdict_text": listing.told_of_logs(
-            given["job"] or (job or {}).get("job"), logs
-        ),
-    }
+    plan = listing.adopt(listing.agreed(plans, given.job), given.job, asked)
+    return Adopted(asked=[host for host in plan["nodes"] if asked[host]], **packed.told(plan, {}))
+
+
+def logs(given: Logs, check: bool) -> Chosen:
+    """Return the last lines of the logs of the job `given.job`."""
+    job = listing.choose(given.jobs, given.job, given.lost)
+    lines = {host: answer["logs"] for host, answer in successes(given.results).items()}
+    name = given.job or (job or {}).get("job")
+    return Chosen(job=job, mxcluster_verdict_text=listing.told_of_logs(name, lines))
+
+
+def stopped(given: Stopped, check: bool) -> Ended:
+    """Describe the jobs `given.stopping`. In check mode the lines describe a dry run."""
+    parts: Dict[str, Dict[str, Optional[Json]]] = {}
+    for host, answer in given.results.items():
+        for part in (answer or {}).get("results", []):
+            ended = None if part.get("failed") or part.get("unreachable") else part
+            parts.setdefault(part["item"], {})[host] = ended
+    jobs = [job for job in given.jobs if job["job"] in given.stopping]
+    told = listing.told_of_stops(jobs, parts, check)
+    return Ended(ok=told["ok"], mxcluster_verdict_text=told["text"])
+
+
+def detached(given: Detached, check: bool) -> controller_task.Result:
+    """Name the commands for the job `given.job`."""
+    lines = listing.told_of_detached(given.job, given.inventory)
+    return controller_task.Result(mxcluster_verdict_text=lines)
+
+
+COMMANDS: Dict[Type[Arguments], Callable[..., controller_task.Result]] = {
+    Status: status,
+    Choose: choose,
+    ChooseToStop: choose_to_stop,
+    Adopt: adopt,
+    Logs: logs,
+    Stopped: stopped,
+    Detached: detached,
+}
+
+
+def carry_out(given: Arguments, check: bool) -> controller_task.Result:
+    """Run a command.
+
+    Args: `given` the arguments of the task; `check` True in check mode.
+
+    Raises BadInput if the named job does not exist, if the user must name a job, or if the nodes'
+    plans are missing, invalid or different.
+    """
+    return COMMANDS[type(given)](given, check)
 
 
 class ActionModule(ControllerTask):

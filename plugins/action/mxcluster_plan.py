@@ -1,153 +1,22 @@
-"""Make the plan of a job on the controller with `mxcluster.job.plan.inputs`."""
+"""Make the plan of a job on the controller with `mxcluster.job.plan.inputs`.
 
-DOCUMENTATION = r"""
----
-module: mxcluster_plan
-short_description: Make the plan of a job on the controller, or report errors of the input
-description:
-  - Assigns each process to a node. Chooses the address, port, GPUs, group, share of the data and
-    environment of each process.
-  - Reads only the node records and the user's files on the controller.
-  - If C(grouping=auto) is set and no profile fits, the module first runs profile.yml as a child of
-    this ansible-playbook. In check mode and with C(plan_only) the module skips this run.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: full
-    details: The module itself never writes a file.
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: none
-author:
-  - The mxcluster authors
-options:
-  options:
-    description: The knobs of train.yml as the user gave them. The module converts strings to the
-      types of the knobs.
-    type: dict
-    required: true
-  given:
-    description: The names of the knobs given with C(-e). These knobs override the knobs of a
-      resumed job, even with a default value.
-    type: list
-    elements: str
-    default: []
-  secrets:
-    description: The C(names) in the knob secret_env, and the C(problems) of this knob, from
-      P(mxcluster_secret_env#filter).
-    type: dict
-    default: {}
-  held:
-    description: The ports and GPUs in use on each node, by host, from M(mxcluster_node) with
-      V(command=look). By default all ports and GPUs are free.
-    type: dict
-    default: {}
-  inventory:
-    description: The result of the filter P(mxcluster_inventory#filter).
-    type: dict
-    required: true
-  forks:
-    description: Ansible's number of forks.
-    type: int
-    required: true
-  records_dir:
-    description: The folder of the node records that provision.yml has written. The module also
-      reads C(profile.json) beside this folder, if profile.yml has written this file.
-    type: path
-    required: true
-  runs_dir:
-    description: The folder of the runs. The module refuses a folder in which the controller cannot
-      write.
-    type: raw
-    required: true
-  measures:
-    description: Whether the job measures the cluster for profile.yml instead of training.
-    type: bool
-    default: false
-  mpi:
-    description: For mpi.yml, the knobs of MPI as the user gave them. Empty for a training job.
-    type: dict
-    default: {}
-  cwd:
-    description: The folder to which the user's relative paths refer.
-    type: path
-    required: true
-"""
-
-EXAMPLES = r"""
-- name: Plan a dist_gsync job of 5 epochs
-  mxcluster_plan:
-    options: {kv: dist_gsync, num_epochs: "5"}
-    inventory: "{{ hostvars | mxcluster_inventory(groups) }}"
-    forks: "{{ ansible_forks }}"
-    records_dir: .state/local/nodes
-    runs_dir: runs
-    cwd: "{{ lookup('ansible.builtin.env', 'PWD') }}"
-  run_once: true
-"""
-
-RETURN = r"""
-job:
-  description: The job's id.
-  returned: success
-  type: str
-options:
-  description: The effective values of all options.
-  returned: success
-  type: dict
-nodes:
-  description: The hosts that run a process of the job.
-  returned: success
-  type: list
-  elements: str
-start:
-  description: The file in the tasks of the role train_job that starts the agents.
-  returned: success
-  type: str
-trainers:
-  description: The hosts that run workers.
-  returned: success
-  type: list
-  elements: str
-packed_plan:
-  description: The plan and the required resources of each node, packed as one string for
-    O(mxcluster_node#module:packed_plan).
-  returned: success
-  type: str
-table:
-  description: The plan as lines of text.
-  returned: success
-  type: list
-  elements: str
-script:
-  description: The folder of the user's script as a zip file in base64, or empty without a script.
-  returned: success
-  type: str
-needs_profile:
-  description: Whether C(grouping=auto) is set and no profile fits the job's workers.
-  returned: success
-  type: bool
-model:
-  description: The path of the saved model to start from, or empty for a new model.
-  returned: success
-  type: str
-resume:
-  description: The paths of all files of the checkpoint to resume from, or empty for a new job.
-  returned: success
-  type: list
-  elements: str
+The plugin reads only the node records, the profile beside their folder, and the user's files. If
+grouping=auto is set and no profile fits, the plugin first runs profile.yml as a child of this
+ansible-playbook, but not in check mode and with plan_only.
 """
 
 import os
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, Mapping, Sequence
 
 from ansible import context
 
-from mxcluster.ansible import attempts
+from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs, mpi_inputs, packed
+from mxcluster.model.record import field
+from mxcluster.model.shapes import anything
 
 Json = Dict[str, Any]
 
@@ -156,18 +25,60 @@ PROFILE = "profile.yml"
 MOST = 90  # maximum number of characters of a job's id within the id of its measuring job
 
 
-def plan(given: Json) -> Json:
+class Arguments(arguments.Planning):
+    """The arguments of the task."""
+
+    held: Mapping[str, object] = field(
+        arguments.json, default={}, about="{host: ports and GPUs in use}, from mxcluster_node"
+    )
+    measures: bool = field(
+        arguments.flag, default=False, about="whether the job measures the cluster for profile.yml"
+    )
+    mpi: Mapping[str, object] = field(
+        arguments.json, default={}, about="the knobs of mpi.yml; empty for a training job"
+    )
+
+
+class Result(controller_task.Result):
+    """The plan, from `packed.told` and `inputs.plan_job`."""
+
+    job: str = field(arguments.text)
+    options: object = field(anything, about="the effective values of all options")
+    nodes: Sequence[str] = field(arguments.texts, about="the hosts that run a process of the job")
+    start: str = field(arguments.text, about="the file of train_job's tasks that starts the agents")
+    trainers: Sequence[str] = field(arguments.texts, about="the hosts that run workers")
+    packed_plan: str = field(
+        arguments.text, about="the plan and the required resources of each node as one string"
+    )
+    table: Sequence[str] = field(arguments.texts)
+    script: str = field(
+        arguments.text, about="the folder of the user's script as a zip file in base64, or empty"
+    )
+    needs_profile: bool = field(
+        arguments.flag, about="whether grouping=auto finds no profile that fits"
+    )
+    model: str = field(arguments.text, about="the path of the saved model to start from, or empty")
+    resume: Sequence[str] = field(
+        arguments.texts, about="the paths of all files of the checkpoint to resume from"
+    )
+
+
+def plan(given: Arguments, runs_dir: str) -> Json:
     """Return the result of `plan_job` for a training job or an MPI job.
 
-    Args: `given` the arguments of the task.
+    Args: `given` the arguments of the task; `runs_dir` the folder of the runs.
     """
-    common = {name: given[name] for name in ("records_dir", "runs_dir", "cwd", "secrets", "held")}
-    common["inventory"] = dict(given["inventory"], forks=given["forks"])
-    if given["mpi"]:
-        return mpi_inputs.plan_job(dict(given["options"], **given["mpi"]), **common)
-    return inputs.plan_job(
-        given["options"], anew=given["given"], measures=given["measures"], **common
-    )
+    common = {
+        "inventory": dict(given.inventory, forks=given.forks),
+        "records_dir": given.records_dir,
+        "runs_dir": runs_dir,
+        "cwd": given.cwd,
+        "secrets": given.secrets.encode(),
+        "held": given.held,
+    }
+    if given.mpi:
+        return mpi_inputs.plan_job(dict(given.options, **given.mpi), **common)
+    return inputs.plan_job(given.options, anew=given.given, measures=given.measures, **common)
 
 
 def measure(job: str) -> None:
@@ -195,8 +106,8 @@ def measure(job: str) -> None:
         )
 
 
-def carry_out(given: Json, check: bool) -> Json:
-    """Make the plan of a job, and return the dict that RETURN describes.
+def carry_out(given: Arguments, check: bool) -> Result:
+    """Make the plan of a job.
 
     If grouping=auto is set and no profile fits, the function first measures the cluster. In check
     mode and with plan_only it skips the measurement.
@@ -204,15 +115,16 @@ def carry_out(given: Json, check: bool) -> Json:
     Args: `given` the arguments of the task; `check` True in check mode.
     Raises BadInput for a wrong input, or if the measurement fails.
     """
-    state_dir = os.path.dirname(os.path.abspath(given["records_dir"]))
-    given = dict(given, runs_dir=inputs.results_folder(given["runs_dir"], state_dir))
-    planned = plan(given)
+    state_dir = os.path.dirname(os.path.abspath(given.records_dir))
+    runs_dir = inputs.results_folder(given.runs_dir, state_dir)
+    planned = plan(given, runs_dir)
     if planned["needs_profile"] and not (check or planned["plan"]["options"]["plan_only"]):
         measure(planned["plan"]["job"])
-        planned = plan(given)
-    return dict(
-        packed.told(planned.pop("plan"), planned.pop("looks")),
-        **dict(planned, table=planned["table"].splitlines()),
+        planned = plan(given, runs_dir)
+    return Result(
+        table=planned.pop("table").splitlines(),
+        **packed.told(planned.pop("plan"), planned.pop("looks")),
+        **planned,
     )
 
 

@@ -4,110 +4,14 @@ The plugin checks the project's path, the controller's Python, the names given w
 inventory, and the values of the roles' variables. A name that no playbook reads is an error. Then
 the plugin writes the host keys of the inventory to a file that ssh reads.
 
-The playbooks ignore variables of the inventory that have the short name of a knob. The result holds
-`notes` about these variables.
-"""
+The playbooks ignore variables of the inventory that have the short name of a knob. The result of
+the command controller has `notes` about these variables, one line for each. In check mode, too, the
+plugin writes the host keys, because ssh needs these keys to connect.
 
-DOCUMENTATION = r"""
----
-module: mxcluster_preflight
-short_description: Check the controller, the inventory and the connections before any change
-description:
-  - With V(command=controller), checks the controller, the inventory and the extra variables, and
-    contacts no node. Then the module writes the host keys of the inventory to O(known_hosts), in
-    check mode too, because ssh needs these keys to connect.
-  - With V(command=connection), opens Ansible's connection to the node, and queries the user and the
-    Python on the node. The module fails for an unknown or changed host key, a user without access
-    or rights, an unreachable node, and a node without a Python. With O(modules) the module also
-    fails for a Python that is too old. The error message names the remedy.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: partial
-    details: The module writes O(known_hosts) in check mode too.
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: none
-author:
-  - The mxcluster authors
-options:
-  command:
-    description: Whether to check the controller or the connection to a node.
-    type: str
-    required: true
-    choices: [controller, connection]
-  groups:
-    description: For V(controller), the groups of the inventory that the playbooks need.
-    type: list
-    elements: str
-  paths:
-    description: For V(controller), paths that programs later get as interpreters, search paths or
-      options. The module refuses a path with a space or another unsafe character.
-    type: list
-    elements: path
-  known_hosts:
-    description: For V(controller), the file of host keys that ssh reads beside the user's own file.
-    type: path
-  name:
-    description: For V(controller), the name of this inventory's block in O(known_hosts).
-    type: str
-  users:
-    description: For V(connection), the allowed users on the node, after C(become). An empty list
-      allows every user.
-    type: list
-    elements: str
-    default: []
-  required:
-    description: For V(connection), whether the module fails if the node does not answer. With
-      V(false) the module shows a line with the name of the node, and RV(lost) has the reason.
-    type: bool
-    default: true
-  modules:
-    description: For V(connection), whether later tasks run Ansible modules on the node. With
-      V(true) the module refuses a Python that is too old for this ansible-core.
-    type: bool
-    default: false
-  trainer:
-    description: For V(connection), the user that trains on the node. With an empty value the login
-      user trains. The module refuses root, and an empty value if root connects over ssh.
-    type: str
-"""
-
-EXAMPLES = r"""
-- name: Check the connection to the node
-  mxcluster_preflight:
-    command: connection
-    users: [root]
-"""
-
-RETURN = r"""
-notes:
-  description: A line for each variable of the inventory that has the short name of a knob. The
-    playbooks ignore these variables.
-  returned: command is controller
-  type: list
-  elements: str
-lost:
-  description: C(since), the time of the connection attempt (unix seconds), and C(why), the reason
-    for the missing answer.
-  returned: O(required) is false and the node gave no answer
-  type: dict
-user:
-  description: The user on the node, after C(become).
-  returned: command is connection
-  type: str
-uid:
-  description: The uid of RV(user) as a string.
-  returned: command is connection
-  type: str
-over_ssh:
-  description: Whether the connection to the node uses ssh.
-  returned: command is connection
-  type: bool
-python:
-  description: The path of the first Python found on the node.
-  returned: command is connection
-  type: str
+The result of the command connection has `user` and `uid` (on the node, after become), `over_ssh`
+(whether the connection uses ssh), and `python` (the path of the first Python on the node). Without
+an answer, if the task does not require one, the result has `lost`: the time of the attempt as
+`since` (unix seconds), and the reason as `why`.
 """
 
 import fcntl
@@ -124,7 +28,6 @@ from ansible import constants as C
 from ansible import context
 from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
@@ -134,7 +37,7 @@ except ImportError:
     from ansible.parsing.yaml.objects import AnsibleVaultEncryptedUnicode as Vaulted
 
 try:
-    from mxcluster.ansible import attempts, knobs, role_specs
+    from mxcluster.ansible import arguments, attempts, knobs, preflight_arguments, role_specs
     from mxcluster.ansible.node_task import NodeTask
     from mxcluster.cluster import ssh_mesh
     from mxcluster.errors import BadInput, shown
@@ -150,7 +53,6 @@ HostVars = Any  # ansible.vars.hostvars.HostVars
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OLDEST_CORE = (2, 16)
 PACKAGES = ("mxcluster", "sklearn", "matplotlib")
-COMMANDS = ("controller", "connection")
 PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as in tools/venv.sh
 NOTE = (
     "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "
@@ -183,57 +85,42 @@ class ActionModule(NodeTask):
     def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
         """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
-        command = self._task.args.get("command")
-        if command == "connection":
-            return dict(result, **self._connect(task_vars))
-        if command == "controller":
-            return dict(result, **self._check_controller(task_vars))
-        return dict(
-            result,
-            failed=True,
-            msg="mxcluster_preflight has no command %s: set command to one of %s"
-            % (command or "in its arguments", ", ".join(COMMANDS)),
-        )
+        problem = refused_package()
+        if problem:
+            return dict(result, failed=True, msg=problem)
+        try:
+            given = arguments.decode(
+                preflight_arguments.Arguments, "mxcluster_preflight", self._task.args
+            )
+        except BadInput as refusal:
+            return dict(result, failed=True, msg=str(refusal))
+        if isinstance(given, preflight_arguments.Connection):
+            return dict(result, **self._connect(given, task_vars))
+        return dict(result, **self._check_controller(given, task_vars))
 
-    def _connect(self, task_vars: Json) -> Json:
+    def _connect(self, given: "preflight_arguments.Connection", task_vars: Json) -> Json:
         """Open Ansible's connection to the node, and check the user and the Python on the node.
 
-        Returns the task's result: the values of RETURN, or a failure.
+        Returns the task's result, which may be a failure.
         """
         asked = time.time()
-        modules = boolean(self._task.args.get("modules", False))
-        told, _ = self.hello(dict(self._task.args, modules=modules), task_vars)
-        if (
-            told.get("failed")
-            and not told.pop("refused", False)
-            and not boolean(self._task.args.get("required", True))
-        ):
+        told, _ = self.hello(given.encode(), task_vars)
+        if told.get("failed") and not told.pop("refused", False) and not given.required:
             self._display.display("no answer from a node: %s" % told["msg"], color=C.COLOR_WARN)
             told = {"lost": {"since": asked, "why": told["msg"]}}
         return dict(told, changed=False)
 
-    def _check_controller(self, task_vars: Json) -> Json:
+    def _check_controller(self, given: "preflight_arguments.Controller", task_vars: Json) -> Json:
         """Check the controller, the inventory and the extra variables, and write known_hosts.
 
         Returns {"changed", "notes"}, or a failure with the first problem.
         """
-        given = self._task.args
-        needed, groups = given["groups"], task_vars["groups"]
+        needed, groups = given.groups, task_vars["groups"]
         nodes = list(dict.fromkeys(host for group in needed for host in groups.get(group, ())))
         judged = nodes + [
             task_vars["inventory_hostname"]
         ]  # this host's variables apply in the controller's plays
-        problem = refused_paths([PROJECT, sys.executable] + given["paths"]) or refused_controller(
-            CORE,
-            platform.python_version(),
-            platform.system(),
-            platform.machine(),
-            [
-                name
-                for name in PACKAGES
-                if not importlib.util.find_spec(name) or (name, knobs) == ("mxcluster", None)
-            ],
-        )
+        problem = refused_paths([PROJECT, sys.executable, *given.paths])
         problem = problem or refused_facts(C.config.get_config_value("INJECT_FACTS_AS_VARS"))
         if problem:
             return {"failed": True, "msg": problem}
@@ -259,7 +146,7 @@ class ActionModule(NodeTask):
         except ssh_mesh.BadInput as refusal:
             return {"failed": True, "msg": str(refusal)}
         # Check mode writes the host keys too, because ssh needs the keys to connect to the nodes.
-        changed = believe(given["known_hosts"], given["name"], block)
+        changed = believe(given.known_hosts, given.name, block)
         return {"changed": changed, "notes": notes}
 
     def _evaluate(self, value: Any, variables: Json) -> None:
@@ -307,6 +194,21 @@ class ActionModule(NodeTask):
         for note in notes if "train.yml" not in playbooks else []:
             self._display.display("note: " + note)
         return "\n".join(problems) or None, notes
+
+
+def refused_package() -> Optional[str]:
+    """Return an error message about this controller's Python or packages, else None."""
+    return refused_controller(
+        CORE,
+        platform.python_version(),
+        platform.system(),
+        platform.machine(),
+        [
+            name
+            for name in PACKAGES
+            if not importlib.util.find_spec(name) or (name, knobs) == ("mxcluster", None)
+        ],
+    )
 
 
 def refused_paths(paths: Sequence[str]) -> Optional[str]:

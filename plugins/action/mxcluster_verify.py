@@ -1,91 +1,16 @@
-"""Judge a cluster on the controller with `mxcluster.cluster.verify`."""
+"""Judge a cluster on the controller with `mxcluster.cluster.verify`.
 
-DOCUMENTATION = r"""
----
-module: mxcluster_verify
-short_description: Judge a cluster by the check results of all nodes
-description:
-  - Compares the check results of the nodes with each other and with the plan, and writes one
-    verdict as JSON.
-  - The module also succeeds if a check failed. RV(verdict) has the result of each check.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: partial
-    details: The module writes O(path) in check mode too.
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: none
-author:
-  - The mxcluster authors
-options:
-  packed_plan:
-    description: The result RV(mxcluster_plan#module:packed_plan) of the rendezvous job.
-    type: str
-    required: true
-  answers_dir:
-    description: The folder with a file C(<host>.json) for each node, the result of
-      M(mxcluster_node) with V(command=check).
-    type: path
-    required: true
-  archives_dir:
-    description: The folder with a file C(<host>.tar) for each node, the result of the rendezvous on
-      this node. The module reports a missing file as a missing result.
-    type: path
-    required: true
-  wanted:
-    description: The requirements for the cluster in the form of C(mxcluster.cluster.verify.judge).
-      But C(files) has the planned contents instead of digests, and the module takes C(nodes) from
-      O(packed_plan).
-    type: dict
-    required: true
-  path:
-    description: The file on the controller for the verdict.
-    type: path
-    required: true
-"""
-
-EXAMPLES = r"""
-- name: Report the verdict on the cluster
-  mxcluster_verify:
-    packed_plan: "{{ planned.packed_plan }}"
-    answers_dir: .state/local/verify
-    archives_dir: .state/local/collected/meeting
-    wanted:
-      files: {}
-      ssh: true
-      met: true
-      max_clock_offset: 1
-      min_disk_mb: 1024
-      min_shm_mb: 32
-      min_open_files: 1024
-    path: .state/local/verify.json
-"""
-
-RETURN = r"""
-verdict:
-  description: The verdict, which is also the content of the file O(path).
-  returned: success
-  type: dict
-mxcluster_verdict_text:
-  description: The verdict as lines of text. The callback C(mxcluster) shows these lines after the
-    recap.
-  returned: success
-  type: list
-  elements: str
-mxcluster_exit_status:
-  description: The exit status of ansible-playbook, which is 0 if all checks passed, 1 if a check
-    failed, and 2 if a node did not answer.
-  returned: success
-  type: int
+The plugin compares the check results of the nodes with each other and with the plan, and writes one
+verdict as JSON, in check mode too. The task succeeds if a check failed.
 """
 
 import hashlib
 import json
 import os
 import tarfile
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional
 
+from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
 from mxcluster.errors import DAMAGED, BadInput
@@ -93,10 +18,49 @@ from mxcluster.file_io import replace
 from mxcluster.job import replies
 from mxcluster.job.plan import packed
 from mxcluster.model import shapes
+from mxcluster.model.record import Record, field, record
 
 Json = Dict[str, Any]
 
 MOST = 16 << 20  # maximum number of bytes that `meeting` reads of a rendezvous result
+
+
+class Wanted(Record, strict=True):
+    """The requirements for the cluster."""
+
+    files: Mapping[str, str] = field(
+        shapes.table(arguments.text, arguments.text), about="{name: planned content}"
+    )
+    ssh: bool = field(arguments.flag, about="whether the nodes must reach each other by ssh")
+    met: bool = field(arguments.flag, about="whether the rendezvous ran")
+    max_clock_offset: float = field(arguments.real(0, 1e12), about="seconds")
+    min_disk_mb: float = field(arguments.real(0, 1e12), about="MiB of free space")
+    min_shm_mb: float = field(arguments.real(0, 1e12), about="MiB of free space")
+    min_open_files: float = field(arguments.real(0, 1e12), about="files that a process may open")
+
+
+class Arguments(Record, strict=True):
+    """The arguments of the task."""
+
+    packed_plan: str = field(
+        arguments.text, about="the plan of the rendezvous job, from mxcluster_plan"
+    )
+    answers_dir: str = field(
+        arguments.path, about="the folder with <host>.json, the check results of each node"
+    )
+    archives_dir: str = field(
+        arguments.path,
+        about="the folder with <host>.tar, the rendezvous result of each node; a missing file is a "
+        "missing result",
+    )
+    wanted: Wanted = field(record(Wanted))
+    path: str = field(arguments.path, about="the file for the verdict")
+
+
+class Result(controller_task.Result):
+    """The verdict. The exit status is 1 if a check failed, 2 if a node did not answer, else 0."""
+
+    verdict: object = field(shapes.anything, about="the content of the file `path`")
 
 
 def answer(folder: str, host: str) -> Optional[Json]:
@@ -134,31 +98,28 @@ def meeting(host: str, path: str) -> Optional[Json]:
     return {"error": "; ".join([failure["reason"]] + failure["log"][-3:])}
 
 
-def carry_out(given: Json, check: bool) -> Json:
-    """Write the verdict to the file given["path"], and return the dict that RETURN describes.
+def carry_out(given: Arguments, check: bool) -> Result:
+    """Write the verdict to the file `given.path`.
 
     Args: `given` the arguments of the task; `check` has no effect.
     """
-    nodes = packed.unpack(given["packed_plan"])["plan"]["nodes"]
-    wanted = dict(given["wanted"], nodes=nodes)
-    wanted["files"] = {
+    nodes = packed.unpack(given.packed_plan)["plan"]["nodes"]
+    digests = {
         name: hashlib.sha256(text.encode("utf-8")).hexdigest()
-        for name, text in wanted["files"].items()
+        for name, text in given.wanted.files.items()
     }
-    for name in ("max_clock_offset", "min_disk_mb", "min_shm_mb", "min_open_files"):
-        wanted[name] = float(wanted[name])
     verdict = verify.judge(
-        {host: answer(given["answers_dir"], host) for host in nodes},
-        {host: meeting(host, os.path.join(given["archives_dir"], host + ".tar")) for host in nodes},
-        wanted,
+        {host: answer(given.answers_dir, host) for host in nodes},
+        {host: meeting(host, os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
+        dict(given.wanted.encode(), nodes=nodes, files=digests),
     )
-    replace(os.path.abspath(given["path"]), json.dumps(verdict, indent=1))
-    return {
-        "changed": True,
-        "verdict": verdict,
-        "mxcluster_verdict_text": verify.text(verdict, given["path"]),
-        "mxcluster_exit_status": verdict["status"],
-    }
+    replace(os.path.abspath(given.path), json.dumps(verdict, indent=1))
+    return Result(
+        changed=True,
+        verdict=verdict,
+        mxcluster_verdict_text=verify.text(verdict, given.path),
+        mxcluster_exit_status=verdict["status"],
+    )
 
 
 class ActionModule(ControllerTask):

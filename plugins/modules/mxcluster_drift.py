@@ -2,147 +2,14 @@
 # -*- coding: utf-8 -*-
 """Ansible module: return the state of a node's files and of the training user's passwd entry.
 
-The action plugin of the same name compares the state with the record on the controller.
+The action plugin of the same name compares the state with the record on the controller. A changed
+file shows by its owner, mode, size and times. A child process without root's rights examines the
+training user's home.
 """
 
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
-
-DOCUMENTATION = r"""
----
-module: mxcluster_drift
-short_description: Detect changes of a node since it was provisioned
-description:
-  - V(command=look) returns the reason to provision the node again. V(command=remember) records the
-    state of the node. Both commands require the result of V(command=common), which is the input
-    that all nodes share.
-  - The module detects a changed file by owner, mode, size and times.
-  - A child process without root's rights examines the training user's home.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: full
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: none
-author:
-  - The mxcluster authors
-options:
-  command:
-    description: Whether to compute the common input, to look for a change, or to record the state.
-    type: str
-    choices: [common, look, remember]
-    default: look
-  files:
-    description: Patterns of the files and folders on the node. C(/**) at the end of a pattern
-      matches all files and folders below the path.
-    type: list
-    elements: str
-    required: true
-  roots:
-    description: Folders that only root may change, including all folders above. The module checks
-      the folders only if it runs as root.
-    type: list
-    elements: path
-    default: []
-  user_files:
-    description: Patterns of files that O(user) can write. The module examines these files with the
-      rights of that user. C(~/) is the user's home.
-    type: list
-    elements: str
-    default: []
-  wanted:
-    description: All input, besides variables of roles, that determines the state of the node. With
-      V(command=common), the input of every node. Only the action plugin reads this option.
-    type: dict
-  path:
-    description: The file on the controller that records the state. Only the action plugin reads
-      this option.
-    type: path
-  records_dir:
-    description: The folder of the node records on the controller. Only the action plugin reads this
-      option.
-    type: path
-  common:
-    description: RV(common) of V(command=common). Only the action plugin reads this option.
-    type: dict
-  nodes:
-    description: For V(common), all hosts whose records are inputs of every node, because each node
-      gets the keys and addresses of these hosts. Only the action plugin reads this option.
-    type: list
-    elements: str
-  controller_files:
-    description: Files on the controller whose content affects the state of the node. Only the
-      action plugin reads this option.
-    type: list
-    elements: path
-    default: []
-  layout:
-    description: The variables on which running jobs rely, such as the folder of the jobs. If such a
-      variable has changed and a job runs on the node, V(command=look) fails and names the job. Only
-      the action plugin reads this option.
-    type: dict
-  sources:
-    description: For V(common), the C(sources) of RV(common) at the start of the run. Only the
-      action plugin reads this option.
-    type: str
-  anyway:
-    description: Whether to provision the node in any case. Only the action plugin reads this
-      option.
-    type: bool
-    default: false
-  python:
-    description: The interpreter of the environment, which produces the node record. Only the action
-      plugin reads this option.
-    type: path
-  user:
-    description:
-      - The training user; empty for the login user. The module examines O(user_files), and
-        M(mxcluster_node) makes the node record, with the rights of that user. A change of the
-        user's passwd entry counts as a change of the node.
-    type: str
-    default: ''
-notes:
-  - In check mode V(look) works as usual, and V(remember) does nothing.
-"""
-
-EXAMPLES = r"""
-- name: Compute the input that all nodes share
-  mxcluster_drift:
-    command: common
-    records_dir: .state/mine/nodes
-    nodes: [node1, node2]
-    wanted: {hosts: "{{ groups }}"}
-  register: known
-  run_once: true
-
-- name: Compare the node with its recorded state
-  mxcluster_drift:
-    files: [/opt/mxcluster/env/mxcluster-env.json]
-    path: .state/mine/drift/{{ inventory_hostname }}.json
-    records_dir: .state/mine/nodes
-    common: "{{ known.common }}"
-    wanted: {versions: "{{ versions_chosen }}"}
-    python: /opt/mxcluster/env/bin/python
-    user: mxcluster
-"""
-
-RETURN = r"""
-seen:
-  description: The state of each file, by its path, and of the user's passwd entry.
-  returned: success
-  type: dict
-common:
-  description: The input that all nodes share, as C(digests), C(sources) (a digest of the project's
-    files) and C(variables) (the names of the variables that are inputs).
-  returned: command is common
-  type: dict
-why:
-  description: The reason to provision the node, null without a reason.
-  returned: command is look
-  type: str
-"""
 
 import glob
 import os
@@ -228,7 +95,7 @@ def look_at_way(folders):
 def main():
     """Examine the files and the user of a node, and print their state for Ansible."""
     module = AnsibleModule(
-        argument_spec=dict(
+        argument_spec=dict(  # the action plugin describes the arguments
             files=dict(type="list", elements="str", required=True),
             roots=dict(type="list", elements="path", default=[]),
             user_files=dict(type="list", elements="str", default=[]),

@@ -1,148 +1,21 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Ansible module: build a Python environment with MXNet."""
+"""Ansible module: build a Python environment from pinned wheels, and check that it imports MXNet.
+
+The module makes a virtual environment with the node's own Python, installs exactly the wheels of
+the build for that version, and imports MXNet once. The wheels come in one tar file that includes
+pip, so a node needs no package index and no ensurepip. The module refuses a tar file with any other
+file, and compares the sha256 of each file before it runs pip.
+
+The module writes a marker with a digest of all options last, and rebuilds an environment with
+another marker. So no job uses an interrupted installation. Nodes that share the folder build the
+environment once: the first node holds a lock, and the others wait for it. The module writes only
+`path`, `path` with the suffixes .lock and .build, and what `site_path` describes.
+"""
 
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
-
-DOCUMENTATION = r"""
----
-module: mxcluster_env
-short_description: Build a Python environment from pinned wheels and check that it imports MXNet
-description:
-  - Makes a virtual environment with the node's own Python, installs exactly the wheels of the build
-    for that Python version, and imports MXNet once. The wheels come in one tar file, so a node
-    needs no access to a package index. The tar file includes pip, so the node needs no ensurepip.
-  - The module compares the sha256 of each file of the tar file with O(hashes) before it runs pip,
-    and pip compares again. The module refuses a tar file with any other file.
-  - The module writes a marker with a digest of all options last. It rebuilds an environment without
-    a marker or with another digest, so no job uses an interrupted installation.
-  - Nodes that share O(path) build the environment once. The first node holds a lock. The other
-    nodes wait for the lock and then use the finished environment.
-  - The module writes only O(path), O(path) with the suffixes C(.lock) and C(.build), and the paths
-    that O(site_path) describes.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: full
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: full
-author:
-  - The mxcluster authors
-options:
-  path:
-    description: The folder of the environment. A build removes its content first.
-    type: path
-    required: true
-  python:
-    description: The interpreter on the node for the environment.
-    type: path
-    required: true
-  builds:
-    description: Sets of wheels. The module installs the set for the version of O(python).
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      python:
-        description: The Python versions of these wheels.
-        type: list
-        elements: str
-        required: true
-      wheels:
-        description: All packages of the environment as C(name==version), MXNet first. The module
-          installs only these packages and O(builds.pip).
-        type: list
-        elements: str
-        required: true
-      pip:
-        description: C(pip==version), the wheel of pip, which installs all wheels.
-        type: str
-        required: true
-  hashes:
-    description: The sha256 digests of all accepted files for each wheel of O(builds).
-    type: dict
-    required: true
-  name:
-    description: The name of the software, for messages.
-    type: str
-    default: MXNet
-  note:
-    description: The reason that other Python versions have no build. The message that refuses
-      such a version contains this text.
-    type: str
-    default: ''
-  site_path:
-    description:
-      - A zip file with a package for the environment. The module unpacks and compiles the package
-        into a folder beside the zip file, with the Python version as suffix. From a zip file,
-        Python would compile the modules at every start.
-      - If the folder has any other content than the zip file and its compiled modules, the module
-        replaces the folder. The folder is missing for an instant. A running program gets later
-        imports from the new folder.
-      - Environments may share the folder. The module also writes the folder's path with the
-        suffixes C(.lock), C(.draft) and C(.old). Only C(.lock) stays.
-      - Folders and zip files of other names stay, because jobs on this and other nodes may still
-        import from them.
-    type: path
-  archive:
-    description: The tar file with the wheels that RV(needs) lists.
-    type: path
-  system:
-    description:
-      - Install the wheels into the administrator's folder of O(python) (C(/usr/local) on CentOS and
-        Debian), for all users of that interpreter. The environment then uses these packages.
-    type: bool
-    default: false
-  ask:
-    description: Whether to return the facts and RV(needs) without any change.
-    type: bool
-    default: false
-"""
-
-EXAMPLES = r"""
-- name: Build the environment
-  mxcluster_env:
-    path: /opt/mxcluster/env
-    python: /usr/bin/python3
-    archive: /opt/mxcluster/cache/wheels.tar
-    builds:
-      - python: ["3.10", "3.11"]
-        pip: pip==25.0.1
-        wheels: ["mxnet==1.9.1", "numpy==1.23.5"]
-    hashes:
-      pip==25.0.1: [c46efd13b6aa8279f33f2864459c8ce587ea6a1a59ee20de055868d8f7688f7f]
-      mxnet==1.9.1: [65d5dac162c87a14d138d888b54494d515036d9047ae804ff51f770bd02197a6]
-      numpy==1.23.5:
-        - 5e05b1c973a9f858c74367553e236f287e749465f773328c8ef31abe18f691e1
-        - 58f545efd1108e647604a1b5aa809591ccd2540f468a880bedb97247e72db387
-"""
-
-RETURN = r"""
-python:
-  description: The version of the node's Python, O(python).
-  returned: success
-  type: str
-  sample: "3.11"
-built:
-  description: Whether the environment has all wheels at the end of the module.
-  returned: success
-  type: bool
-done:
-  description: Whether the environment matches the options at the end of the module.
-  returned: success
-  type: bool
-needs:
-  description:
-    - The missing wheels, for M(mxcluster_downloads), as C(python) (the version), C(requirements)
-      (lines for pip) and C(digest) (equal for equal needs). C(requirements) is empty if RV(built).
-    - The action plugin of the same name computes this value on the controller, from RV(python),
-      O(builds) and O(hashes). An answer of a node contains no requirement, digest or name.
-  returned: success
-  type: dict
-"""
 
 import contextlib
 import errno
@@ -680,25 +553,36 @@ def main():
     """Build the environment, or return its missing wheels, and print the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
-            path=dict(type="path", required=True),
-            python=dict(type="path", required=True),
+            path=dict(type="path", required=True),  # a build removes the folder's content first
+            python=dict(type="path", required=True),  # the interpreter on the node
+            # The module installs the set for the version of `python`.
             builds=dict(
                 type="list",
                 elements="dict",
                 required=True,
                 options=dict(
                     python=dict(type="list", elements="str", required=True),
+                    # All packages as name==version, MXNet first, and the wheel of pip.
                     wheels=dict(type="list", elements="str", required=True),
                     pip=dict(type="str", required=True),
                 ),
             ),
-            hashes=dict(type="dict", required=True),
-            name=dict(type="str", default="MXNet"),
-            note=dict(type="str", default=""),
+            hashes=dict(type="dict", required=True),  # {name==version: [sha256 of a valid file]}
+            name=dict(type="str", default="MXNet"),  # for messages
+            note=dict(type="str", default=""),  # the reason that other Pythons have no build
+            # A zip file with a package for the environment. The module unpacks and compiles the
+            # package into a folder beside the file, with the Python version as suffix. From a zip
+            # file, Python would compile the modules at every start. A folder with other content is
+            # replaced, and is missing for an instant; a running program gets later imports from the
+            # new folder. Environments may share the folder. The module also writes the folder's
+            # path with the suffixes .lock, .draft and .old, of which only .lock stays. Other
+            # folders and zip files stay, because jobs may still import from them.
             site_path=dict(type="path"),
-            archive=dict(type="path"),
+            archive=dict(type="path"),  # the tar file with the wheels
+            # Install into the administrator's folder of `python` (/usr/local), for all its users.
+            # The environment then uses these packages.
             system=dict(type="bool", default=False),
-            ask=dict(type="bool", default=False),
+            ask=dict(type="bool", default=False),  # return the facts, and change nothing
         ),
         supports_check_mode=True,
     )

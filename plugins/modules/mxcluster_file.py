@@ -6,112 +6,15 @@ ansible.builtin.copy cannot replace this module, because copy writes as root whe
 can place links. This module also writes the data set digits and the package mxcluster into folders
 of root. For these folders, copy would need two calls, and would fail in check mode if the folder is
 missing.
+
+The module writes a file with another content under a temporary name and then renames it, so all
+programs see a complete file, and several nodes with a shared disk may write at the same time. With
+--diff the module shows `content`, but not the content of `src`.
 """
 
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
-
-DOCUMENTATION = r"""
----
-module: mxcluster_file
-short_description: Write or remove a file or a folder of files with the rights of a user
-description:
-  - Writes content from the controller to a file on the node, if the file has another content.
-  - The module writes the file under a temporary name and then renames it, so all programs see a
-    complete file. It creates missing folders.
-  - Unlike M(ansible.builtin.copy), the module needs one call for each node instead of two or more,
-    and creates the folders. Several nodes with a shared disk may write at the same time. In check
-    mode the module returns the correct result even if the folder is missing.
-  - Wherever O(user) could place a link, the module works with the rights of O(user) instead of
-    root's rights.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: full
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: partial
-    details: The module does not show the content of O(src).
-author:
-  - The mxcluster authors
-options:
-  path:
-    description: The file or folder on the node.
-    type: path
-    required: true
-  state:
-    description:
-      - V(file) writes O(content) or the file O(src). V(absent) removes the file, or the folder with
-        its content.
-      - V(directory) makes the folder, and copies the files of the folder O(src) into it. If O(user)
-        lacks the rights to make the folder, root makes it for O(user), provided that only root can
-        change the folders above it.
-    type: str
-    choices: [file, directory, absent]
-    default: file
-  content:
-    description: The content of a small file, in base64. V(state=file) requires O(content) or
-      O(src).
-    type: str
-  src:
-    description:
-      - A file or a folder on the controller to copy, of any size. The action plugin of the same
-        name transfers the files one by one to a folder that only the become user can write. From
-        there the module copies the file with the rights of O(user), so a link cannot lead to files
-        of other users. The plugin skips files with an equal SHA-256.
-    type: path
-  files:
-    description:
-      - For V(state=directory), the wanted files by their names in the folder, each with its size
-        C(bytes) and its C(sha256). A file may also have C(mode), its permissions in octal. The
-        action plugin sets this option to get RV(lacking).
-    type: dict
-  mode:
-    description:
-      - The permissions of the file (default V(0644)) or of the folder for V(state=directory)
-        without O(src) (default V(0755)), octal, in quotes. If only O(user) can read a file, then
-        only O(user) can enter new folders on its path.
-    type: str
-  roots:
-    description:
-      - Folders to check before the module writes, if it runs as root. The module fails if a
-        non-root user can change a folder on their paths.
-    type: list
-    elements: path
-    default: []
-  user:
-    description: The user whose rights the module uses, if it runs as root; empty for the current
-      user.
-    type: str
-    default: ""
-"""
-
-EXAMPLES = r"""
-- name: Write the file greeting to the node
-  mxcluster_file:
-    path: /opt/mxcluster/greeting
-    content: "{{ 'Good morning' | b64encode }}"
-
-- name: Copy the data set MNIST to the node
-  mxcluster_file:
-    path: /data/mnist
-    state: directory
-    src: /home/me/mnist
-    user: mxcluster
-"""
-
-RETURN = r"""
-path:
-  description: The path of the file or folder.
-  returned: success
-  type: str
-lacking:
-  description: The names of the O(files) that are missing or differ.
-  returned: O(files) are given
-  type: list
-  elements: str
-"""
 
 import base64
 import errno
@@ -303,14 +206,24 @@ def main():
     module = AnsibleModule(
         argument_spec=dict(
             path=dict(type="path", required=True),
+            # A directory gets the files of the folder `src`. If `user` lacks the rights to make the
+            # directory, root makes it, provided that only root can change the folders above it.
+            # Absent removes a folder with its content.
             state=dict(type="str", choices=["file", "directory", "absent"], default="file"),
-            # The content is no secret, but would flood the output of -vvv.
+            # In base64. The content is no secret, but would flood the output of -vvv.
             content=dict(type="str", no_log=True),
+            # A file or folder on the controller. The action plugin transfers the files that differ
+            # to a folder that only the become user can write, so a link cannot lead to other files.
             src=dict(type="path"),
+            # {name in the directory: {"bytes", "sha256", perhaps "mode"}}, from the action plugin.
+            # The answer has the missing and the different files as `lacking`.
             files=dict(type="dict"),
+            # In octal: by default 0644, for a directory 0755. If only `user` can read a file, only
+            # `user` can enter new folders on its path.
             mode=dict(type="str"),
+            # Root writes nothing if another user can change a folder on these paths.
             roots=dict(type="list", elements="path", default=[]),
-            user=dict(type="str", default=""),
+            user=dict(type="str", default=""),  # whose rights root uses; empty for the current user
         ),
         required_if=[("state", "file", ["content", "src"], True)],
         mutually_exclusive=[("content", "src")],

@@ -1,109 +1,13 @@
 #!/usr/bin/python
 # -*- coding: utf-8 -*-
-"""Ansible module: return the facts about hardware and software that determine a node's packages."""
+"""Ansible module: return the facts about hardware and software that determine a node's packages.
+
+The module only reads, and finds GPUs by PCI class and vendor, with or without a driver.
+"""
 
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
-
-DOCUMENTATION = r"""
----
-module: mxcluster_machine
-short_description: Detect GPUs, driver, interpreter and system libraries of a node
-description:
-  - The module only reads. It detects GPUs by PCI class and vendor, with or without a driver.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: full
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: none
-author:
-  - The mxcluster authors
-options:
-  python:
-    description: The interpreter for MXNet's environment.
-    type: path
-    default: /usr/bin/python3
-  libraries:
-    description: Names of required shared libraries.
-    type: list
-    elements: str
-    default: []
-  programs:
-    description: Names of required programs.
-    type: list
-    elements: str
-    default: []
-"""
-
-EXAMPLES = r"""
-- name: Detect the hardware
-  mxcluster_machine:
-    libraries: [libgomp.so.1]
-  register: machine
-"""
-
-RETURN = r"""
-gpus:
-  description: The PCI device number of every NVIDIA GPU, in hexadecimal, in the order of the bus.
-  returned: success
-  type: list
-  elements: str
-driver:
-  description: The version of the loaded driver, null without a driver.
-  returned: success
-  type: str
-driver_installed:
-  description: The version of the driver's module for the running kernel, null without a module.
-  returned: success
-  type: str
-nouveau:
-  description: Whether the driver nouveau is loaded. Nouveau conflicts with NVIDIA's driver.
-  returned: success
-  type: bool
-kernel:
-  description: The release of the running kernel.
-  returned: success
-  type: str
-kernels:
-  description: The releases of all installed kernels, the oldest first.
-  returned: success
-  type: list
-  elements: str
-modules:
-  description: The version of the driver module for the running and the newest kernel, by kernel.
-  returned: success
-  type: dict
-secure_boot:
-  description: True if secure boot is on, so that the kernel loads signed modules only.
-  returned: success
-  type: bool
-gpu_users:
-  description: The programs with an open GPU, such as V(python \(pid 4711\)). Only root sees all.
-  returned: success
-  type: list
-  elements: str
-machine_id:
-  description: The unique id of the node, from C(/etc/machine-id).
-  returned: success
-  type: str
-python:
-  description: The version of the interpreter O(python), such as V(3.6), null without O(python).
-  returned: success
-  type: str
-missing_libraries:
-  description: The O(libraries) that the dynamic linker and O(python) cannot find.
-  returned: success
-  type: list
-  elements: str
-missing_programs:
-  description: The O(programs) that the search path lacks.
-  returned: success
-  type: list
-  elements: str
-"""
 
 import os
 import re
@@ -250,7 +154,7 @@ def main():
     """Examine the node's hardware and software, and print the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
-            python=dict(type="path", default="/usr/bin/python3"),
+            python=dict(type="path", default="/usr/bin/python3"),  # for MXNet's environment
             libraries=dict(type="list", elements="str", default=[]),
             programs=dict(type="list", elements="str", default=[]),
         ),

@@ -8,116 +8,13 @@ ansible.builtin.blockinfile with become_user runs as a process of the training u
 of that user can forge the result of such a process through /proc/<pid>/fd/1. The child process of
 this module is a fork of a root process, so other processes cannot access the child. blockinfile
 also requires a login user that may become the training user.
+
+With --diff the module shows the changes of the blocks, but not of the key.
 """
 
 from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
-
-DOCUMENTATION = r"""
----
-module: mxcluster_ssh
-short_description: Create an ssh key pair and write marked blocks into files of a user's home
-description:
-  - With O(key), creates or installs a key pair without a passphrase, and returns the public key.
-    The module keeps an existing private key unless O(key.private) is a different key. It refuses a
-    key with a passphrase. It also writes a missing public key, and replaces the public key of
-    another private key.
-  - With O(blocks), writes a block between two marker lines into each file, in place of the old
-    block. All other lines stay. Each write is atomic. The module creates missing files, and missing
-    folders in the home with mode C(0700).
-  - Only a child process with the rights of O(user) accesses the home. So a link of the user gives
-    no access beyond the user's own rights.
-  - One call for each node handles all files.
-attributes:
-  check_mode:
-    description: In check mode the module changes nothing and reports the change that it would make.
-    support: full
-  diff_mode:
-    description: With C(--diff) the module returns the contents before and after a change.
-    support: partial
-    details: The module shows changes of O(blocks), but not of O(key).
-author:
-  - The mxcluster authors
-options:
-  user:
-    description: The owner of the home, if the module runs as root; empty for the current user.
-    type: str
-    default: ""
-  key:
-    description: The key pair.
-    type: dict
-    suboptions:
-      name:
-        description: The name of the private key's file in C(~/.ssh).
-        type: str
-        required: true
-      private:
-        description: A private key to install in place of a different existing key; empty to create
-          a missing pair of type ed25519.
-        type: str
-        default: ""
-  blocks:
-    description: The blocks, one for each file.
-    type: list
-    elements: dict
-    suboptions:
-      path:
-        description: The path of the file, relative to the home. The module follows links with the
-          user's rights.
-        type: str
-        required: true
-      block:
-        description: The text between the marker lines.
-        type: str
-        required: true
-      marker:
-        description: The marker lines; C({mark}) becomes C(BEGIN) before and C(END) after the text.
-        type: str
-        required: true
-      mode:
-        description: The mode of a new file, octal, in quotes. An existing file gets no permission
-          beyond this mode.
-        type: str
-        default: "0600"
-      place:
-        description: The position of a new block, the beginning or the end of the file.
-        type: str
-        choices: [BOF, EOF]
-        default: EOF
-"""
-
-EXAMPLES = r"""
-- name: Create the key pair of the training user
-  mxcluster_ssh:
-    user: mxcluster
-    key:
-      name: id_ed25519
-  register: key
-
-- name: Write the host keys of the other nodes
-  mxcluster_ssh:
-    user: mxcluster
-    blocks:
-      - path: .ssh/known_hosts
-        marker: "# {mark} host keys of the nodes"
-        block: "{{ lines | join('\n') }}"
-"""
-
-RETURN = r"""
-user:
-  description: The name of the user.
-  returned: success
-  type: str
-home:
-  description: The home folder of the user.
-  returned: success
-  type: str
-public_key:
-  description: The public key, without a comment; empty in check mode if there is no key yet.
-  returned: O(key) is given
-  type: str
-"""
 
 import os
 import pwd
@@ -253,7 +150,9 @@ def main():
     """Provide the key pair and the blocks, and print the result for Ansible."""
     module = AnsibleModule(
         argument_spec=dict(
-            user=dict(type="str", default=""),
+            user=dict(type="str", default=""),  # the owner of the home, empty for the current user
+            # Create or install a key pair without a passphrase in ~/.ssh, and return the public
+            # key. An existing private key stays, unless `private` is another key.
             key=dict(
                 type="dict",
                 options=dict(
@@ -261,13 +160,16 @@ def main():
                     private=dict(type="str", default="", no_log=True),
                 ),
             ),
+            # Write a block between two marker lines into each file, in place of the old block. The
+            # other lines stay. The module creates missing files, and folders with mode 0700.
             blocks=dict(
                 type="list",
                 elements="dict",
                 options=dict(
-                    path=dict(type="str", required=True),
+                    path=dict(type="str", required=True),  # relative to the home
                     block=dict(type="str", required=True),
-                    marker=dict(type="str", required=True),
+                    marker=dict(type="str", required=True),  # {mark} becomes BEGIN and END
+                    # Of a new file. An existing file gets no permission beyond this mode.
                     mode=dict(type="str", default="0600"),
                     place=dict(type="str", choices=["BOF", "EOF"], default="EOF"),
                 ),

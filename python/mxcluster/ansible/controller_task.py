@@ -1,32 +1,44 @@
 """Base of action plugins that run in Ansible's own process on the controller.
 
-Such a plugin starts no other interpreter and needs no host. Only this module and
-`mxcluster.ansible.node_task` import Ansible.
+Such a plugin starts no other interpreter and needs no host.
 """
 
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Sequence
 
-import yaml
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
+from mxcluster.ansible import arguments
 from mxcluster.errors import MxclusterError
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import each, flag, optional, text, whole
 
 Json = Dict[str, Any]
-LOADER = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # CSafeLoader, which PyYAML may lack, is ten times as fast
 KEYS = ("type", "elements", "required", "default", "choices", "no_log")
 
 
-class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
-    """Base of an action plugin whose file defines DOCUMENTATION and ``carry_out``.
+class Result(Record):
+    """What Ansible and the callback `mxcluster` read in the result of a controller task."""
 
-    DOCUMENTATION declares the arguments. ``carry_out(arguments, check_mode)`` returns the result of
-    the task as a dict. If ``carry_out`` raises MxclusterError or OSError, the task fails. The file
-    may also define REQUIRED_IF for Ansible, and REGISTERED, a tuple of argument names. `registered`
+    changed: bool = field(flag, default=False)
+    mxcluster_verdict_text: Optional[Sequence[str]] = field(
+        optional(each(text)), default=None, about="the lines that the callback shows at the end"
+    )
+    mxcluster_exit_status: Optional[int] = field(
+        optional(whole(0, 255)),
+        default=None,
+        about="the exit status of ansible-playbook, which the callback sets",
+    )
+
+
+class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
+    """Base of an action plugin whose file defines the class Arguments and ``carry_out``.
+
+    ``carry_out(given, check)`` gets the decoded arguments of the task, and True in check mode. The
+    function returns the Result of the task. If ``carry_out`` raises MxclusterError or OSError, the
+    task fails. The file may also define REGISTERED, a tuple of argument names. `registered`
     replaces the values of these arguments.
     """
 
@@ -35,15 +47,14 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
         """Return the result of ``carry_out``, or a failed result. Ansible calls this method."""
         result = super(ControllerTask, self).run(tmp, task_vars)
-        plugin = sys.modules[type(self).__module__]
-        given = self.validate_argument_spec(
-            spec_of(plugin.DOCUMENTATION), required_if=getattr(plugin, "REQUIRED_IF", None)
-        )[1]
-        given.update(
-            {name: registered(given[name], task_vars) for name in getattr(plugin, "REGISTERED", ())}
-        )
+        name = type(self).__module__
+        plugin, given = sys.modules[name], dict(self._task.args)
+        for registering in getattr(plugin, "REGISTERED", ()):
+            if registering in given:
+                given[registering] = registered(given[registering], task_vars)
         try:
-            found = plugin.carry_out(given, self._task.check_mode)
+            known = arguments.decode(plugin.Arguments, name.rpartition(".")[2], given)
+            found = plugin.carry_out(known, self._task.check_mode).encode()
         except MxclusterError as error:
             return dict(result, failed=True, msg=str(error))
         except OSError as error:
@@ -56,9 +67,8 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
                 if error.filename
                 else str(error),
             )
-        return dict(
-            result, **wrap_var(dict({"changed": False}, **found))
-        )  # marked unsafe, so that Ansible evaluates no template in the result
+        # Marked unsafe, so that Ansible evaluates no template in the result.
+        return dict(result, **wrap_var(found))
 
 
 def show(piece: str, is_stderr: bool) -> None:
@@ -84,11 +94,6 @@ def registered(name: Any, task_vars: Any) -> Any:
         return name
     hostvars = task_vars["hostvars"]
     return {host: hostvars.raw_get(host).get(name, {}) for host in hostvars}
-
-
-def spec_of(documentation: str) -> Json:
-    """Return the argument spec, {name: {"type", ...}}, of the YAML text `documentation`."""
-    return arguments_of(yaml.load(documentation, Loader=LOADER))
 
 
 def arguments_of(documentation: Json) -> Json:

@@ -10,12 +10,13 @@ import os
 import time
 import urllib.error
 import urllib.request
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import BLOCK, sha256
-
-Json = Dict[str, Any]
+from mxcluster.model import names
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import matching, or_empty, text
 
 TRIES, PAUSE = 4, 2.0  # attempts for one file; seconds by which the pause grows each time
 TIMEOUT = 30.0  # seconds without a received byte
@@ -31,39 +32,47 @@ CUT = (
 )  # errors of a connection; urllib's errors are OSErrors
 
 
-def provide(store: str, file: Json, sha256_of: Callable[[str], str] = sha256) -> str:
+class File(Record):
+    """A file to fetch."""
+
+    url: str = field(text)
+    name: str = field(matching(r"(?!\.{1,2}$)[^/\x00-\x1f]+", "the name of a file", 255))
+    sha256: str = field(or_empty(names.digest), about="empty if unknown")
+
+
+def provide(store: str, file: File, sha256_of: Callable[[str], str] = sha256) -> str:
     """Return the path of `file` in the folder `store`. Fetch a missing file into the store.
 
-    Args: `store` the path of the store (str); `file` {"url": str, "name": str, "sha256": str, "" if
-    unknown}; `sha256_of` a function that returns the SHA-256 of the file at a path, in hexadecimal.
+    Args: `store` the path of the store (str); `sha256_of` a function that returns the SHA-256 of
+    the file at a path, in hexadecimal.
 
     Raises MxclusterError if the download fails or the sha256 differs.
     """
-    path = os.path.join(store, file["name"])
+    path = os.path.join(store, file.name)
     if not os.path.exists(path):
         os.makedirs(store, exist_ok=True)
         draft = path + ".part"
         fetch(file, draft, store)
-        if file["sha256"] and sha256(draft) != file["sha256"]:
+        if file.sha256 and sha256(draft) != file.sha256:
             found = sha256(draft)
             os.unlink(draft)
             raise MxclusterError(
                 "%s sent %s with the sha256 %s instead of %s, so mxcluster deleted the file. %s"
-                % (file["url"], file["name"], found, file["sha256"], _instead(file, store))
+                % (file.url, file.name, found, file.sha256, _instead(file, store))
             )
         os.replace(draft, path)
-    elif file["sha256"] and sha256_of(path) != file["sha256"]:
+    elif file.sha256 and sha256_of(path) != file.sha256:
         raise MxclusterError(
             "%s has the sha256 %s instead of %s: replace or remove this file, or set its digest in "
-            "nvidia_sha256 if the file is right" % (path, sha256_of(path), file["sha256"])
+            "nvidia_sha256 if the file is right" % (path, sha256_of(path), file.sha256)
         )
     return path
 
 
-def fetch(file: Json, draft: str, store: str) -> None:
+def fetch(file: File, draft: str, store: str) -> None:
     """Fetch `file` to the path `draft`, or continue an earlier partial download.
 
-    Args: `file` as for `provide`; `draft` the path of the download (str), in the store; `store` the
+    Args: `draft` the path of the download (str), in the store; `store` the
     path of the store (str), which the error message names.
 
     Raises MxclusterError after TRIES failed attempts, or at once after an HTTP error such as 404
@@ -74,7 +83,7 @@ def fetch(file: Json, draft: str, store: str) -> None:
         if attempt:
             time.sleep(PAUSE * attempt)
         try:
-            if fetch_once(file["url"], draft):
+            if fetch_once(file.url, draft):
                 return
             reason = None
         except urllib.error.HTTPError as error:
@@ -90,8 +99,8 @@ def fetch(file: Json, draft: str, store: str) -> None:
     raise MxclusterError(
         "the controller could not fetch %s from %s (%s). %s"
         % (
-            file["name"],
-            file["url"],
+            file.name,
+            file.url,
             _cause(reason),
             _instead(file, store),
         )
@@ -117,9 +126,9 @@ def fetch_once(url: str, draft: str) -> bool:
     return length is None or end == begun + int(length)
 
 
-def lacking(store: str, files: Sequence[Json]) -> Sequence[Json]:
-    """Return the items of `files` (see `provide`) whose file is missing in the folder `store`."""
-    return [file for file in files if not os.path.exists(os.path.join(store, file["name"]))]
+def lacking(store: str, files: Sequence[File]) -> Sequence[File]:
+    """Return the items of `files` whose file is missing in the folder `store`."""
+    return [file for file in files if not os.path.exists(os.path.join(store, file.name))]
 
 
 def _cause(reason: Optional[BaseException]) -> str:
@@ -128,9 +137,9 @@ def _cause(reason: Optional[BaseException]) -> str:
     return str(getattr(cause, "strerror", None) or cause or "the download ended early")
 
 
-def _instead(file: Json, store: str) -> str:
+def _instead(file: File, store: str) -> str:
     return (
         "Run the playbook again, set nvidia_mirror to a mirror of NVIDIA's files, or put %s%s into "
         "%s on the controller"
-        % (file["name"], " (sha256 %s)" % file["sha256"] if file["sha256"] else "", store)
+        % (file.name, " (sha256 %s)" % file.sha256 if file.sha256 else "", store)
     )

@@ -40,8 +40,8 @@ def recipe(environment: Json, python: str, base: str, dockerfile: str) -> Json:
             % (python, environment.get("name") or "MXNet", ", ".join(known))
         )
     need = wheels.needs(environment, python)
-    made_of = json.dumps([python, base, dockerfile, need["requirements"]])
-    return dict(need, digest=hashlib.sha256(made_of.encode()).hexdigest())
+    made_of = json.dumps([python, base, dockerfile, need.requirements])
+    return need.replaced(digest=hashlib.sha256(made_of.encode()).hexdigest()).encode()
 
 
 def distribution(seen: Dict[str, str], hosts: Sequence[str], name: str, wanted: Json) -> Json:

@@ -19,6 +19,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 from mxcluster.errors import BadInput, MxclusterError, shown
 from mxcluster.file_io import sha256
+from mxcluster.model import names
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import each, text
 
 Json = Dict[str, Any]
 
@@ -38,9 +41,13 @@ REQUIREMENT = re.compile(
     r"((?: --hash=sha256:[0-9a-f]{64})+)"
 )
 
-# Both words are parts of a file's name.
-_PYTHON = re.compile(r"[0-9]\.[0-9]{1,2}")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+class Need(Record):
+    """The wheels of an environment for one Python. `python` and `digest` name a file."""
+
+    python: str = field(names.python_version)
+    requirements: Sequence[str] = field(each(text), about="lines as in `parse`")
+    digest: str = field(names.digest, about="the sha256 of the other fields")
 
 
 def parse(requirement: str) -> Tuple[str, str, List[str]]:
@@ -60,10 +67,9 @@ def parse(requirement: str) -> Tuple[str, str, List[str]]:
     return name, version, [word[-64:] for word in digests.split()]
 
 
-def needs(environment: Json, python: str) -> Json:
-    """Return {"python", "requirements", "digest"}, the wheels of an environment for one Python.
+def needs(environment: Json, python: str) -> Need:
+    """Return the wheels of an environment for one Python.
 
-    "requirements" are lines as in `parse`. "digest" is the sha256 of "python" and "requirements".
     The values come from the controller's tables. A node only tells the version of its Python.
 
     Args: `environment` {"builds", "hashes", "name"} from `pairs.environment`; `python` a version
@@ -91,11 +97,8 @@ def needs(environment: Json, python: str) -> Json:
     for line in requirements:
         parse(line)
     made_of = "\n".join([python] + requirements)
-    return {
-        "python": python,
-        "requirements": requirements,
-        "digest": hashlib.sha256(made_of.encode("utf-8")).hexdigest(),
-    }
+    digest = hashlib.sha256(made_of.encode("utf-8")).hexdigest()
+    return Need(python=python, requirements=requirements, digest=digest)
 
 
 def fits(file_name: str, name: str, version: str, python: str) -> bool:
@@ -279,27 +282,20 @@ def pack(paths: Sequence[str], target: str) -> None:
         raise
 
 
-def archives(store: str, needed: Sequence[Json], folder: str) -> Dict[str, str]:
+def archives(store: str, needed: Sequence[Need], folder: str) -> Dict[str, str]:
     """Pack a tar file of wheels in `folder` for each digest in `needed`.
 
-    Returns {digest: path of the tar file}. Raises BadInput for a malformed item of `needed`.
+    Returns {digest: path of the tar file}. Raises BadInput for a malformed requirement.
 
-    Args: `store` the folder of the wheels; `needed` a list of {"digest", "python", "requirements"}
-    from `needs`, one for each node. Items with the same digest share a file.
+    Args: `store` the folder of the wheels; `needed` one item for each node. Items with the same
+    digest share a file.
     """
     found = {}  # type: Dict[str, str]
     for need in needed:
-        if not _PYTHON.fullmatch(need["python"]) or not _DIGEST.fullmatch(need["digest"]):
-            raise BadInput(
-                "the wheels for Python %s with the digest %s are malformed: take them from "
-                "mxcluster.cluster.wheels.needs" % (shown(need["python"]), shown(need["digest"]))
-            )
-        if need["digest"] not in found:
-            target = os.path.join(
-                folder, "wheels-py%s-%s.tar" % (need["python"], need["digest"][:12])
-            )
-            pack(provide(store, need["requirements"], need["python"]), target)
-            found[need["digest"]] = target
+        if need.digest not in found:
+            target = os.path.join(folder, "wheels-py%s-%s.tar" % (need.python, need.digest[:12]))
+            pack(provide(store, need.requirements, need.python), target)
+            found[need.digest] = target
     return found
 
 

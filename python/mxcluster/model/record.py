@@ -64,9 +64,10 @@ class Field:
         self.shape, self.default, self.factory, self.key = shape, default, factory, key
         self.former, self.about = former, about
 
-    def is_optional(self) -> bool:
-        """Return True if a new record may leave the field out."""
-        return self.factory is not None or self.default is not _REQUIRED
+    @property
+    def is_required(self) -> bool:
+        """True if a new record needs a value of the field."""
+        return self.factory is None and self.default is _REQUIRED
 
     def value_of_new(self) -> object:
         """Return the value of a new record that leaves the field out."""
@@ -172,7 +173,7 @@ class Record:
         def __init__(self, **values: object) -> None:
             unknown = sorted(set(values) - set(self.FIELDS))
             lacking = [name for name in self.FIELDS if name not in values]
-            lacking = [name for name in lacking if not self.FIELDS[name].is_optional()]
+            lacking = [name for name in lacking if self.FIELDS[name].is_required]
             if unknown or lacking:
                 raise TypeError(
                     "%s: unknown fields %s, missing fields %s"
@@ -230,14 +231,14 @@ class Record:
                     content[name] = item.shape(value[key])
                 except Wrong as wrong:
                     raise wrong.inside("." + key) from None
-            elif item.default is _REQUIRED:
+            elif item.is_required:
                 lacking.append(key)
             else:
                 content[name] = _copy(item.default)
+        if cls.STRICT:  # before the missing fields: an unknown name may be one of these, misspelt
+            cls._refuse_unknown(value)
         if lacking:
             raise Wrong("an object with %s" % ", ".join(lacking), sorted(map(str, value)))
-        if cls.STRICT:
-            cls._refuse_unknown(value)
         return found
 
     @classmethod

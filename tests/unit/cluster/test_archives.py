@@ -48,11 +48,11 @@ def server(monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as made:
         made.content, made.asked, made.cuts, made.ranges, made.status = CONTENT, [], [], True, None
         threading.Thread(target=made.serve_forever, daemon=True).start()
-        made.file = {
-            "url": "http://127.0.0.1:%d/there/file.rpm" % made.server_port,
-            "name": "file.rpm",
-            "sha256": DIGEST,
-        }
+        made.file = archives.File(
+            url="http://127.0.0.1:%d/there/file.rpm" % made.server_port,
+            name="file.rpm",
+            sha256=DIGEST,
+        )
         yield made
         made.shutdown()
 
@@ -117,7 +117,7 @@ def test_without_a_network_the_message_says_where_to_put_the_file(tmp_path, monk
     monkeypatch.setattr(archives, "PAUSE", 0.0)
     said = refusal(
         tmp_path,
-        {"url": "http://%s.1:9/file.rpm" % own_network(), "name": "file.rpm", "sha256": ""},
+        archives.File(url="http://%s.1:9/file.rpm" % own_network(), name="file.rpm", sha256=""),
     )
     assert (
         "refused" in said

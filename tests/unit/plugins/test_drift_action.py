@@ -43,6 +43,7 @@ class Node:
     def act(self, **given):
         arguments = dict(
             {
+                "command": "look",
                 "path": str(self.path),
                 "records_dir": str(self.folder / "nodes"),
                 "wanted": {},

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from mxcluster.cluster import node_records
-from mxcluster.errors import BadInput
 from mxcluster.job.plan import packed
 from plugins.action import mxcluster_jobs
+from tests import ansible_modules
 
 PROCESS = {
     "name": "worker-0",
@@ -32,8 +32,12 @@ ANSWER = {"jobs": [], "asked": {"python": "/env/python", "jobs_dir": "/jobs"}}
 
 
 def carry_out(**given):
-    folders = {"records_dir": "/tmp/state/nodes", "runs_dir": "/tmp/runs"}
-    return mxcluster_jobs.carry_out(dict({"answers": {}, "results": {}}, **folders, **given), False)
+    return ansible_modules.carry_out(mxcluster_jobs, **given)
+
+
+def adopt(runs_dir="/tmp/runs", **given):
+    folders = {"records_dir": "/tmp/state/nodes", "runs_dir": runs_dir}
+    return carry_out(command="adopt", job="one", **folders, **given)
 
 
 @pytest.mark.parametrize("lost", [{}, {"failed": True, "msg": "no such python"}, {"jobs": "none"}])
@@ -43,10 +47,7 @@ def test_a_job_is_adopted_without_a_dead_node(lost):
         {},
         {"unreachable": True, "msg": "timed out"},
     ):  # lost before or after its list of jobs
-        adopted = carry_out(
-            command="adopt",
-            job="one",
-            without=[],
+        adopted = adopt(
             answers={"a": ANSWER, "b": lost},
             results={"a": {"plan": PLAN}, "b": plan},
         )
@@ -59,29 +60,17 @@ def test_a_job_is_adopted_without_a_dead_node(lost):
 
 def test_the_plan_of_a_node_in_without_does_not_count():
     told = {"a": {"plan": PLAN}, "b": {"plan": dict(PLAN, kv="dist_async")}}
-    given = dict(command="adopt", job="one", answers={"a": ANSWER, "b": ANSWER}, results=told)
-    assert (
-        packed.unpack(carry_out(without=["b"], **given)["packed_plan"])["plan"]["kv"] == "dist_sync"
-    )
-    with pytest.raises(BadInput, match="different plans of the job one"):
-        carry_out(without=[], **given)
+    given = dict(answers={"a": ANSWER, "b": ANSWER}, results=told)
+    plan = packed.unpack(adopt(without="b", **given)["packed_plan"])["plan"]
+    assert plan["kv"] == "dist_sync"
+    assert "different plans of the job one" in adopt(**given)["msg"]
 
 
 def test_a_job_is_not_adopted_without_a_folder_for_its_results():
     """A job would run to its end, and its report would have no place."""
-    with pytest.raises(BadInput, match="runs_dir=/proc/runs/one: the controller cannot write to"):
-        mxcluster_jobs.carry_out(
-            {
-                "command": "adopt",
-                "job": "one",
-                "without": [],
-                "answers": {"a": ANSWER},
-                "results": {"a": {"plan": PLAN}},
-                "records_dir": "/tmp/state/nodes",
-                "runs_dir": "/proc/runs",
-            },
-            False,
-        )
+    told = adopt("/proc/runs", answers={"a": ANSWER}, results={"a": {"plan": PLAN}})
+    assert told["failed"]
+    assert "runs_dir=/proc/runs/one: the controller cannot write to" in told["msg"]
 
 
 def test_status_names_the_nodes_that_need_a_restart(tmp_path):
@@ -91,9 +80,8 @@ def test_status_names_the_nodes_that_need_a_restart(tmp_path):
         record.update(job_dir="/jobs", data_dir="/data")
         (tmp_path / (host + ".json")).write_text(json.dumps(record))
     answers = {"a": {"jobs": []}, "b": {"jobs": []}, "c": {"jobs": []}}  # c has no record
-    given = dict(command="status", records_dir=str(tmp_path), answers=answers, results={})
-    given.update(path=str(tmp_path / "status"), json=False)
-    said = mxcluster_jobs.carry_out(given, False)["mxcluster_verdict_text"]
+    given = dict(records_dir=str(tmp_path), path=str(tmp_path / "status"), answers=answers)
+    said = carry_out(command="status", **given)["mxcluster_verdict_text"]
     why = "driver 470.82.01 is installed, but nouveau is loaded"
     assert said[-1] == "restart needed a: " + why
     assert json.loads((tmp_path / "status").read_text())["restart_needed"] == {"a": why}

@@ -106,8 +106,8 @@ def test_a_bare_variable_of_the_inventory_is_noted_and_never_attaches(look):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ({"command": "link"}, "no command link: set command to one of controller, conn"),
-        ({}, "no command in its arguments: set command to one of controller, connection"),
+        ({"command": "link"}, "command='link' is not one of controller, connection"),
+        ({}, "command=None is not one of controller, connection"),
     ],
 )
 def test_an_unknown_command_is_refused_with_the_known_ones(arguments, words):

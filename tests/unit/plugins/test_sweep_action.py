@@ -47,7 +47,8 @@ def sweep(tmp_path, monkeypatch):
         monkeypatch.setattr(plugin.context, "CLIARGS", dict(cliargs or {}, args=args))
         knobs = {"sweep": "mine", "networks": "mlp", "worker_counts": "1,2"}
         given = dict(GIVEN, knobs=knobs, runs_dir=str(tmp_path / "runs"))
-        return plugin.carry_out(dict(given, **changed), check)
+        arguments = plugin.Arguments.decode(dict(given, **changed))
+        return plugin.carry_out(arguments, check).encode()
 
     run.started = started
     run.runs = tmp_path / "runs"

@@ -4,6 +4,7 @@ ansible-core 2.16 prints a deprecation warning for a condition that is a list or
 refuses it.
 """
 
+import importlib
 import pathlib
 import re
 
@@ -12,7 +13,9 @@ import pytest
 import yaml
 from jinja2 import nodes
 
+from mxcluster.ansible import arguments, controller_task
 from mxcluster.job.options import OPTIONS
+from mxcluster.model import module_answers, shapes
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 KEYWORDS = ("when", "until", "failed_when", "changed_when", "that")
@@ -24,27 +27,19 @@ FILES = sorted(
 PARSE = jinja2.Environment().parse
 
 
-def documented(returned):
-    """Yield the names of return values that a module documents as bool."""
-    for name, value in returned.items():
-        if value.get("type") == "bool":
-            yield name
-        yield from documented(value.get("contains") or {})
-
-
 def returned_flags():
     found = {"changed", "failed", "exists"}  # of every module, and of ansible.builtin.stat
     found.update(
         option.name for option in OPTIONS if isinstance(option.default, bool)
     )  # options of a plan
-    for path in [*PROJECT.glob("plugins/modules/*.py"), *PROJECT.glob("plugins/action/*.py")]:
-        found.update(
-            documented(
-                yaml.safe_load(path.read_text().partition('RETURN = r"""')[2].partition('"""')[0])
-                or {}
-            )
-        )
-    return found
+    for path in PROJECT.glob("plugins/action/*.py"):
+        importlib.import_module("plugins.action." + path.stem)
+    for cls in [*controller_task.Result.__subclasses__(), *module_answers.ANSWERS.values()]:
+        flags = (arguments.flag, shapes.flag)
+        found.update(name for name, item in cls.FIELDS.items() if item.shape in flags)
+    path = PROJECT / "plugins" / "modules" / "mxcluster_node.py"
+    told = yaml.safe_load(path.read_text().partition('RETURN = r"""')[2].partition('"""')[0])
+    return found | {name for name, value in told.items() if value.get("type") == "bool"}
 
 
 FLAGS = returned_flags()

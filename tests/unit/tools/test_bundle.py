@@ -138,11 +138,9 @@ def test_a_bundle_holds_cuda_and_the_libraries_of_the_pair(
 ):
     fetched = []
     monkeypatch.setattr(bundle, "CACHE", tmp_path)
-    monkeypatch.setattr(
-        archives, "provide", lambda store, file: fetched.append(file) or file["name"]
-    )
+    monkeypatch.setattr(archives, "provide", lambda store, file: fetched.append(file) or file.name)
     found = {name for kind, name in bundle.files(version, wanted, "http://mirror")}
     assert set(libraries + ["7fa2af80.pub", "D42D0685.pub"]) < found
     others = found - set(libraries)
     assert len(others) > 2 and all(name.endswith((".pub", ".rpm")) for name in others)
-    assert all(file["url"].startswith("http://mirror/") for file in fetched)
+    assert all(file.url.startswith("http://mirror/") for file in fetched)
