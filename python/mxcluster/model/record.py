@@ -231,7 +231,7 @@ class Record:
                     content[name] = item.shape(value[key])
                 except Wrong as wrong:
                     raise wrong.inside("." + key) from None
-            elif item.is_required:
+            elif item.default is _REQUIRED:
                 lacking.append(key)
             else:
                 content[name] = _copy(item.default)
