@@ -57,6 +57,11 @@ class Field:
         self.shape, self.default, self.key = shape, default, key
         self.former, self.about = former, about
 
+    @property
+    def required(self) -> bool:
+        """True if the field has no default."""
+        return self.default is _REQUIRED
+
 
 @overload
 def field(
@@ -136,7 +141,7 @@ class Record:
         def __init__(self, **values: object) -> None:
             unknown = sorted(set(values) - set(self.FIELDS))
             lacking = [name for name in self.FIELDS if name not in values]
-            lacking = [name for name in lacking if self.FIELDS[name].default is _REQUIRED]
+            lacking = [name for name in lacking if self.FIELDS[name].required]
             if unknown or lacking:
                 raise TypeError(
                     "%s: unknown fields %s, missing fields %s"
@@ -194,7 +199,7 @@ class Record:
                     content[name] = item.shape(value[key])
                 except Wrong as wrong:
                     raise wrong.inside("." + key) from None
-            elif item.default is _REQUIRED:
+            elif item.required:
                 lacking.append(key)
             else:
                 content[name] = _copy(item.default)
