@@ -12,14 +12,14 @@ is wrong, where, and what to do"}.
 import argparse
 import json
 import sys
-from typing import Any, Callable, Dict
+from typing import Callable, Dict
 
 from mxcluster.agent import commands, engine
 from mxcluster.agent.folder import JobFolder
 from mxcluster.model import protocol
 from mxcluster.node import json_cli
 
-PROGRAMS: Dict[str, Callable[[JobFolder], Dict[str, Any]]] = {
+PROGRAMS: Dict[str, Callable[[JobFolder], Dict[str, object]]] = {
     "run": commands.run,
     "watch": engine.watch,
     "hold": engine.hold,

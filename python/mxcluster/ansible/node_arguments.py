@@ -4,7 +4,18 @@ The arguments are the fields of the commands (see `mxcluster.model.protocol`), a
 Options, which stay on the controller. This module imports no Ansible.
 """
 
-from typing import Any, Dict, List, Optional, Tuple, Type, TypeVar, Union, get_type_hints
+from typing import (
+    Dict,
+    List,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.packed import completed
@@ -118,7 +129,7 @@ class Options(Record):
     )
 
 
-_TYPES = {
+_TYPES: Dict[object, str] = {
     bool: "bool",
     dict: "dict",
     float: "float",
@@ -128,24 +139,22 @@ _TYPES = {
 }
 
 
-def _type_of(hint: Any) -> str:
+def _type_of(hint: object) -> str:
     """Return Ansible's type of a field with the annotation `hint`."""
-    origin = getattr(hint, "__origin__", None)
-    if origin is Union:  # Optional
-        return _type_of(hint.__args__[0])
-    if isinstance(origin or hint, type) and issubclass(origin or hint, Record):
-        return "dict"
-    return _TYPES[origin or hint]
+    if get_origin(hint) is Union:  # Optional
+        return _type_of(get_args(hint)[0])
+    kind = get_origin(hint) or hint
+    return "dict" if isinstance(kind, type) and issubclass(kind, Record) else _TYPES[kind]
 
 
-def _arguments_of(cls: Type[Record]) -> Dict[str, Dict[str, str]]:
+def _arguments_of(cls: Type[Record]) -> Dict[str, Dict[str, object]]:
     hints = get_type_hints(cls)
     return {item.key: {"type": _type_of(hints[name])} for name, item in cls.FIELDS.items()}
 
 
-def _spec() -> Dict[str, Dict[str, Any]]:
+def _spec() -> Dict[str, Dict[str, object]]:
     """Return the argument spec of the module mxcluster_node for Ansible."""
-    found: Dict[str, Dict[str, Any]] = {}
+    found: Dict[str, Dict[str, object]] = {}
     for cls in protocol.COMMANDS.values():
         found.update(_arguments_of(cls))
     for name in protocol.FROM_PLUGIN:
@@ -159,7 +168,7 @@ def _spec() -> Dict[str, Dict[str, Any]]:
 SPEC = _spec()
 
 
-def given(arguments: Dict[str, Any], host: str) -> Dict[str, Any]:
+def given(arguments: Dict[str, object], host: str) -> Dict[str, object]:
     """Return the given arguments of a task for `host`, with the host's part of the packed plan.
 
     Args: `arguments` as Ansible returns them for SPEC, with None for a missing argument.
@@ -168,16 +177,16 @@ def given(arguments: Dict[str, Any], host: str) -> Dict[str, Any]:
     return completed(dict({"request": {}, "only_meet": False}, **found), host)
 
 
-def read(arguments: Dict[str, Any]) -> Tuple[Options, protocol.Request]:
+def read(arguments: Dict[str, object]) -> Tuple[Options, protocol.Request]:
     """Return the options and the request of a task. Raises BadInput as `request_of` does.
 
     Args: `arguments` from `given`.
     """
-    command = protocol.COMMANDS[arguments["command"]]
+    command = protocol.COMMANDS[str(arguments["command"])]
     return request_of(Options, arguments), request_of(command, arguments)
 
 
-def request_of(cls: Type[R], arguments: Dict[str, Any]) -> R:
+def request_of(cls: Type[R], arguments: Dict[str, object]) -> R:
     """Return the record of the class `cls` from the arguments of a task.
 
     Args: `arguments` from `given`. Raises BadInput if an argument is missing or invalid.

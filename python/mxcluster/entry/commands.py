@@ -3,12 +3,15 @@
 The functions run as the training user. The process of root works without this module.
 """
 
-from typing import Any, Callable, Dict, Type
+from typing import Callable, Dict, Optional, Tuple, Type, TypeVar, cast
 
 from mxcluster.agent import checkpoint_transfer, claims, commands, engine, jobs
 from mxcluster.model import protocol
+from mxcluster.model.protocol import Request
 
-Json = Dict[str, Any]
+R = TypeVar("R", bound=Request)
+Json = Dict[str, object]
+Function = Callable[[Request], Json]
 
 
 def _look(request: protocol.Look) -> Json:
@@ -29,28 +32,37 @@ def _check(request: protocol.Check) -> Json:
     return health_checks.check(request.request)
 
 
-FUNCTIONS: Dict[Type[protocol.Request], Callable[..., Json]] = {
-    protocol.Look: _look,
-    protocol.RecordNode: _record,
-    protocol.Check: _check,
-    protocol.Jobs: jobs.listing,
-    protocol.Prepare: commands.prepare,
-    protocol.Start: commands.start,
-    protocol.Launch: engine.launch,
-    protocol.Join: engine.join,
-    protocol.Wait: commands.wait,
-    protocol.Status: commands.status,
-    protocol.Stop: commands.stop,
-    protocol.Collect: commands.collect,
-    protocol.Logs: commands.logs,
-    protocol.ReadPlan: commands.plan,
-    protocol.Piece: checkpoint_transfer.piece,
-}
+def _row(command: Type[R], function: Callable[[R], Json]) -> Tuple[Type[Request], Function]:
+    """Return a row of the table. mypy checks that the function takes the class of the command."""
+    return command, cast(Function, function)
 
 
-def carry_out(request: protocol.Request, *more: int) -> Json:
+FUNCTIONS: Dict[Type[Request], Function] = dict(
+    [
+        _row(protocol.Look, _look),
+        _row(protocol.RecordNode, _record),
+        _row(protocol.Check, _check),
+        _row(protocol.Jobs, jobs.listing),
+        _row(protocol.Prepare, commands.prepare),
+        _row(protocol.Start, commands.start),
+        _row(protocol.Launch, engine.launch),
+        _row(protocol.Join, engine.join),
+        _row(protocol.Wait, commands.wait),
+        _row(protocol.Status, commands.status),
+        _row(protocol.Stop, commands.stop),
+        _row(protocol.Collect, commands.collect),
+        _row(protocol.Logs, commands.logs),
+        _row(protocol.ReadPlan, commands.plan),
+        _row(protocol.Piece, checkpoint_transfer.piece),
+    ]
+)
+
+
+def carry_out(request: Request, target: Optional[int] = None) -> Json:
     """Carry out `request` in this process, and return the answer (dict for JSON).
 
-    `more`: a further argument of the function, see `mxcluster.agent.commands.collect`.
+    `target`: the open descriptor of the tar file for `collect`, None for the path of the request.
     """
-    return FUNCTIONS[type(request)](request, *more)
+    if target is not None and isinstance(request, protocol.Collect):
+        return commands.collect(request, target)
+    return FUNCTIONS[type(request)](request)

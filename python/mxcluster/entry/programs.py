@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.model.protocol import RecordNode, Request, Start
@@ -17,29 +17,31 @@ Json = Dict[str, Any]
 ANSWERS = []  # type: List[int]
 
 
-def answer_of(request: Request, *more: int) -> Json:
+def answer_of(request: Request, target: Optional[int] = None) -> Json:
     """Carry out `request`, and return the answer (dict).
 
     If the user of the request is another user, a child process with that user's rights carries out
-    the request. `more`: see `commands.carry_out`. Raises MxclusterError if the command fails.
+    the request. `target`: see `commands.carry_out`. Raises MxclusterError if the command fails.
     """
     refusing = Refusing(request.check)
     entry = training_user.other(refusing, request.user)
     if isinstance(request, Start):
         return _checked(request, *_in_a_program(request, entry))
     if entry is None:
-        return _checked(request, *_in_process(request, *more))
+        return _checked(request, *_in_process(request, target))
     if isinstance(request, RecordNode):
         _prove_that_it_runs(entry)
-    work = _child_of(os.getpid(), request, *more)
+    work = _child_of(os.getpid(), request, target)
     return _checked(request, *training_user.ask_as(refusing, entry, work, request.limit()))
 
 
-def _child_of(parent: int, request: Request, *more: int) -> Callable[[], Tuple[Json, int]]:
+def _child_of(
+    parent: int, request: Request, target: Optional[int] = None
+) -> Callable[[], Tuple[Json, int]]:
     """Return a function that carries out `request` in the child process.
 
     The child ends with the process `parent` (a pid). Other processes of the same user cannot read
-    the child's memory or open the child's descriptors. `more`: see `commands.carry_out`.
+    the child's memory or open the child's descriptors. `target`: see `commands.carry_out`.
     """
 
     def work() -> Tuple[Json, int]:
@@ -47,7 +49,7 @@ def _child_of(parent: int, request: Request, *more: int) -> Callable[[], Tuple[J
         processes.hide()
         for descriptor in ANSWERS:
             os.close(descriptor)
-        return _in_process(request, *more)
+        return _in_process(request, target)
 
     return work
 
@@ -89,8 +91,8 @@ class Refusing:
         raise MxclusterError(msg)
 
 
-def _in_process(request: Request, *more: int) -> Tuple[Json, int]:
-    return json_cli.of(lambda: commands().carry_out(request, *more))
+def _in_process(request: Request, target: Optional[int] = None) -> Tuple[Json, int]:
+    return json_cli.of(lambda: commands().carry_out(request, target))
 
 
 def commands() -> Any:
