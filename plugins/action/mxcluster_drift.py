@@ -164,7 +164,7 @@ class ActionModule(NodeTask):
         before = drift.remembered(
             os.path.join(given["records_dir"], task_vars["inventory_hostname"] + ".json")
         )
-        request = RecordNode(user=given["user"], request={"known": before})
+        request = RecordNode(user=given["user"], arguments={"known": before})
         answer = self.ask(given["python"], request, task_vars)
         if answer.get("failed") or not isinstance(answer.get("record"), dict):
             return answer.get("msg") or "the node has returned no node record"

@@ -137,7 +137,7 @@ class ActionModule(NodeTask):
                 )
         ended = result.get("ended") and result.get("status")
         if collect and ended and not self._task.check_mode:
-            collect = collect.replaced(told=result["status"]["reason"])
+            collect = collect.replaced(reason=result["status"]["reason"])
             result.update(self._bring_what_is_left(options, collect, task_vars))
         return result
 

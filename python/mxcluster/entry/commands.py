@@ -17,19 +17,19 @@ Function = Callable[[Request], Json]
 def _look(request: protocol.Look) -> Json:
     from mxcluster.node import probe  # not at the top: each poll would import it
 
-    return probe.look(request.request, claims.held)
+    return probe.look(request.arguments, claims.held)
 
 
 def _record(request: protocol.RecordNode) -> Json:
     from mxcluster.node import probe
 
-    return probe.record(request.request)
+    return probe.record(request.arguments)
 
 
 def _check(request: protocol.Check) -> Json:
     from mxcluster.node import health_checks
 
-    return health_checks.check(request.request)
+    return health_checks.check(request.arguments)
 
 
 def _row(command: Type[R], function: Callable[[R], Json]) -> Tuple[Type[Request], Function]:

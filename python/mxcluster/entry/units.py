@@ -41,8 +41,8 @@ def has_units(request: Request) -> bool:
 
 def hidden(request: Look) -> List[str]:
     """Return [message] if `data_dir` of the request is hidden from jobs in units, else []."""
-    path = str(request.request.get("data_dir") or "")
-    if request.request.get("engine"):  # it starts the agent outside of a unit
+    path = str(request.arguments.get("data_dir") or "")
+    if request.arguments.get("engine"):  # it starts the agent outside of a unit
         return []
     if not any(
         (os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE
@@ -159,7 +159,7 @@ def untrue_end(request: Collect, unit: str) -> Optional[str]:
     with the state of the systemd unit. The agent ends shortly after its last status. So the
     function waits up to UNIT_ENDS seconds for the end of the unit.
     """
-    if not request.told:
+    if not request.reason:
         return None
     deadline = time.monotonic() + UNIT_ENDS
     while True:
@@ -175,10 +175,10 @@ def untrue_end(request: Collect, unit: str) -> Optional[str]:
                 "the node answered that its part of the job had ended (%s), but %d s later the "
                 "unit %s was still %s. A process of %s has forged the answer, and root has ended "
                 "the unit. Check the processes of that user"
-                % (request.told, UNIT_ENDS, unit, state, request.user)
+                % (request.reason, UNIT_ENDS, unit, state, request.user)
             )
         time.sleep(0.1)
-    if request.told == "done" and state == "failed" and shown.get("Result") != "timeout":
+    if request.reason == "done" and state == "failed" and shown.get("Result") != "timeout":
         return (
             "the node answered that its part of the job was done, but the agent has failed "
             "(%s: %s). A process of %s has forged the answer: check the processes of that user"
@@ -196,7 +196,7 @@ def outside(request: Collect, patience: float = PATIENCE) -> List[str]:
     function repeats the search for at most `patience` seconds, until no process of the first search
     is left. An engine of the site starts the whole job without a unit: then the list is empty.
     """
-    if request.request.get("engine"):
+    if request.arguments.get("engine"):
         return []
     uid = pwd.getpwnam(request.user).pw_uid
     try:

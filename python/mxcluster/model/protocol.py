@@ -118,8 +118,11 @@ class Look(Request, kind="look"):
     """Find the parts of a job that the node cannot provide."""
 
     READS = True
-    request: Dict[str, object] = field(
-        _json, default={}, about="what the job needs on this node, see `mxcluster.node.probe.look`"
+    arguments: Dict[str, object] = field(
+        _json,
+        key="request",
+        default={},
+        about="what the job needs on this node, see `mxcluster.node.probe.look`",
     )
 
 
@@ -127,8 +130,11 @@ class RecordNode(Request, kind="record"):
     """Read the facts for the node record: addresses, GPUs, and the versions of MXNet and numpy."""
 
     READS = True
-    request: Dict[str, object] = field(
-        _json, default={}, about='{"known": the present node record}, to save the import of MXNet'
+    arguments: Dict[str, object] = field(
+        _json,
+        key="request",
+        default={},
+        about='{"known": the present node record}, to save the import of MXNet',
     )
 
 
@@ -136,8 +142,9 @@ class Check(Request, kind="check"):
     """Collect the facts about the present state of the node for verify.yml."""
 
     READS = True
-    request: Dict[str, object] = field(
+    arguments: Dict[str, object] = field(
         _json,
+        key="request",
         default={},
         about="`etc_dir` with the three files, `folders` to measure, `peers` to reach by ssh",
     )
@@ -302,8 +309,9 @@ class Collect(OfJob, kind="collect"):
         "missing. Only root can write to the folder, so no other user can replace the tar file "
         "before the controller fetches it",
     )
-    told: str = field(
+    reason: str = field(
         words,
+        key="told",
         default="",
         about="the reason of the job's end from the answer to `wait`, empty if unknown. If the "
         "job is a unit, root compares the reason with the unit's state",
@@ -313,8 +321,11 @@ class Collect(OfJob, kind="collect"):
         default=None,
         about="the uid of the login user, who becomes the owner of the tar file in the spool",
     )
-    request: Dict[str, object] = field(
-        _json, default={}, about='{"engine": the engine that started the agents, "" without one}'
+    arguments: Dict[str, object] = field(
+        _json,
+        key="request",
+        default={},
+        about='{"engine": the engine that started the agents, "" without one}',
     )
 
     def limit(self) -> float:

@@ -127,7 +127,7 @@ def test_root_compares_an_end_with_the_unit_before_ending_the_unit(monkeypatch):
     monkeypatch.setattr(
         units,
         "untrue_end",
-        lambda given, unit: seen.append("looked") or "%s is forged" % given.told,
+        lambda given, unit: seen.append("looked") or "%s is forged" % given.reason,
     )
     monkeypatch.setattr(
         units, "settle", lambda given, unit: seen.append("ended") or ["unit %s is active" % unit]

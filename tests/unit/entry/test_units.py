@@ -152,7 +152,7 @@ def test_the_firewall_gets_the_training_users_uid(monkeypatch, tmp_path):
 def test_an_end_is_accepted_if_the_unit_has_ended(told, states, words, monkeypatch):
     """The training user gives the answer to `wait`; the unit belongs to root."""
     monkeypatch.setattr(units.programs, "call", system({"systemctl show": list(states)}))
-    found = units.untrue_end(COLLECT.replaced(told=told), UNIT)
+    found = units.untrue_end(COLLECT.replaced(reason=told), UNIT)
     assert re.search(words, found) if words else found is None, found
 
 
@@ -161,7 +161,7 @@ def test_a_changed_clock_does_not_shorten_the_time_of_a_unit(monkeypatch):
     monkeypatch.setattr(units.time, "time", lambda: float(next(moments)))
     states = ["ActiveState=active\n", "ActiveState=active\n", "ActiveState=inactive\n"]
     monkeypatch.setattr(units.programs, "call", system({"systemctl show": states}))
-    assert units.untrue_end(COLLECT.replaced(told="failed"), UNIT) is None
+    assert units.untrue_end(COLLECT.replaced(reason="failed"), UNIT) is None
 
 
 class Outsider:
@@ -231,7 +231,7 @@ def test_a_job_without_a_unit_has_no_process_outside(outsider):
     """The daemons of mpirun and all agents run without a unit under launcher=mpi."""
     outsider.start()
     assert len(units.outside(COLLECT, 0.0)) == 1
-    assert units.outside(COLLECT.replaced(request={"engine": "mpirun"}), 0.0) == []
+    assert units.outside(COLLECT.replaced(arguments={"engine": "mpirun"}), 0.0) == []
 
 
 def test_the_shell_of_ansible_above_this_program_is_not_outside(outsider, monkeypatch):
@@ -291,5 +291,5 @@ def test_root_lists_the_running_jobs(monkeypatch):
 def test_a_job_outside_of_a_unit_sees_every_folder(monkeypatch):
     """A unit has its own /tmp. An engine of the site starts the agent outside of a unit."""
     monkeypatch.setattr(units, "has_units", lambda asked: True)
-    assert "/tmp/data" in units.hidden(Look(request={"data_dir": "/tmp/data", "engine": ""}))[0]
-    assert units.hidden(Look(request={"data_dir": "/tmp/data", "engine": "mpirun"})) == []
+    assert "/tmp/data" in units.hidden(Look(arguments={"data_dir": "/tmp/data", "engine": ""}))[0]
+    assert units.hidden(Look(arguments={"data_dir": "/tmp/data", "engine": "mpirun"})) == []

@@ -27,7 +27,7 @@ def call(command, request=None, python=sys.executable, **environment):
     ]
     ran = subprocess.run(
         [python, "-m", "mxcluster.entry"],
-        input=COMMANDS[command](request=request or {}).to_bytes(),
+        input=COMMANDS[command](arguments=request or {}).to_bytes(),
         stdout=subprocess.PIPE,
         timeout=120,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **environment),

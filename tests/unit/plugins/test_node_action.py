@@ -318,7 +318,7 @@ def test_the_archive_is_fetched_at_the_end_and_removed_there(monkeypatch, tmp_pa
     )
     result = run(made, monkeypatch)
     assert commands == ["wait", "collect"] and result["ended"] and result["packed"] == packed(there)
-    assert seen[1].told == "done"
+    assert seen[1].reason == "done"
     assert into.read_bytes() == b"what is left" and not there.exists()
 
 
