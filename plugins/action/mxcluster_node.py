@@ -83,12 +83,12 @@ class ActionModule(NodeTask):
     def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
         """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
-        given = node_arguments.given(
+        arguments = node_arguments.host_arguments(
             self.validate_argument_spec(node_arguments.SPEC)[1], task_vars["inventory_hostname"]
         )
         try:
-            options, request = node_arguments.read(given)
-            collect = node_arguments.request_of(Collect, given) if options.into else None
+            options, request = node_arguments.read(arguments)
+            collect = node_arguments.request_of(Collect, arguments) if options.into else None
         except MxclusterError as refusal:
             return dict(result, failed=True, msg=str(refusal))
         # verify.yml omits `problems` and judges the result itself.

@@ -168,7 +168,7 @@ def _spec() -> Dict[str, Dict[str, object]]:
 SPEC = _spec()
 
 
-def given(arguments: Dict[str, object], host: str) -> Dict[str, object]:
+def host_arguments(arguments: Dict[str, object], host: str) -> Dict[str, object]:
     """Return the given arguments of a task for `host`, with the host's part of the packed plan.
 
     Args: `arguments` as Ansible returns them for SPEC, with None for a missing argument.
@@ -180,7 +180,7 @@ def given(arguments: Dict[str, object], host: str) -> Dict[str, object]:
 def read(arguments: Dict[str, object]) -> Tuple[Options, protocol.Request]:
     """Return the options and the request of a task. Raises BadInput as `request_of` does.
 
-    Args: `arguments` from `given`.
+    Args: `arguments` from `host_arguments`.
     """
     command = protocol.COMMANDS[str(arguments["command"])]
     return request_of(Options, arguments), request_of(command, arguments)
@@ -189,7 +189,7 @@ def read(arguments: Dict[str, object]) -> Tuple[Options, protocol.Request]:
 def request_of(cls: Type[R], arguments: Dict[str, object]) -> R:
     """Return the record of the class `cls` from the arguments of a task.
 
-    Args: `arguments` from `given`. Raises BadInput if an argument is missing or invalid.
+    Args: `arguments` from `host_arguments`. Raises BadInput if an argument is missing or invalid.
     """
     lacking = [
         item.key
