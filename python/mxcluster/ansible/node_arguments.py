@@ -139,17 +139,19 @@ _TYPES: Dict[object, str] = {
 }
 
 
-def _type_of(hint: object) -> str:
-    """Return Ansible's type of a field with the annotation `hint`."""
+def _argument(hint: object) -> Dict[str, object]:
+    """Return Ansible's spec of a field with the annotation `hint`."""
     if get_origin(hint) is Union:  # Optional
-        return _type_of(get_args(hint)[0])
+        return _argument(get_args(hint)[0])
     kind = get_origin(hint) or hint
-    return "dict" if isinstance(kind, type) and issubclass(kind, Record) else _TYPES[kind]
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return {"type": "dict", "options": _arguments_of(kind)}
+    return {"type": _TYPES[kind]}
 
 
 def _arguments_of(cls: Type[Record]) -> Dict[str, Dict[str, object]]:
     hints = get_type_hints(cls)
-    return {item.key: {"type": _type_of(hints[name])} for name, item in cls.FIELDS.items()}
+    return {item.key: _argument(hints[name]) for name, item in cls.FIELDS.items()}
 
 
 def _spec() -> Dict[str, Dict[str, object]]:
@@ -168,12 +170,21 @@ def _spec() -> Dict[str, Dict[str, object]]:
 SPEC = _spec()
 
 
+def _without_none(arguments: Dict[str, object]) -> Dict[str, object]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
 def host_arguments(arguments: Dict[str, object], host: str) -> Dict[str, object]:
     """Return the given arguments of a task for `host`, with the host's part of the packed plan.
 
     Args: `arguments` as Ansible returns them for SPEC, with None for a missing argument.
     """
-    found = {name: value for name, value in arguments.items() if value is not None}
+    found = _without_none(arguments)
+    found.update(
+        (name, _without_none(value))
+        for name, value in found.items()
+        if isinstance(value, dict) and "options" in SPEC[name]
+    )
     return completed(dict({"request": {}, "only_meet": False}, **found), host)
 
 

@@ -938,8 +938,11 @@ def test_ansible_refuses_an_argument_that_no_command_has(arguments, words, monke
 
 
 def test_texts_of_templates_become_numbers(monkeypatch):
-    """A template in a task gives a text, also for a number."""
-    made, sent = plugin([RUNNING], seconds="7", patience="60", keeper="no")[0], []
+    """A template in a task gives a text, also for a number, and also in a dict."""
+    wanted = {"folder": "/runs/j/checkpoints", "keep": "3", "plan": {"job": "j", "lease": None}}
+    made = plugin([RUNNING], seconds="7", patience="60", keeper="no", checkpoints=wanted)[0]
+    made._task.check_mode, sent = False, []
     made.ask = lambda python, request, task_vars: sent.append(request) or RUNNING
     run(made, monkeypatch)
     assert sent[0].seconds == 7.0
+    assert made._arrivals.kept == 3 and made._arrivals.plan == wanted["plan"]
