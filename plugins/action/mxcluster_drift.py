@@ -13,10 +13,11 @@ from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.ansible import arguments, role_specs
 from mxcluster.ansible.module_task import run_module
-from mxcluster.ansible.node_task import NodeTask, completed
+from mxcluster.ansible.node_task import NodeTask
 from mxcluster.cluster import drift
 from mxcluster.errors import BadInput
 from mxcluster.job import verdict
+from mxcluster.model.protocol import Jobs, RecordNode
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import table
 
@@ -216,20 +217,14 @@ class ActionModule(NodeTask):
         if not changes:
             return None
         old = dict(layout, **known["layout"])
-        told = self.ask(
-            completed(
-                {
-                    "command": "jobs",
-                    "python": old["mxcluster_env_dir"] + "/bin/python",
-                    "user": old["mxcluster_user"],
-                    "jobs_dir": old["mxcluster_job_dir"],
-                }
-            ),
+        answer = self.ask(
+            old["mxcluster_env_dir"] + "/bin/python",
+            Jobs(jobs_dir=old["mxcluster_job_dir"], user=old["mxcluster_user"]),
             task_vars,
         )
         # A running job needs the old environment. Without this environment the command fails, and
-        # `told` has no jobs.
-        return drift.refusal(host, changes, told.get("jobs") or [])
+        # `answer` has no jobs.
+        return drift.refusal(host, changes, answer.get("jobs") or [])
 
     def _why(
         self, given: Look, known: Json, digests: Dict[str, str], task_vars: Json
@@ -248,20 +243,11 @@ class ActionModule(NodeTask):
         before = drift.remembered(
             os.path.join(given.records_dir, task_vars["inventory_hostname"] + ".json")
         )
-        told = self.ask(
-            completed(
-                {
-                    "command": "record",
-                    "python": given.python,
-                    "user": given.user,
-                    "request": {"known": before},
-                }
-            ),
-            task_vars,
-        )
-        if told.get("failed") or not isinstance(told.get("record"), dict):
-            return told.get("msg") or "the node has returned no node record"
-        return drift.why(known, asked["seen"], before, told["record"])
+        request = RecordNode(user=given.user, arguments={"known": before})
+        answer = self.ask(given.python, request, task_vars)
+        if answer.get("failed") or not isinstance(answer.get("record"), dict):
+            return answer.get("msg") or "the node has returned no node record"
+        return drift.why(known, asked["seen"], before, answer["record"])
 
     def _look(self, given: Remember, task_vars: Json) -> Json:
         """Run the module mxcluster_drift on the node. `given`: the arguments of the task."""

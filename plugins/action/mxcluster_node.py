@@ -20,14 +20,15 @@ from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 
-from mxcluster.ansible import contact, node_task
+from mxcluster.ansible import contact, node_arguments
 from mxcluster.ansible.fetching import files_of_at_most, free_bytes, reserve
+from mxcluster.ansible.node_arguments import Options
 from mxcluster.ansible.node_task import NodeTask
-from mxcluster.entry import asking
+from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.job import stall_cause, verdict
-from mxcluster.job.plan.packed import completed
 from mxcluster.job.report import checkpoint_arrivals
+from mxcluster.model.protocol import Collect, Look, Piece, Prepare, Start, Stop, Wait
 from mxcluster.node import processes
 
 Json = Dict[str, Any]
@@ -82,60 +83,50 @@ class ActionModule(NodeTask):
     def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
         """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
-        arguments = {
-            name: value
-            for name, value in self.validate_argument_spec(node_task.SPEC)[1].items()
-            if value is not None
-        }
-        arguments = completed(arguments, task_vars["inventory_hostname"])
-        lacking = asking.missing(arguments)
-        if lacking:
-            return dict(result, failed=True, msg=lacking)
+        arguments = node_arguments.host_arguments(
+            self.validate_argument_spec(node_arguments.SPEC)[1], task_vars["inventory_hostname"]
+        )
+        try:
+            options, request = node_arguments.read(arguments)
+            collect = node_arguments.request_of(Collect, arguments) if options.into else None
+        except MxclusterError as refusal:
+            return dict(result, failed=True, msg=str(refusal))
         # verify.yml omits `problems` and judges the result itself.
-        if arguments.get("command") == "look" and "problems" in arguments:
-            return dict(result, **self._look(arguments, task_vars))
-        if arguments.get("command") in ("start", "prepare") and arguments.get("plan"):
-            arguments["plan"] = dict(arguments["plan"], controller=processes.witness(os.getppid()))
-            arguments["token"] = token_of(os.path.basename(arguments["job_dir"]))
-        if arguments.get("command") != "wait":
-            return dict(result, **self.ask(arguments, task_vars))
+        if isinstance(request, Look) and options.problems is not None:
+            return dict(result, **self._look(options, request, task_vars))
+        if isinstance(request, (Start, Prepare)) and request.plan:
+            request = request.replaced(
+                plan=dict(request.plan, controller=processes.witness(os.getppid())),
+                token=token_of(request.job_id),
+            )
+        if isinstance(request, Wait):
+            return dict(result, **self._follow(options, request, collect, task_vars))
+        return dict(result, **self.ask(options.python, request, task_vars, options.hello))
+
+    def _follow(
+        self, options: Options, request: Wait, collect: Optional[Collect], task_vars: Json
+    ) -> Json:
+        """Run the command `wait`, and do what the node's answer requires.
+
+        Args: `collect` the request for the files of the node's ended part, None to leave the files.
+        """
         # This process is a fork of ansible-playbook. A signal may end ansible-playbook alone.
         # Without this call the fork would then continue to poll and to renew the lease.
         processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
-        left = {
-            name: arguments.pop(name) for name in ("output", "spool", "into") if name in arguments
-        }
-        wanted, together = arguments.pop("checkpoints", None), arguments.pop("together", [])
-        if wanted and not self._task.check_mode:
-            self._arrivals = self._arrivals or self._arrivals_of(wanted, arguments, task_vars)
-            arguments["took"] = self._arrivals.taken()
-        if arguments.get("board"):  # ansible-playbook removes the local temporary folder at its end
-            arguments["board"] = os.path.join(C.DEFAULT_LOCAL_TMP, arguments["board"])
-        result.update(self._wait(arguments, task_vars))
-        if arguments.get("board") and (result.get("lost") or result.get("failed")):
-            if arguments.get("keeper", True):
-                post(arguments["board"], task_vars["inventory_hostname"])
-            # The retries have ended, so the other hosts need no short polls any more.
-            unmark(arguments["board"], task_vars["inventory_hostname"])
-        elif arguments.get("board") and result.get("status"):
-            board, host = arguments["board"], task_vars["inventory_hostname"]
-            blamed = (
-                None
-                if result["ended"]
-                else uneven(board, host, result.get("pulses") or {}, together)
+        if options.checkpoints and not self._task.check_mode:
+            self._arrivals = self._arrivals or self._arrivals_of(
+                options.checkpoints, options.python, request, task_vars
             )
-            if failed(result["status"]):
-                post(board, host)
-            elif blamed:
-                result["uneven"] = {"name": blamed, "time": time.time()}
-                post(board, host)
-                self._stop(arguments, result, task_vars)
-            elif not result["ended"] and others(board, host):
-                self._stop(arguments, result, task_vars)
+            request = request.replaced(took=self._arrivals.taken())
+        # ansible-playbook removes the local temporary folder at its end.
+        board = os.path.join(C.DEFAULT_LOCAL_TMP, options.board) if options.board else ""
+        result = self._wait(options, request, board, task_vars)
+        if board:
+            self._compare(options, request, board, result, task_vars)
         offered = result.pop("checkpoints", None)
         if self._arrivals and offered and not result.get("ended"):
             try:
-                self._arrivals.bring(offered, BRINGING * float(arguments.get("patience") or 10))
+                self._arrivals.bring(offered, BRINGING * (options.patience or 10))
             except (OSError, AnsibleError) as error:
                 # The job continues, and a later poll fetches the missing pieces.
                 if isinstance(error, AnsibleError) and not is_of_connection(error):
@@ -144,31 +135,51 @@ class ActionModule(NodeTask):
                     "%s: cannot fetch the checkpoint (%s). A later poll tries again"
                     % (task_vars["inventory_hostname"], error)
                 )
-        if (
-            left.get("into")
-            and result.get("ended")
-            and result.get("status")
-            and not self._task.check_mode
-        ):
-            result.update(
-                self._bring_what_is_left(
-                    dict(arguments, command="collect", **left), result["status"], task_vars
-                )
-            )
+        ended = result.get("ended") and result.get("status")
+        if collect and ended and not self._task.check_mode:
+            collect = collect.replaced(reason=result["status"]["reason"])
+            result.update(self._bring_what_is_left(options, collect, task_vars))
         return result
 
-    def _look(self, arguments: Json, task_vars: Json) -> Json:
+    def _compare(
+        self, options: Options, request: Wait, board: str, result: Json, task_vars: Json
+    ) -> None:
+        """Write a failure of this node to the board, or end the part of a job that failed there.
+
+        Args: `board` the path of the board; `result` of `wait`, which the method completes.
+        """
+        host = task_vars["inventory_hostname"]
+        if result.get("lost") or result.get("failed"):
+            if options.keeper:
+                post(board, host)
+            unmark(board, host)  # the retries have ended, so the other hosts need no short polls
+        elif result.get("status"):
+            blamed = (
+                None
+                if result["ended"]
+                else uneven(board, host, result.get("pulses") or {}, options.together)
+            )
+            if failed(result["status"]):
+                post(board, host)
+            elif blamed:
+                result["uneven"] = {"name": blamed, "time": time.time()}
+                post(board, host)
+                self._stop(options, request, result, task_vars)
+            elif not result["ended"] and others(board, host):
+                self._stop(options, request, result, task_vars)
+
+    def _look(self, options: Options, request: Look, task_vars: Json) -> Json:
         """Run the command `look` on the node and return the result of the task.
 
-        The result is a failure if the node reports a problem, or if arguments["problems"], the
-        controller's list of problems, is not empty. The message then has one line for each problem.
+        The result is a failure if the node reports a problem, or if the controller has found one.
+        The message then has one line for each problem.
         """
-        host, known = task_vars["inventory_hostname"], arguments.pop("problems", [])
-        found = self.ask(arguments, task_vars)
+        host, known = task_vars["inventory_hostname"], options.problems or []
+        found = self.ask(options.python, request, task_vars, options.hello)
         if found.get("failed") or found.get("unreachable"):
             return found
         # Without a training user, the planner has already reported the open ports.
-        if arguments.get("user") and found.get("ports_open"):
+        if request.user and found.get("ports_open"):
             display.display("%s: %s" % (host, verdict.printable(found["ports_open"])))
         problems = list(found.get("problems") or []) + list(known)
         return (
@@ -177,39 +188,36 @@ class ActionModule(NodeTask):
             else found
         )
 
-    def _bring_what_is_left(self, arguments: Json, status: Json, task_vars: Json) -> Json:
-        """Fetch the files of the node's ended part of a job to the file arguments["into"].
+    def _bring_what_is_left(self, options: Options, request: Collect, task_vars: Json) -> Json:
+        """Fetch the files of the node's ended part of a job to the file O(into).
 
         After a lost connection the method tries again for O(patience) seconds, at most
         MOST_PATIENCE seconds.
-
-        Args: `arguments` of `collect`, with "into"; `status` of the ended part.
 
         Returns:
             {"packed": the result of `collect`}. After a failed fetch the dict also has "msg" and
             "failed" or "unreachable".
         """
-        into, began = arguments.pop("into"), time.monotonic()
-        patience = min(float(arguments.get("patience") or 0), MOST_PATIENCE)
+        began, patience = time.monotonic(), min(options.patience, MOST_PATIENCE)
         self._limit_connecting(USUAL)
         while True:
-            brought = self._bring_once(dict(arguments, told=status["reason"]), into, task_vars)
+            brought = self._bring_once(options, request, task_vars)
             if not brought.get("unreachable") or time.monotonic() - began >= patience:
                 return brought
             time.sleep(PAUSES[0])
 
-    def _bring_once(self, arguments: Json, into: str, task_vars: Json) -> Json:
-        """Try once to fetch the files of the node's part of a job to the file `into`.
+    def _bring_once(self, options: Options, request: Collect, task_vars: Json) -> Json:
+        """Try once to fetch the files of the node's part of a job to the file O(into).
 
         Returns:
             {"packed": the result of `collect`, or {} if `collect` failed}. If `collect` or the
             fetch failed, the dict also has "msg" and "failed" or "unreachable".
         """
-        packed = {}
+        packed, into = {}, str(options.into)
         try:
             if self._connection.become:
-                arguments["reader"] = self._who_logs_in()
-            packed = self.ask(arguments, task_vars)
+                request = request.replaced(reader=self._who_logs_in())
+            packed = self.ask(options.python, request, task_vars)
             if packed.get("failed") or packed.get("unreachable"):
                 return dict(
                     {
@@ -305,27 +313,20 @@ class ActionModule(NodeTask):
             raise AnsibleError(str(fetched.get("msg")))
 
     def _arrivals_of(
-        self, wanted: Json, arguments: Json, task_vars: Json
+        self, wanted: node_arguments.Checkpoints, python: str, request: Wait, task_vars: Json
     ) -> checkpoint_arrivals.Arrivals:
         """Return the `checkpoint_arrivals.Arrivals` object that fetches this node's checkpoints.
 
         The object fetches a checkpoint in pieces, and each piece renews the lease.
-
-        Args: `wanted` the argument "checkpoints".
         """
 
         def ask(name: str, offset: int, most: int) -> Optional[bytes]:
-            answer = self.ask(
-                dict(arguments, command="piece", file=name, offset=offset, most=most), task_vars
-            )
+            piece = request.turned_into(Piece, file=name, offset=offset, most=most)
+            answer = self.ask(python, piece, task_vars)
             return None if answer.get("failed") else base64.b64decode(answer["data"])
 
         return checkpoint_arrivals.Arrivals(
-            wanted["folder"],
-            task_vars["inventory_hostname"],
-            int(wanted["keep"]),
-            ask,
-            wanted["plan"],
+            wanted.folder, task_vars["inventory_hostname"], wanted.keep, ask, wanted.plan
         )
 
     def _who_logs_in(self) -> Optional[int]:
@@ -334,30 +335,25 @@ class ActionModule(NodeTask):
         lines = answer.get("stdout", "").split()
         return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
-    def _wait(self, arguments: Json, task_vars: Json) -> Json:
+    def _wait(self, options: Options, request: Wait, board: str, task_vars: Json) -> Json:
         """Run `wait` on the node and return the result, with retries for O(patience) seconds.
 
-        If all retries fail, the method returns the failure.
+        If all retries fail, the method returns the failure. Args: `board` the path of the board.
         """
-        board, host, began, since = (
-            arguments.get("board"),
-            task_vars["inventory_hostname"],
-            time.monotonic(),
-            time.time(),
-        )
+        host, began, since = task_vars["inventory_hostname"], time.monotonic(), time.time()
 
         def patience() -> float:
-            wanted = float(arguments.get("patience") or 0)
+            wanted = options.patience
             return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
 
         tries = 0
         if board and any_is_silent(board):  # with short polls a node reports a lost peer early
-            arguments = dict(arguments, seconds=0)
+            request = request.replaced(seconds=0)
         while True:
             error, answer = None, {}
             self._limit_connecting(HURRIED if time.monotonic() - began < HURRY else USUAL)
             try:
-                answer = self.ask(arguments, task_vars)
+                answer = self.ask(options.python, request, task_vars)
             except AnsibleError as failure:
                 if not is_of_connection(failure):
                     raise
@@ -396,13 +392,13 @@ class ActionModule(NodeTask):
             # ssh uses the first value of a repeated option.
             connection.set_option("ssh_args", CONNECT % seconds + options)
 
-    def _stop(self, arguments: Json, result: Json, task_vars: Json) -> None:
+    def _stop(self, options: Options, request: Wait, result: Json, task_vars: Json) -> None:
         """End this node's part of the job, and set "ended" and "status" in `result`.
 
         If the connection is lost, `result` stays unchanged, and the next `wait` tries again.
         """
         try:
-            stopped = self.ask(dict(arguments, command="stop", peer=True), task_vars)
+            stopped = self.ask(options.python, request.turned_into(Stop, peer=True), task_vars)
         except AnsibleError as error:
             if not is_of_connection(error):
                 raise

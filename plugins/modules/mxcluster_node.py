@@ -26,195 +26,31 @@ attributes:
 author:
   - The mxcluster authors
 options:
-  python:
-    description: The Python interpreter on the node that has mxcluster (and for V(record) MXNet).
-    type: str
-    required: true
   command:
     description:
-      - V(look) returns the parts of O(request) that the node cannot provide. V(record) returns the
-        node's addresses, GPUs and versions. V(check) returns all facts for verify.yml.
-      - V(start) starts the agent of O(job_dir). V(wait) waits for the end of the job, at most
-        O(seconds). V(status) returns the state of the job. V(stop) ends the job on this node.
-        V(collect) packs the files of the job into the tar file O(output).
+      - The name of a command in C(python/mxcluster/model/protocol.py). The fields of the command's
+        class are further arguments of the task, and have their descriptions there.
+      - V(look) returns the parts of C(request) that the node cannot provide. V(record) returns the
+        node's addresses, GPUs and versions. V(check) returns all facts for verify.yml. V(jobs)
+        returns the jobs of the node.
+      - V(start) starts the agent of a job. V(wait) waits for the end of the job. V(status) returns
+        the state of the job. V(stop) ends the job on this node. V(collect) packs the files of the
+        job. V(logs), V(plan) and V(piece) return the ends of all logs, the plan of the whole job,
+        and a piece of a checkpoint.
       - For a job whose agents an engine of the site starts, such as mpirun, V(prepare) writes the
         files of V(start) and starts nothing. V(launch) on the first node starts the engine, and
         returns when the agents of all nodes have started. V(join) then returns the answer of
         V(start).
-      - V(logs) returns the last O(lines) of all logs. V(plan) returns the plan of the whole job.
-        V(piece) returns at most O(most) bytes of the checkpoint's O(file), from O(offset) on, and
-        renews the lease.
-      - V(jobs) returns the jobs in O(jobs_dir). V(jobs) and V(start) first remove leftovers of
-        ended jobs. A power cut of the node leaves tokens, leases, secrets and disk reserves of
-        jobs. A killed run of Ansible leaves archives and temporary folders.
     type: str
     required: true
-    choices:
-      [look, record, check, start, prepare, launch, join, wait, status, stop, collect, logs, plan,
-       jobs, piece]
-  job_dir:
+  python:
     description:
-      - The job's folder on the node, with plan.json. All commands except V(look), V(record),
-        V(check) and V(jobs) require this option.
+      - The Python interpreter on the node that has mxcluster (and for V(record) MXNet). It may
+        begin with C(~/).
+      - Further arguments that stay on the controller are the fields of the class Options in
+        C(python/mxcluster/ansible/node_arguments.py).
     type: str
-  jobs_dir:
-    description: For V(jobs), the folder on the node that holds the folders of all jobs.
-    type: str
-  job:
-    description: For V(jobs), a job to return even if it ended long ago. Of the other jobs, V(jobs)
-      returns only the running jobs and the jobs that ended last.
-    type: str
-    default: ""
-  lines:
-    description: For V(logs), the number of lines of each log.
-    type: int
-    default: 20
-  packed_plan:
-    description:
-      - The RV(ignore:packed_plan) of C(mxcluster_plan). The action plugin extracts this node's
-        part.
-      - The part replaces these options; for V(look) O(request), for V(check) the C(cuda) of
-        O(request), for V(start) O(plan), for V(wait) O(together), O(request) and the C(plan) of
-        O(checkpoints).
-      - For V(look) with O(problems), O(job_dir) is required, too. A plan with other paths than
-        O(python) and O(job_dir) is then a problem.
-    type: str
-  only_meet:
-    description: For V(start) with O(packed_plan), whether the agents only hold the rendezvous and
-      start no process.
-    type: bool
-    default: false
-  plan:
-    description: For V(start), this node's part of the plan, which is written into O(job_dir).
-    type: dict
-  secret_env:
-    description:
-      - For V(start), secret environment variables of the processes besides those of O(plan). No
-        plan, log or result contains them. A file of mode 0600 in O(job_dir) holds them from the
-        start until the agent has read the file.
-      - Ansible masks these values wherever they occur in the result, also where they are no secret.
-    type: dict
-    default: {}
-  token:
-    description:
-      - For V(start), the secret by which the job's processes authenticate each other, the same on
-        all nodes. A file of mode 0600 in O(job_dir) holds the token until the job has ended. No
-        plan, log or result contains the token. The action plugin creates the token.
-    type: str
-  script:
-    description: For V(start), the folder of the user's script as a zip file in base64. V(start)
-      unpacks the zip file into O(job_dir).
-    type: str
-  request:
-    description:
-      - For V(look), the resources of the node that a job needs, such as C(address), C(interface),
-        C(ports), C(gpus), C(jobs_dir), C(files) and C(python).
-      - For V(check), C(etc_dir) with the three files, C(folders) to measure, and C(peers) to reach
-        by ssh.
-    type: dict
-    default: {}
-  hello:
-    description: For V(look), the options C(users), C(trainer) and C(modules) of
-      M(mxcluster_preflight), to test the connection in the same call.
-    type: dict
-  problems:
-    description: For V(look), the problems that the controller has found. With this option, even
-      with an empty list, the task fails if the controller or the node has found a problem.
-    type: list
-    elements: str
-  seconds:
-    description: The maximum duration of V(wait) in seconds. Half the job's lease is another limit.
-    type: int
-    default: 5
-  board:
-    description:
-      - For V(wait), the name of the board, a folder in the temporary folder of this run of Ansible
-        on the controller. The board contains the names of nodes whose part has failed. Once the
-        board contains a node, the action plugin ends the running parts of the other nodes, as
-        V(stop) does.
-    type: str
-  keeper:
-    description:
-      - For V(wait) with a O(board), whether the job needs this run of Ansible. With V(true), the
-        board also gets the names of lost nodes. With V(false), the job may go on without contact to
-        this controller.
-    type: bool
-    default: true
-  together:
-    description:
-      - For V(wait) with a O(board), lists of worker indices. The servers merge pushes only when all
-        workers of a list have pushed. If a worker blocks the other workers of its list for
-        ever, the action plugin puts the node of this worker on the board.
-    type: list
-    elements: list
-    default: []
-  patience:
-    description:
-      - For V(wait), the seconds for which the action plugin retries an unreachable node before the
-        task fails. The job's lease is a good choice, because the job ends when the lease runs out.
-    type: float
-    default: 0
-  checkpoints:
-    description:
-      - For V(wait), the destination of the running job's checkpoints on the controller, as
-        C(folder), C(keep) (the number of complete checkpoints to keep) and C(plan) (the content of
-        plan.json beside the folder).
-      - The action plugin fetches the checkpoints one by one with V(piece). It writes plan.json with
-        the first checkpoint.
-    type: dict
-  took:
-    description: For V(wait), the name of a checkpoint that is complete on the controller. The
-      action plugin sets this option.
-    type: str
-    default: ""
-  peer:
-    description:
-      - For V(stop), whether the reason is the failure of another node's part. Otherwise the reason
-        is a user's request.
-    type: bool
-    default: false
-  file:
-    description: For V(piece), the name of a file of a checkpoint.
-    type: str
-  offset:
-    description: For V(piece), the position of the first byte in the file.
-    type: int
-    default: 0
-  most:
-    description: For V(piece), the maximum number of bytes.
-    type: int
-    default: 1048576
-  output:
-    description: The tar file that V(collect) writes on the node, or V(wait) with O(into).
-    type: str
-  into:
-    description: For V(wait), a file on the controller. When the node's part has ended, the action
-      plugin packs its files as V(collect) does, and fetches the tar file to this path.
-    type: path
-  spool:
-    description:
-      - For V(collect), the folder for the tar file if root packs files of another user; created if
-        missing. Only root can write to the folder, so no other user can replace the tar file before
-        the controller fetches it.
-    type: str
-  told:
-    description:
-      - For V(collect), the reason of the job's end from the result of V(wait); empty if unknown. If
-        the job is a unit, root compares the reason with the unit's state.
-    type: str
-    default: ""
-  reader:
-    description:
-      - For V(collect) into O(spool), the uid of the login user, who becomes the owner of the tar
-        file. The action plugin sets this option if the login user is not root.
-    type: int
-  user:
-    description:
-      - The user that runs the command, if the module runs as root; empty for the current user.
-        Where the role C(agent_unit) has installed its unit, root starts a job as an instance of the
-        unit and opens the firewall while the job runs.
-    type: str
-    default: ""
+    required: true
 notes:
   - Paths on the node may begin with C(~/), the home of the become user.
   - In check mode V(start), V(prepare), V(launch), V(join), V(wait), V(stop), V(collect) and
@@ -276,7 +112,7 @@ ports_open:
   returned: command is look
   type: str
 fits:
-  description: Whether the ports and GPUs of O(request) are free.
+  description: Whether the ports and GPUs of C(request) are free.
   returned: command is look
   type: bool
 record:
@@ -289,7 +125,7 @@ check:
   returned: command is check
   type: dict
 status:
-  description: The content of the job's status.json; null if O(job_dir) contains no job to stop or
+  description: The content of the job's status.json; null if C(job_dir) contains no job to stop or
     wait for.
   returned: command is start, wait, status or stop
   type: dict
@@ -335,7 +171,7 @@ output:
   returned: command is collect
   type: str
 spooled:
-  description: Whether RV(output) is in O(spool), where the login user can read the file.
+  description: Whether RV(output) is in C(spool), where the login user can read the file.
   returned: command is collect
   type: bool
 jobs:
@@ -349,11 +185,11 @@ cleared:
   type: list
   elements: str
 has:
-  description: Whether RV(jobs) contains O(job).
+  description: Whether RV(jobs) contains C(job).
   returned: command is jobs
   type: bool
 asked:
-  description: O(python) and O(jobs_dir) as given.
+  description: O(python) and C(jobs_dir) as given.
   returned: command is jobs
   type: dict
 logs:
@@ -396,7 +232,7 @@ outside:
   elements: str
 packed:
   description: The result of V(collect).
-  returned: command is wait, the node's part has ended, and O(into) is given
+  returned: command is wait, the node's part has ended, and C(into) is given
   type: dict
 untrue:
   description: The contradiction between the result of V(wait) and the facts that root has; null
@@ -410,7 +246,7 @@ units:
   type: list
   elements: str
 left_out:
-  description: The files in O(job_dir) that were not packed.
+  description: The files in C(job_dir) that were not packed.
   returned: command is collect
   type: list
   elements: str

@@ -10,7 +10,8 @@
 - `jobs`: lists the jobs of the node;
 - `leftovers`: lists leftover processes and ports of an ended job;
 - `checkpoint_transfer`, `script_files`: find checkpoints and files of scripts for the controller;
-- `commands`: defines prepare, start, run, wait, status, stop, collect, logs and plan as functions.
+- `commands`: the commands prepare, start, wait, status, stop, collect, logs and plan of the
+  controller, and `run`, the agent in the foreground.
 
-`python -m mxcluster.agent` runs the commands.
+`python -m mxcluster.agent` runs the programs that live as long as a job.
 """

@@ -11,6 +11,7 @@ from typing import Any, Dict
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
+from mxcluster.model import protocol
 
 Json = Dict[str, Any]
 
@@ -51,13 +52,13 @@ def take(folder: JobFolder, name: str) -> None:
                 checkpoints.tell(place.path, checkpoints.TAKEN, name)
 
 
-def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
-    """Return {"data": a piece of the checkpoint file `name` in base64}, and renew the job's lease.
+def piece(request: protocol.Piece) -> Json:
+    """Return {"data": a piece of a checkpoint file in base64}, and renew the job's lease.
 
-    The piece starts at byte `offset` and has at most `most` bytes. Without the renewal the lease
-    could expire during a slow transfer. Raises BadInput if `name` is not the name of a checkpoint
-    file, or if the file cannot be read.
+    Without the renewal the lease could expire during a slow transfer. Raises BadInput if the file
+    is not a checkpoint file, or if the file cannot be read.
     """
+    folder, name = JobFolder(request.job_dir), request.file
     if not checkpoints.FILE.fullmatch(name):
         raise BadInput(
             "%r is not the name of a checkpoint file: use a file name from a checkpoint's manifest"
@@ -65,7 +66,9 @@ def piece(folder: JobFolder, name: str, offset: int, most: int) -> Json:
         )
     if float(folder.plan().get("lease") or 0):
         folder.renew_lease()
-    return {"data": base64.b64encode(_read(folder, name, offset, most)).decode("ascii")}
+    return {
+        "data": base64.b64encode(_read(folder, name, request.offset, request.most)).decode("ascii")
+    }
 
 
 def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:

@@ -22,7 +22,6 @@ from mxcluster.agent import (
 from mxcluster.agent.folder import (
     AGENT_LOCK,
     LEASE,
-    LOG_LINES,
     RESERVE,
     WHOLE_PLAN,
     JobFolder,
@@ -33,6 +32,7 @@ from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
 from mxcluster.job.plan.batch import NODES
+from mxcluster.model import protocol
 from mxcluster.model.events import Latest
 from mxcluster.node import processes
 from mxcluster.package import OWN_FOLDERS, SCRIPT_FOLDER, SCRIPT_ZIP
@@ -60,20 +60,19 @@ PACKED = (
 )
 
 
-def prepare(
-    folder: JobFolder,
-    plan: Json,
-    secret_env: Optional[Dict[str, str]] = None,
-    token: Optional[str] = None,
-    script: Optional[str] = None,
-) -> Json:
+def prepare(request: protocol.Prepare) -> Json:
     """Write the files that a job needs before its start. Return {"job": the job's id}.
 
-    `secret_env`: {variable: value}. `token`: the job's token. `script`: the script's folder as a
-    zip file in base64. Raises BadInput if the folder holds another job.
+    Raises BadInput if the folder holds another job.
     """
-    daemon.prepare(folder, plan, secret_env, token, script)
-    return {"job": plan["job"]}
+    daemon.prepare(
+        JobFolder(request.job_dir),
+        request.plan,
+        request.secret_env,
+        request.token,
+        request.script,
+    )
+    return {"job": request.plan["job"]}
 
 
 def run(folder: JobFolder) -> Json:
@@ -86,24 +85,20 @@ def run(folder: JobFolder) -> Json:
     return {"job": status["job"], "reason": status["reason"]}
 
 
-def start(
-    folder: JobFolder,
-    plan: Optional[Json] = None,
-    secret_env: Optional[Dict[str, str]] = None,
-    token: Optional[str] = None,
-    script: Optional[str] = None,
-) -> Json:
+def start(request: protocol.Start) -> Json:
     """Start the agent of a job. Return {"job": the job's id, "pid": the agent's pid, "status"}.
 
-    The function first writes `plan` into the folder, unless the same job already runs in the
-    folder. Without `plan` the folder must hold a plan from `prepare`. See `prepare` for the other
-    arguments. Raises BadInput if the folder holds another job.
+    The function first writes the plan into the folder, unless the same job already runs in the
+    folder. Without a plan the folder must hold a plan from `prepare`. Raises BadInput if the folder
+    holds another job.
     """
+    folder, plan = JobFolder(request.job_dir), request.plan
+    files = (request.secret_env, request.token, request.script)
     try:
         if plan is not None and plan.get("batch"):
-            batch_job.start(folder, plan, secret_env, token, script)
+            batch_job.start(folder, plan, *files)
         else:
-            daemon.start(folder, plan, secret_env, token, script)
+            daemon.start(folder, plan, *files)
     except BaseException:
         if plan is None and folder.status() is None:  # no other command removes the token
             folder.forget_token()
@@ -115,28 +110,24 @@ def start(
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
 
 
-def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json:
-    """Wait up to `seconds` for the end of the job. Return the status as `with_progress` does.
+def wait(request: protocol.Wait) -> Json:
+    """Wait for the end of the job. Return the status as `with_progress` does.
 
-    `renew`: True to renew the lease during the whole wait. The lease then has to last only from one
-    wait to the next. `took`: the name of a checkpoint that the controller has fetched completely.
-
-    If the controller dies, the current wait still renews the lease. Hence a wait with `renew` takes
-    at most half of the lease.
+    The function renews the lease during the whole wait. The lease then has to last only from one
+    wait to the next. If the controller dies, the current wait still renews the lease. Hence a wait
+    takes at most half of the lease.
     """
+    folder, seconds = JobFolder(request.job_dir), request.seconds
     look(folder)
-    if took:
-        checkpoint_transfer.take(folder, took)
-    if renew:
-        lease = float(folder.plan().get("lease") or 0)
-        renew, seconds = (
-            bool(lease),
-            min(seconds, lease / 2) if lease else seconds,
-        )  # a detached job has no lease
+    if request.took:
+        checkpoint_transfer.take(folder, request.took)
+    lease = float(folder.plan().get("lease") or 0)  # a detached job has no lease
+    if lease:
+        seconds = min(seconds, lease / 2)
     deadline = time.monotonic() + seconds
     held = seconds > 0
     while True:
-        if renew:
+        if lease:
             folder.renew_lease()
         answer = look(folder, tidy=True)
         agent = processes.Identity(**answer["agent"])
@@ -152,20 +143,21 @@ def wait(folder: JobFolder, seconds: float, renew: bool, took: str = "") -> Json
         time.sleep(min(POLL, rest))
 
 
-def status(folder: JobFolder) -> Json:
+def status(request: protocol.Status) -> Json:
     """Return the job's status as `with_progress` does, without any change on the node."""
+    folder = JobFolder(request.job_dir)
     return with_progress(folder, look(folder))
 
 
-def stop(folder: JobFolder, peer: bool = False) -> Json:
+def stop(request: protocol.Stop) -> Json:
     """End a running or prepared job. Return {"ran", "status", "left"}.
 
-    `peer`: True after a failure on another node, False after a stop command. "ran": True if the
-    function has ended a job. "status": the last status, None if the job never ran. "left": lines
-    about leftover processes and ports (see `leftovers.look`). Raises MxclusterError if another user
-    owns the agent.
+    "ran": True if the function has ended a job. "status": the last status, None if the job never
+    ran. "left": lines about leftover processes and ports (see `leftovers.look`). Raises
+    MxclusterError if another user owns the agent.
     """
-    answer = _stop(folder, "peer" if peer else "stopped")
+    folder = JobFolder(request.job_dir)
+    answer = _stop(folder, "peer" if request.peer else "stopped")
     return dict(answer, left=_left(folder))
 
 
@@ -199,33 +191,34 @@ def _stop(folder: JobFolder, reason: str) -> Json:
     return {"ran": True, "status": look(folder, tidy=True)}
 
 
-def logs(folder: JobFolder, lines: int = LOG_LINES) -> Json:
+def logs(request: protocol.Logs) -> Json:
     """Return {"logs": {"worker-0": [line, ...], "agent": [line, ...]}}, the end of each log.
 
     The names of a batch job's logs begin with the host, because the job folder holds the logs of
     all nodes.
-
-    `lines`: the maximum number of lines of a log.
     """
+    folder = JobFolder(request.job_dir)
     found = {}  # type: Dict[str, List[str]]
     for part in [folder] + folder.parts():
         host = os.path.basename(os.path.dirname(part.path)) + "-" if part is not folder else ""
         for name in sorted(os.listdir(part.path)):
             if name.endswith(".log"):
-                found[host + name[: -len(".log")]] = part.log_lines(name[: -len(".log")], lines)
+                found[host + name[: -len(".log")]] = part.log_lines(
+                    name[: -len(".log")], request.lines
+                )
     return {"logs": found}
 
 
-def plan(folder: JobFolder) -> Json:
+def plan(request: protocol.ReadPlan) -> Json:
     """Return {"plan": the plan of the whole job}, for a controller that attaches to the job."""
-    return {"plan": folder.whole_plan()}
+    return {"plan": JobFolder(request.job_dir).whole_plan()}
 
 
-def collect(folder: JobFolder, output: Union[str, int]) -> Json:
-    """Pack the files of a job on this node into the tar file `output`.
+def collect(request: protocol.Collect, target: Optional[int] = None) -> Json:
+    """Pack the files of a job on this node into a tar file.
 
-    `output` is a path or an open descriptor. A new file at the path gets mode 0600. An open file
-    keeps its owner.
+    `target`: the open descriptor of the tar file, which keeps its owner. Without `target`, the
+    function writes to the path of the request. A new file there gets mode 0600.
 
     Returns {"files", "bytes", "left_out", "left", "problem", "behind"}:
 
@@ -239,6 +232,8 @@ def collect(folder: JobFolder, output: Union[str, int]) -> Json:
     The tar file has plan.json, status.json, events.jsonl, meeting.json, *.env, *.log, checkpoints/
     and the files that scripts wrote. Names are relative to the folder and in alphabetical order.
     """
+    folder = JobFolder(request.job_dir)
+    output: Union[str, int] = request.output if target is None else target
     found = script_files.find(folder, output)
     names = _to_pack(folder)
     for part in folder.parts():

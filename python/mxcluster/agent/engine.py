@@ -26,6 +26,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.job import launchers
+from mxcluster.model import protocol
 from mxcluster.node import json_cli, mpi_engines, mpi_installation, processes
 
 Json = Dict[str, Any]
@@ -49,13 +50,14 @@ LINES = 8  # lines of the engine's log in a message
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "SSH_AUTH_SOCK")
 
 
-def launch(folder: JobFolder) -> Json:
+def launch(request: protocol.Launch) -> Json:
     """Start the engine's program for the prepared job, and wait for the start of all agents.
 
     Returns {"job", "pid"}; "pid" is the pid of the watcher. A repeated call only waits. Raises
     MxclusterError with the program's messages if the program ends, or if an agent has not started
     after STARTS seconds.
     """
+    folder = JobFolder(request.job_dir)
     hosts = set(folder.whole_plan()["nodes"])
     state = engine_file.read(folder)
     if state is None:
@@ -300,10 +302,10 @@ def _end_lingering(who: processes.Identity) -> None:
         os._exit(0)
 
 
-def join(folder: JobFolder) -> Json:
+def join(request: protocol.Join) -> Json:
     """Return {"job", "pid", "status"} of the agent that a holder has started.
 
     The command `start` returns the same for an agent without a holder.
     """
-    status = commands.look(folder)
+    status = commands.look(JobFolder(request.job_dir))
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}

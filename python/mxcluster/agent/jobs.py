@@ -8,6 +8,7 @@ from mxcluster.agent import batch_job, claims, commands
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job.option_types import is_job_id
+from mxcluster.model import protocol
 
 Json = Dict[str, Any]
 
@@ -22,15 +23,16 @@ KINDS: Dict[str, Union[type, Tuple[type, ...]]] = {
 }
 
 
-def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool = False) -> Json:
+def listing(request: protocol.Jobs) -> Json:
     """Return {"jobs": the `summary` of each job, the newest first}.
 
-    `root` is the folder of all job folders. The list has all running and prepared jobs, the `last`
-    newest of the ended and broken jobs, and the job with the id `also` at any age. With `clear` the
-    function first removes tokens, leases, reserves and secrets of ended jobs. The result then has
-    "cleared", the ids of these jobs (see `_clear`).
+    The list has all running and prepared jobs, the LAST newest of the ended and broken jobs, and
+    the job of the request at any age. Without check mode the function first removes tokens, leases,
+    reserves and secrets of ended jobs. The result then has "cleared", the ids of these jobs (see
+    `_clear`).
     """
-    cleared = {"cleared": _clear(root)} if clear else {}
+    root = request.jobs_dir
+    cleared = {} if request.check else {"cleared": _clear(root)}
     found = [
         entry
         for entry in (summary(JobFolder(os.path.join(root, name))) for name in claims.names(root))
@@ -38,7 +40,7 @@ def listing(root: str, last: int = LAST, also: Optional[str] = None, clear: bool
     ]
     found.sort(key=lambda entry: (entry["started"] or 0, entry["job"]), reverse=True)
     ended = [entry for entry in found if entry["state"] in ("ended", "broken")]
-    left_out = {entry["job"] for entry in ended[last:]} - {also}
+    left_out = {entry["job"] for entry in ended[LAST:]} - {request.job}
     return dict(cleared, jobs=[entry for entry in found if entry["job"] not in left_out])
 
 

@@ -5,7 +5,6 @@ Ansible copies no module to the node for such a plugin. This module imports Ansi
 """
 
 import getpass
-import pathlib
 import shlex
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -13,23 +12,18 @@ from ansible import __version__ as CORE
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.parameters import remove_values
-from ansible.parsing.plugin_docs import read_docstring
 from ansible.plugins.action import ActionBase
 from ansible.utils.unsafe_proxy import wrap_var
 
-from mxcluster.ansible import contact
-from mxcluster.ansible.controller_task import arguments_of
+from mxcluster.ansible import contact, node_program
+from mxcluster.ansible.node_arguments import Connection
 from mxcluster.cluster import ssh_mesh
-from mxcluster.entry import asking
 from mxcluster.errors import MxclusterError
 from mxcluster.job import replies
+from mxcluster.model.protocol import Request
 
 Json = Dict[str, Any]
-DOCUMENTED = (
-    pathlib.Path(__file__).resolve().parents[3] / "plugins" / "modules" / "mxcluster_node.py"
-)
 NO_DATA = b"\n"  # for a command that reads nothing; Ansible takes no bytes for no stdin
-SPEC = arguments_of(read_docstring(str(DOCUMENTED))["doc"])
 
 
 def oldest_python(core: str) -> Tuple[int, ...]:
@@ -45,36 +39,36 @@ def oldest_python(core: str) -> Tuple[int, ...]:
 class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
     """Base of an action plugin that runs commands of `mxcluster.entry` on a node."""
 
-    def ask(self, asked: Json, task_vars: Json) -> Json:
+    def ask(
+        self,
+        python: str,
+        request: Request,
+        task_vars: Json,
+        connection: Optional[Connection] = None,
+    ) -> Json:
         """Run a command on the node and return the checked answer as the result of a task.
 
         In check mode the method runs no command that changes the node.
 
         Args:
-            asked: the arguments of mxcluster_node, with defaults (see `completed`).
+            python: the path of the Python on the node.
+            request: the command.
             task_vars: Ansible's variables of the task.
+            connection: the wishes for a test of the connection in the same call, None for no test.
         """
-        command, check = asked["command"], self._task.check_mode
-        if check and command not in asking.READING:
-            return asking.of_check_mode(command)
-        program, stdin = asking.program(asked["python"]), asking.request(asked, check)
-        if asked.get("hello") is None:
-            secrets = {
-                str(value)
-                for value in [asked.get("token"), *(asked.get("secret_env") or {}).values()]
-                if value
-            }
-            told = self._enter(program, stdin, secret=bool(secrets))
+        check = bool(self._task.check_mode)
+        if check and not request.READS:
+            return node_program.of_check_mode(request)
+        program, secrets = node_program.program(python), set(request.secrets())
+        stdin = request.replaced(check=check).to_bytes()
+        if connection is None:
+            done = self._enter(program, stdin, secret=bool(secrets))
         else:
-            secrets = set()
-            who, told = self.hello(asked["hello"], task_vars, program, stdin)
+            who, done = self.hello(connection.encode(), task_vars, program, stdin)
             if who.get("failed"):
                 return dict(who, changed=False)
-        answer = checked(
-            asked,
-            asking.result(asked, told["rc"], told["stdout"], told["stderr"]),
-            task_vars["inventory_hostname"],
-        )
+        result = node_program.result(python, request, done["rc"], done["stdout"], done["stderr"])
+        answer = checked(request, result, task_vars["inventory_hostname"])
         if answer.get("msg"):  # an error may quote a log that holds a secret
             answer["msg"] = remove_values(answer["msg"], secrets)
         return answer
@@ -197,24 +191,18 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             self._remove_tmp_path(folder, force=True)
 
 
-def completed(given: Json) -> Json:
-    """Return `given`, arguments of mxcluster_node, with defaults for the missing arguments."""
-    defaults = {name: option["default"] for name, option in SPEC.items() if "default" in option}
-    return dict(defaults, **given)
-
-
-def checked(asked: Json, answer: Json, host: str) -> Json:
+def checked(request: Request, answer: Json, host: str) -> Json:
     """Return the answer of `host`, or a failed result that names an invalid field.
 
     Args:
-        asked: the arguments of mxcluster_node.
-        answer: the result of `asking.result`.
+        request: the command.
+        answer: the result of `node_program.result`.
         host: the node's name in the inventory.
     """
     if any(answer.get(name) for name in ("failed", "unreachable", "skipped")) or "msg" in answer:
         return answer
     try:
-        found = replies.check(asked["command"], host, answer, replies.job_of(asked))
+        found = replies.check(request.KIND, host, answer, request.job_id)
     except MxclusterError as refusal:
         found = {"failed": True, "changed": False, "msg": str(refusal)}
     # Marked unsafe, so that Ansible evaluates no template in the result.

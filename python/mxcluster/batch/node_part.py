@@ -32,6 +32,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.supervisor import STOPS, note
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.job import checkpoints
+from mxcluster.model.protocol import RecordNode
 from mxcluster.node import gpus, processes
 from mxcluster.node.probe import look
 
@@ -138,7 +139,7 @@ class NodePart:
         except (IndexError, ValueError):
             lines = done.stderr.decode(errors="replace").strip().splitlines()
             raise MxclusterError(
-                "`%s -m mxcluster.node.probe record` ended with status %d: %s"
+                "`%s -m mxcluster.entry` (record) ended with status %d: %s"
                 % (sys.executable, done.returncode, lines[-1] if lines else "(no output)")
             ) from None
         if "error" in found:
@@ -218,8 +219,8 @@ class NodePart:
 def probe() -> Any:
     """Ask for the facts of this node, in a process of its own: MXNet would stay in the memory."""
     return subprocess.run(
-        [sys.executable, "-I", "-m", "mxcluster.node.probe", "record"],
-        stdin=subprocess.DEVNULL,
+        [sys.executable, "-I", "-m", "mxcluster.entry"],
+        input=RecordNode().to_bytes(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

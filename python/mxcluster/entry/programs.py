@@ -1,6 +1,5 @@
-"""Run the probe or the agent with the rights of the training user."""
+"""Carry out commands with the rights of the training user."""
 
-import io
 import json
 import os
 import signal
@@ -9,91 +8,40 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mxcluster.errors import DAMAGED, MxclusterError
+from mxcluster.model.protocol import RecordNode, Request, Start
 from mxcluster.node import json_cli, processes, training_user
 
 Json = Dict[str, Any]
 
 # File descriptors for the answer of this process. Child processes close these descriptors.
 ANSWERS = []  # type: List[int]
-# Timeout in seconds for the answer of the training user's process to a command.
-LIMIT, LIMITS = 300.0, {"collect": 3600.0}
-OF_NODE = ("look", "record", "check", "machine")
 
 
-def argv_for(asked: Json, target: Optional[int] = None) -> List[str]:
-    """Return the arguments of mxcluster.node.probe or mxcluster.agent for asked["command"].
+def answer_of(request: Request, target: Optional[int] = None) -> Json:
+    """Carry out `request`, and return the answer (dict).
 
-    `target`: the file descriptor into which `collect` writes. Without `target`, `collect` writes to
-    the path asked["output"].
+    If the user of the request is another user, a child process with that user's rights carries out
+    the request. `target`: see `commands.carry_out`. Raises MxclusterError if the command fails.
     """
-    command = asked["command"]
-    if command in OF_NODE:
-        return [command, "--request", json.dumps(asked["request"], sort_keys=True)]
-    if command == "jobs":
-        return (
-            [command, "--jobs-dir", os.path.abspath(asked["jobs_dir"])]
-            + (["--job", asked["job"]] if asked["job"] else [])
-            + ([] if asked["check"] else ["--clear"])
-        )
-    argv = [command, "--job-dir", os.path.abspath(asked["job_dir"])]
-    if command == "prepare" or command == "start" and asked["plan"]:
-        argv += ["--plan"] * (command == "start") + ["--secret-env"]
-    if command == "wait":
-        argv += ["--seconds", str(asked["seconds"]), "--renew"] + (
-            ["--took", asked["took"]] if asked["took"] else []
-        )
-    elif command == "stop":
-        argv += ["--peer"] if asked["peer"] else []
-    elif command == "piece":
-        argv += [
-            "--file",
-            asked["file"],
-            "--offset",
-            str(asked["offset"]),
-            "--most",
-            str(asked["most"]),
-        ]
-    elif command == "logs":
-        argv += ["--lines", str(asked["lines"])]
-    elif command == "collect":
-        argv += (
-            ["--output", os.path.abspath(asked["output"])]
-            if target is None
-            else ["--output-fd", str(target)]
-        )
-    return argv
-
-
-def answer_of(asked: Json, target: Optional[int] = None) -> Json:
-    """Run the probe or the agent with asked["command"], and return the program's answer (dict).
-
-    If asked["user"] is another user, a child process with that user's rights runs the program.
-    `target`: see `argv_for`. Raises MxclusterError if the command fails.
-
-    The command `start` runs in a new Python process, because the started agent outlives the
-    command. In a fork of root's process the kernel would deny the agent access to its own files in
-    /proc.
-    """
-    refusing = Refusing(asked["check"])
-    argv, entry = argv_for(asked, target), training_user.other(refusing, asked["user"])
-    if asked["command"] == "start":
-        return _heard(argv, *_of_program(argv, entry, told(asked)))
+    refusing = Refusing(request.check)
+    entry = training_user.other(refusing, request.user)
+    if isinstance(request, Start):
+        return _checked(request, *_in_a_program(request, entry))
     if entry is None:
-        return _heard(argv, *_in_process(argv, told(asked)))
-    if asked["command"] == "record":
+        return _checked(request, *_in_process(request, target))
+    if isinstance(request, RecordNode):
         _prove_that_it_runs(entry)
-    limit = LIMITS.get(asked["command"], LIMIT) + (asked["seconds"] or 0)
-    return _heard(
-        argv,
-        *training_user.ask_as(refusing, entry, _child_of(os.getpid(), argv, told(asked)), limit),
-    )
+    work = _child_of(os.getpid(), request, target)
+    return _checked(request, *training_user.ask_as(refusing, entry, work, request.limit()))
 
 
-def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Json, int]]:
-    """Return a function that carries out `argv` in the child process (see `_in_process`).
+def _child_of(
+    parent: int, request: Request, target: Optional[int] = None
+) -> Callable[[], Tuple[Json, int]]:
+    """Return a function that carries out `request` in the child process.
 
     The child ends with the process `parent` (a pid). Other processes of the same user cannot read
-    the child's memory or open the child's descriptors. `stdin`: the text that the command reads.
+    the child's memory or open the child's descriptors. `target`: see `commands.carry_out`.
     """
 
     def work() -> Tuple[Json, int]:
@@ -101,7 +49,7 @@ def _child_of(parent: int, argv: List[str], stdin: str) -> Callable[[], Tuple[Js
         processes.hide()
         for descriptor in ANSWERS:
             os.close(descriptor)
-        return _in_process(argv, stdin)
+        return _in_process(request, target)
 
     return work
 
@@ -132,15 +80,6 @@ def _prove_that_it_runs(entry: Any) -> None:
         )
 
 
-def told(asked: Json) -> str:
-    """Return the plan, secrets, token and script in `asked` as JSON for stdin of the agent.
-
-    These values go through stdin, because any user of the node can read a command line.
-    """
-    wanted = ("plan", "secret_env", "token", "script")
-    return json.dumps({name: asked[name] for name in wanted if asked.get(name)}, sort_keys=True)
-
-
 class Refusing:
     """A substitute for AnsibleModule, as an argument of `mxcluster.node.training_user`."""
 
@@ -152,46 +91,31 @@ class Refusing:
         raise MxclusterError(msg)
 
 
-def _in_process(argv: List[str], stdin: str) -> Tuple[Json, int]:
-    """Run the command line `argv` in this process and return (answer, exit status).
-
-    `stdin`: the text that the command reads. Output of libraries goes to stderr.
-    """
-    sys.stdin, sys.stdout = io.StringIO(stdin), sys.stderr
-    try:
-        return json_cli.of(_run, argv)
-    finally:
-        sys.stdin, sys.stdout = sys.__stdin__, sys.__stdout__
+def _in_process(request: Request, target: Optional[int] = None) -> Tuple[Json, int]:
+    return json_cli.of(lambda: commands().carry_out(request, target))
 
 
-def _run(argv: List[str]) -> Json:
-    if argv[0] == "look":
-        from mxcluster.agent import claims
-
-        return program_of("look").run(argv, claims.held)
-    return program_of(argv[0]).run(argv)
-
-
-def program_of(command: str) -> Any:
-    """Return the module that carries out `command`: the probe or the agent's command line.
+def commands() -> Any:
+    """Return the module `commands`.
 
     Most calls happen in the training user's process. The import is inside the function, because
     root's process works without the module.
     """
-    if command in OF_NODE:
-        from mxcluster.node import probe
+    from mxcluster.entry import commands as module
 
-        return probe
-    from mxcluster.agent import __main__
-
-    return __main__
+    return module
 
 
-def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
+def _in_a_program(request: Start, entry: Any) -> Tuple[Json, int]:
+    """Carry out `start` in a new Python process, because the started agent outlives the command.
+
+    In a fork of root's process the kernel would deny the agent access to its own files in /proc.
+    """
+    argv = [sys.executable, "-m", "mxcluster.agent", "start", "--job-dir", request.job_dir]
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "mxcluster.agent"] + argv,
-            input=stdin.encode(),
+            argv,
+            input=request.to_bytes(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
@@ -211,18 +135,18 @@ def _of_program(argv: List[str], entry: Any, stdin: str) -> Tuple[Json, int]:
         return {
             "error": "`%s` ended with status %d and without an answer on this node. Correct the "
             "error in the last output, and run the playbook again:\n%s"
-            % (" ".join(argv[:3]), done.returncode, last)
+            % (" ".join(argv[2:]), done.returncode, last)
         }, 1
 
 
-def _heard(argv: List[str], found: Any, code: int) -> Json:
+def _checked(request: Request, found: Any, code: int) -> Json:
     if code == 0 and isinstance(found, dict):
         return found
     raise MxclusterError(
         found["error"]
         if isinstance(found, dict) and "error" in found
-        else "`%s` ended with status %d and without an answer: check the training user's processes "
-        "on this node, and run the playbook again" % (" ".join(argv[:3]), code)
+        else "the command %s ended with status %d and without an answer: check the training user's "
+        "processes on this node, and run the playbook again" % (request.KIND, code)
     )
 
 

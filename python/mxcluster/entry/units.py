@@ -8,11 +8,12 @@ import re
 import stat
 import tempfile
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
 
 from mxcluster.entry import programs
-from mxcluster.errors import DAMAGED, MxclusterError
+from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import replace
+from mxcluster.model.protocol import Collect, Look, OfJob, Prepare, Request, Start, Status, Stop
 from mxcluster.node import firewall, processes
 
 Json = Dict[str, Any]
@@ -24,7 +25,7 @@ UNIT_ENDS = 10  # seconds to wait for the end of a unit
 PRIVATE = ("/tmp", "/var/tmp")  # a unit with PrivateTmp=yes has its own, empty folders
 
 
-def has_units(asked: Json) -> bool:
+def has_units(request: Request) -> bool:
     """Return True if jobs run as systemd units on this node.
 
     Units require root's rights, a training user, systemd, and the unit template of the role
@@ -32,20 +33,20 @@ def has_units(asked: Json) -> bool:
     """
     return bool(
         os.geteuid() == 0
-        and asked["user"]
+        and request.user
         and os.path.exists(TEMPLATE)
         and os.path.isdir("/run/systemd/system")
     )
 
 
-def hidden(asked: Json) -> List[str]:
+def hidden(request: Look) -> List[str]:
     """Return [message] if `data_dir` of the request is hidden from jobs in units, else []."""
-    path = asked["request"].get("data_dir") or ""
-    if asked["request"].get("engine"):  # it starts the agent outside of a unit
+    path = str(request.arguments.get("data_dir") or "")
+    if request.arguments.get("engine"):  # it starts the agent outside of a unit
         return []
     if not any(
         (os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE
-    ) or not has_units(asked):
+    ) or not has_units(request):
         return []
     return [
         "data_dir=%s is hidden from jobs on this node, because a job has its own %s: choose "
@@ -53,44 +54,44 @@ def hidden(asked: Json) -> List[str]:
     ]
 
 
-def unit_of(asked: Json) -> Optional[str]:
+def unit_of(request: OfJob) -> Optional[str]:
     """Return the name of the job's systemd unit, or None if the job runs without a unit."""
-    if not has_units(asked):
-        return None
-    job = os.path.basename(os.path.abspath(asked["job_dir"]))
+    job = request.job_id
     return (
         "mxcluster-agent@%s.service" % job
-        if re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*$", job)
+        if has_units(request) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", job)
         else None
     )
 
 
-def start(asked: Json, unit: str) -> Json:
+def start(request: Start, unit: str) -> Json:
     """Start a job as the systemd unit `unit`, and return {"job", "pid", "status"}.
 
     "job" is the job's id, "pid" the agent's pid, and "status" the agent's answer to `status`. Only
     the preparation and the job itself run as the training user. Raises MxclusterError if the unit
-    fails.
+    fails, and BadInput without a plan.
     """
-    programs.program_of("prepare")  # one import here serves both child processes
-    programs.answer_of(dict(asked, command="prepare"))
+    if request.plan is None:  # root cannot trust a plan of the training user
+        raise BadInput("the command start needs the plan of the job: add packed_plan to the task")
+    programs.commands()  # one import here serves both child processes
+    programs.answer_of(request.turned_into(Prepare))
     # Reset failed units of earlier jobs: the agent and the controller were killed together.
     programs.call(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
-    write_wish(asked["plan"], pwd.getpwnam(asked["user"]).pw_uid)
+    write_wish(request.plan, pwd.getpwnam(request.user).pw_uid)
     code, out, err = programs.call(["systemctl", "start", unit])
     if code != 0:
         state = programs.call(
             ["systemctl", "status", "--no-pager", "--full", "--output=cat", "--lines=30", unit]
         )[1]
         # Read agent.log as the training user: for root, a link of that name could expose any file.
-        path = os.path.join(os.path.abspath(asked["job_dir"]), "agent.log")
-        log = programs.call(["runuser", "-u", asked["user"], "--", "tail", "-n", "15", path])[1]
+        path = os.path.join(request.job_dir, "agent.log")
+        log = programs.call(["runuser", "-u", request.user, "--", "tail", "-n", "15", path])[1]
         # Remove the prepared job, and secrets that the agent left unread.
         with contextlib.suppress(MxclusterError):  # the error of the start is raised below
-            programs.answer_of(dict(asked, command="stop"))
-        settle(asked, unit)
+            programs.answer_of(request.turned_into(Stop))
+        settle(request, unit)
         raise MxclusterError(why_not_started(unit, (err or out).strip(), state, log))
-    status = programs.answer_of(dict(asked, command="status"))["status"]
+    status = programs.answer_of(request.turned_into(Status))["status"]
     return dict(job=status["job"], pid=status["agent"]["pid"], status=status)
 
 
@@ -124,12 +125,12 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
     )
 
 
-def jobs_with_units(asked: Json) -> Optional[List[str]]:
+def jobs_with_units(request: Request) -> Optional[List[str]]:
     """Return the ids of the jobs whose systemd unit is active, starting or stopping, sorted.
 
     Returns None if root's rights, a training user or systemd is missing.
     """
-    if os.geteuid() != 0 or not asked["user"] or not os.path.isdir("/run/systemd/system"):
+    if os.geteuid() != 0 or not request.user or not os.path.isdir("/run/systemd/system"):
         return None
     _, out, _ = programs.call(
         [
@@ -151,15 +152,14 @@ def jobs_with_units(asked: Json) -> Optional[List[str]]:
     return sorted(match.group(1) for match in found if match)
 
 
-def untrue_end(asked: Json, unit: str) -> Optional[str]:
-    """Return a message if asked["told"] contradicts the state of the systemd unit, else None.
+def untrue_end(request: Collect, unit: str) -> Optional[str]:
+    """Return a message if the reason of the job's end contradicts the state of the unit, else None.
 
-    asked["told"] is the reason for the job's end, from the answer to `wait`. The training user's
-    process gave that answer, and root compares the reason with the state of the unit. The agent
-    ends shortly after its last status. So the function waits up to UNIT_ENDS seconds for the end of
-    the unit.
+    The training user's process gave the reason, in the answer to `wait`. Root compares the reason
+    with the state of the systemd unit. The agent ends shortly after its last status. So the
+    function waits up to UNIT_ENDS seconds for the end of the unit.
     """
-    if not asked["told"]:
+    if not request.reason:
         return None
     deadline = time.monotonic() + UNIT_ENDS
     while True:
@@ -175,19 +175,19 @@ def untrue_end(asked: Json, unit: str) -> Optional[str]:
                 "the node answered that its part of the job had ended (%s), but %d s later the "
                 "unit %s was still %s. A process of %s has forged the answer, and root has ended "
                 "the unit. Check the processes of that user"
-                % (asked["told"], UNIT_ENDS, unit, state, asked["user"])
+                % (request.reason, UNIT_ENDS, unit, state, request.user)
             )
         time.sleep(0.1)
-    if asked["told"] == "done" and state == "failed" and shown.get("Result") != "timeout":
+    if request.reason == "done" and state == "failed" and shown.get("Result") != "timeout":
         return (
             "the node answered that its part of the job was done, but the agent has failed "
             "(%s: %s). A process of %s has forged the answer: check the processes of that user"
-            % (unit, shown.get("Result"), asked["user"])
+            % (unit, shown.get("Result"), request.user)
         )
     return None
 
 
-def outside(asked: Json, patience: float = PATIENCE) -> List[str]:
+def outside(request: Collect, patience: float = PATIENCE) -> List[str]:
     """Return a message for each process of the training user that has left the unit of the job.
 
     Such a process began after the job's agent, and is in the unit of no job. A person who works as
@@ -196,11 +196,11 @@ def outside(asked: Json, patience: float = PATIENCE) -> List[str]:
     function repeats the search for at most `patience` seconds, until no process of the first search
     is left. An engine of the site starts the whole job without a unit: then the list is empty.
     """
-    if (asked.get("request") or {}).get("engine"):
+    if request.arguments.get("engine"):
         return []
-    uid = pwd.getpwnam(asked["user"]).pw_uid
+    uid = pwd.getpwnam(request.user).pw_uid
     try:
-        status = programs.answer_of(dict(asked, command="status"))["status"]
+        status = programs.answer_of(request.turned_into(Status))["status"]
         since = int(status["agent"]["start_time"])
     except (MxclusterError, KeyError, TypeError, ValueError):  # the job has not started here
         return []
@@ -219,7 +219,7 @@ def outside(asked: Json, patience: float = PATIENCE) -> List[str]:
     return [
         "pid %d (%s) of %s runs outside of the job's unit, and began during the job: if no person "
         "has started this process, kill it"
-        % (who.pid, processes.command_name(who.pid), asked["user"])
+        % (who.pid, processes.command_name(who.pid), request.user)
         for who in found
     ]
 
@@ -261,7 +261,7 @@ def _of_commands() -> Set[int]:
     }
 
 
-def settle(asked: Json, unit: str) -> List[str]:
+def settle(request: OfJob, unit: str) -> List[str]:
     """End the systemd units of an ended job, and remove the job's firewall rules in any case.
 
     Returns a message for each unit and firewall rule that is still there. Only root can list units
@@ -277,22 +277,22 @@ def settle(asked: Json, unit: str) -> List[str]:
         for name, state in zip(both, states)
         if state not in ("inactive", "unknown")
     ]
-    wish = os.path.join(WISHES, os.path.basename(os.path.abspath(asked["job_dir"])) + ".json")
+    wish = os.path.join(WISHES, request.job_id + ".json")
     try:
         return lines + firewall.close(wish)
     except Exception as error:  # no error here may prevent the end of the job
         return lines + [
             "cannot remove the firewall rules of the job in %s (%s: %s): run stop.yml again for "
-            "this job" % (asked["job_dir"], type(error).__name__, error)
+            "this job" % (request.job_dir, type(error).__name__, error)
         ]
 
 
-def why_open(asked: Json) -> str:
+def why_open(request: Request) -> str:
     """Return "" if a firewall on this node can close job ports, else a message.
 
     The message gives the reason why other hosts can reach job ports, and the cure.
     """
-    if os.geteuid() != 0 or not asked["user"]:
+    if os.geteuid() != 0 or not request.user:
         return (
             "jobs run without root here (mxcluster_user is empty, or Ansible connects as this "
             "user), so no firewall protects job ports: close the ports with your own firewall"
@@ -315,7 +315,7 @@ def why_open(asked: Json) -> str:
         )
 
 
-def write_wish(plan: Json, uid: int) -> None:
+def write_wish(plan: Mapping[str, Any], uid: int) -> None:
     """Write the job's firewall request to a file that only root can change.
 
     `plan`: the node's part of the plan. `uid`: the uid of the training user.
@@ -332,16 +332,16 @@ def write_wish(plan: Json, uid: int) -> None:
     )
 
 
-def is_spooled(asked: Json) -> bool:
-    """Return True if root packs the job's files into the folder asked["spool"].
+def is_spooled(request: Collect) -> bool:
+    """Return True if root packs the job's files into the folder of the request's spool.
 
     Root does so if the training user or the login user is another user than root.
     """
-    return bool(asked["spool"]) and os.geteuid() == 0 and bool(asked["user"] or asked["reader"])
+    return bool(request.spool) and os.geteuid() == 0 and bool(request.user or request.reader)
 
 
-def collect_into_spool(asked: Json) -> Json:
-    """Pack the job's files into a new tar file in the folder asked["spool"].
+def collect_into_spool(request: Collect) -> Json:
+    """Pack the job's files into a new tar file in the folder of the request's spool.
 
     Root makes the tar file, and the training user fills the file. Only root can change the folder.
     The login user fetches the file with the login user's rights. A fetch as root would have two
@@ -352,7 +352,7 @@ def collect_into_spool(asked: Json) -> Json:
     is False if no file was packed. Raises MxclusterError if root cannot make the folder or the
     file.
     """
-    spool = os.path.abspath(asked["spool"])
+    spool = str(request.spool)
     try:
         if not os.path.isdir(spool):
             os.makedirs(spool)
@@ -364,17 +364,16 @@ def collect_into_spool(asked: Json) -> Json:
                 "write to: remove this path, and run the playbook again" % spool
             )
         # Two controllers may wait for the same job. Each controller fetches a file of its own.
-        prefix = os.path.basename(os.path.abspath(asked["job_dir"])) + "-"
-        target, path = tempfile.mkstemp(".tar", prefix, spool)
+        target, path = tempfile.mkstemp(".tar", request.job_id + "-", spool)
     except OSError as error:
         raise MxclusterError(
             "cannot pack the job's files into %s on this node (%s): free disk space, or correct "
             "the owner or the rights of this path. Then fetch the files with train.yml -e attach=%s"
-            % (spool, error.strerror or error, os.path.basename(os.path.abspath(asked["job_dir"])))
+            % (spool, error.strerror or error, request.job_id)
         ) from error
     try:
-        answer = programs.answer_of(asked, os.dup(target))  # the writer closes its descriptor
-        os.fchown(target, asked["reader"] or 0, -1)
+        answer = programs.answer_of(request, os.dup(target))  # the writer closes its descriptor
+        os.fchown(target, request.reader or 0, -1)
     except BaseException:
         os.unlink(path)
         raise

@@ -1,6 +1,6 @@
 """List the jobs of all nodes, choose a job, and make the messages of the job playbooks.
 
-The job list of a node is the output of `python -m mxcluster.agent jobs`: {"jobs": [summary, ...]},
+The job list of a node is the answer to the command `jobs`: {"jobs": [summary, ...]},
 see `agent.jobs`. The training user can write to the job folders, so the content of a job folder is
 untrusted input.
 """

@@ -1,6 +1,6 @@
 """Make the live line of a job from the status and progress of all nodes, without I/O.
 
-The answer of a node is the output of `python -m mxcluster.agent wait`:
+The answer of a node is the answer to the command `wait`:
 
     {"status": {...status.json...},
      "progress": {"worker-0": {"start": event, "batch": event, "epoch": event, "end": event}}}

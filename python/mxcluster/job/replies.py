@@ -4,7 +4,6 @@ The agent answers as the training user, and this user can run any program on the
 is untrusted input. The error for an invalid answer names the node and the field.
 """
 
-import os
 from typing import Any, Dict, List, Optional
 
 from mxcluster import exit_codes
@@ -402,13 +401,3 @@ def meeting(host: str, value: Any) -> Json:
             "the meeting.json of this host is invalid: %s. Find the program that changed this "
             "file on the host" % wrong
         ) from None
-
-
-def job_of(arguments: Json) -> str:
-    """Return the job id of a command, which is the folder name of the job_dir in `arguments`.
-
-    Returns "" if `arguments` have no job_dir.
-    """
-    return (
-        os.path.basename(os.path.abspath(arguments["job_dir"])) if arguments.get("job_dir") else ""
-    )

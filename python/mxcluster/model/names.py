@@ -38,6 +38,9 @@ kernel = matching(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,99}", "the release of a kernel
 library = matching(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}", "the name of a library or program")
 network = matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", "the name of a network")
 path = matching(r"/[^\x00-\x1f\x7f-\x9f]*", "an absolute path", 4096)
+node_path = matching(
+    r"~?/[^\x00-\x1f\x7f-\x9f]*", "an absolute path, or a path that begins with ~/", 4096
+)
 file_name = matching(r"[^\x00]+", "the name of a file", 4096)
 digest = matching(r"[0-9a-f]{64}", "a sha256")
 # A job id is also a folder name.

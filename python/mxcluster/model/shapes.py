@@ -88,10 +88,9 @@ def real(low: float, high: float) -> Shape[float]:
     what = "a number from %g to %g" % (low, high)
 
     def shape(value: object) -> float:
-        # The comparison is false for NaN.
-        if isinstance(value, (int, float)) and value is not True and value is not False:
-            if low <= value <= high:
-                return value
+        # Ansible has subclasses of int and float. The comparison is false for NaN.
+        if isinstance(value, (int, float)) and type(value) is not bool and low <= value <= high:
+            return value
         raise Wrong(what, value)
 
     return shape
@@ -233,6 +232,21 @@ def is_json(value: object, deepest: int) -> bool:
         elif not (item is None or isinstance(item, (str, bool))):
             return False
     return True
+
+
+def json_object(deepest: int) -> Shape[Dict[str, object]]:
+    """Return a shape that accepts an object of at most `deepest` levels (see `is_json`).
+
+    The object stays as it is, with all control characters.
+    """
+    what = "a JSON object of at most %d levels" % deepest
+
+    def shape(value: object) -> Dict[str, object]:
+        if isinstance(value, dict) and is_json(value, deepest):
+            return value
+        raise Wrong(what, value)
+
+    return shape
 
 
 def ipv4(value: object) -> str:

@@ -3,30 +3,21 @@
 The exit status is 0. On an error the object is {"error": text}, and the exit status is 1.
 """
 
-import argparse
 import json
 import sys
 import traceback
-from typing import Callable, List, NoReturn, Tuple
+from typing import Callable, Tuple
 
-from mxcluster.errors import BadInput, MxclusterError, of_system
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that raises BadInput for a wrong command line, so that the error becomes JSON."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise BadInput with `message` and the usage."""
-        raise BadInput("%s: %s; %s" % (self.prog, message, " ".join(self.format_usage().split())))
+from mxcluster.errors import MxclusterError, of_system
 
 
-def of(run: Callable[[List[str]], dict], argv: List[str]) -> Tuple[dict, int]:
-    """Call run(argv). Return (result, 0), or ({"error": text}, 1) if the call raises.
+def of(run: Callable[[], dict]) -> Tuple[dict, int]:
+    """Call run(). Return (result, 0), or ({"error": text}, 1) if the call raises.
 
     The number is the exit status.
     """
     try:
-        return run(argv), 0
+        return run(), 0
     except MxclusterError as error:
         return {"error": str(error)}, 1
     except OSError as error:
@@ -49,8 +40,8 @@ def tell(answer: dict) -> None:
     sys.stdout.flush()
 
 
-def give(run: Callable[[List[str]], dict], argv: List[str]) -> int:
-    """Print the result of run(argv) (see `of`) as JSON, and return the exit status."""
-    result, code = of(run, argv)
+def give(run: Callable[[], dict]) -> int:
+    """Print the result of run() (see `of`) as JSON, and return the exit status."""
+    result, code = of(run)
     tell(result)
     return code

@@ -1,18 +1,13 @@
 """Inspect one node, on the node itself.
 
-- `python -m mxcluster.node.probe look --request JSON`: check whether the node can run a job. The
-  check changes nothing on the node.
-- `python -m mxcluster.node.probe record`: print the facts for the node record. The program imports
-  MXNet.
-- `python -m mxcluster.node.probe machine`: print the part of the record that needs no MXNet.
-  `mxcluster.entry` runs `machine` as root if possible.
-- `python -m mxcluster.node.probe check --request JSON`: print the facts for verify.yml (see
-  `health_checks`).
+- `look`: check whether the node can run a job. The check changes nothing on the node.
+- `record`: collect the facts for the node record. The function imports MXNet.
+- `machine`: collect the part of the record that needs no MXNet. `mxcluster.entry` calls this
+  function as root if possible.
 """
 
 import glob
 import ipaddress
-import json
 import os
 import platform
 import re
@@ -31,8 +26,6 @@ from mxcluster.node import (
     driver,
     gpu_check,
     gpus,
-    health_checks,
-    json_cli,
     mpi_installation,
     mxnet_compat,
     software,
@@ -297,7 +290,7 @@ def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
     return problems
 
 
-def machine(_: Json) -> Json:
+def machine() -> Json:
     """Return the part of the node record that needs neither MXNet nor numpy.
 
     The part holds addresses, names, keys and the number of GPUs.
@@ -319,7 +312,7 @@ def record(request: Json) -> Json:
     that record, the function takes the versions from the record. This saves the import of MXNet,
     which takes seconds.
     """
-    return dict(machine(request), **environment(request.get("known") or {}))
+    return dict(machine(), **environment(request.get("known") or {}))
 
 
 def environment(known: Json) -> Json:
@@ -370,30 +363,3 @@ def _addresses(known: Interfaces) -> str:
 
 def _user() -> str:
     return "the user with id %d" % os.geteuid()
-
-
-def run(argv: List[str], jobs_hold: Optional[Holds] = None) -> Json:
-    """Carry out the command line `argv` and return the result (dict). `jobs_hold`: see `look`."""
-    parser = json_cli.Parser(prog="mxcluster.node.probe", description="Inspect this node.")
-    parser.add_argument("command", choices=("look", "record", "machine", "check"))
-    parser.add_argument(
-        "--request", default="{}", help="a JSON object (see the functions look and record)"
-    )
-    given = parser.parse_args(argv)
-    try:
-        request = json.loads(given.request)
-    except ValueError as error:
-        parser.error("--request is not JSON (%s): give a JSON object such as {}" % error)
-    if not isinstance(request, dict):
-        parser.error(
-            "--request is not a JSON object but %s: give a JSON object such as {}" % given.request
-        )
-    if given.command == "look":
-        return look(request, jobs_hold)
-    return {"record": record, "machine": machine, "check": health_checks.check}[given.command](
-        request
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(json_cli.give(run, sys.argv[1:]))

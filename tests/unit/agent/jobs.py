@@ -9,9 +9,11 @@ import sys
 import time
 
 import mxcluster
-from mxcluster.agent.__main__ import run
+from mxcluster.agent import commands
 from mxcluster.agent.folder import JobFolder
+from mxcluster.entry.commands import carry_out
 from mxcluster.job import replies
+from mxcluster.model import protocol
 from mxcluster.node import processes
 from tests import waiting
 
@@ -23,24 +25,48 @@ FAILS_LATER = "until grep -q ready worker-0.log; do sleep 0.05; done; exit 4"
 PATIENT = "from mxcluster.agent import supervisor; supervisor.GRACE = 600.0"
 
 
-def command_line(*argv, stdin="", before="", **environment):
-    """Run `python -m mxcluster.agent argv` as a node does; return (exit status, JSON answer).
+def request(command, **fields):
+    """Return the checked request for a command."""
+    return protocol.COMMANDS[command].decode(fields)
 
-    `before` is a program that the command's process runs first, such as PATIENT.
+
+def ask(command, **fields):
+    """Carry out a command in this process, and return the answer."""
+    return carry_out(request(command, **fields))
+
+
+def begin(command, before="", environment=None, **fields):
+    """Return a process that carries out a command as on a node, with the request on stdin.
+
+    `before` is a program that the process of `start` runs first, such as PATIENT.
     """
-    program = "import runpy; runpy.run_module('mxcluster.agent', run_name='__main__')"
-    ran = subprocess.run(
+    module = "mxcluster.agent" if command == "start" else "mxcluster.entry"
+    program = "import runpy; runpy.run_module(%r, run_name='__main__')" % module
+    made = subprocess.Popen(
         [sys.executable]
-        + (["-c", before + "\n" + program] if before else ["-m", "mxcluster.agent"])
-        + list(argv),
+        + (["-c", before + "\n" + program] if before else ["-m", module])
+        + (["start", "--job-dir", fields["job_dir"]] if command == "start" else []),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        timeout=120,
-        input=stdin.encode(),
-        env=dict(os.environ, PYTHONPATH=PACKAGE, **environment),
+        env=dict(os.environ, PYTHONPATH=PACKAGE, **(environment or {})),
     )
-    lines = ran.stdout.decode().splitlines()
-    assert len(lines) == 1, ran
-    return ran.returncode, json.loads(lines[0])
+    made.stdin.write(request(command, **fields).to_bytes())
+    made.stdin.close()
+    return made
+
+
+def answer_of(process):
+    """Return (exit status, JSON answer) of a process of `begin`."""
+    lines = process.stdout.read().decode().split("\n")
+    process.stdout.close()
+    code = process.wait(timeout=120)
+    [line] = filter(None, lines)
+    return code, json.loads(line)
+
+
+def in_a_process(command, **given):
+    """Carry out a command as on a node; return (exit status, JSON answer). See `begin`."""
+    return answer_of(begin(command, **given))
 
 
 class Job:
@@ -86,16 +112,18 @@ class Job:
 
     def start(self, *commands, **options):
         """Write the plan, start the agent, and return its first status."""
-        environment = dict(options.pop("environment", {}), before=options.pop("before", ""))
+        environment, before = options.pop("environment", {}), options.pop("before", "")
         self.plan(*commands, **options)
-        code, answer = command_line("start", "--job-dir", self.path, **environment)
+        code, answer = in_a_process(
+            "start", job_dir=self.path, before=before, environment=environment
+        )
         assert code == 0, answer
         self.remember(answer["status"])
         return answer["status"]
 
     def ask_to_start(self):
         """Start the agent for a plan that exists already."""
-        code, answer = command_line("start", "--job-dir", self.path)
+        code, answer = in_a_process("start", job_dir=self.path)
         assert code == 0, answer
         self.remember(answer["status"])
 
@@ -107,22 +135,26 @@ class Job:
     def agent(status):
         return processes.Identity(**status["agent"])
 
-    def ask(self, *argv):
-        """Return the answer to an agent command that must succeed.
+    def ask(self, command, **fields):
+        """Return the answer to a command that must succeed.
 
         The command runs in the test's own process, since a new one takes longer. The controller
         must accept every answer of a real agent, so this method checks each answer.
         """
-        assert argv[0] != "start", "the agent must not be forked from the test process"
-        answer = run([argv[0], "--job-dir", self.path] + list(argv[1:]))
-        if argv[0] in replies.REPLIES:
-            replies.check(argv[0], "node1", answer)
+        assert command != "start", "the agent must not be forked from the test process"
+        answer = ask(command, job_dir=self.path, **fields)
+        replies.check(command, "node1", answer)
         return answer
 
     def end(self, seconds=60):
-        """Wait for the end of the job and return the last status."""
-        status = self.ask("wait", "--seconds", str(seconds))["status"]
-        assert status["state"] == "ended", self.evidence()
+        """Wait for the end of the job, without renewals of the lease; return the last status."""
+
+        def ended():
+            status = commands.look(self.folder, tidy=True)
+            return status["state"] == "ended" and status
+
+        status = self.until(ended, seconds)
+        replies.check("wait", "node1", commands.with_progress(self.folder, status))
         return status
 
     def until(self, condition, seconds=60.0):

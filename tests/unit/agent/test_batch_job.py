@@ -6,12 +6,13 @@ import time
 
 import pytest
 
-from mxcluster.agent import batch_job, claims, commands, jobs
+from mxcluster.agent import batch_job, claims
 from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import listing, live_line, replies
 from mxcluster.node import batch_systems as batch_systems_of_nodes
 from tests import batch_systems
+from tests.unit.agent.jobs import ask
 
 TOKEN = "t" * 64
 
@@ -58,7 +59,14 @@ def plan(**more):
 def started(folder, monkeypatch, script="#!/bin/sh\nsleep 30\n"):
     """Submit a job whose head is the shell script `script`."""
     monkeypatch.setattr(batch_job, "shell_script", lambda _: script)
-    commands.start(folder, plan(), {"PASSWORD": "x"}, TOKEN, "c2NyaXB0")
+    ask(
+        "start",
+        job_dir=folder.path,
+        plan=plan(),
+        secret_env={"PASSWORD": "x"},
+        token=TOKEN,
+        script="c2NyaXB0",
+    )
 
 
 def beat(folder, seconds_ago=0.0):
@@ -71,16 +79,18 @@ def beat(folder, seconds_ago=0.0):
 
 def test_a_waiting_job_tells_the_reason_of_the_queue(state, folder):
     (state / "queue").write_text("Resources")
-    answer = commands.start(folder, plan(), {"PASSWORD": "x"}, TOKEN)
+    answer = ask(
+        "start", job_dir=folder.path, plan=plan(), secret_env={"PASSWORD": "x"}, token=TOKEN
+    )
     replies.check("start", "login", answer)
-    found = replies.check("wait", "login", commands.wait(folder, 0, True))
+    found = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=0))
     assert found["status"]["state"] == "running"
     line = live_line.line({"login": found})
     assert line.startswith("waiting in the queue of slurm for ") and "Resources" in line
     for name in ("token", "secret_env.json"):
         assert os.stat(folder.file(name)).st_mode & 0o777 == 0o600
     assert "PASSWORD" not in open(folder.file("plan.json")).read()
-    [job] = listing.merge({"login": jobs.listing(os.path.dirname(folder.path))})
+    [job] = listing.merge({"login": ask("jobs", jobs_dir=os.path.dirname(folder.path), check=True)})
     assert job["state"] == "running" and job["nodes"] == {"login": "running"}
 
 
@@ -89,13 +99,13 @@ def test_a_second_start_of_the_same_job_does_nothing(state, folder, monkeypatch)
     started(folder, monkeypatch)
     assert (state / "last").read_text() == "7"
     with pytest.raises(BadInput, match="another job"):
-        commands.start(folder, plan(), None, "u" * 64)
+        ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token="u" * 64)
 
 
 def test_a_refused_job_leaves_nothing(state, folder):
     (state / "refuse").write_text("Invalid account")
     with pytest.raises(MxclusterError, match="Invalid account"):
-        commands.start(folder, plan(), {"PASSWORD": "x"}, TOKEN)
+        ask("start", job_dir=folder.path, plan=plan(), secret_env={"PASSWORD": "x"}, token=TOKEN)
     assert not os.path.exists(folder.path)
 
 
@@ -103,14 +113,16 @@ def test_a_living_head_is_believed_without_asking_slurm(state, folder, monkeypat
     started(folder, monkeypatch)
     beat(folder)
     (state.parent / "bin" / "scontrol").unlink()
-    assert commands.wait(folder, 0, True)["status"]["batch"]["phase"] == "waits"  # as written
+    assert (
+        ask("wait", job_dir=folder.path, seconds=0)["status"]["batch"]["phase"] == "waits"
+    )  # as written
 
 
 def test_a_job_that_slurm_has_cancelled_says_so(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder, 10)
     (state / "7.state").write_text("CANCELLED")
-    status = replies.check("wait", "login", commands.wait(folder, 60, True))["status"]
+    status = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=60))["status"]
     assert (status["state"], status["reason"]) == ("ended", "failed")
     assert "Slurm has ended the job 7: CANCELLED" in status["first_failure"]["reason"]
     assert not os.path.exists(folder.file("token"))
@@ -119,17 +131,17 @@ def test_a_job_that_slurm_has_cancelled_says_so(state, folder, monkeypatch):
 def test_a_job_without_a_shared_folder_says_so(state, folder, monkeypatch):
     """The script ends at once, and nothing has been written to the job folder."""
     started(folder, monkeypatch, "#!/bin/sh\nexit 1\n")
-    status = commands.wait(folder, 60, True)["status"]
+    status = ask("wait", job_dir=folder.path, seconds=60)["status"]
     assert "check that all nodes share this folder" in status["first_failure"]["reason"]
 
 
 def test_a_job_that_cannot_start_ends(state, folder, monkeypatch):
     """Grid Engine keeps such a job in its queue for ever."""
     (state / "queue").write_text("Resources")
-    commands.start(folder, plan(), None, TOKEN)
+    ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
     stuck = batch_systems_of_nodes.State("stuck", "no such folder")
     monkeypatch.setattr(batch_job, "answer", lambda *_, **__: stuck)
-    status = replies.check("wait", "login", commands.wait(folder, 0, True))["status"]
+    status = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=0))["status"]
     reason = status["first_failure"]["reason"]
     assert (status["state"], status["reason"]) == ("ended", "failed")
     assert reason.startswith("Slurm could not start the job 7: no such folder. Check that"), reason
@@ -158,7 +170,7 @@ def test_the_end_says_whether_another_attempt_may_succeed(
     folder.write_status(known)
     beat(folder, batch_job.LOST + 5)
     (state / "7.state").write_text(slurm)
-    status = replies.check("wait", "login", commands.wait(folder, 0, True))["status"]
+    status = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=0))["status"]
     failure = status["first_failure"]
     assert words in failure["reason"] and failure["kind"] == kind, failure
 
@@ -168,7 +180,7 @@ def test_a_head_that_ends_by_itself_is_no_deleted_job(state, folder, monkeypatch
     started(folder, monkeypatch)
     beat(folder, batch_job.SILENT + 5)
     (state / "7.state").write_text("FAILED")
-    failure = commands.wait(folder, 0, True)["status"]["first_failure"]
+    failure = ask("wait", job_dir=folder.path, seconds=0)["status"]["first_failure"]
     assert failure["kind"] == "batch" and failure["reason"] == (
         "the program of mxcluster on the first node of the job 7 ended without its last status: "
         "read the end of batch.log"
@@ -182,29 +194,29 @@ def test_an_ending_job_has_time_for_its_reason(state, folder, monkeypatch):
     for phase in ("ended", "ends"):
         found = batch_systems_of_nodes.State(phase)
         monkeypatch.setattr(batch_job, "answer", lambda *_, found=found, **__: found)
-        assert commands.wait(folder, 0, True)["status"]["state"] == "running"
+        assert ask("wait", job_dir=folder.path, seconds=0)["status"]["state"] == "running"
     beat(folder, batch_job.ENDING + 5)
-    failure = commands.wait(folder, 0, True)["status"]["first_failure"]
+    failure = ask("wait", job_dir=folder.path, seconds=0)["status"]["first_failure"]
     assert failure["kind"] == "batch", "a user may have deleted it"
 
 
 def test_a_lost_first_node_ends_the_job_and_cancels_it(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder, batch_job.LOST - 10)
-    assert commands.wait(folder, 0, True)["status"]["state"] == "running"
+    assert ask("wait", job_dir=folder.path, seconds=0)["status"]["state"] == "running"
     beat(folder, batch_job.LOST + 10)
-    status = commands.wait(folder, 0, True)["status"]
+    status = ask("wait", job_dir=folder.path, seconds=0)["status"]
     assert "the node or its file system is gone" in status["first_failure"]["reason"]
     assert (state / "7.state").read_text() == "CANCELLED"
 
 
 def test_stop_cancels_a_waiting_job(state, folder):
     (state / "queue").write_text("Resources")
-    commands.start(folder, plan(), None, TOKEN)
-    answer = replies.check("stop", "login", commands.stop(folder))
+    ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
+    answer = replies.check("stop", "login", ask("stop", job_dir=folder.path))
     assert answer["ran"] and answer["left"] == [] and answer["status"]["reason"] == "stopped"
     assert (state / "7.state").read_text() == "CANCELLED"
-    assert not commands.stop(folder)["ran"]
+    assert not ask("stop", job_dir=folder.path)["ran"]
 
 
 def test_stop_gives_the_head_time_to_end_the_agents(state, folder, monkeypatch):
@@ -220,7 +232,7 @@ def test_stop_gives_the_head_time_to_end_the_agents(state, folder, monkeypatch):
         sleep(0.05)
 
     monkeypatch.setattr(batch_job.time, "sleep", obey)
-    assert commands.stop(folder)["status"]["reason"] == "stopped"
+    assert ask("stop", job_dir=folder.path)["status"]["reason"] == "stopped"
     assert (state / "7.state").read_text() == "CANCELLED"
 
 
@@ -232,21 +244,21 @@ def mute(state):
 
 def test_stop_reports_a_batch_system_that_does_not_answer(state, folder, monkeypatch):
     (state / "queue").write_text("Resources")
-    commands.start(folder, plan(), None, TOKEN)
+    ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
     monkeypatch.setattr(batch_job, "ENDS", 0.0)
     mute(state)
     with pytest.raises(MxclusterError, match="does not answer, so it may .* 7: run `scancel 7`"):
-        commands.stop(folder)
+        ask("stop", job_dir=folder.path)
     assert folder.status()["state"] == "running" and os.path.exists(folder.file("token"))
 
 
 def test_stop_reports_a_job_that_the_batch_system_keeps(state, folder, monkeypatch):
     (state / "queue").write_text("Resources")
-    commands.start(folder, plan(), None, TOKEN)
+    ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
     monkeypatch.setattr(batch_job, "ENDS", 0.0)
     (state.parent / "bin" / "scancel").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(MxclusterError, match="Slurm still has the job 7: run `scancel 7`"):
-        commands.stop(folder)
+        ask("stop", job_dir=folder.path)
     assert folder.status()["state"] == "running" and os.path.exists(folder.file("token"))
 
 
@@ -255,7 +267,7 @@ def test_a_batch_system_without_an_answer_is_a_leftover(state, folder, monkeypat
     folder.write_status(dict(folder.status(), state="ended", reason="done", ended=1.0))
     monkeypatch.setattr(batch_job, "LEAVES", 0.0)
     mute(state)
-    assert commands.stop(folder)["left"] == [
+    assert ask("stop", job_dir=folder.path)["left"] == [
         "Slurm does not answer, so it may still have the job 7: run `scancel 7`"
     ]
 
@@ -263,12 +275,12 @@ def test_a_batch_system_without_an_answer_is_a_leftover(state, folder, monkeypat
 def test_status_yml_closes_a_job_that_was_cancelled_in_the_queue(state, folder):
     """No head has run, so the token and the secrets are still on the shared disk."""
     (state / "queue").write_text("Resources")
-    commands.start(folder, plan(), {"PASSWORD": "x"}, TOKEN)
+    ask("start", job_dir=folder.path, plan=plan(), secret_env={"PASSWORD": "x"}, token=TOKEN)
     root = os.path.dirname(folder.path)
-    assert jobs.listing(root, clear=True)["cleared"] == []
+    assert ask("jobs", jobs_dir=root)["cleared"] == []
     assert os.path.exists(folder.file("token"))
     os.system("scancel 7")
-    told = jobs.listing(root, clear=True)
+    told = ask("jobs", jobs_dir=root)
     assert told["cleared"] == ["job-1"] and told["jobs"][0]["state"] == "ended"
     known = folder.status()
     assert known["state"] == "ended" and "CANCELLED" in known["first_failure"]["reason"]
@@ -278,7 +290,7 @@ def test_status_yml_closes_a_job_that_was_cancelled_in_the_queue(state, folder):
 def test_status_yml_cancels_no_silent_job(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder, batch_job.LOST + 10)
-    told = jobs.listing(os.path.dirname(folder.path), clear=True)
+    told = ask("jobs", jobs_dir=os.path.dirname(folder.path))
     assert told["cleared"] == [] and os.path.exists(folder.file("token"))
     assert folder.status()["state"] == "running"
     assert not (state / "7.state").exists()
@@ -287,7 +299,7 @@ def test_status_yml_cancels_no_silent_job(state, folder, monkeypatch):
 def test_a_damaged_status_does_not_stop_the_clearing(state, folder):
     folder.make()
     folder.write_private("status.json", "[" * 100000)
-    assert jobs.listing(os.path.dirname(folder.path), clear=True)["jobs"][0]["state"] == "broken"
+    assert ask("jobs", jobs_dir=os.path.dirname(folder.path))["jobs"][0]["state"] == "broken"
 
 
 def test_another_job_leaves_the_files_of_a_submitted_one(state, folder, monkeypatch):
@@ -307,9 +319,9 @@ def test_files_and_checkpoints_of_all_nodes_are_found(state, folder, monkeypatch
         with open(part.file("plan.json"), "w") as stream:
             json.dump(plan(processes=[]), stream)
     assert [os.path.basename(os.path.dirname(part.path)) for part in folder.parts()] == ["a", "b"]
-    assert commands.logs(folder)["logs"]["b-worker-1"] == ["worker-1 on b"]
+    assert ask("logs", job_dir=folder.path)["logs"]["b-worker-1"] == ["worker-1 on b"]
     output = folder.file("out.tar")
     beat(folder, 10)
     (state / "7.state").write_text("COMPLETED")
-    answer = replies.check("collect", "login", commands.collect(folder, output))
+    answer = replies.check("collect", "login", ask("collect", job_dir=folder.path, output=output))
     assert answer["problem"] is None and answer["files"] >= 6

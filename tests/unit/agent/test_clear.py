@@ -10,7 +10,7 @@ import pytest
 from mxcluster.agent import claims
 from mxcluster.node import processes
 from mxcluster.training.kvstore import shared_memory
-from tests.unit.agent.jobs import Job, command_line
+from tests.unit.agent.jobs import Job, in_a_process
 
 SPENT = ["lease", "reserve", "secret_env.json", "token", ".status.json.4711", "worker-0.pulse"]
 
@@ -86,9 +86,9 @@ def test_files_of_a_killed_agent_are_removed(jobs):
     living.start("sleep 60")
     leave(living)
     killed(dead)
-    code, answer = command_line("jobs", "--jobs-dir", root)
+    code, answer = in_a_process("jobs", jobs_dir=root, check=True)
     assert code == 0 and "cleared" not in answer and kept(dead) == sorted(SPENT)
-    code, answer = command_line("jobs", "--jobs-dir", root, "--clear")
+    code, answer = in_a_process("jobs", jobs_dir=root)
     assert code == 0 and answer["cleared"] == ["one"] and kept(dead) == []
     assert {"worker-0.log", "plan.json", "status.json"} <= set(os.listdir(dead.path))
     assert kept(living) == sorted(SPENT), "files of a running job were removed"

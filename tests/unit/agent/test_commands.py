@@ -15,7 +15,7 @@ from mxcluster.agent import commands
 from mxcluster.errors import MxclusterError
 from mxcluster.node import processes
 from tests.machine import Stopwatch
-from tests.unit.agent.jobs import FAILS_LATER, PATIENT, STUBBORN, command_line
+from tests.unit.agent.jobs import FAILS_LATER, PATIENT, STUBBORN, in_a_process
 
 
 def kill_agent(job, status):
@@ -33,7 +33,7 @@ def hold_agent(job, status):
 def test_wait_returns_as_soon_as_the_job_has_ended(job):
     job.start("sleep 0.5")
     with Stopwatch() as watch:
-        answer = job.ask("wait", "--seconds", "60")
+        answer = job.ask("wait", seconds=60)
     assert answer["status"]["state"] == "ended" and watch.within(2)
     assert sorted(answer) == ["progress", "pulses", "status"]
 
@@ -41,7 +41,7 @@ def test_wait_returns_as_soon_as_the_job_has_ended(job):
 def test_wait_returns_after_its_seconds(job):
     job.start("sleep 300")
     with Stopwatch() as watch:
-        assert job.ask("wait", "--seconds", "0.5")["status"]["state"] == "running"
+        assert job.ask("wait", seconds=0.5)["status"]["state"] == "running"
     assert 0.5 <= watch.seconds and watch.within(1.5)
 
 
@@ -62,12 +62,12 @@ def test_wait_and_status_return_the_progress(job):
         )
     )
     assert job.ask("status")["progress"] == {"worker-0": {"batch": event}}
-    assert job.ask("wait", "--seconds", "0")["progress"] == {"worker-0": {"batch": event}}
+    assert job.ask("wait", seconds=0)["progress"] == {"worker-0": {"batch": event}}
 
 
 @pytest.mark.parametrize("command", ["wait", "status"])
 def test_a_folder_without_a_job_is_an_error(job, command):
-    code, answer = command_line(command, "--job-dir", job.path)
+    code, answer = in_a_process(command, job_dir=job.path)
     assert (code, answer) == (
         1,
         {
@@ -85,13 +85,7 @@ def test_an_altered_status_is_an_error(job, command, text):
     job.plan("sleep 300")
     with open(job.folder.file("status.json"), "w") as stream:
         stream.write(text)
-    code, answer = command_line(
-        command,
-        "--job-dir",
-        job.path,
-        *(["--plan"] if command == "prepare" else []),
-        stdin=json.dumps(job.folder.plan()),
-    )
+    code, answer = in_a_process(command, job_dir=job.path, plan=job.folder.plan())
     os.remove(job.folder.file("status.json"))
     assert code == 1 and answer["error"].startswith(
         "%s is not JSON (" % job.folder.file("status.json")
@@ -141,7 +135,7 @@ def test_stop_ends_a_running_job(job):
 
 def test_stop_without_a_job_does_nothing(job, tmp_path):
     assert job.ask("stop") == {"ran": False, "status": None, "left": []}
-    assert command_line("stop", "--job-dir", str(tmp_path / "nowhere")) == (
+    assert in_a_process("stop", job_dir=str(tmp_path / "nowhere")) == (
         0,
         {"ran": False, "status": None, "left": []},
     )
@@ -175,7 +169,7 @@ def test_stop_does_not_wait_for_a_stopped_agent(job, monkeypatch):
     status = job.start("sleep 300 & sleep 300")
     job.remember(status)
     hold_agent(job, status)
-    answer = commands.stop(job.folder)
+    answer = job.ask("stop")
     assert (answer["ran"], answer["status"]["state"], answer["status"]["reason"]) == (
         True,
         "ended",
@@ -190,7 +184,7 @@ def test_wait_ends_the_job_of_a_stopped_agent(job):
     status = job.start("sleep 300 & sleep 300")
     job.remember(status)
     hold_agent(job, status)
-    answer = commands.wait(job.folder, 0.3, renew=False)["status"]
+    answer = job.ask("wait", seconds=0.3)["status"]
     assert (answer["state"], answer["reason"], answer["first_failure"]["reason"]) == (
         "ended",
         "failed",
@@ -215,7 +209,7 @@ def test_an_agent_that_is_stopped_for_a_moment_goes_on(job, monkeypatch):
 
     clock = types.SimpleNamespace(time=time.time, monotonic=lambda: sum(pauses), sleep=sleep)
     monkeypatch.setattr(commands, "time", clock)
-    assert commands.wait(job.folder, 1.0, renew=False)["status"]["state"] == "running"
+    assert job.ask("wait", seconds=1)["status"]["state"] == "running"
     assert sum(pauses) >= 1.0
 
 
@@ -263,7 +257,7 @@ def test_collect_packs_logs_events_and_checkpoints(job, tmp_path):
     job.end()
     job.nothing_left()
     target = str(tmp_path / "out.tar")
-    answer = job.ask("collect", "--output", target)
+    answer = job.ask("collect", output=target)
     names = [
         "agent.log",
         "checkpoints/a.json",
@@ -295,7 +289,7 @@ def test_the_archive_gets_the_end_of_a_long_log(job, tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "LOGS_MOST", 3 << 19)
     job.start("echo end >end.txt; truncate -s 100M other.log worker-0.log; echo the end")
     job.end()
-    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     assert answer["problem"] is None and answer["bytes"] < 2 << 20, answer
     assert len(answer["behind"]) == 2, answer
     size = os.path.getsize(job.folder.file("worker-0.log"))
@@ -314,7 +308,7 @@ def test_a_sparse_checkpoint_stays_on_the_node(job, tmp_path, monkeypatch):
         "truncate -s 100M checkpoints/b.params; truncate -s 1000 checkpoints/small"
     )
     job.end()
-    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     assert answer["problem"] is None and answer["bytes"] < 3 << 20, answer
     (told,) = answer["behind"]
     assert told.startswith("checkpoints/b.params stays on the node (the file has 104857600 bytes")
@@ -340,7 +334,7 @@ def test_no_archive_is_begun_on_a_disk_that_is_too_small(job, tmp_path, monkeypa
     monkeypatch.setattr(commands.script_files, "room", lambda output: 1 << 20)
     packed = []
     monkeypatch.setattr(commands, "_pack", lambda *given: packed.append(given))
-    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     assert "(No space left on device): free disk space" in answer["problem"] and not packed
     assert list(tmp_path.glob("out.tar*")) == []
 
@@ -352,7 +346,7 @@ def test_collect_packs_no_owner_no_link_and_no_permission(job, tmp_path):
     log = job.folder.file("worker-0.log")
     os.chmod(log, 0o6755)
     os.link(log, job.folder.file("other.log"))
-    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     with tarfile.open(str(tmp_path / "out.tar")) as tar:
         found = {
             member.name: (member.type, oct(member.mode), member.uid, member.uname)
@@ -391,7 +385,7 @@ def test_a_file_that_shrinks_while_it_is_packed_leaves_a_valid_archive(job, tmp_
         return descriptor
 
     monkeypatch.setattr(commands, "_open", shrink)
-    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     monkeypatch.undo()
     assert answer["problem"] is None and answer["bytes"] == os.path.getsize(
         str(tmp_path / "out.tar")
@@ -405,20 +399,14 @@ def test_collect_refuses_a_symlink(job):
     job.start("mkdir checkpoints; ln -s /etc/passwd checkpoints/latest")
     job.end()
     with pytest.raises(MxclusterError, match="checkpoints/latest is not a regular file"):
-        commands.collect(job.folder, job.folder.file("out.tar"))
+        job.ask("collect", output=job.folder.file("out.tar"))
 
 
 def test_collect_while_the_job_runs(job, tmp_path):
     job.start("while :; do echo $(seq 1000); done")
-    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     with tarfile.open(str(tmp_path / "out.tar")) as archive:
         assert len(archive.getnames()) == answer["files"] == 5
-
-
-def test_collect_needs_an_output_file(job):
-    job.start("true")
-    code, answer = command_line("collect", "--job-dir", job.path)
-    assert code == 1 and "collect needs --output FILE" in answer["error"]
 
 
 def test_a_packing_error_is_reported_with_the_status(job, tmp_path, monkeypatch):
@@ -429,7 +417,7 @@ def test_a_packing_error_is_reported_with_the_status(job, tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(commands, "_pack", full)
-    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     assert (
         answer["problem"]
         == "cannot pack the job's files in %s (No space left on device): free disk space or "

@@ -12,7 +12,7 @@ import pytest
 from mxcluster.agent import engine, engine_file
 from mxcluster.job import replies, verdict
 from mxcluster.node import processes
-from tests.unit.agent.jobs import PACKAGE, command_line
+from tests.unit.agent.jobs import PACKAGE, in_a_process
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def launch(job, tmp_path, monkeypatch):
         }
         with open(job.folder.file("job.json"), "w") as stream:
             json.dump(whole, stream)
-        code, answer = command_line("launch", "--job-dir", job.path)
+        code, answer = in_a_process("launch", job_dir=job.path)
         if code == 0:
             replies.check("launch", "node1", dict(answer), "job-1")
             job.remember(job.folder.status())

@@ -12,7 +12,7 @@ import pytest
 from mxcluster.agent import claims
 from mxcluster.agent.folder import WHOLE_PLAN, JobFolder
 from mxcluster.seal import TOKEN
-from tests.unit.agent.jobs import PACKAGE, command_line
+from tests.unit.agent.jobs import PACKAGE, in_a_process
 
 pytestmark = pytest.mark.slow
 
@@ -131,9 +131,7 @@ def test_a_deleted_folder_is_the_first_failure(job):
     assert failure["reason"].startswith("%s, the folder of the running job, was deleted" % job.path)
     status = job.end()
     assert status["reason"] == "failed" and job.nothing_left()
-    code, answer = command_line(
-        "collect", "--job-dir", job.path, "--output", job.folder.file("out.tar")
-    )
+    code, answer = in_a_process("collect", job_dir=job.path, output=job.folder.file("out.tar"))
     assert code == 0 and answer["problem"] is None, answer
 
 

@@ -2,17 +2,14 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from mxcluster.agent import claims, commands, jobs
-from mxcluster.agent.__main__ import run
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
 from mxcluster.node import processes
-from tests.unit.agent.jobs import PACKAGE
+from tests.unit.agent.jobs import answer_of, ask, begin, carry_out, in_a_process, request
 from tests.waiting import until
 
 SLEEP = ["sh", "-c", "exec sleep 60"]
@@ -63,7 +60,7 @@ def node(tmp_path):
     for name in claims.names(str(tmp_path)):
         folder = JobFolder(str(tmp_path / name))
         if claims.runs(folder):
-            run(["stop", "--job-dir", folder.path])
+            ask("stop", job_dir=folder.path)
 
 
 class Node:
@@ -74,37 +71,14 @@ class Node:
 
     def begin(self, plan):
         """Start `mxcluster.agent start`, with the plan on stdin, and return the process."""
-        starter = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "mxcluster.agent",
-                "start",
-                "--plan",
-                "--job-dir",
-                str(self.path / plan["job"]),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=dict(os.environ, PYTHONPATH=PACKAGE),
-        )
-        starter.stdin.write(json.dumps(plan).encode())
-        starter.stdin.close()
-        return starter
-
-    def answer(self, starter):
-        """Return the exit status and the answer of a process of `begin`."""
-        said = starter.stdout.read()
-        return starter.wait(timeout=60), json.loads(said.decode())
+        return begin("start", job_dir=str(self.path / plan["job"]), plan=plan)
 
     def start(self, plan):
-        return self.answer(self.begin(plan))
+        return answer_of(self.begin(plan))
 
-    def listing(self, *arguments):
-        return {
-            entry["job"]: entry
-            for entry in run(["jobs", "--jobs-dir", str(self.path)] + list(arguments))["jobs"]
-        }
+    def listing(self):
+        found = ask("jobs", jobs_dir=str(self.path), check=True)
+        return {entry["job"]: entry for entry in found["jobs"]}
 
 
 def test_a_running_job_is_listed_with_its_ports_and_gpus(node):
@@ -120,7 +94,7 @@ def test_a_running_job_is_listed_with_its_ports_and_gpus(node):
         told["nodes"] == ["node1", "node2"] and told["kv"] == "dist_sync" and told["progress"] == {}
     )
     assert told["status"]["processes"][0]["state"] == "running"
-    run(["stop", "--job-dir", str(node.path / "one")])
+    ask("stop", job_dir=str(node.path / "one"))
     assert (node.listing()["one"]["state"], node.listing()["one"]["reason"]) == ("ended", "stopped")
     assert claims.held(str(node.path)) == {"ports": {}, "gpus": {}}
 
@@ -157,7 +131,8 @@ def test_torn_and_foreign_folders_do_not_break_the_listing(node):
     }
     assert all(told[name]["why"] for name in ("torn", "list", "deep", "odd"))
     assert claims.held(str(node.path)) == {"ports": {"127.0.0.1:9501": "one"}, "gpus": {}}
-    assert run(["jobs", "--jobs-dir", str(node.path / "nowhere")]) == {"jobs": []}
+    nowhere = request("jobs", jobs_dir=str(node.path / "nowhere"), check=True)
+    assert jobs.listing(nowhere) == {"jobs": []}
 
 
 def test_hostile_numbers_in_a_plan_do_not_break_the_listing(node):
@@ -188,7 +163,7 @@ def test_the_next_job_removes_the_token_of_a_job_ended_by_a_power_loss(node):
     )
 
 
-def test_only_the_last_ended_jobs_are_listed(node):
+def test_only_the_last_ended_jobs_are_listed(node, monkeypatch):
     for number in range(4):
         folder = node.path / ("job-%d" % number)
         folder.mkdir()
@@ -207,13 +182,10 @@ def test_only_the_last_ended_jobs_are_listed(node):
                 }
             )
         )
-    assert [entry["job"] for entry in jobs.listing(str(node.path), last=2)["jobs"]] == [
-        "job-3",
-        "job-2",
-    ]
-    assert [
-        entry["job"] for entry in jobs.listing(str(node.path), last=2, also="job-0")["jobs"]
-    ] == ["job-3", "job-2", "job-0"]
+    monkeypatch.setattr(jobs, "LAST", 2)
+    for also, names in (("", ["job-3", "job-2"]), ("job-0", ["job-3", "job-2", "job-0"])):
+        found = ask("jobs", jobs_dir=str(node.path), job=also)["jobs"]
+        assert [entry["job"] for entry in found] == names
 
 
 @pytest.mark.parametrize(
@@ -237,7 +209,7 @@ def test_a_port_or_gpu_conflict_names_the_other_job_and_leaves_no_folder(node, p
 
 def test_one_of_many_simultaneous_starts_gets_the_port(node):
     starters = [node.begin(part("job-%d" % number, 9505)) for number in range(4)]
-    codes = [node.answer(starter)[0] for starter in starters]
+    codes = [answer_of(starter)[0] for starter in starters]
     assert sorted(codes) == [0, 1, 1, 1] and list(claims.held(str(node.path))["ports"]) == [
         "127.0.0.1:9505"
     ]
@@ -255,7 +227,7 @@ def test_a_job_with_a_killed_agent_holds_no_port_and_no_gpu(node):
 
 def test_an_ended_job_is_not_overwritten_by_a_job_of_the_same_name(node):
     assert node.start(part("one", 9507))[0] == 0
-    run(["stop", "--job-dir", str(node.path / "one")])
+    ask("stop", job_dir=str(node.path / "one"))
     assert node.start(part("other", 9507))[0] == 0
     code, answer = node.start(part("one", 9507))
     assert code == 1 and "choose another job_id" in answer["error"]
@@ -270,12 +242,12 @@ def test_every_node_keeps_the_whole_plan_readable_for_its_user_only(node):
         path.stat().st_mode & 0o777 == 0o600
         and "whole" not in (node.path / "one" / "plan.json").read_text()
     )
-    assert run(["plan", "--job-dir", str(node.path / "one")]) == {"plan": whole}
+    assert ask("plan", job_dir=str(node.path / "one")) == {"plan": whole}
     path.write_text("{")
     from mxcluster.errors import BadInput
 
     with pytest.raises(BadInput, match="job.json is not JSON .*stop.yml"):
-        run(["plan", "--job-dir", str(node.path / "one")])
+        ask("plan", job_dir=str(node.path / "one"))
 
 
 def test_logs_returns_the_last_lines_of_each_log(node):
@@ -289,50 +261,26 @@ def test_logs_returns_the_last_lines_of_each_log(node):
     )
     folder = JobFolder(str(node.path / "one"))
     until(lambda: "line 3" in folder.log_lines("worker-0"))
-    assert run(["logs", "--job-dir", folder.path, "--lines", "2"])["logs"]["worker-0"] == [
-        "line 2",
-        "line 3",
-    ]
+    logs = request("logs", job_dir=folder.path, lines=2)
+    assert carry_out(logs)["logs"]["worker-0"] == ["line 2", "line 3"]
 
 
 def test_a_job_without_a_lease_is_not_renewed(node):
     assert node.start(part("one", lease=0))[0] == 0
     folder = JobFolder(str(node.path / "one"))
     before = folder.lease_mtime()
-    run(["wait", "--job-dir", folder.path, "--seconds", "0.3", "--renew"])
+    ask("wait", job_dir=folder.path, seconds=0.3)
     assert folder.lease_mtime() == before
 
 
 def test_a_repeated_start_gets_the_same_answer(node):
     """Ansible repeats the command when a connection breaks; the job is the same one."""
-    given = {"plan": part("one"), "token": "the job's"}
-    starters = [
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "mxcluster.agent",
-                "start",
-                "--plan",
-                "--secret-env",
-                "--job-dir",
-                str(node.path / "one"),
-            ],
-            input=json.dumps(dict(given, **more)).encode(),
-            stdout=subprocess.PIPE,
-            env=dict(os.environ, PYTHONPATH=PACKAGE),
-        )
-        for more in ({}, {}, {"token": "another's"})
+    job = {"job_dir": str(node.path / "one"), "plan": part("one")}
+    (code, first), (code_again, again), (refused, other) = [
+        in_a_process("start", token=token, **job) for token in ("first's", "first's", "another's")
     ]
-    first, again, other = [json.loads(starter.stdout.decode()) for starter in starters]
-    assert first["pid"] == again["pid"] and [starter.returncode for starter in starters][:2] == [
-        0,
-        0,
-    ]
-    assert (
-        starters[2].returncode != 0
-        and "another controller has started the job one" in other["error"]
-    ), other
+    assert first["pid"] == again["pid"] and code == code_again == 0
+    assert refused and "another controller has started the job one" in other["error"], other
     assert (
         "-e attach=one" in other["error"]
         and "stop" not in other["error"]
@@ -342,69 +290,28 @@ def test_a_repeated_start_gets_the_same_answer(node):
 
 @pytest.mark.parametrize("command", ["start", "prepare"])
 def test_the_second_of_two_controllers_with_one_job_id_is_refused(node, command):
-    given = [
-        json.dumps({"plan": part("one"), "token": token}).encode()
-        for token in ("first's", "second's")
-    ]
-    starters = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "mxcluster.agent",
-                command,
-                "--plan",
-                "--secret-env",
-                "--job-dir",
-                str(node.path / "one"),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=dict(os.environ, PYTHONPATH=PACKAGE),
-        )
-        for _ in given
-    ]
-    for starter, told in zip(starters, given):
-        starter.stdin.write(told)
-        starter.stdin.close()
-    answers = [json.loads(starter.stdout.read().decode()) for starter in starters]
+    job = {"job_dir": str(node.path / "one"), "plan": part("one")}
+    tokens = ("first's", "second's")
+    starters = [begin(command, token=token, **job) for token in tokens]
+    codes, answers = zip(*[answer_of(starter) for starter in starters])
     lost = [answer["error"] for answer in answers if "error" in answer]
-    assert sorted(starter.wait() for starter in starters) == [0, 1] and len(lost) == 1, answers
+    assert sorted(codes) == [0, 1] and len(lost) == 1, answers
     assert (
         "another controller has" in lost[0]
         and "started the job one" in lost[0]
         and "-e attach=one" in lost[0]
     ), lost
     assert "stop" not in lost[0] and "remove" not in lost[0], lost
-    winner = given[[index for index, answer in enumerate(answers) if "error" not in answer][0]]
-    assert (node.path / "one" / "token").read_text() == json.loads(winner.decode())["token"]
+    assert (node.path / "one" / "token").read_text() == tokens[codes.index(0)]
     if command == "start":
         assert claims.runs(JobFolder(str(node.path / "one")))
 
 
 def test_the_refusal_of_a_job_prepared_long_ago_says_how_to_remove_it(node):
-    argv = [
-        sys.executable,
-        "-m",
-        "mxcluster.agent",
-        "prepare",
-        "--plan",
-        "--secret-env",
-        "--job-dir",
-        str(node.path / "one"),
-    ]
-    for token in ("first's", "second's"):
-        ran = subprocess.run(
-            argv,
-            input=json.dumps({"plan": part("one"), "token": token}).encode(),
-            stdout=subprocess.PIPE,
-            env=dict(os.environ, PYTHONPATH=PACKAGE),
-        )
-        os.utime(str(node.path / "one" / "plan.json"), (1, 1))
-    assert (
-        ran.returncode == 1
-        and "remove that job with stop.yml -e job=one" in json.loads(ran.stdout.decode())["error"]
-    ), ran
+    prepare(node, "one", token="first's")
+    os.utime(str(node.path / "one" / "plan.json"), (1, 1))
+    with pytest.raises(BadInput, match="remove that job with stop.yml -e job=one"):
+        prepare(node, "one", token="second's")
 
 
 def test_a_taken_job_id_is_refused_before_any_transfer(tmp_path):
@@ -421,8 +328,9 @@ def test_a_taken_job_id_is_refused_before_any_transfer(tmp_path):
 
 
 def prepare(node, job, **more):
-    given = {"plan": part(job), "token": "a token", "secret_env": {"KEY": "value"}}
-    return commands.prepare(JobFolder(str(node.path / job)), **dict(given, **more))
+    given = {"plan": part(job), "token": "a-token", "secret_env": {"KEY": "value"}}
+    folder = str(node.path / job)
+    return ask("prepare", job_dir=folder, **dict(given, **more))
 
 
 def test_a_prepared_job_is_not_overwritten_and_can_be_stopped(node):
@@ -432,9 +340,10 @@ def test_a_prepared_job_is_not_overwritten_and_can_be_stopped(node):
         BadInput, match="another controller has just started the job one .*-e attach=one"
     ):
         prepare(node, "one", token="another's")
-    answer = commands.stop(JobFolder(str(node.path / "one")))
+    stop = request("stop", job_dir=str(node.path / "one"))
+    answer = commands.stop(stop)
     assert answer == {"ran": True, "status": None, "left": []} and not (node.path / "one").exists()
-    assert commands.stop(JobFolder(str(node.path / "one")))["ran"] is False
+    assert commands.stop(stop)["ran"] is False
 
 
 def test_a_job_that_cannot_start_leaves_no_folder(node):

@@ -142,6 +142,6 @@ def test_the_rendezvous_dies_with_a_killed_agent(job):
     status = wait_for_meeting(job)
     assert processes.send(job.agent(status), signal.SIGKILL)
     job.until(lambda: not listening(HERE))
-    status = job.ask("wait", "--seconds", "1")["status"]
+    status = job.ask("wait", seconds=1)["status"]
     assert status["first_failure"]["reason"] == "the agent itself was killed"
     not_started(job, status)

@@ -144,7 +144,7 @@ def test_script_files_are_collected_with_the_other_files(job, tmp_path):
         "files/worker-0/root"
     )
     job.end()
-    answer = job.ask("collect", "--output", str(tmp_path / "out.tar"))
+    answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     with tarfile.open(str(tmp_path / "out.tar")) as archive:
         assert archive.extractfile("files/worker-0/model.params").read() == b"weights\n"
     assert len(answer["behind"]) == 1 and "root" in answer["behind"][0] and answer["left_out"] == []

@@ -3,41 +3,24 @@
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
-from mxcluster.agent import commands, daemon
+from mxcluster.agent import daemon
 from mxcluster.node import processes
-from tests.unit.agent.jobs import PACKAGE
+from tests.unit.agent.jobs import ask, in_a_process
 
 SECRET = "the-s3cret-t0ken"
 
 
-def start(job, *texts, command="start", told=None, **plan):
-    """Start a job with a secret as the Ansible module does; return the answer."""
+def start(job, *texts, command="start", secrets=None, **plan):
+    """Start a job with a secret as the entry does; return the answer."""
     job.plan(*texts, **plan)
-    told = dict(told or {"secret_env": {"TOKEN": SECRET}}, plan=dict(job.folder.plan(), files={}))
-    os.unlink(job.folder.file("plan.json"))
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mxcluster.agent",
-            command,
-            "--job-dir",
-            job.path,
-            "--plan",
-            "--secret-env",
-        ],
-        input=json.dumps(told).encode(),
-        stdout=subprocess.PIPE,
-        timeout=60,
-        check=False,
-        env=dict(os.environ, PYTHONPATH=PACKAGE),
+    files = dict(
+        secrets or {"secret_env": {"TOKEN": SECRET}}, plan=dict(job.folder.plan(), files={})
     )
-    return json.loads(ran.stdout.decode())
+    os.unlink(job.folder.file("plan.json"))
+    return in_a_process(command, job_dir=job.path, **files)[1]
 
 
 def holding(job):
@@ -79,7 +62,7 @@ def test_an_agent_that_does_not_start_leaves_no_secret_env(job, monkeypatch):
     start(job, "true", command="prepare")
     monkeypatch.setattr(daemon, "_become_agent", lambda *_: os._exit(0))
     with pytest.raises(daemon.MxclusterError, match="did not start"):
-        commands.start(job.folder)
+        ask("start", job_dir=job.path)
     assert holding(job) == []
 
 
@@ -89,7 +72,7 @@ def test_the_archive_is_private_and_has_no_secret(job, tmp_path, umask):
     job.end()
     before = os.umask(umask)
     try:
-        commands.collect(job.folder, str(tmp_path / "o.tar"))
+        job.ask("collect", output=str(tmp_path / "o.tar"))
     finally:
         os.umask(before)
     assert os.stat(str(tmp_path / "o.tar")).st_mode & 0o777 == 0o600
@@ -97,7 +80,7 @@ def test_the_archive_is_private_and_has_no_secret(job, tmp_path, umask):
 
 
 def test_the_token_exists_until_the_job_ends(job, tmp_path):
-    answer = start(job, "cat token; stat -c %a token; sleep 300", told={"token": SECRET})
+    answer = start(job, "cat token; stat -c %a token; sleep 300", secrets={"token": SECRET})
     job.remember(answer["status"])
     job.until(lambda: job.log("worker-0").count("\n"))
     assert job.log("worker-0") == SECRET + "600\n"
@@ -105,7 +88,7 @@ def test_the_token_exists_until_the_job_ends(job, tmp_path):
     assert holding(job) == ["token"] and SECRET not in json.dumps(answer) + json.dumps(
         job.ask("status")
     )
-    packed = commands.collect(job.folder, str(tmp_path / "o.tar"))
+    packed = job.ask("collect", output=str(tmp_path / "o.tar"))
     assert (
         SECRET.encode() not in (tmp_path / "o.tar").read_bytes() and "token" in packed["left_out"]
     )
@@ -114,7 +97,7 @@ def test_the_token_exists_until_the_job_ends(job, tmp_path):
 
 
 def test_the_token_of_a_killed_agent_is_removed(job):
-    answer = start(job, "sleep 300", told={"token": SECRET})
+    answer = start(job, "sleep 300", secrets={"token": SECRET})
     job.remember(answer["status"])
     assert processes.send(job.agent(answer["status"]), 9)
     job.end()
@@ -122,9 +105,9 @@ def test_the_token_of_a_killed_agent_is_removed(job):
 
 
 def test_an_agent_that_does_not_start_leaves_no_token(job, monkeypatch):
-    start(job, "true", command="prepare", told={"token": SECRET})
+    start(job, "true", command="prepare", secrets={"token": SECRET})
     assert holding(job) == ["token"] and os.stat(job.folder.file("token")).st_mode & 0o777 == 0o600
     monkeypatch.setattr(daemon, "_become_agent", lambda *_: os._exit(0))
     with pytest.raises(daemon.MxclusterError, match="did not start"):
-        commands.start(job.folder)
+        ask("start", job_dir=job.path)
     assert holding(job) == []

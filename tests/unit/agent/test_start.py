@@ -11,7 +11,7 @@ import zipfile
 from mxcluster.agent.claims import LOCK
 from mxcluster.node import processes
 from tests import waiting
-from tests.unit.agent.jobs import PACKAGE, command_line
+from tests.unit.agent.jobs import PACKAGE, in_a_process, request
 
 
 def environment_of(pid):
@@ -85,7 +85,8 @@ def test_the_agent_inherits_no_descriptor(job):
         env=dict(os.environ, PYTHONPATH=PACKAGE),
     )
     os.close(other_end)
-    out, err = ran.communicate(timeout=60)  # returns only when no process holds the pipes
+    data = request("start", job_dir=job.path).to_bytes()
+    out, err = ran.communicate(data, timeout=60)  # returns only when no process holds the pipes
     assert ran.returncode == 0, (out, err)
     assert os.read(inherited, 1) == b"", "a process still holds an inherited pipe"
     os.close(inherited)
@@ -192,7 +193,7 @@ def test_arguments_keep_their_quoting(job):
 
 def test_a_second_agent_is_refused(job):
     status = job.start("sleep 300")
-    assert command_line("start", "--job-dir", job.path) == (
+    assert in_a_process("start", job_dir=job.path) == (
         1,
         {
             "error": "another controller has started the job %s (%s, agent pid %d), and this "
@@ -213,14 +214,14 @@ def test_a_folder_serves_one_job_only(job):
     job.start("true")
     job.end()
     job.nothing_left()
-    assert command_line("start", "--job-dir", job.path) == (
+    assert in_a_process("start", job_dir=job.path) == (
         1,
         {"error": "%s holds a job that has ended already (done): choose another job_id" % job.path},
     )
 
 
 def test_start_without_a_plan_is_an_error(job):
-    code, answer = command_line("start", "--job-dir", job.path)
+    code, answer = in_a_process("start", job_dir=job.path)
     assert code == 1 and answer["error"].startswith("%s/plan.json is missing" % job.path), answer
 
 
@@ -248,7 +249,7 @@ def test_start_returns_the_agents_error(job):
     job.plan("true")
     os.mkdir(job.folder.file("worker-0.log"))  # the log cannot be written
     os.mkdir(job.folder.file("status.json"))  # the status cannot be written
-    code, answer = command_line("start", "--job-dir", job.path)
+    code, answer = in_a_process("start", job_dir=job.path)
     assert code == 1 and "Is a directory" in answer["error"], answer
     os.rmdir(job.folder.file("status.json"))
 
@@ -267,20 +268,21 @@ def test_the_package_runs_from_a_zip_file(job, tmp_path):
         env={"PYTHONPATH": archive},
     )
 
-    def call(module, *argv):
+    def call(command, **fields):
         out = subprocess.check_output(
-            [sys.executable, "-m", module] + list(argv), env=environment, cwd="/", timeout=60
+            [sys.executable, "-m", "mxcluster.entry"],
+            input=request(command, **fields).to_bytes(),
+            env=environment,
+            cwd="/",
+            timeout=60,
         )
         return json.loads(out.decode())
 
-    job.remember(call("mxcluster.agent", "start", "--job-dir", job.path)["status"])
-    status = call("mxcluster.agent", "wait", "--job-dir", job.path, "--seconds", "50")["status"]
+    job.remember(call("start", job_dir=job.path)["status"])
+    status = call("wait", job_dir=job.path, seconds=50)["status"]
     assert status["reason"] == "done", job.evidence()
     assert job.log("worker-0") == "%s/mxcluster/__init__.py\n" % archive
-    assert (
-        call("mxcluster.node.probe", "look", "--request", '{"address": "127.0.0.1"}')["problems"]
-        == []
-    )
+    assert call("look", request={"address": "127.0.0.1"})["problems"] == []
 
 
 def on_a_small_disk(folder, size, plan, prepare="true"):
@@ -288,7 +290,7 @@ def on_a_small_disk(folder, size, plan, prepare="true"):
 
     Returns (the answer of the command `start`, the names in the folder of all jobs).
     """
-    command = "%s -m mxcluster.agent start --plan --job-dir job-1" % sys.executable
+    command = "%s -m mxcluster.entry" % sys.executable
     ran = subprocess.run(
         [
             *("unshare", "--mount", "sh", "-c"),
@@ -296,11 +298,11 @@ def on_a_small_disk(folder, size, plan, prepare="true"):
             % (size, folder, folder, prepare, command),
         ],
         stdout=subprocess.PIPE,
-        input=json.dumps(plan).encode(),
+        input=request("start", job_dir=str(folder / "job-1"), plan=plan).to_bytes(),
         env=dict(os.environ, PYTHONPATH=PACKAGE),
         timeout=120,
     )
-    answer, *names = ran.stdout.decode().splitlines()
+    answer, *names = ran.stdout.decode().split("\n")[1:-1]  # an empty line begins the answer
     return json.loads(answer), names
 
 

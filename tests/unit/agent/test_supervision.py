@@ -16,7 +16,7 @@ from mxcluster.agent.stuck_processes import Sight
 from mxcluster.node import processes
 from tests import machine
 from tests.machine import Stopwatch
-from tests.unit.agent.jobs import FAILS_LATER, PACKAGE, PATIENT, STUBBORN, command_line
+from tests.unit.agent.jobs import FAILS_LATER, PACKAGE, PATIENT, STUBBORN, in_a_process
 
 
 def ends(status):
@@ -226,18 +226,14 @@ def test_a_wait_renews_the_lease_for_half_of_its_time(job, monkeypatch):
     for _ in range(3):
         job.folder.renew_lease(1.0)
         begun = ticks[0]
-        status = job.ask("wait", "--seconds", "500", "--renew")["status"]
+        status = job.ask("wait", seconds=500)["status"]
         assert status["state"] == "running", job.evidence()
         assert 29.9 < ticks[0] - begun < 30.1, "a wait must not sleep longer than the lease"
         assert job.folder.lease_mtime() > 1.0
-    job.folder.renew_lease(1.0)
-    job.ask("wait", "--seconds", "5")
-    assert job.folder.lease_mtime() == 1.0, "a wait without --renew must not renew the lease"
 
 
-def test_a_wait_without_renewals_sees_the_end_of_the_lease(job):
+def test_a_job_without_renewals_ends_with_its_lease(job):
     job.start("sleep 300", lease=0.8)
-    job.ask("wait", "--seconds", "0")
     assert job.end()["reason"] == "lease"
 
 
@@ -274,7 +270,7 @@ def test_a_process_that_a_shutdown_ends_first_is_no_failure(job):
 
 def test_stop_peer_sets_the_reason_peer(job):
     job.start("sleep 300")
-    answer = job.ask("stop", "--peer")
+    answer = job.ask("stop", peer=True)
     assert (answer["status"]["reason"], answer["status"]["first_failure"]) == ("peer", None)
     assert ends(answer["status"]) == [(-15, "agent")]
 
@@ -439,7 +435,7 @@ def test_a_file_system_without_inodes_is_the_first_failure(tmp_path):
 
 def test_an_agent_with_an_internal_error_ends_its_processes(job):
     job.plan("sleep 300", [sys.executable, 5])  # an argument of the wrong type
-    code, answer = command_line("start", "--job-dir", job.path)
+    code, answer = in_a_process("start", job_dir=job.path)
     assert code == 1 and "TypeError" in answer["error"], answer
     status = job.folder.status()
     assert (status["state"], status["reason"]) == ("ended", "failed")

@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from mxcluster.agent import commands
 from mxcluster.agent.folder import JobFolder
 from mxcluster.job import options, replies
 from mxcluster.job.plan import batch, for_node
 from tests import batch_systems
 from tests.networks import own_network
+from tests.unit.agent.jobs import ask
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def folder(tmp_path):
     made = JobFolder(str(tmp_path / "jobs" / "job-1"))
     yield made
     if os.path.isdir(made.path) and made.status():
-        commands.stop(made)
+        ask("stop", job_dir=made.path)
 
 
 def start(folder, secrets=None, **knobs):
@@ -57,7 +57,13 @@ def start(folder, secrets=None, **knobs):
     }
     given = options.cast(dict(knobs, launcher="slurm", num_nodes=2))
     plan = batch.submission(given, inventory, {"login": record}, "job-1")
-    commands.start(folder, for_node(plan, "login"), secrets, "t" * 64)
+    ask(
+        "start",
+        job_dir=folder.path,
+        plan=for_node(plan, "login"),
+        secret_env=secrets,
+        token="t" * 64,
+    )
     return plan
 
 
@@ -69,7 +75,7 @@ def end(folder):
     """Wait for the end of the job, and return its checked status."""
 
     def ended():
-        answer = replies.check("wait", "login", commands.wait(folder, 1, True))
+        answer = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=1))
         return answer["status"]["state"] == "ended" and answer["status"]
 
     return until(ended, 180, lambda: evidence(folder))
@@ -94,7 +100,7 @@ def test_a_node_that_cannot_import_mxnet_is_named(state, folder):
     assert (status["reason"], status["first_failure"]["kind"]) == ("failed", "batch")
     assert reason.startswith(("a: ", "b: ")) and "cannot import MXNet" in reason
     assert not os.path.exists(folder.file("token"))
-    assert commands.stop(folder)["left"] == []
+    assert ask("stop", job_dir=folder.path)["left"] == []
 
 
 def test_a_node_that_does_not_share_the_folder_is_named(state, folder, tmp_path):
@@ -173,7 +179,7 @@ def test_stop_ends_the_head(state, folder, tmp_path):
     replace_srun(tmp_path, "exec sleep 300")
     start(folder)
     ready(folder)
-    answer = commands.stop(folder)
+    answer = ask("stop", job_dir=folder.path)
     assert answer["status"]["reason"] == "stopped" and answer["left"] == []
     # A head that Slurm ends does not say so. Slurm may see the last moment of a head that obeys.
     until(lambda: "ended: stopped" in evidence(folder), evidence=lambda: evidence(folder))

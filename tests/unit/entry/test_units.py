@@ -15,7 +15,8 @@ import types
 import pytest
 
 from mxcluster.entry import units
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.model.protocol import Collect, Jobs, Look, Start
 from mxcluster.node import processes
 from tests import needs
 from tests.waiting import until
@@ -65,14 +66,8 @@ def soon(monkeypatch):
     monkeypatch.setattr(units, "UNIT_ENDS", 0.3)
 
 
-ASKED = {
-    "command": "start",
-    "user": "nobody",
-    "told": "",
-    "python": "/p",
-    "job_dir": "/jobs/j",
-    "plan": {},
-}
+START = Start(user="nobody", job_dir="/jobs/j", plan={})
+COLLECT = Collect(user="nobody", job_dir="/jobs/j", output="/o")
 
 
 def test_the_agents_error_comes_first():
@@ -103,12 +98,12 @@ def test_without_an_agents_error_the_last_lines_are_shown():
 
 
 def test_a_failed_start_reports_the_agents_error(monkeypatch):
-    asked = []
+    commands = []
     monkeypatch.setattr(
-        units.programs, "answer_of", lambda given: asked.append(given["command"]) or {}
+        units.programs, "answer_of", lambda given: commands.append(given.KIND) or {}
     )
     monkeypatch.setattr(units, "write_wish", lambda *given: None)
-    monkeypatch.setattr(units, "settle", lambda *given: asked.append("settled") or [])
+    monkeypatch.setattr(units, "settle", lambda *given: commands.append("settled") or [])
     monkeypatch.setattr(
         units.programs,
         "call",
@@ -120,8 +115,13 @@ def test_a_failed_start_reports_the_agents_error(monkeypatch):
         ),
     )
     with pytest.raises(MxclusterError, match="^port 9091 on 10.0.0.1 is held by the job other"):
-        units.start(ASKED, UNIT)
-    assert asked == ["prepare", "stop", "settled"]
+        units.start(START, UNIT)
+    assert commands == ["prepare", "stop", "settled"]
+
+
+def test_root_starts_no_job_without_its_plan():
+    with pytest.raises(BadInput, match="needs the plan of the job"):
+        units.start(START.replaced(plan=None), UNIT)
 
 
 def test_the_firewall_gets_the_training_users_uid(monkeypatch, tmp_path):
@@ -153,7 +153,7 @@ def test_the_firewall_gets_the_training_users_uid(monkeypatch, tmp_path):
 def test_an_end_is_accepted_if_the_unit_has_ended(told, states, words, monkeypatch):
     """The training user gives the answer to `wait`; the unit belongs to root."""
     monkeypatch.setattr(units.programs, "call", system({"systemctl show": list(states)}))
-    found = units.untrue_end(dict(ASKED, told=told), UNIT)
+    found = units.untrue_end(COLLECT.replaced(reason=told), UNIT)
     assert re.search(words, found) if words else found is None, found
 
 
@@ -162,7 +162,7 @@ def test_a_changed_clock_does_not_shorten_the_time_of_a_unit(monkeypatch):
     monkeypatch.setattr(units.time, "time", lambda: float(next(moments)))
     states = ["ActiveState=active\n", "ActiveState=active\n", "ActiveState=inactive\n"]
     monkeypatch.setattr(units.programs, "call", system({"systemctl show": states}))
-    assert units.untrue_end(dict(ASKED, told="failed"), UNIT) is None
+    assert units.untrue_end(COLLECT.replaced(reason="failed"), UNIT) is None
 
 
 class Outsider:
@@ -205,7 +205,7 @@ def test_processes_outside_of_the_unit_are_named(outsider):
     outsider.start(MXCLUSTER_JOB_DIR="/jobs/other")
     outsider.since = left.start_time
     assert outsider.since > older.start_time
-    assert units.outside(ASKED, 0.0) == [
+    assert units.outside(COLLECT, 0.0) == [
         "pid %d (sleep) of nobody runs outside of the job's unit, and began during the job: if "
         "no person has started this process, kill it" % left.pid
     ]
@@ -217,7 +217,7 @@ def test_processes_outside_of_the_unit_are_named(outsider):
 )
 def test_processes_of_units_and_the_users_systemd_are_not_outside(outsider, monkeypatch, group):
     outsider.start()
-    assert len(units.outside(ASKED, 0.0)) == 1
+    assert len(units.outside(COLLECT, 0.0)) == 1
     read = processes.read
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -225,26 +225,26 @@ def test_processes_of_units_and_the_users_systemd_are_not_outside(outsider, monk
             "read",
             lambda pid, name: b"0::/%s\n" % group.encode() if name == "cgroup" else read(pid, name),
         )
-        assert units.outside(ASKED, 0.0) == []
+        assert units.outside(COLLECT, 0.0) == []
 
 
 @needs.root
 def test_a_job_without_a_unit_has_no_process_outside(outsider):
     """The daemons of mpirun and all agents run without a unit under launcher=mpi."""
     outsider.start()
-    assert len(units.outside(ASKED, 0.0)) == 1
-    assert units.outside(dict(ASKED, request={"engine": "mpirun"}), 0.0) == []
+    assert len(units.outside(COLLECT, 0.0)) == 1
+    assert units.outside(COLLECT.replaced(arguments={"engine": "mpirun"}), 0.0) == []
 
 
 @needs.root
 def test_the_shell_of_ansible_above_this_program_is_not_outside(outsider, monkeypatch):
     """If the login user trains, the shell that runs sudo has the training user's uid."""
     shell = outsider.start("sleep 2; true")
-    assert len(units.outside(ASKED, 0.0)) >= 1
+    assert len(units.outside(COLLECT, 0.0)) >= 1
     below = until(lambda: [line.pid for line in processes.table() if line.parent == shell.pid], 20)
     with monkeypatch.context() as patch:
         patch.setattr(units.os, "getpid", lambda: below[0])
-        assert units.outside(ASKED, 0.0) == []
+        assert units.outside(COLLECT, 0.0) == []
 
 
 @needs.root
@@ -256,7 +256,7 @@ def test_the_programs_of_a_command_are_not_outside(outsider):
     entry = subprocess.Popen([sys.executable, "-c", above, "mxcluster.entry"])
     try:
         until(lambda: len(processes.of_user(outsider.uid)) == 2, 20)
-        assert units.outside(ASKED, 0.0) == []
+        assert units.outside(COLLECT, 0.0) == []
     finally:
         entry.wait()  # its programs end by themselves
 
@@ -272,12 +272,12 @@ def test_only_a_process_that_stays_is_outside(outsider, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(processes, "of_user", of_user)
-        assert units.outside(ASKED, 5.0) == [] and len(looks) == 2
+        assert units.outside(COLLECT, 5.0) == [] and len(looks) == 2
 
 
 def test_a_job_that_has_not_started_has_no_process_outside(monkeypatch):
     monkeypatch.setattr(units.programs, "answer_of", lambda asked: {"status": None})
-    assert units.outside(ASKED, 0.0) == []
+    assert units.outside(COLLECT, 0.0) == []
 
 
 def test_root_lists_the_running_jobs(monkeypatch):
@@ -289,12 +289,12 @@ def test_root_lists_the_running_jobs(monkeypatch):
         "mxcluster-agent@c-1.service loaded activating start the job c\n"
     )
     monkeypatch.setattr(units.programs, "call", system({"systemctl list-units": listed}))
-    assert units.jobs_with_units(ASKED) == ["a", "c-1"]
-    assert units.jobs_with_units(dict(ASKED, user="")) is None
+    assert units.jobs_with_units(Jobs(jobs_dir="/jobs", user="nobody")) == ["a", "c-1"]
+    assert units.jobs_with_units(Jobs(jobs_dir="/jobs")) is None
 
 
 def test_a_job_outside_of_a_unit_sees_every_folder(monkeypatch):
     """A unit has its own /tmp. An engine of the site starts the agent outside of a unit."""
     monkeypatch.setattr(units, "has_units", lambda asked: True)
-    assert "/tmp/data" in units.hidden({"request": {"data_dir": "/tmp/data", "engine": ""}})[0]
-    assert units.hidden({"request": {"data_dir": "/tmp/data", "engine": "mpirun"}}) == []
+    assert "/tmp/data" in units.hidden(Look(arguments={"data_dir": "/tmp/data", "engine": ""}))[0]
+    assert units.hidden(Look(arguments={"data_dir": "/tmp/data", "engine": "mpirun"})) == []

@@ -146,6 +146,15 @@ def test_a_wrong_value_is_named_with_its_place(cls, value, message):
         cls.decode(value)
 
 
+def test_numbers_of_ansible_are_numbers():
+    """Its values of templates are of subclasses of int and float."""
+
+    class Tagged(int):
+        pass
+
+    assert Step.decode({"time": Tagged(1), "step": Tagged(2), "loss": Tagged(3)}).loss == 3
+
+
 def test_an_unknown_field_is_dropped_where_no_person_wrote_it():
     assert Node.decode({"host": "a", "since 2027": [1]}) == Node(host="a")
 

@@ -11,6 +11,7 @@ import pytest
 import mxcluster
 from mxcluster.agent import claims
 from mxcluster.cluster import node_records
+from mxcluster.model.protocol import COMMANDS
 from mxcluster.node import addresses, driver, gpus, json_cli, probe, software
 from tests.networks import own_network
 
@@ -19,20 +20,19 @@ NO_JOBS = {"ports": {}, "gpus": {}}
 KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
 
 
-def call(*argv, python=sys.executable, **environment):
-    """Run `python -m mxcluster.node.probe argv`; return (exit status, JSON answer)."""
+def call(command, request=None, python=sys.executable, **environment):
+    """Carry out a command of the probe in a process; return (exit status, JSON answer)."""
     paths = environment.pop("PYTHONPATH", "").split() + [
         os.path.dirname(os.path.dirname(mxcluster.__file__))
     ]
     ran = subprocess.run(
-        [python, "-m", "mxcluster.node.probe"] + list(argv),
+        [python, "-m", "mxcluster.entry"],
+        input=COMMANDS[command](arguments=request or {}).to_bytes(),
         stdout=subprocess.PIPE,
         timeout=120,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **environment),
     )
-    lines = ran.stdout.decode().splitlines()
-    assert len(lines) == 1, ran
-    return ran.returncode, json.loads(lines[0])
+    return ran.returncode, json.loads(ran.stdout.decode().splitlines()[-1])
 
 
 def test_a_suitable_node_has_no_problems(tmp_path):
@@ -48,7 +48,7 @@ def test_a_suitable_node_has_no_problems(tmp_path):
         "python": sys.executable,
     }
     (tmp_path / "mxnet.py").write_text("raise SystemExit('a look must not import MXNet')")
-    code, told = call("look", "--request", json.dumps(request), PYTHONPATH=str(tmp_path))
+    code, told = call("look", request, PYTHONPATH=str(tmp_path))
     assert (code, told["problems"]) == (0, [])
     assert told["facts"]["interfaces"] == addresses.interfaces()
 
@@ -56,17 +56,14 @@ def test_a_suitable_node_has_no_problems(tmp_path):
 def test_every_problem_is_reported_at_once_with_value_and_remedy():
     code, told = call(
         "look",
-        "--request",
-        json.dumps(
-            {
-                "address": "203.0.113.9",
-                "interface": "nic9",
-                "ports": [9091],
-                "gpus": [77],
-                "files": ["/no/such/file"],
-                "python": "/no/such/python",
-            }
-        ),
+        {
+            "address": "203.0.113.9",
+            "interface": "nic9",
+            "ports": [9091],
+            "gpus": [77],
+            "files": ["/no/such/file"],
+            "python": "/no/such/python",
+        },
     )
     assert code == 0
     address, interface, gpu, python, path = told["problems"]
@@ -188,7 +185,6 @@ def test_the_record_of_a_node(tmp_path):
     (tmp_path / "mxnet" / "__init__.py").write_text(
         "raise OSError('libgfortran.so.3: cannot open')"
     )
-    known = json.dumps({"known": whole})
     # A CUDA that was replaced since then may lack a library, so the linker is asked.
     (tmp_path / "bin").mkdir()
     places = {"PYTHONPATH": str(tmp_path), "PATH": "%s/bin:%s" % (tmp_path, os.environ["PATH"])}
@@ -196,7 +192,7 @@ def test_the_record_of_a_node(tmp_path):
         script = "#!/bin/sh\necho '\tlibcufft.so.9.2 => %s'\n" % found
         (tmp_path / "bin" / "ldd").write_text(script)
         (tmp_path / "bin" / "ldd").chmod(0o755)
-        code, told = call("record", "--request", known, **places)
+        code, told = call("record", {"known": whole}, **places)
         assert code == status, told
         assert status or told == whole, "the second record must not import MXNet"
     for other in (
@@ -204,12 +200,9 @@ def test_the_record_of_a_node(tmp_path):
         dict(whole, fingerprints=record["fingerprints"]),
         dict(whole, mxnet=""),
     ):
-        code, told = call(
-            "record", "--request", json.dumps({"known": other}), PYTHONPATH=str(tmp_path)
-        )
+        code, told = call("record", {"known": other}, PYTHONPATH=str(tmp_path))
         assert code != 0 and "cannot import MXNet" in told["error"], told
-    code, told = call("machine")
-    assert code == 0 and told == {name: record[name] for name in node_records.MACHINE}
+    assert probe.machine() == {name: record[name] for name in node_records.MACHINE}
     assert node_records.of_node(record) == record
 
 
@@ -280,23 +273,8 @@ def test_no_advice_removes_the_folder_of_the_systems_python(tmp_path):
     assert "install MXNet and numpy for %s again" % system in told["error"], told
 
 
-@pytest.mark.parametrize(
-    "argv, words",
-    [
-        ([], "required: command"),
-        (["dance"], "invalid choice: 'dance'"),
-        (["look", "--request", "{"], "is not JSON"),
-        (["look", "--request", "[]"], "is not a JSON object"),
-    ],
-)
-def test_a_wrong_command_line_is_answered_in_json(argv, words, capsys):
-    assert json_cli.give(probe.run, argv) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert words in told["error"], told
-
-
 def test_an_internal_error_is_marked_as_such(capsys):
-    assert json_cli.give(lambda argv: {}["nothing"], []) == 1
+    assert json_cli.give(lambda: {}["nothing"]) == 1
     out, err = capsys.readouterr()
     assert json.loads(out) == {
         "error": "KeyError: 'nothing' (an error in mxcluster itself: please report this error)"

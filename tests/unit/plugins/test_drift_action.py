@@ -76,12 +76,12 @@ class Node:
         assert sorted(module_args) == ["files", "roots", "user", "user_files"]
         return {"seen": self.seen}
 
-    def tells(self, asked, task_vars):
-        self.asked.append(asked["command"])
-        if asked["command"] == "jobs":
-            assert asked["jobs_dir"] == "/jobs" and asked["python"] == "/env/bin/python"
+    def tells(self, python, request, task_vars):
+        self.asked.append(request.KIND)
+        if request.KIND == "jobs":
+            assert request.jobs_dir == "/jobs" and python == "/env/bin/python"
             return {"jobs": self.jobs}
-        assert asked["request"] == {"known": RECORD}
+        assert request.arguments == {"known": RECORD}
         return {"record": self.record}
 
     def common(self):

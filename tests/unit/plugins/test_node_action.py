@@ -12,8 +12,9 @@ from unittest import mock
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
-from mxcluster.ansible import node_task
+from mxcluster.ansible.node_arguments import Connection
 from mxcluster.job.plan import packed as packed_plan
+from mxcluster.model.protocol import COMMANDS, Look, Start, Stop
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
 from tests.templates import is_unsafe, templated
@@ -67,12 +68,13 @@ def plugin(answers, clock=None, **arguments):
     The node gives these answers in turn, and repeats the last one.
     """
     made, commands = object.__new__(action.ActionModule), []
+    made._load_name = "mxcluster_node"
     made._task = types.SimpleNamespace(
         args=dict({"command": "wait", "python": "/p", "job_dir": "/jobs/j"}, **arguments)
     )
 
-    def ask(arguments, task_vars):
-        commands.append(arguments["command"])
+    def ask(python, request, task_vars, connection=None):
+        commands.append(request.KIND)
         if clock:
             clock.now += 1
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -109,8 +111,8 @@ def test_a_look_sends_the_nodes_own_part_of_the_plan(monkeypatch):
             )[0],
             {},
         )
-        made.ask = lambda arguments, task_vars, seen=seen: (
-            seen.update(arguments) or {"problems": []}
+        made.ask = lambda python, request, task_vars, connection, seen=seen: (
+            seen.update(request.encode()) or {"problems": []}
         )
         result = run(made, monkeypatch)
         assert seen["request"] == {"address": "10.0.0.1"} and "packed_plan" not in seen
@@ -176,7 +178,7 @@ def test_while_a_node_is_silent_the_others_are_polled_at_once(clock, monkeypatch
 
     def look_at_another():
         made, _ = plugin([RUNNING], board=str(tmp_path), seconds=5)
-        made.ask = lambda given, task_vars: seen.append(given["seconds"]) or RUNNING
+        made.ask = lambda python, wait, task_vars: seen.append(wait.seconds) or RUNNING
         monkeypatch.setattr(action.NodeTask, "run", lambda self, tmp, task_vars: {})
         made.run(None, {"inventory_hostname": "node2"})
 
@@ -230,8 +232,8 @@ def test_a_failure_is_posted_and_ends_the_others(monkeypatch, tmp_path):
     assert action.others(str(tmp_path), "node2") == ["node1"]
     made, commands = plugin([RUNNING, DONE], board=str(tmp_path))
     ask, peers = made.ask, []
-    made.ask = lambda arguments, task_vars: (
-        peers.append(arguments.get("peer")) or ask(arguments, task_vars)
+    made.ask = lambda python, request, task_vars: (
+        peers.append(getattr(request, "peer", False)) or ask(python, request, task_vars)
     )
     (tmp_path / "node1").rename(tmp_path / "node2")
     assert run(made, monkeypatch)["ended"] and commands == ["wait", "stop"]
@@ -311,12 +313,12 @@ def packed(there, **others):
 def test_the_archive_is_fetched_at_the_end_and_removed_there(monkeypatch, tmp_path):
     made, commands, node, there, into = waits(tmp_path)
     answers, seen, ask = [DONE, packed(there)], [], made.ask
-    made.ask = lambda arguments, task_vars: (
-        seen.append(arguments) or ask(arguments, task_vars) and answers.pop(0)
+    made.ask = lambda python, request, task_vars: (
+        seen.append(request) or ask(python, request, task_vars) and answers.pop(0)
     )
     result = run(made, monkeypatch)
     assert commands == ["wait", "collect"] and result["ended"] and result["packed"] == packed(there)
-    assert seen[1]["told"] == "done" and "into" not in seen[1]
+    assert seen[1].reason == "done"
     assert into.read_bytes() == b"what is left" and not there.exists()
 
 
@@ -359,7 +361,7 @@ def test_a_node_sends_no_more_than_it_has_announced(monkeypatch, tmp_path):
 
 
 def test_a_running_job_is_not_collected(monkeypatch, tmp_path):
-    made, commands = plugin([RUNNING], into=str(tmp_path / "x.tar"))
+    made, commands = plugin([RUNNING], into=str(tmp_path / "x.tar"), output="/jobs/j/x.tar")
     Node(made)
     assert run(made, monkeypatch) == RUNNING and commands == ["wait"]
 
@@ -405,7 +407,7 @@ def test_a_connection_lost_during_a_fetch_is_tried_again(clock, monkeypatch, tmp
         [LOST] * (where != "collect"),
     )
 
-    def ask(arguments, task_vars):
+    def ask(python, request, task_vars):
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -421,7 +423,9 @@ def test_a_connection_lost_during_a_fetch_is_tried_again(clock, monkeypatch, tmp
 
 
 def test_a_connection_that_stays_lost_during_a_fetch_keeps_the_status(clock, monkeypatch, tmp_path):
-    made, commands = plugin([DONE, LOST], clock, into=str(tmp_path / "x.tar"), patience=1000)
+    made, commands = plugin(
+        [DONE, LOST], clock, into=str(tmp_path / "x.tar"), output="/jobs/j/x.tar", patience=1000
+    )
     Node(made)
     result = run(made, monkeypatch)
     assert result["unreachable"] and result["status"] == DONE["status"] and clock.now < 60, commands
@@ -436,16 +440,16 @@ def test_a_node_that_could_pack_nothing_is_asked_for_no_file(monkeypatch, tmp_pa
 
 @pytest.mark.parametrize(
     "becomes, said, reader",
-    [(True, "1000\r\n", 1000), (True, "", None), (False, "1000\n", "not asked")],
+    [(True, "1000\r\n", 1000), (True, "", None), (False, "1000\n", None)],
 )
 def test_the_login_user_is_asked_if_ansible_becomes_another_user(
     monkeypatch, tmp_path, becomes, said, reader
 ):
     made, _, node, there, _ = waits(tmp_path, becomes=becomes, said=said)
     answers, seen = [DONE, packed(there)], []
-    made.ask = lambda arguments, task_vars: seen.append(arguments) or answers.pop(0)
+    made.ask = lambda python, request, task_vars: seen.append(request) or answers.pop(0)
     run(made, monkeypatch)
-    assert seen[1].get("reader", "not asked") == reader
+    assert seen[1].reader == reader and (("id -u", False) in node.commands) == becomes
     assert all(not sudoable for command, sudoable in node.commands if command == "id -u")
 
 
@@ -463,10 +467,8 @@ def told(node, command, code=0, err="", check=False, **given):
         ran.append((program, json.loads(in_data.decode())))
         or {"rc": code, "stdout": out, "stderr": err}
     )
-    asked = node_task.completed(
-        dict({"command": command, "python": "/env/bin/python", "job_dir": "/jobs/j"}, **given)
-    )
-    return made.ask(asked, {"inventory_hostname": "node1"}), ran
+    request = COMMANDS[command].decode(dict({"job_dir": "/jobs/j"}, **given))
+    return made.ask("/env/bin/python", request, {"inventory_hostname": "node1"}), ran
 
 
 def test_an_invalid_answer_is_a_failure():
@@ -539,12 +541,7 @@ def test_answers_to_a_secret_are_hidden_from_ansibles_output(given, hidden):
         seen.append(made._play_context.no_log)
         or {"rc": 0, "stdout": json.dumps({"job": "j", "pid": 7, "status": None}), "stderr": ""}
     )
-    made.ask(
-        node_task.completed(
-            dict({"command": "start", "python": "/p", "job_dir": "/jobs/j"}, **given)
-        ),
-        {"inventory_hostname": "node1"},
-    )
+    made.ask("/p", Start(job_dir="/jobs/j", **given), {"inventory_hostname": "node1"})
     assert seen == [hidden]
 
 
@@ -570,10 +567,9 @@ def look_with_hello(said, pipelining=True, hello=None):
         return {"rc": 0, "stdout": said, "stderr": ""}
 
     made._low_level_execute_command = execute
-    asked = node_task.completed(
-        {"command": "look", "python": "/p", "hello": hello or {"users": ["root"], "trainer": "mx"}}
-    )
-    return made.ask(asked, {"inventory_hostname": "node1", "ansible_python_interpreter": "/p"}), ran
+    wanted = Connection.decode(hello or {"users": ["root"], "trainer": "mx"})
+    task_vars = {"inventory_hostname": "node1", "ansible_python_interpreter": "/p"}
+    return made.ask("/p", Look(), task_vars, wanted), ran
 
 
 HELLO = "mxcluster-user=%s\nmxcluster-uid=%d\nmxcluster-python=/p\nmxcluster-end=\n"
@@ -642,8 +638,7 @@ def test_without_pipelining_a_file_has_the_request(pipelining):
         ran.append((program, in_data is None))
         or {"rc": 0, "stdout": json.dumps({"ran": False, "status": None}), "stderr": ""}
     )
-    asked = node_task.completed({"command": "stop", "python": "~/env/bin/python", "job_dir": "/j"})
-    made.ask(asked, {"inventory_hostname": "node1"})
+    made.ask("~/env/bin/python", Stop(job_dir="/j"), {"inventory_hostname": "node1"})
     file = "/tmp/of ansible/asked.json"
     entry = "~/env/bin/python -I -m mxcluster.entry"
     assert ran == (
@@ -721,21 +716,18 @@ def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
     )
     made._task.check_mode, waits = False, []
 
-    def ask(arguments, task_vars):
-        commands.append(arguments["command"])
-        if arguments["command"] == "wait":
-            waits.append(arguments)
+    def ask(python, request, task_vars):
+        commands.append(request.KIND)
+        if request.KIND == "wait":
+            waits.append(request)
             return dict(offering)
-        data = (there / arguments["file"]).read_bytes()[arguments["offset"] :][: arguments["most"]]
+        data = (there / request.file).read_bytes()[request.offset :][: request.most]
         return {"data": base64.b64encode(data).decode()}
 
     made.ask = ask
     assert run(made, monkeypatch) == RUNNING and commands == ["wait", "piece", "piece"]
     assert run(made, monkeypatch) == RUNNING and commands[3:] == ["wait"]
-    assert [arguments["took"] for arguments in waits] == ["", "mlp-0001"]
-    assert all("checkpoints" not in arguments for arguments in waits), (
-        "not every poll needs the plan"
-    )
+    assert [wait.took for wait in waits] == ["", "mlp-0001"]
     assert sorted(path.name for path in here.glob("mlp-*")) == sorted(
         path.name for path in there.glob("mlp-*")
     )
@@ -782,11 +774,11 @@ def test_a_full_disk_of_the_controller_does_not_end_the_job(monkeypatch, tmp_pat
 def test_a_start_sends_the_controllers_process_and_the_token(monkeypatch, tmp_path, command):
     monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
     made, _ = plugin([{"job": "j"}], command=command, plan={"job": "j"}, job_dir="/jobs/j")
-    made._connection, told = types.SimpleNamespace(become=None), []
-    made.ask = lambda arguments, task_vars: told.append(arguments) or {"job": "j"}
+    made._connection, sent = types.SimpleNamespace(become=None), []
+    made.ask = lambda python, request, *_: sent.append(request) or {"job": "j"}
     assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == {"job": "j"}
-    assert told[0]["plan"] == {"job": "j", "controller": processes.witness(os.getppid())}
-    assert told[0]["token"] == action.token_of("j") and "token" not in made._task.args
+    assert sent[0].plan == {"job": "j", "controller": processes.witness(os.getppid())}
+    assert sent[0].token == action.token_of("j") and "token" not in made._task.args
 
 
 def test_a_worker_that_finished_early_is_seen_by_its_own_node(tmp_path, monkeypatch):
@@ -901,3 +893,56 @@ def test_all_forks_have_the_same_token_of_a_job(monkeypatch, tmp_path):
     assert all(
         os.stat(str(tmp_path / name)).st_mode & 0o777 == 0o600 for name in os.listdir(str(tmp_path))
     )
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"command": "piece"}, "command=piece needs file: add the missing arguments to the task"),
+        (
+            {"command": "jobs", "jobs_dir": ""},
+            "command=jobs needs jobs_dir: add the missing arguments to the task",
+        ),
+        (
+            {"into": "/tmp/x.tar"},
+            "command=collect needs output: add the missing arguments to the task",
+        ),
+        (
+            {"seconds": "-1"},
+            "seconds=-1.0 is not a number from 0 to 86400: correct this argument of the task",
+        ),
+        ({"patience": -1}, "patience=-1.0 is not a number from 0 to 1e+09: correct this argument"),
+        ({"job_dir": "jobs/j"}, "job_dir='jobs/j' is not an absolute path, or a path that begins"),
+        ({"hello": {}}, "hello=[] is not an object with users: correct this argument of the task"),
+    ],
+)
+def test_a_missing_or_invalid_argument_is_refused(arguments, words, monkeypatch):
+    made, commands = plugin([RUNNING], **arguments)
+    result = run(made, monkeypatch)
+    assert result["failed"] and result["msg"].startswith(words) and commands == [], result
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"secnods": 5}, "secnods"),
+        ({"command": "dance"}, "value of command must be one of"),
+        ({"seconds": "soon"}, "seconds"),
+        ({"token": "t"}, "token"),
+    ],
+)
+def test_ansible_refuses_an_argument_that_no_command_has(arguments, words, monkeypatch):
+    made, _ = plugin([RUNNING], **arguments)
+    with pytest.raises(AnsibleError, match=words):
+        run(made, monkeypatch)
+
+
+def test_texts_of_templates_become_numbers(monkeypatch):
+    """A template in a task gives a text, also for a number, and also in a dict."""
+    wanted = {"folder": "/runs/j/checkpoints", "keep": "3", "plan": {"job": "j", "lease": None}}
+    made = plugin([RUNNING], seconds="7", patience="60", keeper="no", checkpoints=wanted)[0]
+    made._task.check_mode, sent = False, []
+    made.ask = lambda python, request, task_vars: sent.append(request) or RUNNING
+    run(made, monkeypatch)
+    assert sent[0].seconds == 7.0
+    assert made._arrivals.kept == 3 and made._arrivals.plan == wanted["plan"]

@@ -68,7 +68,7 @@ def plan_job(
     Returns a dict with these keys:
         plan: the dict from `plan.make_plan`.
         table: the plan as text, after the notes for the user.
-        looks: {host: request for `mxcluster.node.probe look`}.
+        looks: {host: request for `mxcluster.node.probe.look`}.
         model: the path of the saved model to start from, or "".
         resume: the paths of all files of the checkpoint to resume from, or [].
         script: the folder of the script as a zip file in base64, or "".
@@ -249,7 +249,7 @@ def plan_cluster(
 
 
 def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> Json:
-    """Return the request for ``mxcluster.node.probe look``: the job's requirements on `host`.
+    """Return the request for ``mxcluster.node.probe.look``: the job's requirements on `host`.
 
     Args: `record` the node record; `variables` {host: {host variable: value}}; `packed` the name of
     the zip file of mxcluster, from `package.archive`.

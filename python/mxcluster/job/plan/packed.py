@@ -25,7 +25,7 @@ def told(plan: Json, looks: Json) -> Json:
     name of the task file that starts the agents. "packed_plan" is a string with `plan` and `looks`,
     for `unpack`.
 
-    Args: `looks` {host: request for `mxcluster.node.probe look`}.
+    Args: `looks` {host: request for `mxcluster.node.probe.look`}.
     """
     text = json.dumps({"plan": plan, "looks": looks}, separators=(",", ":"))
     return {

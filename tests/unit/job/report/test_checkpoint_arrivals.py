@@ -10,9 +10,17 @@ from mxcluster.agent import checkpoint_transfer
 from mxcluster.agent.folder import JobFolder
 from mxcluster.job import checkpoints
 from mxcluster.job.report import checkpoint_arrivals
+from mxcluster.model.protocol import Piece
 from tests.unit.job.test_checkpoints import save
 
 PLAN = {"options": {"network": "mlp"}}
+
+
+def piece(folder, name, offset, most):
+    """Return a node's answer to a request for a piece."""
+    return checkpoint_transfer.piece(
+        Piece(job_dir=folder.path, file=name, offset=offset, most=most)
+    )
 
 
 class Node:
@@ -42,9 +50,7 @@ class Node:
         if self.cut is not None and len(self.asked) >= self.cut:
             return None
         self.asked.append((name, offset))
-        return base64.b64decode(
-            checkpoint_transfer.piece(self.folder, name, offset, min(most, 4))["data"]
-        )
+        return base64.b64decode(piece(self.folder, name, offset, min(most, 4))["data"])
 
     def bring(self, seconds=5.0):
         took = self.arrivals.taken()
@@ -183,12 +189,12 @@ def test_a_node_sends_only_files_of_checkpoints(node, tmp_path):
         ("mlp-0003.params", "cannot read the checkpoint file"),
     ):
         with pytest.raises(checkpoint_transfer.BadInput, match=words):
-            checkpoint_transfer.piece(node.folder, name, 0, 10)
+            piece(node.folder, name, 0, 10)
 
 
 def test_a_piece_renews_the_lease(node, tmp_path):
     hold(tmp_path / "node1" / "checkpoints", 1)
     node.folder.begin_lease()
     os.utime(node.folder.file("lease"), (1, 1))
-    checkpoint_transfer.piece(node.folder, "mlp-0001.params", 0, 10)
+    piece(node.folder, "mlp-0001.params", 0, 10)
     assert node.folder.lease_mtime() > 1

@@ -1,0 +1,218 @@
+"""Check the arguments of a task with the module mxcluster_node.
+
+The arguments are the fields of the commands (see `mxcluster.model.protocol`), and the fields of
+Options, which stay on the controller. This module imports no Ansible.
+"""
+
+from typing import (
+    Dict,
+    List,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from mxcluster.errors import BadInput
+from mxcluster.job.plan.packed import completed
+from mxcluster.model import protocol
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import (
+    Wrong,
+    each,
+    flag,
+    json_object,
+    matching,
+    optional,
+    real,
+    text,
+    whole,
+    words,
+)
+
+R = TypeVar("R", bound=Record)
+
+_folder = matching(r"/[^\x00-\x1f\x7f]*", "an absolute path", 4096)
+_name = matching(r"[^\x00-\x1f\x7f]+", "a name", 4096)
+
+
+class Connection(Record):
+    """The wishes for a test of the connection, as for the module mxcluster_preflight."""
+
+    users: List[str] = field(each(words), about="the allowed login users, [] for all users")
+    trainer: str = field(words, default="", about="mxcluster_user, empty if the login user trains")
+    modules: bool = field(flag, default=False, about="whether modules of Ansible will run there")
+
+
+class Checkpoints(Record):
+    """The destination of a running job's checkpoints on the controller."""
+
+    folder: str = field(_folder)
+    keep: int = field(whole(0, 10**9), about="the number of complete checkpoints to keep")
+    plan: Dict[str, object] = field(
+        json_object(20), about="the content of plan.json beside the folder"
+    )
+
+
+class Options(Record):
+    """The arguments that stay on the controller."""
+
+    python: str = field(
+        _name, about="the Python interpreter on the node that has mxcluster; may begin with ~/"
+    )
+    packed_plan: Optional[str] = field(
+        optional(text),
+        default=None,
+        about="the `packed_plan` of mxcluster_plan. The node's part replaces the `request` of "
+        "`look`, the `cuda` of `check`, the `plan` of `start` and `prepare`, and of `wait` the "
+        "arguments `together`, `request`, and `plan` of `checkpoints`",
+    )
+    only_meet: bool = field(
+        flag,
+        default=False,
+        about="for `start`, whether the agents only hold the rendezvous and start no process",
+    )
+    hello: Optional[Connection] = field(
+        optional(record(Connection)),
+        default=None,
+        about="for `look`, `users`, `trainer` and `modules`, to test the connection in the same "
+        "call",
+    )
+    problems: Optional[List[str]] = field(
+        optional(each(text, 100000)),
+        default=None,
+        about="for `look`, the problems that the controller has found. With this argument, even "
+        "with an empty list, the task fails if the controller or the node has found a problem. "
+        "Paths of a plan other than `python` and `job_dir` are then a problem, too",
+    )
+    board: str = field(
+        text,
+        default="",
+        about="for `wait`, the name of a folder in the temporary folder of this run of Ansible. "
+        "The folder gets the names of nodes whose part has failed. The parts of the other nodes "
+        "then end, as `stop` does",
+    )
+    keeper: bool = field(
+        flag,
+        default=True,
+        about="for `wait`, whether the job needs this run of Ansible. The board then also gets "
+        "the names of lost nodes",
+    )
+    together: List[List[int]] = field(
+        each(each(whole(), 100000), 100000),
+        default=[],
+        about="for `wait`, lists of worker indices. The servers merge pushes only when all "
+        "workers of a list have pushed. The node of a worker that blocks its list for ever goes "
+        "to the board",
+    )
+    patience: float = field(
+        real(0, 1e9),
+        default=0.0,
+        about="for `wait`, the seconds for which the plugin retries an unreachable node, such as "
+        "the job's lease",
+    )
+    checkpoints: Optional[Checkpoints] = field(
+        optional(record(Checkpoints)),
+        default=None,
+        about="for `wait`, the `folder` for checkpoints of the running job, and the number of "
+        "complete checkpoints to `keep` there",
+    )
+    into: Optional[str] = field(
+        optional(_name),
+        default=None,
+        about="for `wait`, a file on the controller for the files of the node's ended part, which "
+        "`collect` packs into `output` or `spool`",
+    )
+
+
+_TYPES: Dict[object, str] = {
+    bool: "bool",
+    dict: "dict",
+    float: "float",
+    int: "int",
+    list: "list",
+    str: "str",
+}
+
+
+def _argument(hint: object) -> Dict[str, object]:
+    """Return Ansible's spec of a field with the annotation `hint`."""
+    if get_origin(hint) is Union:  # Optional
+        return _argument(get_args(hint)[0])
+    kind = get_origin(hint) or hint
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return {"type": "dict", "options": _arguments_of(kind)}
+    return {"type": _TYPES[kind]}
+
+
+def _arguments_of(cls: Type[Record]) -> Dict[str, Dict[str, object]]:
+    hints = get_type_hints(cls)
+    return {item.key: _argument(hints[name]) for name, item in cls.FIELDS.items()}
+
+
+def _spec() -> Dict[str, Dict[str, object]]:
+    """Return the argument spec of the module mxcluster_node for Ansible."""
+    found: Dict[str, Dict[str, object]] = {}
+    for cls in protocol.COMMANDS.values():
+        found.update(_arguments_of(cls))
+    for name in protocol.FROM_PLUGIN:
+        del found[name]
+    found.update(_arguments_of(Options))
+    found["python"]["required"] = True
+    found["command"] = {"type": "str", "required": True, "choices": list(protocol.COMMANDS)}
+    return found
+
+
+SPEC = _spec()
+
+
+def _without_none(arguments: Dict[str, object]) -> Dict[str, object]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def host_arguments(arguments: Dict[str, object], host: str) -> Dict[str, object]:
+    """Return the given arguments of a task for `host`, with the host's part of the packed plan.
+
+    Args: `arguments` as Ansible returns them for SPEC, with None for a missing argument.
+    """
+    found = _without_none(arguments)
+    found.update(
+        (name, _without_none(value))
+        for name, value in found.items()
+        if isinstance(value, dict) and "options" in SPEC[name]
+    )
+    return completed(dict({"request": {}, "only_meet": False}, **found), host)
+
+
+def read(arguments: Dict[str, object]) -> Tuple[Options, protocol.Request]:
+    """Return the options and the request of a task. Raises BadInput as `request_of` does.
+
+    Args: `arguments` from `host_arguments`.
+    """
+    command = protocol.COMMANDS[str(arguments["command"])]
+    return request_of(Options, arguments), request_of(command, arguments)
+
+
+def request_of(cls: Type[R], arguments: Dict[str, object]) -> R:
+    """Return the record of the class `cls` from the arguments of a task.
+
+    Args: `arguments` from `host_arguments`. Raises BadInput if an argument is missing or invalid.
+    """
+    lacking = [
+        item.key
+        for item in cls.FIELDS.values()
+        if item.is_required and arguments.get(item.key) in (None, "")
+    ]
+    if lacking:
+        raise BadInput(
+            "command=%s needs %s: add the missing arguments to the task"
+            % (cls.KIND or arguments["command"], " and ".join(lacking))
+        )
+    try:
+        return cls.decode(arguments)
+    except Wrong as wrong:
+        raise BadInput("%s: correct this argument of the task" % wrong) from None

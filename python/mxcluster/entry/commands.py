@@ -1,0 +1,68 @@
+"""The table of the functions that carry out the commands on this node.
+
+The functions run as the training user. The process of root works without this module.
+"""
+
+from typing import Callable, Dict, Optional, Tuple, Type, TypeVar, cast
+
+from mxcluster.agent import checkpoint_transfer, claims, commands, engine, jobs
+from mxcluster.model import protocol
+from mxcluster.model.protocol import Request
+
+R = TypeVar("R", bound=Request)
+Json = Dict[str, object]
+Function = Callable[[Request], Json]
+
+
+def _look(request: protocol.Look) -> Json:
+    from mxcluster.node import probe  # not at the top: each poll would import it
+
+    return probe.look(request.arguments, claims.held)
+
+
+def _record(request: protocol.RecordNode) -> Json:
+    from mxcluster.node import probe
+
+    return probe.record(request.arguments)
+
+
+def _check(request: protocol.Check) -> Json:
+    from mxcluster.node import health_checks
+
+    return health_checks.check(request.arguments)
+
+
+def _row(command: Type[R], function: Callable[[R], Json]) -> Tuple[Type[Request], Function]:
+    """Return a row of the table. mypy checks that the function takes the class of the command."""
+    return command, cast(Function, function)
+
+
+FUNCTIONS: Dict[Type[Request], Function] = dict(
+    [
+        _row(protocol.Look, _look),
+        _row(protocol.RecordNode, _record),
+        _row(protocol.Check, _check),
+        _row(protocol.Jobs, jobs.listing),
+        _row(protocol.Prepare, commands.prepare),
+        _row(protocol.Start, commands.start),
+        _row(protocol.Launch, engine.launch),
+        _row(protocol.Join, engine.join),
+        _row(protocol.Wait, commands.wait),
+        _row(protocol.Status, commands.status),
+        _row(protocol.Stop, commands.stop),
+        _row(protocol.Collect, commands.collect),
+        _row(protocol.Logs, commands.logs),
+        _row(protocol.ReadPlan, commands.plan),
+        _row(protocol.Piece, checkpoint_transfer.piece),
+    ]
+)
+
+
+def carry_out(request: Request, target: Optional[int] = None) -> Json:
+    """Carry out `request` in this process, and return the answer (dict for JSON).
+
+    `target`: the open descriptor of the tar file for `collect`, None for the path of the request.
+    """
+    if target is not None and isinstance(request, protocol.Collect):
+        return commands.collect(request, target)
+    return FUNCTIONS[type(request)](request)

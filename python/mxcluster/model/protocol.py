@@ -1,0 +1,337 @@
+"""Define the commands of the controller to a node, with one class for each command.
+
+The controller writes the JSON of one request to stdin of `mxcluster.entry` on the node. The class
+of a command is its row in the table of commands: the name, the arguments, and how the command runs.
+`mxcluster.entry.commands` has the function of each command, and `mxcluster.job.replies` the answer.
+A field without a default is required. The task of a command gives the fields of the class to the
+module mxcluster_node, except the fields of FROM_PLUGIN.
+"""
+
+import json
+import os
+from typing import ClassVar, Dict, List, Optional, Type, TypeVar, cast
+
+from mxcluster.errors import BadInput
+from mxcluster.model import names
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import (
+    flag,
+    json_object,
+    matching,
+    optional,
+    or_empty,
+    real,
+    table,
+    text,
+    whole,
+    words,
+)
+
+R = TypeVar("R", bound="Request")
+
+LIMIT = 300.0  # seconds until a command must have answered
+LIMIT_OF_COLLECT = 3600.0
+LOG_LINES = 20  # lines of each log, without another number
+PIECE = 1 << 20  # bytes of a piece of a checkpoint, without another number
+LONGEST_SCRIPT = 1 << 27  # characters of a script's folder in base64
+# The action plugin of mxcluster_node sets these fields, so a task does not.
+FROM_PLUGIN = ("check", "reader", "told", "token", "took")
+PATHS = ("job_dir", "jobs_dir", "output", "spool")  # fields with paths on the node
+OTHER_VERSION = (
+    "the node may have another version of mxcluster; run provision.yml (running jobs go on)"
+)
+
+_json = json_object(16)
+_checkpoint = matching(r"[A-Za-z0-9._-]{1,255}", "the name of a file of a checkpoint")
+
+
+class Request(Record, kind_key="command"):
+    """A command of the controller to a node, with the arguments of all commands.
+
+    Attributes of each class:
+        READS: True if the command changes nothing on the node, so that check mode runs the command.
+        CHANGES: True if a task with the command always reports a change.
+        SWEEPS: True if the node first removes leftovers of killed modules and controllers.
+    """
+
+    READS: ClassVar[bool] = False
+    CHANGES: ClassVar[bool] = False
+    SWEEPS: ClassVar[bool] = False
+
+    user: str = field(
+        or_empty(names.user_name),
+        default="",
+        about="the user that runs the command if the module runs as root, empty for the current "
+        "user; the training user of the node",
+    )
+    check: bool = field(flag, default=False, about="whether Ansible runs in check mode")
+
+    @property
+    def job_id(self) -> str:
+        """The id of the command's job, "" without a job."""
+        return ""
+
+    def limit(self) -> float:
+        """Return the seconds until the training user's process must have answered."""
+        return LIMIT
+
+    def secrets(self) -> List[str]:
+        """Return the secret values of the request, which no output may contain."""
+        return []
+
+    def turned_into(self, command: Type[R], **values: object) -> R:
+        """Return a request for `command` with the values of the fields that both commands have.
+
+        Args: `values` of further fields.
+        """
+        own = {name: value for name, value in vars(self).items() if name in command.FIELDS}
+        return command(**dict(own, **values))
+
+    def on_node(self: R) -> R:
+        """Return the request with absolute paths. ~/ is the home of this process's user."""
+        paths = {name: value for name, value in vars(self).items() if name in PATHS and value}
+        return self.replaced(
+            **{name: os.path.abspath(os.path.expanduser(path)) for name, path in paths.items()}
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the request as JSON for `read`.
+
+        The fields of all other commands are null in the JSON. The program of the last version reads
+        some of them for each command.
+        """
+        unused = {item.key: None for kind in COMMANDS.values() for item in kind.FIELDS.values()}
+        return json.dumps(dict(unused, **self.encode()), sort_keys=True).encode()
+
+
+def read(data: bytes) -> Request:
+    """Return the request of `to_bytes`. Raises BadInput if `data` is no request."""
+    try:
+        return Request.decode(json.loads(data.decode("utf-8")))
+    except (ValueError, RecursionError) as error:  # Wrong is a ValueError
+        raise BadInput(
+            "the controller's request to this node is invalid (%s): %s" % (error, OTHER_VERSION)
+        ) from None
+
+
+class Look(Request, kind="look"):
+    """Find the parts of a job that the node cannot provide."""
+
+    READS = True
+    arguments: Dict[str, object] = field(
+        _json,
+        key="request",
+        default={},
+        about="what the job needs on this node, see `mxcluster.node.probe.look`",
+    )
+
+
+class RecordNode(Request, kind="record"):
+    """Read the facts for the node record: addresses, GPUs, and the versions of MXNet and numpy."""
+
+    READS = True
+    arguments: Dict[str, object] = field(
+        _json,
+        key="request",
+        default={},
+        about='{"known": the present node record}, to save the import of MXNet',
+    )
+
+
+class Check(Request, kind="check"):
+    """Collect the facts about the present state of the node for verify.yml."""
+
+    READS = True
+    arguments: Dict[str, object] = field(
+        _json,
+        key="request",
+        default={},
+        about="`etc_dir` with the three files, `folders` to measure, `peers` to reach by ssh",
+    )
+
+
+class Jobs(Request, kind="jobs"):
+    """List the jobs of the node. Without check mode, first remove leftovers of ended jobs."""
+
+    READS = True
+    SWEEPS = True
+    jobs_dir: str = field(
+        names.node_path, about="the folder on the node that holds the folders of all jobs"
+    )
+    job: str = field(
+        or_empty(names.job_id),
+        default="",
+        about="a job to return even if it ended long ago. Of the other jobs, the command returns "
+        "only the running jobs and the jobs that ended last",
+    )
+
+
+class OfJob(Request):
+    """A command for one job."""
+
+    job_dir: str = field(names.node_path, about="the job's folder on the node, with plan.json")
+
+    @property
+    def job_id(self) -> str:
+        """The id of the job, which is the name of the job's folder."""
+        return os.path.basename(os.path.abspath(self.job_dir))
+
+
+class _WithFiles(OfJob):
+    """A command that writes the files of a job on this node."""
+
+    secret_env: Optional[Dict[str, str]] = field(
+        optional(table(text, text, 10000)),
+        default=None,
+        about="secret environment variables of the processes besides those of the plan. No plan, "
+        "log or result contains them. A file of mode 0600 holds them from the start until the "
+        "agent has read the file. Ansible masks these values wherever they occur in the result",
+    )
+    token: Optional[str] = field(
+        optional(matching(r"[!-~]{1,1000}", "the token of a job")),
+        default=None,
+        about="the secret by which the job's processes authenticate each other. A file of mode "
+        "0600 holds the token until the job has ended. No plan, log or result contains the token",
+    )
+    script: Optional[str] = field(
+        optional(
+            or_empty(matching(r"[A-Za-z0-9+/]+={0,2}", "a zip file in base64", most=LONGEST_SCRIPT))
+        ),
+        default=None,
+        about="the folder of the user's script as a zip file in base64",
+    )
+
+    def secrets(self) -> List[str]:
+        """Return the token and the values of the secret variables."""
+        return [value for value in [self.token, *(self.secret_env or {}).values()] if value]
+
+
+class Prepare(_WithFiles, kind="prepare"):
+    """Write the files of a job, and start nothing."""
+
+    CHANGES = True
+    SWEEPS = True
+    plan: Dict[str, object] = field(_json, about="the node's part of the plan")
+
+
+class Start(_WithFiles, kind="start"):
+    """Start the agent of a job."""
+
+    CHANGES = True
+    SWEEPS = True
+    plan: Optional[Dict[str, object]] = field(
+        optional(_json),
+        default=None,
+        about="the node's part of the plan. Without a plan, the job's folder holds the files of "
+        "an earlier `prepare`",
+    )
+
+
+class Launch(OfJob, kind="launch"):
+    """Start the agents of all nodes through an engine of the site, such as mpirun."""
+
+    CHANGES = True
+
+
+class Join(OfJob, kind="join"):
+    """Find the agent that an engine has started."""
+
+
+class Wait(OfJob, kind="wait"):
+    """Wait for the end of a job, and renew the job's lease."""
+
+    seconds: float = field(
+        real(0, 86400),
+        default=5.0,
+        about="the maximum duration in seconds. Half the job's lease is another limit",
+    )
+    took: str = field(
+        or_empty(_checkpoint),
+        default="",
+        about="the name of a checkpoint that is complete on the controller",
+    )
+
+    def limit(self) -> float:
+        """Return the usual limit after the end of the wait."""
+        return LIMIT + self.seconds
+
+
+class Status(OfJob, kind="status"):
+    """Read the state of a job."""
+
+    READS = True
+
+
+class Stop(OfJob, kind="stop"):
+    """End a job on this node."""
+
+    SWEEPS = True
+    peer: bool = field(
+        flag,
+        default=False,
+        about="whether the reason is the failure of another node's part, and not a user's command",
+    )
+
+
+class Logs(OfJob, kind="logs"):
+    """Read the ends of all logs of a job."""
+
+    READS = True
+    lines: int = field(
+        whole(0, 10**6), default=LOG_LINES, about="the maximum number of lines of each log"
+    )
+
+
+class ReadPlan(OfJob, kind="plan"):
+    """Read the plan of the whole job."""
+
+    READS = True
+
+
+class Piece(OfJob, kind="piece"):
+    """Read a piece of a checkpoint file, and renew the job's lease."""
+
+    file: str = field(_checkpoint, about="the name of a file of a checkpoint")
+    offset: int = field(whole(), default=0, about="the position of the first byte in the file")
+    most: int = field(whole(1, 1 << 30), default=PIECE, about="the maximum number of bytes")
+
+
+class Collect(OfJob, kind="collect"):
+    """Pack the files of a job into a tar file."""
+
+    CHANGES = True
+    SWEEPS = True
+    output: str = field(names.node_path, about="the tar file on the node")
+    spool: Optional[str] = field(
+        optional(or_empty(names.node_path)),
+        default=None,
+        about="the folder for the tar file if root packs files of another user; created if "
+        "missing. Only root can write to the folder, so no other user can replace the tar file "
+        "before the controller fetches it",
+    )
+    reason: str = field(
+        words,
+        key="told",
+        default="",
+        about="the reason of the job's end from the answer to `wait`, empty if unknown. If the "
+        "job is a unit, root compares the reason with the unit's state",
+    )
+    reader: Optional[int] = field(
+        optional(whole(0, 2**32 - 1)),
+        default=None,
+        about="the uid of the login user, who becomes the owner of the tar file in the spool",
+    )
+    arguments: Dict[str, object] = field(
+        _json,
+        key="request",
+        default={},
+        about='{"engine": the engine that started the agents, "" without one}',
+    )
+
+    def limit(self) -> float:
+        """Return the limit for a long transfer to a disk."""
+        return LIMIT_OF_COLLECT
+
+
+# {name: class}, the table of all commands.
+COMMANDS = cast(Dict[str, Type[Request]], Request.KINDS)
