@@ -239,9 +239,10 @@ def test_a_job_without_a_unit_has_no_process_outside(outsider):
 @needs.root
 def test_the_shell_of_ansible_above_this_program_is_not_outside(outsider, monkeypatch):
     """If the login user trains, the shell that runs sudo has the training user's uid."""
-    shell = outsider.start("sleep 2; true")
+    shell = outsider.start("sleep 300; true")
     assert len(units.outside(COLLECT, 0.0)) >= 1
-    below = until(lambda: [line.pid for line in processes.table() if line.parent == shell.pid], 20)
+    below = until(lambda: [line.pid for line in processes.table() if line.parent == shell.pid])
+    outsider.started.append(processes.identity(below[0]))
     with monkeypatch.context() as patch:
         patch.setattr(units.os, "getpid", lambda: below[0])
         assert units.outside(COLLECT, 0.0) == []
@@ -250,15 +251,17 @@ def test_the_shell_of_ansible_above_this_program_is_not_outside(outsider, monkey
 @needs.root
 def test_the_programs_of_a_command_are_not_outside(outsider):
     """verify.yml runs ssh as the training user, two processes below root's program."""
-    below = "import os, subprocess; os.setuid(%d); subprocess.call(['sleep', '2'])" % outsider.uid
+    below = "import os, subprocess; os.setuid(%d); subprocess.call(['sleep', '300'])" % outsider.uid
     child = "import subprocess, sys; subprocess.call([sys.executable, '-c', %r])" % below
     above = "import subprocess, sys; subprocess.call([sys.executable, '-c', %r, 'x'])" % child
-    entry = subprocess.Popen([sys.executable, "-c", above, "mxcluster.entry"])
+    command = [sys.executable, "-c", above, "mxcluster.entry"]
+    entry = subprocess.Popen(command, start_new_session=True)
     try:
-        until(lambda: len(processes.of_user(outsider.uid)) == 2, 20)
+        until(lambda: len(processes.of_user(outsider.uid)) == 2)
         assert units.outside(COLLECT, 0.0) == []
     finally:
-        entry.wait()  # its programs end by themselves
+        os.killpg(entry.pid, signal.SIGKILL)
+        entry.wait()
 
 
 @needs.root
