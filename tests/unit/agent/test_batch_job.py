@@ -175,6 +175,21 @@ def test_the_end_says_whether_another_attempt_may_succeed(
     assert words in failure["reason"] and failure["kind"] == kind, failure
 
 
+def test_a_job_that_is_back_in_the_queue_ends_without_the_wait_for_a_lost_node(
+    state, folder, monkeypatch
+):
+    """The batch system has answered, so the silence of the head is no fault of the network."""
+    started(folder, monkeypatch)
+    (state / "7.state").write_text("PENDING")
+    beat(folder, batch_job.SILENT - 5)
+    assert commands.wait(folder, 0, True)["status"]["state"] == "running"
+    beat(folder, batch_job.SILENT + 5)
+    status = commands.wait(folder, 0, True)["status"]
+    assert status["state"] == "ended" and batch_job.SILENT + 5 < batch_job.LOST
+    assert "back into the queue" in status["first_failure"]["reason"]
+    assert (state / "7.state").read_text() == "CANCELLED"
+
+
 def test_a_head_that_ends_by_itself_is_no_deleted_job(state, folder, monkeypatch):
     """Slurm knows that neither a user nor a limit has ended the job."""
     started(folder, monkeypatch)

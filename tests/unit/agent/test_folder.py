@@ -109,6 +109,29 @@ def test_progress_is_empty_without_events(tmp_path):
     assert JobFolder(str(tmp_path)).progress(NAMES) == {}
 
 
+def test_a_private_file_is_private_before_anything_is_written(tmp_path, monkeypatch):
+    """Another user who opens a file in the moment before its mode is set reads all that follows."""
+    modes, chmod = [], os.fchmod
+
+    def record(descriptor, mode):
+        modes.append(os.fstat(descriptor).st_mode & 0o777)
+        chmod(descriptor, mode)
+
+    monkeypatch.setattr(os, "fchmod", record)
+    old = tmp_path / "old"
+    old.write_text("public")
+    old.chmod(0o644)
+    umask = os.umask(0)
+    try:
+        JobFolder(str(tmp_path)).write_private("new", "secret")
+        JobFolder(str(tmp_path)).write_private("old", "secret")
+    finally:
+        os.umask(umask)
+    assert modes == [0o600, 0o644]
+    for name in ("new", "old"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
 def test_a_shell_can_read_the_environment_file(tmp_path):
     folder = JobFolder(str(tmp_path))
     values = {"PLAIN": "1", "QUOTES": 'it\'s "so" $HOME\nand more', "EMPTY": ""}

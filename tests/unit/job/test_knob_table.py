@@ -7,7 +7,7 @@ import pytest
 from mxcluster import schemes
 from mxcluster.errors import BadInput
 from mxcluster.job import option_types, options
-from mxcluster.job.knob_table import KNOBS, OPTIONS
+from mxcluster.job.knob_table import KNOBS, MOST_PROCESSES, OPTIONS
 from mxcluster.job.option_types import cast_value
 from mxcluster.job.plan import members
 from mxcluster.job.sweep import knob_table as sweeps
@@ -110,3 +110,11 @@ def test_arguments_fit_on_a_command_line():
     for wrong in (["x" * 40000], ["x" * 30000] * 10, ["a\0"]):
         with pytest.raises(BadInput, match="script_args"):
             cast_value(knob, wrong)
+
+
+def test_a_job_places_no_more_processes_in_turn_than_it_may_have():
+    (knob,) = [knob for knob in KNOBS if knob.name == "round_robin"]
+    hosts = ["node1", "node2"] * (MOST_PROCESSES // 2)
+    assert cast_value(knob, hosts) == hosts
+    with pytest.raises(BadInput, match="round_robin.*at most %d names" % MOST_PROCESSES):
+        cast_value(knob, hosts + ["node3"])

@@ -140,6 +140,16 @@ def test_a_restart_leaves_out_a_node_that_was_lost_after_its_last_status():
     assert decide(dict(verdict, left={"node1": [], "node2": []}))["extra"]["without"] == []
 
 
+@pytest.mark.parametrize("lost", [["node1"], ["node2"], ["node1", "node2"]], ids=" ".join)
+def test_a_restart_of_a_batch_job_leaves_out_no_lost_node(lost):
+    """The batch system chooses the nodes, also that of the scheduler. mxcluster keeps no host."""
+    verdict = failed(None, "x", host="node1", kind="node", nodes=dict.fromkeys(lost, "missing"))
+    decision = restarts.decide(
+        dict(plan_of(without=["node7"]), launcher="slurm"), verdict, 5, lambda name: False
+    )
+    assert decision["extra"] and decision["extra"]["without"] == ["node7"], decision
+
+
 def test_the_next_restart_waits_longer_and_counts_on():
     decision = decide(
         failed(-9), job="mine-r1", epoch=None, max_restarts=1, restart_delay=20.0, resume="mine"

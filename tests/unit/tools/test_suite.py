@@ -124,7 +124,12 @@ def test_an_interrupted_run_ends_its_processes_and_says_how_it_goes_on(tmp_path)
         stderr=subprocess.STDOUT,
     ) as process:
         log = tmp_path / "long.log"
-        until(lambda: log.exists() and log.read_text().endswith("\n"), evidence=tmp_path)
+
+        def runs():
+            assert process.poll() is None, process.stdout.read().decode()
+            return log.exists() and log.read_text().endswith("\n")
+
+        until(runs, evidence=tmp_path)
         process.send_signal(signal.SIGTERM)
         printed = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 128 + signal.SIGTERM

@@ -435,6 +435,28 @@ def test_the_refusal_of_a_class_of_the_script_says_how_to_declare_it():
         read(b"c__main__\nMyOptimizer\n.")
 
 
+def test_the_list_of_classes_is_the_same_whatever_a_script_has_imported(monkeypatch):
+    """Otherwise a worker accepts an optimizer that the servers, without this import, refuse."""
+    bases = {"mxnet.optimizer": "Optimizer", "mxnet.lr_scheduler": "LRScheduler"}
+    for module, name in bases.items():
+        base = type(name, (), {"__module__": module})
+        made = type(sys)(module)
+        setattr(made, name, base)
+        monkeypatch.setitem(sys.modules, module, made)
+        for where in (module + ".sgd", module + "_of_others", "mxnet.contrib.svrg", "__main__"):
+            made.derived = getattr(made, "derived", []) + [
+                type("Derived" + name, (base,), {"__module__": where})
+            ]
+    monkeypatch.setitem(sys.modules, "mxnet", type(sys)("mxnet"))
+    allowed = {"%s:%s" % (cls.__module__, cls.__name__) for cls in optimizer_guard.names().made}
+    assert allowed == {
+        "mxnet.optimizer:Optimizer",
+        "mxnet.optimizer.sgd:DerivedOptimizer",
+        "mxnet.lr_scheduler:LRScheduler",
+        "mxnet.lr_scheduler.sgd:DerivedLRScheduler",
+    }
+
+
 def test_declared_classes_are_imported_or_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_optimizers.py").write_text(
