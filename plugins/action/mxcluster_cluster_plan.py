@@ -125,8 +125,9 @@ still_hold:
 from typing import Any, Dict
 
 from mxcluster.ansible.controller_task import ControllerTask
-from mxcluster.cluster import ssh_mesh
+from mxcluster.cluster import node_records, ssh_mesh
 from mxcluster.job.plan import inputs
+from mxcluster.model.host_variables import of_hosts
 
 Json = Dict[str, Any]
 
@@ -150,12 +151,13 @@ def carry_out(given: Json, check: bool) -> Json:
             given["facts"],
             given["cwd"],
         )
-    records = inputs.read_records(given["records_dir"])
+    records = node_records.read(given["records_dir"])
+    variables = of_hosts(list(given["nodes"]), given["variables"])
     return {
         "blocks": ssh_mesh.blocks(
-            given["nodes"], records, given["variables"], given["key_file"], draft=check
+            given["nodes"], records, variables, given["key_file"], draft=check
         ),
-        "origins": ssh_mesh.origins_of(given["nodes"], given["variables"]),
+        "origins": ssh_mesh.origins_of(given["nodes"], variables),
         "gone": ssh_mesh.gone(given["nodes"], records),
         "still_hold": ssh_mesh.still_hold(given["nodes"], records),
     }

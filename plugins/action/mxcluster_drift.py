@@ -14,8 +14,9 @@ from ansible.utils.unsafe_proxy import wrap_var
 from mxcluster.ansible import role_specs
 from mxcluster.ansible.module_task import run_module
 from mxcluster.ansible.node_task import NodeTask, completed
-from mxcluster.cluster import drift
+from mxcluster.cluster import drift, node_records
 from mxcluster.job import verdict
+from mxcluster.model.node_record import NodeFacts
 
 Json = Dict[str, Any]
 HostVars = Any  # ansible.vars.hostvars.HostVars
@@ -166,23 +167,22 @@ class ActionModule(NodeTask):
         asked = self._look(given, task_vars)
         if asked.get("failed"):
             return asked.get("msg")
-        before = drift.remembered(
-            os.path.join(given["records_dir"], task_vars["inventory_hostname"] + ".json")
-        )
+        path = os.path.join(given["records_dir"], task_vars["inventory_hostname"] + ".json")
+        before = node_records.of_file(path) or NodeFacts()
         told = self.ask(
             completed(
                 {
                     "command": "record",
                     "python": given["python"],
                     "user": given["user"],
-                    "request": {"known": before},
+                    "request": {"known": before.encode()},
                 }
             ),
             task_vars,
         )
         if told.get("failed") or not isinstance(told.get("record"), dict):
             return told.get("msg") or "the node has returned no node record"
-        return drift.why(known, asked["seen"], before, told["record"])
+        return drift.why(known, asked["seen"], before, NodeFacts.decode(told["record"]))
 
     def _look(self, given: Json, task_vars: Json) -> Json:
         """Run the module mxcluster_drift on the node. `given`: the arguments of the task."""

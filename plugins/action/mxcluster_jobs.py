@@ -134,11 +134,11 @@ import os
 from typing import Any, Dict, Iterable, Optional
 
 from mxcluster.ansible.controller_task import ControllerTask
-from mxcluster.cluster import driver
+from mxcluster.cluster import driver, node_records
 from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
-from mxcluster.job.plan.inputs import read_records, results_folder
+from mxcluster.job.plan.inputs import results_folder
 
 Json = Dict[str, Any]
 
@@ -152,7 +152,7 @@ def restarts(folder: Optional[str], hosts: Iterable[str]) -> Dict[str, str]:
 
     Args: `folder` the folder of the node records; `hosts` of the inventory.
     """
-    records = read_records(folder) if folder else {}
+    records = node_records.read(folder) if folder else {}
     return driver.restarts({host: records[host] for host in hosts if host in records})
 
 

@@ -19,10 +19,10 @@ from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.ansible import contact
 from mxcluster.ansible.controller_task import arguments_of
-from mxcluster.cluster import ssh_mesh
 from mxcluster.entry import asking
 from mxcluster.errors import MxclusterError
 from mxcluster.job import replies
+from mxcluster.model.host_variables import of_host
 
 Json = Dict[str, Any]
 DOCUMENTED = (
@@ -105,7 +105,9 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         host = task_vars["inventory_hostname"]
         address = str(self._value(task_vars, "ansible_host") or host)
         try:
-            port = ssh_mesh.port_of(host, self._value(task_vars, "ansible_port"))
+            port = of_host(
+                host, {"ansible_port": self._value(task_vars, "ansible_port")}
+            ).ansible_port
         except MxclusterError as refusal:
             return {"failed": True, "refused": True, "msg": str(refusal)}, {}
         over_ssh = self._connection.transport in ("ssh", "paramiko")

@@ -8,10 +8,11 @@ import os
 from typing import Any, Dict, List, Optional
 
 from mxcluster import exit_codes
-from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
 from mxcluster.job.option_types import is_job_id
-from mxcluster.model import shapes
+from mxcluster.model import names, shapes
+from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.record import encode, record
 from mxcluster.model.shapes import (
     each,
     fields,
@@ -244,7 +245,7 @@ def _or_error(shape: shapes.Shape[Any]) -> shapes.Shape[Any]:
     )
 
 
-_digest = optional(node_records.digest)
+_digest = optional(names.digest)
 _imported = {
     "python": words,
     "numpy": words,
@@ -253,7 +254,7 @@ _imported = {
     "compiled_in": flag,
     "says": words,
 }
-_file = _or_error(fields({"sha256": node_records.digest}))
+_file = _or_error(fields({"sha256": names.digest}))
 # An error of `cuda_probe`: a call's status, None if the library is missing.
 _failed_call = fields({"error": words, "status": optional(whole(-(2**31)))})
 
@@ -320,7 +321,7 @@ _found = fields(
     {
         "mxnet": _mxnet,
         "files": _or_error(fields(dict.fromkeys(("hosts", "groups", "data_sharding"), _file))),
-        "room": _or_error(table(node_records.path, whole())),
+        "room": _or_error(table(names.path, whole())),
         "ssh": _or_error(fields({"peers": table(words, optional(words), 5000)})),
         "gpus": optional(_or_error(_gpus)),
     },
@@ -343,7 +344,7 @@ _offer = fields({}, {"held": text, "parts": table(text, text)})
 # The fields of the answer to each command, and below the fields that any answer may have.
 REPLIES = {
     "look": {"problems": each(words), "held": _held, "fits": flag},
-    "record": {"record": node_records.of_node},
+    "record": {"record": record(NodeFacts)},
     "check": {"check": _found},
     "start": {"job": _job, "pid": whole(1), "status": optional(status)},
     "prepare": {"job": _job},
@@ -413,7 +414,7 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
         for name, item in result.items()
         if name in MODULES_OWN or name.startswith(("_ansible_", "ansible_"))
     }
-    return dict(own, **told)
+    return dict(own, **{name: encode(item) for name, item in told.items()})
 
 
 def of_host(host: str, known: Json, for_all: bool = False) -> Json:
