@@ -102,7 +102,11 @@ class HostVariables(Record, strict=True):
         (SSH,),
     )
     node_host_key: Sequence[str] = _variable(
-        _texts, [], "its ssh host key, if it is not in your `known_hosts`", readers=(SSH,)
+        _texts,
+        [],
+        "its ssh host key, if your `known_hosts` lacks it. An unknown key is refused, with the "
+        "command that shows it",
+        readers=(SSH,),
     )
     node_address: str = _variable(
         _text, "", "its literal IPv4 address for training", "see [networks](networks.md)"
