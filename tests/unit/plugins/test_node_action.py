@@ -14,6 +14,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from mxcluster.ansible import node_task
 from mxcluster.job.plan import packed as packed_plan
+from mxcluster.model.node_record import NodeFacts
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
 from tests.templates import is_unsafe, templated
@@ -488,13 +489,8 @@ def test_an_invalid_answer_is_a_failure():
         and is_unsafe(answer["problems"][0])
         and is_unsafe(answer["held"]["ports"]["9091"])
     )
-    record = {
-        "fingerprints": {"numpy": "0" * 64},
-        "address_of_default_route": None,
-        "hostname": "",
-        "gpus": 0,
-    }
-    assert told(record, "record")[0] == {"record": record, "changed": False}
+    answer = told({"hostname": "", "gpus": 2, "driver": None, "evil": 1}, "record")[0]
+    assert answer == {"record": NodeFacts(gpus=2).encode(), "changed": False}
 
 
 def test_secrets_are_in_no_command_line_and_no_answer():
