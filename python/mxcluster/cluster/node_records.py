@@ -1,6 +1,5 @@
 """Read the files of the node records, `.state/<inventory>/nodes/HOST.json`."""
 
-import glob
 import os
 from typing import Optional
 
@@ -24,7 +23,14 @@ def of_file(path: str) -> Optional[NodeRecord]:
 
 
 def read(folder: str) -> Records:
-    """Return {host: node record} from the files HOST.json in `folder`."""
-    paths = glob.glob(os.path.join(glob.escape(folder), "*.json"))
-    records = map(of_file, paths)
-    return {record.host: record for record in records if record}
+    """Return {host: node record} from the files HOST.json in `folder`, {} without this folder.
+
+    Raises OSError for a folder that this process cannot read.
+    """
+    try:
+        names = [name for name in sorted(os.listdir(folder)) if name.endswith(".json")]
+    except FileNotFoundError:
+        return {}
+    # A hidden file is a draft of an editor.
+    found = [of_file(os.path.join(folder, name)) for name in names if name[0] != "."]
+    return {record.host: record for record in found if record}

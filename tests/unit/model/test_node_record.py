@@ -201,6 +201,14 @@ def test_a_damaged_record_stops_only_the_jobs_of_its_host(tmp_path, content):
         ssh_mesh.blocks({"a": {}, "b": {}}, records, dict.fromkeys("ab", variables), "/key")
 
 
+def test_an_unreadable_folder_is_no_folder_without_records(tmp_path):
+    """The message would name the nodes, which have records."""
+    assert node_records.read(str(tmp_path / "nodes")) == {}
+    (tmp_path / "nodes").write_text("")
+    with pytest.raises(OSError):
+        node_records.read(str(tmp_path / "nodes"))
+
+
 HOSTILE = st.one_of(
     st.text(max_size=30),
     st.sampled_from(
