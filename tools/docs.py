@@ -9,6 +9,7 @@ With `--check` the script only compares the files with their wanted contents.
 - The defaults and argument specs of all roles give docs/knobs.md and the table in each role's
   README.
 - The tables of versions in mxcluster/cluster give the table in docs/gpus.md.
+- The host variables, mxcluster/model/host_variables.py, give the table in docs/cluster.md.
 """
 
 import json
@@ -24,6 +25,7 @@ from mxcluster.ansible import knobs
 from mxcluster.cluster import pairs, version_table
 from mxcluster.job.knob_table import KNOBS, SECTIONS
 from mxcluster.job.sweep import knob_table as sweeps
+from mxcluster.model.host_variables import VARIABLES
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "knobs.md"
@@ -411,6 +413,15 @@ def pairs_table():
     return "\n".join(lines)
 
 
+def host_variables_table():
+    """Return the Markdown table of all host variables."""
+    lines = ["| host variable | default | meaning |", "|---|---|---|"]
+    lines += [
+        "| `%s` | %s | %s |" % (name, one.absent, one.about) for name, one in VARIABLES.items()
+    ]
+    return "\n".join(lines)
+
+
 def wanted():
     """Return {path of a generated file: its wanted content}."""
     pages = {GROUP_VARS: group_vars(), PAGE: knobs_page()}
@@ -426,8 +437,12 @@ def wanted():
         (PROJECT / "docs" / "schemes.md", schemes.SCHEMES),
     ):
         pages[path] = between(path.read_text(), "schemes", schemes_table(chosen))
-    path = PROJECT / "docs" / "gpus.md"
-    pages[path] = between(path.read_text(), "pairs", pairs_table())
+    for page, marker, content in (
+        ("gpus.md", "pairs", pairs_table()),
+        ("cluster.md", "host variables", host_variables_table()),
+    ):
+        path = PROJECT / "docs" / page
+        pages[path] = between(path.read_text(), marker, content)
     return pages
 
 

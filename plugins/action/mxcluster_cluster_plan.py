@@ -10,8 +10,9 @@ from typing import Any, Dict, Mapping, Sequence
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
-from mxcluster.cluster import ssh_mesh
+from mxcluster.cluster import node_records, ssh_mesh
 from mxcluster.job.plan import inputs
+from mxcluster.model.host_variables import of_hosts
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import anything
 
@@ -98,10 +99,11 @@ def plan_files(given: Files) -> PlannedFiles:
 
 def plan_ssh(given: Ssh, check: bool) -> PlannedSsh:
     """Plan the ssh files. `check`: True to accept missing node records."""
-    records = inputs.read_records(given.records_dir)
+    records = node_records.read(given.records_dir)
+    variables = of_hosts(list(given.nodes), given.variables)
     return PlannedSsh(
-        blocks=ssh_mesh.blocks(given.nodes, records, given.variables, given.key_file, draft=check),
-        origins=ssh_mesh.origins_of(given.nodes, given.variables),
+        blocks=ssh_mesh.blocks(given.nodes, records, variables, given.key_file, draft=check),
+        origins=ssh_mesh.origins_of(given.nodes, variables),
         gone=ssh_mesh.gone(given.nodes, records),
         still_hold=ssh_mesh.still_hold(given.nodes, records),
     )

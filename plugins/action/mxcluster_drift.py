@@ -14,9 +14,10 @@ from ansible.utils.unsafe_proxy import wrap_var
 from mxcluster.ansible import arguments, role_specs
 from mxcluster.ansible.module_task import run_module
 from mxcluster.ansible.node_task import NodeTask
-from mxcluster.cluster import drift
+from mxcluster.cluster import drift, node_records
 from mxcluster.errors import BadInput
 from mxcluster.job import verdict
+from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import Jobs, RecordNode
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import table
@@ -240,14 +241,13 @@ class ActionModule(NodeTask):
         asked = self._look(given, task_vars)
         if asked.get("failed"):
             return asked.get("msg")
-        before = drift.remembered(
-            os.path.join(given.records_dir, task_vars["inventory_hostname"] + ".json")
-        )
-        request = RecordNode(user=given.user, arguments={"known": before})
+        path = os.path.join(given.records_dir, task_vars["inventory_hostname"] + ".json")
+        before = node_records.of_file(path) or NodeFacts()
+        request = RecordNode(user=given.user, arguments={"known": before.encode()})
         answer = self.ask(given.python, request, task_vars)
         if answer.get("failed") or not isinstance(answer.get("record"), dict):
             return answer.get("msg") or "the node has returned no node record"
-        return drift.why(known, asked["seen"], before, answer["record"])
+        return drift.why(known, asked["seen"], before, NodeFacts.decode(answer["record"]))
 
     def _look(self, given: Remember, task_vars: Json) -> Json:
         """Run the module mxcluster_drift on the node. `given`: the arguments of the task."""

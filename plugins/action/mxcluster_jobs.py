@@ -8,11 +8,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
-from mxcluster.cluster import driver
+from mxcluster.cluster import driver, node_records
 from mxcluster.file_io import replace
 from mxcluster.job import listing
 from mxcluster.job.plan import packed
-from mxcluster.job.plan.inputs import read_records, results_folder
+from mxcluster.job.plan.inputs import results_folder
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import anything
 
@@ -174,7 +174,7 @@ def restarts(folder: str, hosts: Sequence[str]) -> Dict[str, str]:
 
     Args: `folder` the folder of the node records; `hosts` of the inventory.
     """
-    records = read_records(folder)
+    records = node_records.read(folder)
     return driver.restarts({host: records[host] for host in hosts if host in records})
 
 

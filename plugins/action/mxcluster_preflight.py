@@ -43,6 +43,7 @@ try:
     from mxcluster.errors import BadInput, shown
     from mxcluster.file_io import replace
     from mxcluster.job.option_types import cast_value
+    from mxcluster.model.host_variables import of_hosts
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
     attempts = knobs = ssh_mesh = role_specs = None
     NodeTask = ActionBase
@@ -142,8 +143,8 @@ class ActionModule(NodeTask):
         if problem:
             return {"failed": True, "msg": problem}
         try:
-            block = ssh_mesh.of_the_controller(ssh_mesh.of_ssh(hostvars, nodes))
-        except ssh_mesh.BadInput as refusal:
+            block = ssh_mesh.of_the_controller(of_hosts(nodes, ssh_mesh.of_ssh(hostvars, nodes)))
+        except BadInput as refusal:
             return {"failed": True, "msg": str(refusal)}
         # Check mode writes the host keys too, because ssh needs the keys to connect to the nodes.
         changed = believe(given.known_hosts, given.name, block)

@@ -4,6 +4,7 @@ from ansible.errors import AnsibleFilterError
 
 from mxcluster.cluster import driver
 from mxcluster.errors import MxclusterError
+from mxcluster.model.node_record import Driver
 
 
 def named(function):
@@ -34,5 +35,5 @@ class FilterModule(object):
             "mxcluster_driver_unbuilt": driver.unbuilt,
             "mxcluster_driver_lacking_arguments": driver.lacking_arguments,
             "mxcluster_driver_busy": driver.busy,
-            "mxcluster_driver_restart": driver.restart_reason,
+            "mxcluster_driver_restart": lambda state: driver.restart_reason(Driver.decode(state)),
         }

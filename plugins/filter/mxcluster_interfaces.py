@@ -35,7 +35,7 @@ from typing import Any, Callable, Dict, List
 
 from ansible.errors import AnsibleFilterError
 
-from mxcluster.cluster import node_records
+from mxcluster.model.node_record import Network
 
 Json = Dict[str, Any]
 
@@ -55,7 +55,7 @@ def mxcluster_interfaces(facts_of: Dict[str, Json]) -> Dict[str, Json]:
     found = {}
     for host, facts in facts_of.items():
         try:
-            found[host] = node_records.of_node(interfaces_in(facts))
+            found[host] = Network.decode(interfaces_in(facts)).encode()
         except (AttributeError, TypeError, ValueError) as error:
             raise AnsibleFilterError(
                 "the network facts of %s are invalid (%s): %s" % (host, error, CURE)

@@ -39,28 +39,14 @@ from ansible.errors import AnsibleFilterError, AnsibleUndefinedVariable
 from jinja2.exceptions import UndefinedError
 from jinja2.runtime import Undefined
 
+from mxcluster.model.host_variables import PLAN, read_by
+
 Json = Dict[str, Any]
 
 GROUPS = ("scheduler", "servers", "workers")
 # The group of hosts that Slurm or Grid Engine may choose. No playbook contacts these hosts, but
 # their host variables count.
 BATCH_NODES = "batch_nodes"
-VARIABLES = (
-    "ansible_connection",
-    "ansible_host",
-    "node_address",
-    "cluster_network",
-    "dmlc_interface",
-    "worker_group",
-    "worker_share",
-    "worker_batch_max",
-    "slowdown",
-    "workers_per_host",
-    "servers_per_host",
-    "gpus",
-    "gpu_speeds",
-    "mxcluster_user",
-)
 
 
 def mxcluster_inventory(
@@ -77,7 +63,7 @@ def mxcluster_inventory(
     problems: Dict[str, List[str]] = {}
     for host in sorted(set(sum(members.values(), [])).union(groups.get(BATCH_NODES, []))):
         hosts[host], known = {}, hostvars[host]
-        for name in VARIABLES:
+        for name in read_by(PLAN):
             try:
                 if name in known:
                     hosts[host][name] = defined(known[name])

@@ -1,4 +1,4 @@
-"""Filter: make a node record with mxcluster.cluster.node_records on the controller."""
+"""Filter: make a node record with mxcluster.model.node_record on the controller."""
 
 DOCUMENTATION = r"""
 name: mxcluster_record
@@ -29,28 +29,29 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The node record, see C(mxcluster.cluster.node_records).
+  description: The node record, see C(mxcluster.model.node_record).
   type: dict
 """
 
-from typing import Any, Callable, Dict
+from typing import Callable, Dict, Mapping
 
 from ansible.errors import AnsibleFilterError
 
-from mxcluster.cluster import node_records
 from mxcluster.errors import MxclusterError
+from mxcluster.model import node_record
 
-Json = Dict[str, Any]
+Json = Dict[str, object]
+Given = Mapping[str, object]
 
 
-def mxcluster_record(told: Json, host: str, places: Json) -> Json:
+def mxcluster_record(facts: object, host: str, places: Given) -> Json:
     """Return the record of the node `host`, or raise AnsibleFilterError for an invalid field.
 
-    Args: `told` the facts that the node reports; `places` {name: value} of the node's paths and of
-    other facts, which replace facts of the same name in `told`.
+    Args: `facts` that the node reports; `places` {name: value} of the node's paths and of other
+    facts, which replace facts of the same name in `facts`.
     """
     try:
-        return node_records.make(host, told, places)
+        return node_record.make(host, facts, places).encode()
     except MxclusterError as error:
         raise AnsibleFilterError(str(error))
 
@@ -58,6 +59,6 @@ def mxcluster_record(told: Json, host: str, places: Json) -> Json:
 class FilterModule(object):
     """Gives Ansible the filters of this file."""
 
-    def filters(self) -> Dict[str, Callable[..., Any]]:
+    def filters(self) -> Dict[str, Callable[[object, str, Given], Json]]:
         """Return {name of a filter: its function}."""
         return {"mxcluster_record": mxcluster_record}

@@ -11,6 +11,7 @@ import yaml
 
 from mxcluster.job import options
 from mxcluster.job.plan import make_plan
+from mxcluster.model.node_record import NodeRecord
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -36,6 +37,14 @@ def changed(base, change):
     return result
 
 
+def records_of(records):
+    """Return {host: NodeRecord} from {host: fields that count}."""
+    folders = {"job_dir": "/state/jobs", "data_dir": "/state/data"}
+    return {
+        host: NodeRecord.decode(dict(folders, host=host, **own)) for host, own in records.items()
+    }
+
+
 def plan_of(case, job="job-1", **more):
     """Call make_plan with the case's inventory, records, options (as strings) and files."""
     hosts = case.get("hosts") or {}
@@ -44,7 +53,7 @@ def plan_of(case, job="job-1", **more):
     return make_plan(
         options.cast(case.get("options") or {}),
         inventory,
-        case["records"],
+        records_of(case["records"]),
         case.get("files") or {},
         job,
         {host: "/state/jobs/" + host for host in everybody},

@@ -8,6 +8,7 @@ from mxcluster.job.option_types import Option, to_bool, to_text
 from mxcluster.job.plan import measuring, mpi
 from mxcluster.job.sweep import knob_table as sweeps
 from mxcluster.lists import listed
+from mxcluster.model.host_variables import HostVariables
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,
 # jobs_lines. `poll` has no short name, because Ansible reserves the word. The knob's name is
@@ -43,20 +44,7 @@ PLAYBOOKS: Dict[str, Any] = {
 # names nodes whose copy of the plan does not count.
 _WITH_ATTACH = ("attach", "runs_dir", "without")
 # Host variables of the inventory. With -e they apply to all hosts.
-OF_A_HOST = (
-    "node_address",
-    "cluster_network",
-    "dmlc_interface",
-    "worker_group",
-    "worker_share",
-    "worker_batch_max",
-    "slowdown",
-    "workers_per_host",
-    "servers_per_host",
-    "gpus",
-    "gpu_speeds",
-    "node_host_key",
-)
+OF_A_HOST = tuple(HostVariables.FIELDS)
 
 
 def unknown(

@@ -17,9 +17,9 @@ from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.ansible import contact, node_program
 from mxcluster.ansible.node_arguments import Connection
-from mxcluster.cluster import ssh_mesh
 from mxcluster.errors import MxclusterError
 from mxcluster.job import replies
+from mxcluster.model.host_variables import of_host
 from mxcluster.model.protocol import Request
 
 Json = Dict[str, Any]
@@ -99,7 +99,9 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         host = task_vars["inventory_hostname"]
         address = str(self._value(task_vars, "ansible_host") or host)
         try:
-            port = ssh_mesh.port_of(host, self._value(task_vars, "ansible_port"))
+            port = of_host(
+                host, {"ansible_port": self._value(task_vars, "ansible_port")}
+            ).ansible_port
         except MxclusterError as refusal:
             return {"failed": True, "refused": True, "msg": str(refusal)}, {}
         over_ssh = self._connection.transport in ("ssh", "paramiko")

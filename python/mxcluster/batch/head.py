@@ -28,6 +28,7 @@ from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
 from mxcluster.job.plan import batch, for_node
 from mxcluster.job.plan.inputs import look
+from mxcluster.model.host_variables import HostVariables
 from mxcluster.node import batch_systems, processes
 
 Json = Dict[str, Any]
@@ -147,8 +148,8 @@ class Head:
         name = package.archive()[0]
         for host, node in self.nodes.items():
             if host in made["nodes"]:
-                record = dict(facts[host], **self.submission["batch"]["record"])
-                request = dict(look(made, host, record, {}, name), job=None)
+                record = batch.record_of(self.submission, host, facts[host])
+                request = dict(look(made, host, record, HostVariables(), name), job=None)
                 node.ask(ask="look", request=request)
         found = self.gather("look", made["nodes"])
         problems = [

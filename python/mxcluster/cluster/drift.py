@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from mxcluster.errors import DAMAGED, some
 from mxcluster.file_io import replace
+from mxcluster.model.node_record import NodeFacts
 
 Json = Dict[str, Any]
 
@@ -94,14 +95,14 @@ def why_before_asking(known: Json, digests: Dict[str, str]) -> Optional[str]:
     )
 
 
-def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
+def why(known: Json, seen: Json, record: NodeFacts, facts: NodeFacts) -> Optional[str]:
     """Return the reason to provision a node again, None for an unchanged node.
 
     The function compares the node's files with the saved state, and the node's facts with
     the node record.
 
     Args: `known` the result of `remembered`; `seen` {path: present state}; `record` the node
-    record; `told` {name: present fact}.
+    record; `facts` the present facts.
     """
     before = known.get("seen") or {}
     for name in sorted(set(before) | set(seen)):
@@ -114,8 +115,8 @@ def why(known: Json, seen: Json, record: Json, told: Json) -> Optional[str]:
                 if name not in seen
                 else "has changed",
             )
-    for name in sorted(told):
-        if record.get(name) != told[name]:
+    for name in sorted(NodeFacts.FIELDS):
+        if getattr(record, name) != getattr(facts, name):
             return "the node record is out of date: %s has changed" % name
     return None
 

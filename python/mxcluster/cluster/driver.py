@@ -6,11 +6,12 @@ N-rhel7).
 """
 
 import re
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxcluster.cluster.version_table import number, table
 from mxcluster.cluster.versions import check_branch
 from mxcluster.errors import BadInput, some
+from mxcluster.model.node_record import Driver, NodeRecord
 
 Json = Dict[str, Any]
 
@@ -356,33 +357,27 @@ def busy(users: Sequence[str], answer: Json) -> str:
     )
 
 
-def restarts(records: Dict[str, Json]) -> Dict[str, str]:
+def restarts(records: Mapping[str, NodeRecord]) -> Dict[str, str]:
     """Return {host: the reason of a restart} for the nodes whose driver needs a restart.
 
     Args: `records` {host: node record}.
     """
-    found = {
-        host: restart_reason(record.get("driver"))
-        for host, record in records.items()
-        if record.get("bus")
-    }
+    found = {host: restart_reason(record.driver) for host, record in records.items() if record.bus}
     return {host: why for host, why in sorted(found.items()) if why}
 
 
-def restart_reason(driver: Optional[Json]) -> str:
+def restart_reason(driver: Optional[Driver]) -> str:
     """Return the reason why a node needs a restart for its driver, or "" without a reason.
 
-    Args: `driver` {"installed": version of the module for the running kernel, or None, "loaded":
-    version of the loaded module, or None, "nouveau": True if nouveau is loaded}, or None if
-    unknown.
+    Args: `driver` the state of the driver, or None if unknown.
     """
-    if not driver or not driver["installed"]:
+    if not driver or not driver.installed:
         return ""
-    if driver["nouveau"]:
-        return "driver %s is installed, but nouveau is loaded" % driver["installed"]
-    if driver["loaded"] != driver["installed"]:
+    if driver.nouveau:
+        return "driver %s is installed, but nouveau is loaded" % driver.installed
+    if driver.loaded != driver.installed:
         return "driver %s is installed, but %s is loaded" % (
-            driver["installed"],
-            driver["loaded"] or "none",
+            driver.installed,
+            driver.loaded or "none",
         )
     return ""

@@ -14,17 +14,19 @@ as @cert-authority, or a new line.
 
 import re
 from collections import Counter
-from typing import Any, Dict, List, Sequence
+from typing import Dict, List, Mapping, Sequence
 
-from mxcluster.cluster import node_records
-from mxcluster.errors import BadInput, for_each, refuse, shown
+from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.lists import grouped, unique
 from mxcluster.model import shapes
-from mxcluster.numbers import to_int
+from mxcluster.model.host_variables import SSH, Given, HostVariables, read_by
+from mxcluster.model.names import public_key, user_name
+from mxcluster.model.node_record import NodeRecord, Ssh
 
-Json = Dict[str, Any]
+Nodes = Mapping[str, Mapping[str, str]]  # {host: {"address", ...}}
+Records = Mapping[str, NodeRecord]
+Variables = Mapping[str, HostVariables]  # of each host in Nodes
 
-VARIABLES = ("ansible_host", "ansible_port", "node_host_key", "ssh_mesh_from")
 DRAFT = re.compile(r"\(the (key that [^\s\"]+ is going to make|host keys of [^\s\"]+)\)")
 # A host name, an address (IPv6 with its zone), an inventory name. The characters '*', '?', '!',
 # ',', '|' and '@' have a special meaning in ssh's files.
@@ -35,9 +37,9 @@ ORIGIN = shapes.matching(
 
 
 def blocks(
-    nodes: Dict[str, Json],
-    records: Dict[str, Json],
-    variables: Dict[str, Json],
+    nodes: Nodes,
+    records: Records,
+    variables: Variables,
     key_file: str,
     draft: bool = False,
 ) -> Dict[str, str]:
@@ -53,12 +55,13 @@ def blocks(
     Raises BadInput if a node's key is unknown, or if ssh's files cannot contain a value.
     """
     if not draft:
-        for_each(lambda host: node_records.refuse_damaged(host, records.get(host, {})), nodes)
+        there = [host for host in nodes if host in records]
+        for_each(lambda host: records[host].refuse_damaged(), there)
         refuse(
             "%s: the controller lacks the ssh keys of this node: run provision.yml without --limit"
             % host
             for host in nodes
-            if not _ssh(records, host).get("public_key")
+            if not _ssh(records, host).public_key
         )
     names = names_of(nodes, variables)
     try:
@@ -84,9 +87,7 @@ def blocks(
         ) from None
 
 
-def authorized(
-    nodes: Dict[str, Json], records: Dict[str, Json], variables: Dict[str, Json]
-) -> List[str]:
+def authorized(nodes: Nodes, records: Records, variables: Variables) -> List[str]:
     """Return the lines of authorized_keys, one for each key.
 
     A line limits its key to the planned addresses of the nodes with this key, and ssh_mesh_from.
@@ -94,7 +95,7 @@ def authorized(
     The arguments are those of `blocks`.
     """
     holders = grouped(
-        (_ssh(records, host).get("public_key") or "(the key that %s is going to make)" % host, host)
+        (_ssh(records, host).public_key or "(the key that %s is going to make)" % host, host)
         for host in nodes
     )
     lines = []
@@ -109,16 +110,12 @@ def authorized(
     return lines
 
 
-def origins_of(nodes: Dict[str, Json], variables: Dict[str, Json]) -> Dict[str, List[str]]:
+def origins_of(nodes: Nodes, variables: Variables) -> Dict[str, List[str]]:
     """Return {host: the addresses from which its ssh connections may come}.
 
     These are the planned address and ssh_mesh_from. The arguments are those of `blocks`.
     """
-    more = {host: variables.get(host, {}).get("ssh_mesh_from") or [] for host in nodes}
-    return {
-        host: [node["address"]] + ([more[host]] if isinstance(more[host], str) else more[host])
-        for host, node in nodes.items()
-    }
+    return {host: [node["address"], *variables[host].ssh_mesh_from] for host, node in nodes.items()}
 
 
 def on_node(authorized_keys: str, host: str, origins: Dict[str, List[str]]) -> str:
@@ -140,21 +137,22 @@ def on_node(authorized_keys: str, host: str, origins: Dict[str, List[str]]) -> s
     return "\n".join(lines)
 
 
-def known(host: str, names: Sequence[str], records: Dict[str, Json]) -> List[str]:
+def known(host: str, names: Sequence[str], records: Records) -> List[str]:
     """Return the lines of known_hosts for the node `host`, one for each of its host keys.
 
     Args: `names` the node's names and addresses; `records` {host: node record}.
     """
-    port = _port(records, host)
+    port = _ssh(records, host).port
     patterns = ",".join(
         NAME(name) if port == 22 else "[%s]:%d" % (NAME(name), port) for name in names
     )
-    keys = records.get(host, {}).get("host_keys") or ["(the host keys of %s)" % host]
+    keys = records[host].host_keys if host in records else []
+    keys = keys or ["(the host keys of %s)" % host]
     return ["%s %s" % (patterns, _key(key)) for key in keys]
 
 
 def configured(
-    host: str, node: Json, names: Sequence[str], records: Dict[str, Json], key_file: str
+    host: str, node: Mapping[str, str], names: Sequence[str], records: Records, key_file: str
 ) -> List[str]:
     """Return the lines of ssh's configuration that make `ssh <host>` reach the node `host`.
 
@@ -167,14 +165,14 @@ def configured(
         "    HostName " + NAME(node["address"]),
         "    IdentityFile " + key_file,
     ]
-    if _port(records, host) != 22:
-        lines.append("    Port %d" % _port(records, host))
-    if ssh.get("user"):
-        lines.append("    User " + node_records.user_name(ssh["user"]))
+    if ssh.port != 22:
+        lines.append("    Port %d" % ssh.port)
+    if ssh.user:
+        lines.append("    User " + user_name(ssh.user))
     return lines
 
 
-def names_of(nodes: Dict[str, Json], variables: Dict[str, Json]) -> Dict[str, List[str]]:
+def names_of(nodes: Nodes, variables: Variables) -> Dict[str, List[str]]:
     """Return {host: its names and addresses, each once}: inventory name, ansible_host, address.
 
     A name that two nodes have belongs to neither. Only inventory names always stay, and a planned
@@ -184,11 +182,11 @@ def names_of(nodes: Dict[str, Json], variables: Dict[str, Json]) -> Dict[str, Li
 
     The arguments are those of `blocks`.
     """
-    given = {host: {host, variables.get(host, {}).get("ansible_host") or host} for host in nodes}
+    given = {host: {host, variables[host].ansible_host or host} for host in nodes}
     names = {
         host: unique(
             name
-            for name in [host, variables.get(host, {}).get("ansible_host"), node["address"]]
+            for name in [host, variables[host].ansible_host, node["address"]]
             if name == host or (name and not name.startswith("localhost"))
         )
         for host, node in nodes.items()
@@ -207,41 +205,35 @@ def names_of(nodes: Dict[str, Json], variables: Dict[str, Json]) -> Dict[str, Li
     }
 
 
-def gone(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
+def gone(nodes: Nodes, records: Records) -> List[str]:
     """Return the hosts in `records` that have left the inventory (`nodes`), sorted."""
     return sorted(set(records) - set(nodes))
 
 
-def still_hold(nodes: Dict[str, Json], records: Dict[str, Json]) -> List[str]:
+def still_hold(nodes: Nodes, records: Records) -> List[str]:
     """Return the hosts of `gone` whose key is still the key of a host in `nodes`, sorted."""
-    keys = {_ssh(records, host).get("public_key") for host in nodes} - {None, ""}
-    return [host for host in gone(nodes, records) if _ssh(records, host).get("public_key") in keys]
+    keys = {_ssh(records, host).public_key for host in nodes} - {""}
+    return [host for host in gone(nodes, records) if records[host].ssh.public_key in keys]
 
 
-def of_ssh(hostvars: Dict[str, Json], hosts: Sequence[str]) -> Dict[str, Json]:
+def of_ssh(hostvars: Given, hosts: Sequence[str]) -> Given:
     """Return {host: {variable: value}} for `hosts`, with the variables that this module reads.
 
     Args: `hostvars` {host: all host variables}.
     """
+    names = read_by(SSH)
     return {
-        host: {name: hostvars[host][name] for name in VARIABLES if name in hostvars[host]}
+        host: {name: hostvars[host][name] for name in names if name in hostvars[host]}
         for host in hosts
     }
 
 
-def of_the_controller(variables: Dict[str, Json]) -> str:
-    """Return the controller's block of known_hosts, from the host variable node_host_key.
-
-    Args: `variables` {host: host variables}. The variable node_host_key is a key or a list of keys.
-    """
+def of_the_controller(variables: Variables) -> str:
+    """Return the controller's block of known_hosts, from the host variable node_host_key."""
     lines = []
-    for host in sorted(variables):
-        keys = variables[host].get("node_host_key") or []
-        name, port = (
-            variables[host].get("ansible_host") or host,
-            port_of(host, variables[host].get("ansible_port")),
-        )
-        for key in [keys] if isinstance(keys, str) else keys:
+    for host, own in sorted(variables.items()):
+        name, port = own.ansible_host or host, own.ansible_port
+        for key in own.node_host_key:
             lines.append(
                 "%s %s"
                 % (name if port == 22 else "[%s]:%d" % (name, port), " ".join(key.split()[:2]))
@@ -249,32 +241,10 @@ def of_the_controller(variables: Dict[str, Json]) -> str:
     return "\n".join(lines)
 
 
-def port_of(host: str, value: Any) -> int:
-    """Return the port of a host's sshd for the controller: `value`, or 22 for None or "".
-
-    Args: `host` for the message; `value` of ansible_port without templates, an int or decimal
-    digits. Raises BadInput if `value` is not a port.
-    """
-    try:
-        port = to_int(value) if value not in (None, "") else 22
-    except ValueError:
-        port = 0
-    if not 1 <= port <= 65535:
-        raise BadInput(
-            "%s: ansible_port=%s is refused: give a port from 1 to 65535 in the inventory"
-            % (host, shown(value))
-        )
-    return port
-
-
 def _key(text: str) -> str:
     """Return the public key `text` without its comment, or `text` itself for a placeholder."""
-    return text if DRAFT.fullmatch(text) else node_records.public_key(" ".join(text.split(" ")[:2]))
+    return text if DRAFT.fullmatch(text) else public_key(" ".join(text.split(" ")[:2]))
 
 
-def _ssh(records: Dict[str, Json], host: str) -> Json:
-    return records.get(host, {}).get("ssh") or {}
-
-
-def _port(records: Dict[str, Json], host: str) -> int:
-    return int(_ssh(records, host).get("port") or 22)
+def _ssh(records: Records, host: str) -> Ssh:
+    return records[host].ssh if host in records else Ssh()

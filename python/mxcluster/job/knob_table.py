@@ -47,14 +47,6 @@ MOST_MS = 3600000  # of a step
 MOST_MB = 1000000
 # A smaller array is not worth a message to every server.
 LEAST_BOUND = 1000
-# The host variable that emulates a slower node. The program has an argument of the same name.
-SLOWDOWN = Option(
-    "slowdown",
-    1.0,
-    to_float,
-    between(1, 1000),
-    "a factor from 1 (the node's own speed) to 1000, such as 2",
-)
 
 _ENVIRONMENT = (
     "a dict of environment variables with strings of one line and at most %d KiB, such as "

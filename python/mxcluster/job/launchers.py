@@ -11,10 +11,11 @@ are the same. These files read the table:
 All functions are pure.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster.errors import BadInput, refuse, some
 from mxcluster.lists import grouped
+from mxcluster.model.host_variables import HostVariables
 
 Nodes = Dict[str, Dict[str, Any]]
 
@@ -127,15 +128,13 @@ def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
     )
 
 
-def check(launcher: str, nodes: Nodes, variables: Dict[str, Dict[str, Any]]) -> None:
+def check(launcher: str, nodes: Nodes, variables: Mapping[str, HostVariables]) -> None:
     """Raise BadInput if the nodes of a job do not fit the launcher.
 
     Args: `launcher` the value of the knob; `nodes` {host: {"address", "job_dir", "python"}} of the
-    plan; `variables` {host: {host variable: value}}. Only `ansible_connection` counts.
+    plan; `variables` {host: host variables}. Only `ansible_connection` counts.
     """
-    here = [
-        host for host in nodes if (variables.get(host) or {}).get("ansible_connection") == "local"
-    ]
+    here = [host for host in nodes if variables[host].ansible_connection == "local"]
     if launcher == LOCAL:
         away = [host for host in nodes if host not in here]
         refuse(

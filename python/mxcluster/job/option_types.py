@@ -10,14 +10,17 @@ import re
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Union
 
 from mxcluster.errors import BadInput, did_you_mean, shown
-from mxcluster.numbers import to_float, to_int
+from mxcluster.model.names import MOST_GPU as MOST_GPU
+from mxcluster.model.written import LEAST as LEAST
+from mxcluster.model.written import MOST as MOST
+from mxcluster.model.written import MOST_TEXT as MOST_TEXT
+from mxcluster.model.written import passable
+from mxcluster.model.written import to_gpus as to_gpus
+from mxcluster.model.written import to_numbers as to_numbers
+from mxcluster.model.written import to_text as to_text
+from mxcluster.numbers import to_int
 
-# Bounds of counts and weights. No real job needs more, and no value below ends a program in an
-# overflow.
-LEAST, MOST = 1e-6, 1000000
-MOST_GPU = 1023  # the highest number of a GPU, see `cluster.node_records`
-# Linux gives a program at most 128 KiB for one argument or variable, and 2 MiB for all.
-MOST_TEXT, MOST_ALL_TEXTS = 32 << 10, 256 << 10  # bytes
+MOST_ALL_TEXTS = 256 << 10  # bytes; Linux gives a program at most 2 MiB for all its texts
 
 WORDS = {
     "true": True,
@@ -89,17 +92,6 @@ def cast_value(option: Union[Option, Knob], value: Any, where: str = "") -> Any:
     )
 
 
-def to_text(value: Any) -> str:
-    """Return `value` (str, int or float) as a string without spaces at its ends.
-
-    Raises ValueError for a value of another type, and for a string that no program can get: with a
-    null character, or with more than MOST_TEXT bytes.
-    """
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError("the value must be a string or a number")
-    return _passable(str(value).strip())
-
-
 def to_bool(value: Any) -> bool:
     """Return a bool from a bool, 0, 1, or a word of WORDS in upper or lower case.
 
@@ -168,28 +160,6 @@ def to_port(value: Any) -> Union[str, int]:
     return "auto" if _is_word(value, "auto") else to_int(value)
 
 
-def to_gpus(value: Any) -> Union[str, List[int]]:
-    """Return 'auto', or a list of GPU numbers from a number, a list or a string such as '0,1'.
-
-    The string '' gives [], which means no GPU. Raises ValueError for wrong or repeated numbers.
-    """
-    if isinstance(value, str):
-        value = value.strip()
-        if value.lower() == "auto":
-            return "auto"
-        value = (
-            _from_json(value, [])
-            if value.startswith("[")
-            else [part for part in value.split(",") if value]
-        )
-    elif not isinstance(value, (list, tuple)):
-        value = [value]
-    numbers = [to_int(number) for number in value]
-    if len(set(numbers)) != len(numbers) or not are_between(0, MOST_GPU)(numbers):
-        raise ValueError("the value must be a list of different GPU numbers")
-    return numbers
-
-
 def to_gpus_or_all(value: Any) -> Union[str, List[int]]:
     """Return 'auto' for the word all, or else the result of `to_gpus`."""
     return "auto" if _is_word(value, "all") else to_gpus(value)
@@ -220,26 +190,6 @@ def _is_word(value: Any, word: str) -> bool:
     return isinstance(value, str) and value.strip().lower() == word
 
 
-def to_numbers(value: Any) -> List[float]:
-    """Return a list of floats from a number, a list or a string such as '3,1'.
-
-    The string '' gives []. Raises ValueError for a wrong number.
-    """
-    if isinstance(value, str):
-        value = value.strip()
-        value = (
-            _from_json(value, [])
-            if value.startswith("[")
-            else [part for part in value.split(",") if value]
-        )
-    return [to_float(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
-
-
-def are_weights(numbers: List[float]) -> bool:
-    """Return True if all `numbers` are weights, such as relative speeds: from LEAST to MOST."""
-    return all(LEAST <= number <= MOST for number in numbers)
-
-
 def is_job_id(text: str) -> bool:
     """Return True if `text` is a valid job id, which is also a folder name.
 
@@ -263,16 +213,9 @@ def are_between(low: float, high: float) -> Callable[[Sequence[float]], bool]:
     return lambda values: all(low <= value <= high for value in values)
 
 
-def _passable(text: str) -> str:
-    """Return `text`. Raises ValueError if no program can get it as an argument or variable."""
-    if "\0" in text or len(text.encode("utf-8", "surrogatepass")) > MOST_TEXT:
-        raise ValueError("the text must have at most %d bytes, none of them 0" % MOST_TEXT)
-    return text
-
-
 def _all_passable(texts: List[str]) -> List[str]:
     """Return `texts`. Raises ValueError if no program can get all of them."""
-    if sum(len(_passable(text).encode("utf-8", "surrogatepass")) for text in texts) > (
+    if sum(len(passable(text).encode("utf-8", "surrogatepass")) for text in texts) > (
         MOST_ALL_TEXTS
     ):
         raise ValueError("the texts must have at most %d bytes" % MOST_ALL_TEXTS)

@@ -7,11 +7,12 @@ is untrusted input. The error for an invalid answer names the node and the field
 from typing import Any, Dict, List, Optional
 
 from mxcluster import exit_codes
-from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
 from mxcluster.job.option_types import is_job_id
-from mxcluster.model import shapes
+from mxcluster.model import names, shapes
 from mxcluster.model.events import Latest
+from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.record import encode, record
 from mxcluster.model.shapes import (
     each,
     fields,
@@ -172,7 +173,7 @@ def _or_error(shape: shapes.Shape[Any]) -> shapes.Shape[Any]:
     )
 
 
-_digest = optional(node_records.digest)
+_digest = optional(names.digest)
 _imported = {
     "python": words,
     "numpy": words,
@@ -181,7 +182,7 @@ _imported = {
     "compiled_in": flag,
     "says": words,
 }
-_file = _or_error(fields({"sha256": node_records.digest}))
+_file = _or_error(fields({"sha256": names.digest}))
 # An error of `cuda_probe`: a call's status, None if the library is missing.
 _failed_call = fields({"error": words, "status": optional(whole(-(2**31)))})
 
@@ -248,7 +249,7 @@ _found = fields(
     {
         "mxnet": _mxnet,
         "files": _or_error(fields(dict.fromkeys(("hosts", "groups", "data_sharding"), _file))),
-        "room": _or_error(table(node_records.path, whole())),
+        "room": _or_error(table(names.path, whole())),
         "ssh": _or_error(fields({"peers": table(words, optional(words), 5000)})),
         "gpus": optional(_or_error(_gpus)),
     },
@@ -271,7 +272,7 @@ _offer = fields({}, {"held": text, "parts": table(text, text)})
 # The fields of the answer to each command, and below the fields that any answer may have.
 REPLIES = {
     "look": {"problems": each(words), "held": _held, "fits": flag},
-    "record": {"record": node_records.of_node},
+    "record": {"record": record(NodeFacts)},
     "check": {"check": _found},
     "start": {"job": _job, "pid": whole(1), "status": optional(status)},
     "prepare": {"job": _job},
@@ -341,7 +342,7 @@ def check(command: str, host: str, result: Json, job: str = "") -> Json:
         for name, item in result.items()
         if name in MODULES_OWN or name.startswith(("_ansible_", "ansible_"))
     }
-    return dict(own, **told)
+    return dict(own, **{name: encode(item) for name, item in told.items()})
 
 
 def of_host(host: str, known: Json, for_all: bool = False) -> Json:

@@ -182,9 +182,9 @@ def test_a_job_that_is_back_in_the_queue_ends_without_the_wait_for_a_lost_node(
     started(folder, monkeypatch)
     (state / "7.state").write_text("PENDING")
     beat(folder, batch_job.SILENT - 5)
-    assert commands.wait(folder, 0, True)["status"]["state"] == "running"
+    assert ask("wait", job_dir=folder.path, seconds=0)["status"]["state"] == "running"
     beat(folder, batch_job.SILENT + 5)
-    status = commands.wait(folder, 0, True)["status"]
+    status = ask("wait", job_dir=folder.path, seconds=0)["status"]
     assert status["state"] == "ended" and batch_job.SILENT + 5 < batch_job.LOST
     assert "back into the queue" in status["first_failure"]["reason"]
     assert (state / "7.state").read_text() == "CANCELLED"

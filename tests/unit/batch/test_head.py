@@ -14,6 +14,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.job import options, replies
 from mxcluster.job.plan import batch, for_node
 from tests import batch_systems
+from tests.inventories.cases import records_of
 from tests.networks import own_network
 from tests.unit.agent.jobs import ask
 from tests.waiting import until
@@ -42,6 +43,7 @@ def folder(tmp_path):
 def start(folder, secrets=None, **knobs):
     """Submit a job for two nodes; return the submission."""
     record = {
+        "schema": 2,
         "python": sys.executable,
         "job_dir": os.path.dirname(folder.path),
         "data_dir": "/data",
@@ -56,7 +58,7 @@ def start(folder, secrets=None, **knobs):
         },
     }
     given = options.cast(dict(knobs, launcher="slurm", num_nodes=2))
-    plan = batch.submission(given, inventory, {"login": record}, "job-1")
+    plan = batch.submission(given, inventory, records_of({"login": record}), "job-1")
     ask(
         "start",
         job_dir=folder.path,

@@ -20,6 +20,7 @@ from mxcluster.batch import node_part
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.batch.node_part import NONCE, NodePart
 from mxcluster.errors import MxclusterError
+from mxcluster.model.node_record import NodeFacts
 from tests.waiting import until
 
 WORKER = {"name": "worker-0", "role": "worker", "index": 0, "host": "a"}
@@ -234,7 +235,7 @@ def test_a_node_tells_the_gpus_that_the_batch_system_gives(folder, node, tmp_pat
     found = NodePart(folder.path, io.StringIO()).record({"nonce": "n"})
     channel = node("echo '%s'; exec sleep 9" % json.dumps(found))
     until(lambda: exchange([channel], 0.1) or "record" in channel.answers or not channel.is_open)
-    assert channel.answers["record"] == {"gpus": 2, "granted": [1]}
+    assert channel.answers["record"] == NodeFacts(gpus=2, granted=[1])
 
 
 def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder, node, monkeypatch):

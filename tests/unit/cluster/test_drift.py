@@ -6,6 +6,7 @@ import pwd
 import pytest
 
 from mxcluster.cluster import drift
+from mxcluster.model.node_record import NodeFacts, NodeRecord
 from tests import ansible_modules, needs
 from tests.pythons import find_python
 
@@ -13,7 +14,8 @@ SEEN = {
     "/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "1.0", "1.0"],
     "user trainer": [7, 7, "/home/trainer", "/bin/sh"],
 }
-RECORD = {"gpus": 0, "hostname": "node1", "python": "/env/bin/python"}
+FACTS = NodeFacts(gpus=0, hostname="node1", address_of_default_route="10.0.0.1")
+RECORD = NodeRecord(python="/p", job_dir="/j", data_dir="/d", host="node1", **vars(FACTS))
 LAYOUT = {"mxcluster_job_dir": "/opt/jobs", "mxcluster_user": "trainer"}
 CHANGED = "the node's settings have changed since the last provisioning: "
 KNOWN = {"digests": {"a": "d", "b": "d"}, "seen": SEEN, "layout": LAYOUT}
@@ -21,7 +23,7 @@ KNOWN = {"digests": {"a": "d", "b": "d"}, "seen": SEEN, "layout": LAYOUT}
 
 def test_an_unchanged_node_has_no_drift():
     assert drift.why_before_asking(KNOWN, {"a": "d", "b": "d"}) is None
-    assert drift.why(KNOWN, SEEN, RECORD, {"gpus": 0, "hostname": "node1"}) is None
+    assert drift.why(KNOWN, SEEN, RECORD, FACTS) is None
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_a_reason_known_without_asking_the_node(known, digests, why):
 
 
 @pytest.mark.parametrize(
-    "seen, told, why",
+    "seen, changes, why",
     [
         (
             dict(SEEN, **{"/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "2.0", "1.0"]}),
@@ -59,11 +61,15 @@ def test_a_reason_known_without_asking_the_node(known, digests, why):
         (dict(SEEN, **{"/etc/mxcluster/more": []}), {}, "/etc/mxcluster/more is new"),
         ({"/etc/mxcluster/hosts": SEEN["/etc/mxcluster/hosts"]}, {}, "user trainer is gone"),
         (SEEN, {"gpus": 2}, "the node record is out of date: gpus has changed"),
-        (SEEN, {"interfaces": {}}, "the node record is out of date: interfaces has changed"),
+        (
+            SEEN,
+            {"address_of_default_route": None},
+            "the node record is out of date: address_of_default_route has changed",
+        ),
     ],
 )
-def test_the_changed_file_or_user_is_named(seen, told, why):
-    assert drift.why(KNOWN, seen, RECORD, told) == why
+def test_the_changed_file_or_user_is_named(seen, changes, why):
+    assert drift.why(KNOWN, seen, RECORD, FACTS.replaced(**changes)) == why
 
 
 def test_sources_records_and_variables_change_the_digest(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 from mxcluster.cluster import driver
 from mxcluster.errors import BadInput
+from mxcluster.model.node_record import Driver, NodeRecord
 
 VOLTA, KEPLER, ADA, FERMI = "1db4", "102d", "2684", "06d1"
 KERNEL, OLD = "3.10.0-1160.119.1.el7.x86_64", "3.10.0-957.el7.x86_64"
@@ -286,10 +287,13 @@ def test_every_kernel_of_the_boot_loader_needs_the_arguments_in_any_order(entrie
     ],
 )
 def test_why_only_a_restart_helps(facts, why):
-    told = facts and dict(zip(("installed", "loaded", "nouveau"), facts))
-    found = driver.restart_reason(told)
+    state = facts and Driver(**dict(zip(("installed", "loaded", "nouveau"), facts)))
+    found = driver.restart_reason(state)
     assert (why in found) if why else found == ""
-    records = {"gpu": {"bus": 1, "driver": told}, "cpu": {"bus": 0, "driver": told}}
+    records = {
+        host: NodeRecord(host=host, job_dir="/j", data_dir="/d", bus=bus, driver=state)
+        for host, bus in (("gpu", 1), ("cpu", 0))
+    }
     assert list(driver.restarts(records)) == (["gpu"] if why else [])
 
 

@@ -9,7 +9,6 @@ from mxcluster.errors import BadInput
 from mxcluster.job import option_types, options
 from mxcluster.job.knob_table import KNOBS, MOST_PROCESSES, OPTIONS
 from mxcluster.job.option_types import cast_value
-from mxcluster.job.plan import members
 from mxcluster.job.sweep import knob_table as sweeps
 
 each_knob = pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
@@ -47,12 +46,11 @@ HUGE = ("9" * 30, 10**30, -(10**30), "1e300", -1e300)
 # Knobs whose value is a number, a list of numbers, or a word or a number.
 NUMBERS = ("staleness", "root_port", "gpus", "mpi_gpus", "mpi_num_instances")
 NUMBERS += ("mpi_processes_per_node", "batch_sizes", "gpu_counts", "worker_counts", "lr_factors")
-TABLES = KNOBS + sweeps.KNOBS + tuple(members.HOST_VARIABLES.values())
+TABLES = KNOBS + sweeps.KNOBS
 
 
 def is_numeric(option):
-    of_host = option.name in members.HOST_VARIABLES and option.name != "worker_group"
-    return of_host or option.name in NUMBERS or getattr(option, "type", "") in ("int", "float")
+    return option.name in NUMBERS or getattr(option, "type", "") in ("int", "float")
 
 
 @pytest.mark.parametrize("value", HUGE, ids=repr)

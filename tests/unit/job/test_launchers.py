@@ -6,30 +6,37 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import launchers
+from mxcluster.model.host_variables import HostVariables, of_hosts
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 NODES = {
     host: {"address": host, "python": "/env/bin/python", "job_dir": "/jobs/j"} for host in "abc"
 }
-LOCAL = {host: {"ansible_connection": "local"} for host in "abc"}
+REMOTE = of_hosts("abc", {})
+LOCAL = dict.fromkeys("abc", HostVariables(ansible_connection="local"))
 
 
 def test_local_takes_this_machine_and_mpi_takes_others():
     launchers.check("local", NODES, LOCAL)
-    launchers.check("mpi", NODES, {})
-    for variables in (LOCAL, {}):
+    launchers.check("mpi", NODES, REMOTE)
+    for variables in (LOCAL, REMOTE):
         launchers.check("ssh", NODES, variables)
 
 
 @pytest.mark.parametrize(
     "launcher, nodes, variables, words",
     [
-        ("local", {}, dict(LOCAL, b={}), ["launcher=local", "Ansible reaches b over", "leave -i"]),
-        ("mpi", {}, {"b": LOCAL["b"]}, ["launcher=mpi", "local): b.", "launcher=local"]),
+        (
+            "local",
+            {},
+            dict(LOCAL, b=REMOTE["b"]),
+            ["launcher=local", "Ansible reaches b over", "leave -i"],
+        ),
+        ("mpi", {}, dict(REMOTE, b=LOCAL["b"]), ["launcher=mpi", "local): b.", "launcher=local"]),
         (
             "mpi",
             {"b": dict(NODES["b"], python="/other/python", job_dir="/home/j")},
-            {},
+            REMOTE,
             ["/other/python: b", "mxcluster_env_dir", "/home/j: b", "mxcluster_job_dir"],
         ),
     ],

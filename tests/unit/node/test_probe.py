@@ -10,7 +10,7 @@ import pytest
 
 import mxcluster
 from mxcluster.agent import claims
-from mxcluster.cluster import node_records
+from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.protocol import COMMANDS
 from mxcluster.node import addresses, driver, gpus, json_cli, probe, software
 from tests.networks import own_network
@@ -202,8 +202,9 @@ def test_the_record_of_a_node(tmp_path):
     ):
         code, told = call("record", {"known": other}, PYTHONPATH=str(tmp_path))
         assert code != 0 and "cannot import MXNet" in told["error"], told
-    assert probe.machine() == {name: record[name] for name in node_records.MACHINE}
-    assert node_records.of_node(record) == record
+    assert probe.machine() == {name: record[name] for name in MachineFacts.FIELDS}
+    known = {name: value for name, value in record.items() if value is not None}
+    assert NodeFacts.decode(record).encode() == known
 
 
 def test_host_keys_are_read_from_public_files(tmp_path):

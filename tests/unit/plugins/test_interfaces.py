@@ -34,7 +34,7 @@ def test_interfaces_get_names_addresses_and_prefix_lengths():
 
 def test_a_node_without_a_network_has_no_interfaces():
     found = mxcluster_interfaces({"node1": {"interfaces": [], "default_ipv4": {}}, "node2": {}})
-    assert found["node1"] == {"interfaces": {}, "address_of_default_route": None} == found["node2"]
+    assert found["node1"] == {"interfaces": {}} == found["node2"]
 
 
 def test_names_that_linux_allows_are_accepted():

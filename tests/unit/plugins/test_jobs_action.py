@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from mxcluster.cluster import node_records
 from mxcluster.job.plan import packed
+from mxcluster.model.node_record import SCHEMA
 from plugins.action import mxcluster_jobs
 from tests import ansible_modules
 
@@ -76,7 +76,7 @@ def test_a_job_is_not_adopted_without_a_folder_for_its_results():
 def test_status_names_the_nodes_that_need_a_restart(tmp_path):
     driver = {"installed": "470.82.01", "loaded": None, "nouveau": True}
     for host, told in (("a", driver), ("b", dict(driver, loaded="470.82.01", nouveau=False))):
-        record = {"host": host, "schema": node_records.SCHEMA, "bus": 1, "driver": told}
+        record = {"host": host, "schema": SCHEMA, "bus": 1, "driver": told}
         record.update(job_dir="/jobs", data_dir="/data")
         (tmp_path / (host + ".json")).write_text(json.dumps(record))
     answers = {"a": {"jobs": []}, "b": {"jobs": []}, "c": {"jobs": []}}  # c has no record

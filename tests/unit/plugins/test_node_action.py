@@ -14,6 +14,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from mxcluster.ansible.node_arguments import Connection
 from mxcluster.job.plan import packed as packed_plan
+from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import COMMANDS, Look, Start, Stop
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
@@ -490,13 +491,8 @@ def test_an_invalid_answer_is_a_failure():
         and is_unsafe(answer["problems"][0])
         and is_unsafe(answer["held"]["ports"]["9091"])
     )
-    record = {
-        "fingerprints": {"numpy": "0" * 64},
-        "address_of_default_route": None,
-        "hostname": "",
-        "gpus": 0,
-    }
-    assert told(record, "record")[0] == {"record": record, "changed": False}
+    answer = told({"hostname": "", "gpus": 2, "driver": None, "evil": 1}, "record")[0]
+    assert answer == {"record": NodeFacts(gpus=2).encode(), "changed": False}
 
 
 def test_secrets_are_in_no_command_line_and_no_answer():

@@ -5,7 +5,7 @@ files, and return a dict that JSON can hold. The later stages of a job only carr
 """
 
 import posixpath
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from mxcluster import schemes
 from mxcluster.cluster import files as cluster_files
@@ -32,12 +32,14 @@ from mxcluster.job.plan import (
 )
 from mxcluster.job.plan.table import batches, table
 from mxcluster.lists import unique
+from mxcluster.model.host_variables import HostVariables, of_hosts
+from mxcluster.model.node_record import MachineFacts, NodeRecord
 
 __all__ = ["make_plan", "make_cluster_files", "for_node", "talks", "table", "batches"]
 
 Plan = Dict[str, Any]
 Texts = Dict[str, Optional[str]]
-Variables = Dict[str, Dict[str, Any]]
+Variables = Mapping[str, HostVariables]
 FILES = ("hosts", "groups", "data_sharding")
 MEETING_SECONDS = 30  # timeout of the rendezvous; the agents start at different times
 MEETING_CLOCK = 1.0  # largest allowed difference between the clocks of two nodes, in seconds
@@ -46,7 +48,7 @@ MEETING_CLOCK = 1.0  # largest allowed difference between the clocks of two node
 def make_plan(
     options: Dict[str, Any],
     inventory: Dict[str, Any],
-    records: Dict[str, Dict[str, Any]],
+    records: Mapping[str, NodeRecord],
     files: Dict[str, Optional[str]],
     job: str,
     job_dirs: Dict[str, str],
@@ -62,8 +64,7 @@ def make_plan(
     Args:
         options: {name: typed value} from `options.cast`.
         inventory: {"groups": {"scheduler": [host], "servers": [...], "workers": [...]}, "hosts":
-            {host: {host variable: value}}, "forks": Ansible's number of forks}. The function
-            ignores unknown host variables.
+            {host: {host variable: value}}, "forks": Ansible's number of forks}.
         records: {host: node record}. BadInput if a host of the job has no record.
         files: {"hosts": text or None, "groups": ..., "data_sharding": ...}, the texts of
             hosts_file, groups_file and data_sharding_file.
@@ -87,12 +88,10 @@ def make_plan(
         )
     names = _names_of_files(options, files)
     distributed = schemes.of(options["kv"]).is_distributed
-    by_group, variables = inventory["groups"], inventory["hosts"]
+    by_group, variables = inventory["groups"], variables_of(inventory)
 
     def find(host: str) -> addresses.Node:
-        return addresses.locate(
-            host, variables.get(host) or {}, records.get(host), options["dmlc_interface"]
-        )
+        return addresses.locate(host, variables[host], records.get(host), options["dmlc_interface"])
 
     # The index of a worker is the number of the worker's line in the file hosts, from 0. The user's
     # files describe the workers of all lines, and the job uses the first `count` workers.
@@ -120,19 +119,20 @@ def make_plan(
             "address": node.address,
             "interface": node.interface,
             "job_dir": posixpath.join(job_dirs[node.host], job),
-            "python": records[node.host]["python"],
-            "build": members.build_of(records[node.host]),
+            "python": records[node.host].python,
+            "build": records[node.host].target,
         }
         for node in found
     }
     for host in nodes:
-        if records[host].get("cuda"):
-            nodes[host]["cuda"] = records[host]["cuda"]
+        cuda = records[host].cuda
+        if cuda:
+            nodes[host]["cuda"] = cuda.encode()
         if options["runtime"] != HOST:
             nodes[host]["mounts"] = containers.mounts(
                 options["data_dir"],
                 (data_dirs or {}).get(host),
-                (nodes[host].get("cuda") or {}).get("folder"),
+                cuda.folder if cuda else None,
             )
     launchers.check(options["launcher"], nodes, variables)
     containers.check_units(options["runtime"], hosts, variables)
@@ -214,7 +214,7 @@ def make_plan(
             if scheduler
             and (
                 launchers.LAUNCHERS[options["launcher"]].engine
-                or (variables.get(host) or {}).get("mxcluster_user") == ""
+                or not variables[host].mxcluster_user
             )
         ],
         "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
@@ -252,7 +252,7 @@ def make_plan(
 def make_cluster_files(
     options: Dict[str, Any],
     inventory: Dict[str, Any],
-    records: Dict[str, Dict[str, Any]],
+    records: Mapping[str, MachineFacts],
     files: Dict[str, Optional[str]],
     profile: Optional[Dict[str, Any]] = None,
 ) -> Dict[str, Any]:
@@ -267,12 +267,10 @@ def make_cluster_files(
     function can refuse an inventory before provision.yml installs MXNet.
     """
     names = _names_of_files(options, files)
-    by_group, variables = inventory["groups"], inventory["hosts"]
+    by_group, variables = inventory["groups"], variables_of(inventory)
 
     def find(host: str) -> addresses.Node:
-        return addresses.locate(
-            host, variables.get(host) or {}, records.get(host), options["dmlc_interface"]
-        )
+        return addresses.locate(host, variables[host], records.get(host), options["dmlc_interface"])
 
     servers = members.servers(by_group, variables, 0)
     workers = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
@@ -302,6 +300,12 @@ def make_cluster_files(
         },
         "notes": told["notes"] if told else [],
     }
+
+
+def variables_of(inventory: Dict[str, Any]) -> Variables:
+    """Return {host: its host variables} for the hosts in the groups. BadInput lists all faults."""
+    hosts = unique(host for group in inventory["groups"].values() for host in group or [])
+    return of_hosts(hosts, inventory["hosts"])
 
 
 def for_node(plan: Plan, host: str) -> Plan:

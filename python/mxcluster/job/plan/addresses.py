@@ -5,12 +5,13 @@ All functions are pure.
 
 import ipaddress
 from collections import namedtuple
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
-from mxcluster.cluster import node_records
 from mxcluster.cluster.files import is_ipv4
 from mxcluster.errors import BadInput, refuse
 from mxcluster.lists import grouped
+from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.node_record import MachineFacts, Network, NodeRecord
 
 Node = namedtuple("Node", "host address interface")
 
@@ -19,7 +20,10 @@ _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 
 
 def locate(
-    host: str, variables: Dict[str, Any], record: Optional[Dict[str, Any]], dmlc_interface: str = ""
+    host: str,
+    variables: HostVariables,
+    record: Optional[MachineFacts],
+    dmlc_interface: str = "",
 ) -> Node:
     """Return the Node (host, address, interface) of `host`.
 
@@ -34,11 +38,12 @@ def locate(
     BadInput if the source gives no address or several addresses, or if no interface of the node
     holds the address.
     """
-    if not record:
+    if record is None:
         raise BadInput("%s: the node has no record: run provision.yml without --limit" % host)
-    node_records.refuse_damaged(host, record)
+    if isinstance(record, NodeRecord):
+        record.refuse_damaged()
     interfaces = _addresses(record)
-    wanted = str(variables.get("node_address") or "").strip()
+    wanted, network = variables.node_address, variables.cluster_network
     if wanted and not is_ipv4(wanted):
         raise BadInput(
             "%s: node_address='%s' is not a literal IPv4 address: write it as four numbers, such "
@@ -50,14 +55,13 @@ def locate(
             "%s: node_address=%s is %s, not the address of a node: write one of the node's own "
             "addresses (%s)" % (host, wanted, kind, _listed(interfaces))
         )
-    interface = dmlc_interface or str(variables.get("dmlc_interface") or "").strip()
-    network = str(variables.get("cluster_network") or "").strip()
+    interface = dmlc_interface or variables.dmlc_interface
     if interface:
         return Node(host, _on_interface(host, interface, wanted, interfaces), interface)
     if not wanted and network:
         wanted = _in_network(host, network, interfaces)
     if not wanted:
-        wanted = record.get("address_of_default_route") or ""
+        wanted = record.address_of_default_route or ""
     if not wanted:
         raise BadInput(
             "%s: the node has no default route, so the address is unknown (the node has %s): set "
@@ -73,21 +77,26 @@ def locate(
     return Node(host, wanted, holder)
 
 
-def interface_of(address: str, record: Dict[str, Any]) -> Optional[str]:
+def interface_of(address: str, record: Network) -> Optional[str]:
     """Return the name of the interface that holds `address`, or None.
 
     The loopback interface holds all addresses of 127.0.0.0/8, but lists only 127.0.0.1.
-
-    Args: `record` the node record with "interfaces" {name: [addresses as text]}.
     """
     loopback = None
     for name, addresses in _addresses(record):
-        for own in addresses:
-            if str(own.ip) == address:
-                return name
-            if own.network == _LOOPBACK and ipaddress.IPv4Address(address) in _LOOPBACK:
-                loopback = loopback or name
+        if address in [str(own.ip) for own in addresses]:
+            return name
+        if _holds(address, addresses):
+            loopback = loopback or name
     return loopback
+
+
+def _holds(address: str, addresses: Sequence[ipaddress.IPv4Interface]) -> bool:
+    """Return True if an interface with `addresses` holds `address`."""
+    wanted = ipaddress.IPv4Address(address)
+    return any(
+        own.ip == wanted or own.network == _LOOPBACK and wanted in _LOOPBACK for own in addresses
+    )
 
 
 def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
@@ -109,13 +118,13 @@ def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
     return None
 
 
-def check_loopback(nodes: Sequence[Node], records: Dict[str, Dict[str, Any]]) -> None:
+def check_loopback(nodes: Sequence[Node], records: Mapping[str, MachineFacts]) -> None:
     """Refuse loopback addresses in a job of several machines.
 
     A loopback address reaches only processes on the same machine. Nodes with the same hostname,
     such as the nodes of the local inventory, share one machine.
     """
-    machines = {records[node.host].get("hostname") for node in nodes} - {None}
+    machines = {records[node.host].hostname for node in nodes} - {""}
     if len(machines) > 1:
         refuse(
             "%s: %s is a loopback address, which the other machines cannot reach: set node_address "
@@ -136,7 +145,7 @@ def check_distinct(nodes: Sequence[Node]) -> None:
     )
 
 
-def network(nodes: Sequence[Node], records: Dict[str, Dict[str, Any]]) -> str:
+def network(nodes: Sequence[Node], records: Mapping[str, Network]) -> str:
     """Return address/prefix of the one network that holds the addresses of all `nodes`, else "".
 
     "" for loopback addresses, too: Open MPI's daemons refuse them.
@@ -144,17 +153,17 @@ def network(nodes: Sequence[Node], records: Dict[str, Dict[str, Any]]) -> str:
     networks = {
         str(own.network)
         for node in nodes
-        for text in (records[node.host].get("interfaces") or {}).get(node.interface, [])
+        for text in records[node.host].interfaces.get(node.interface, [])
         for own in [ipaddress.ip_interface(text)]
         if str(own.ip) == node.address and not own.is_loopback
     }
     return networks.pop() if len(networks) == 1 else ""
 
 
-def _addresses(record: Dict[str, Any]) -> Interfaces:
+def _addresses(record: Network) -> Interfaces:
     return [
-        (name, [ipaddress.IPv4Interface(text) for text in texts if ":" not in text])
-        for name, texts in sorted((record.get("interfaces") or {}).items())
+        (name, [ipaddress.IPv4Interface(text) for text in texts])
+        for name, texts in sorted(record.interfaces.items())
     ]
 
 
@@ -165,7 +174,7 @@ def _on_interface(host: str, name: str, wanted: str, interfaces: Interfaces) -> 
             "%s: the interface dmlc_interface=%s is missing on the node (the node has %s): name "
             "one of these interfaces" % (host, name, _listed(interfaces))
         )
-    if wanted and interface_of(wanted, {"interfaces": {name: [str(own) for own in there[name]]}}):
+    if wanted and _holds(wanted, there[name]):
         return wanted
     if len(there[name]) != 1:
         raise BadInput(

@@ -8,20 +8,23 @@ the job (`mxcluster.batch.head`). The head makes the plan with `complete`, which
 
 import ipaddress
 import posixpath
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from mxcluster.cluster import node_records
-from mxcluster.errors import BadInput, did_you_mean, for_each
+from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.job import launchers
 from mxcluster.job.plan import make_plan, processes
-from mxcluster.job.plan.members import HOST_VARIABLES, host_variable
 from mxcluster.job.plan.ports import FIRST
+from mxcluster.model.host_variables import Given, of_host, of_hosts
+from mxcluster.model.node_record import NodeFacts, NodeRecord
+from mxcluster.model.record import encode
 
 Json = Dict[str, Any]
 
 # Each job begins its search for ports in one of RANGES ranges, SPREAD ports apart.
 SPREAD, RANGES = 64, 300
 NETWORK = "10.0.0.0/8"  # of the nodes in `rehearse`
+# The fields of the submit host's record that all nodes share, as they share its folder.
+SHARED = ("python", "job_dir", "data_dir", "target", "cuda")
 NODES = "nodes"  # the folder in the job folder that holds a folder for each node
 # The host variables of the submit host that all nodes of the job get.
 COMMON = ("workers_per_host", "servers_per_host", "gpus", "gpu_speeds", "cluster_network")
@@ -57,7 +60,7 @@ def submit_host(options: Json, groups: Dict[str, List[str]]) -> str:
 def submission(
     options: Json,
     inventory: Json,
-    records: Dict[str, Json],
+    records: Mapping[str, NodeRecord],
     job: str,
     model_file: Optional[str] = None,
     checkpoint: Optional[Json] = None,
@@ -69,17 +72,18 @@ def submission(
     """
     host = submit_host(options, inventory["groups"])
     record = records.get(host)
-    if not record:
+    if record is None:
         raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
-    node_records.refuse_damaged(host, record)
-    if not record.get("python"):
+    record.refuse_damaged()
+    if not record.python:
         raise BadInput(
             "%s: another version of mxcluster has provisioned the submit host: run provision.yml"
             % host
         )
     variables = inventory["hosts"]
     common = {name: value for name, value in (variables.get(host) or {}).items() if name in COMMON}
-    check_variables(host, variables)
+    # All hosts of the inventory may become nodes.
+    of_hosts([host] + sorted(set(variables) - {host}), variables)
     plan = {
         "schema": 1,
         "job": job,
@@ -94,9 +98,9 @@ def submission(
             host: {
                 "address": None,
                 "interface": None,
-                "job_dir": posixpath.join(record["job_dir"], job),
-                "python": record["python"],
-                "build": str(record.get("target") or ""),
+                "job_dir": posixpath.join(record.job_dir, job),
+                "python": record.python,
+                "build": record.target,
             }
         },
         "processes": [],
@@ -123,11 +127,7 @@ def submission(
             "common": common,
             # A node that has the name of a host in the inventory gets the variables of this host.
             "own": variables,
-            # The nodes share the folder of the submit host, so all paths are the same.
-            "record": {
-                name: record.get(name)
-                for name in ("python", "job_dir", "data_dir", "target", "cuda")
-            },
+            "record": {name: encode(getattr(record, name)) for name in SHARED},
             "model_file": model_file,
             "checkpoint": checkpoint,
         },
@@ -139,23 +139,7 @@ def submission(
     return plan
 
 
-def check_variables(submit_host: str, variables: Dict[str, Json]) -> None:
-    """Refuse wrong host variables of all hosts of the inventory, which may become nodes.
-
-    Args: `variables` {host: {host variable: value}}.
-    """
-    hosts = [submit_host] + sorted(set(variables) - {submit_host})
-    for_each(
-        lambda host: {
-            name: host_variable(name, host, variables)
-            for name in HOST_VARIABLES
-            if name in (variables.get(host) or {})
-        },
-        hosts,
-    )
-
-
-def are_equal(variables: Dict[str, Json], common: Json) -> bool:
+def are_equal(variables: Given, common: Mapping[str, object]) -> bool:
     """Return True if no host has another value of a variable of COMMON than the submit host.
 
     `rehearse` needs no other host variable: labels, weights and addresses of the nodes cannot make
@@ -171,7 +155,7 @@ def are_equal(variables: Dict[str, Json], common: Json) -> bool:
     )
 
 
-def rehearse(plan: Json, record: Json) -> None:
+def rehearse(plan: Json, record: NodeRecord) -> None:
     """Make the plan of the submission `plan` on nodes that are like the submit host.
 
     So the controller refuses before the submission what the head would refuse after the queue. The
@@ -181,18 +165,16 @@ def rehearse(plan: Json, record: Json) -> None:
     """
     common, options = plan["batch"]["common"], plan["options"]
     host = next(iter(plan["nodes"]))
+    variables = of_host(host, common)
     named = [
         number
-        for numbers in (options["gpus"], host_variable("gpus", host, {host: common}))
-        if numbers != "auto"
+        for numbers in (options["gpus"], variables.gpus)
+        if not isinstance(numbers, str)
         for number in numbers
     ]
-    speeds = host_variable("gpu_speeds", host, {host: common})
-    facts = {name: record.get(name) for name in node_records.ENVIRONMENT}
-    facts["gpus"] = len(speeds) or max(named, default=-1) + 1
     hosts = ["node %d of the job" % number for number in range(1, options["num_nodes"] + 1)]
     try:
-        network = ipaddress.IPv4Network(str(common.get("cluster_network") or NETWORK), strict=False)
+        network = ipaddress.IPv4Network(variables.cluster_network or NETWORK, strict=False)
     except ValueError:  # `make_plan` refuses the network
         network = ipaddress.IPv4Network(NETWORK)
     if network.num_addresses - 2 < len(hosts):
@@ -200,15 +182,19 @@ def rehearse(plan: Json, record: Json) -> None:
             "%s: cluster_network=%s has fewer addresses than num_nodes=%d: correct one of them"
             % (host, network, len(hosts))
         )
-    own = {
-        name: {
-            "address_of_default_route": str(network[number]),
-            "interfaces": {"eth0": ["%s/%d" % (network[number], network.prefixlen)]},
-        }
+    facts = {
+        name: NodeFacts(
+            address_of_default_route=str(network[number]),
+            interfaces={"eth0": ["%s/%d" % (network[number], network.prefixlen)]},
+            gpus=len(variables.gpu_speeds) or max(named, default=-1) + 1,
+            python_version=record.python_version,
+            mxnet=record.mxnet,
+            numpy=record.numpy,
+            model_zoo=record.model_zoo,
+        )
         for number, name in enumerate(hosts, 1)
     }
-    unnamed = dict(plan, options=dict(options, dmlc_interface=""))
-    complete(unnamed, hosts, {name: dict(facts, **own[name]) for name in hosts})
+    complete(dict(plan, options=dict(options, dmlc_interface="")), hosts, facts)
 
 
 def table(plan: Json) -> str:
@@ -252,7 +238,7 @@ def first_port(number: str) -> int:
 def complete(
     plan: Json,
     hosts: Sequence[str],
-    facts: Dict[str, Json],
+    facts: Mapping[str, NodeFacts],
     held: Optional[Json] = None,
     number: str = "0",
 ) -> Json:
@@ -261,8 +247,7 @@ def complete(
     Args:
         plan: the result of `submission`.
         hosts: the nodes of the job. The first node runs the scheduler.
-        facts: {host: result of `mxcluster.node.probe.record`, and "granted": the numbers of the
-            GPUs that the batch system gives to the job on this host, None if it says nothing}.
+        facts: {host: the facts that its program reports}.
         held: as for `make_plan`.
         number: the id of the job in the batch system.
     """
@@ -274,7 +259,8 @@ def complete(
         for host in hosts
     }
     for host, own in variables.items():
-        own["gpus"] = _gpus(host, plan["options"]["gpus"], variables, facts[host].get("granted"))
+        wanted_gpus = of_host(host, own).gpus
+        own["gpus"] = _gpus(host, plan["options"]["gpus"], wanted_gpus, facts[host].granted)
     job_dir = posixpath.join(record["job_dir"], plan["job"], NODES)
     return make_plan(
         plan["options"],
@@ -283,7 +269,7 @@ def complete(
             "hosts": variables,
             "forks": len(hosts),
         },
-        {host: dict(facts[host], **record) for host in hosts},
+        {host: record_of(plan, host, facts[host]) for host in hosts},
         {},
         plan["job"],
         job_dirs={host: posixpath.join(job_dir, host) for host in hosts},
@@ -295,15 +281,26 @@ def complete(
     )
 
 
+def record_of(plan: Json, host: str, facts: NodeFacts) -> NodeRecord:
+    """Return the record of a node of the submitted job from its facts and the submit host's record.
+
+    Args: `plan` the result of `submission`.
+    """
+    return NodeRecord.decode(dict(facts.encode(), host=host, **plan["batch"]["record"]))
+
+
 def _gpus(
-    host: str, asked: Any, variables: Dict[str, Json], granted: Optional[List[int]]
-) -> Union[str, List[int]]:
+    host: str,
+    asked: Any,
+    wanted: Union[str, List[int]],
+    granted: Optional[Sequence[int]],
+) -> Union[str, Sequence[int]]:
     """Return the GPUs of the job on `host`, as the value of the host variable `gpus`.
 
     BadInput if the job names GPUs that the batch system has not given to it. `asked`: the knob
-    `gpus`. `granted`: see `complete`.
+    `gpus`. `wanted`: the host variable `gpus`. `granted`: the GPUs that the batch system gives to
+    the job, None if it says nothing.
     """
-    wanted: Union[str, List[int]] = host_variable("gpus", host, variables)
     if granted is None:
         return wanted
     named = wanted if asked == "auto" else asked

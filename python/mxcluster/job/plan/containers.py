@@ -1,10 +1,11 @@
 """Plan the containers of a job: the image, and the folders of the node that a container reads."""
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxcluster.errors import BadInput, refuse, some
 from mxcluster.job.knob_table import HOST, RUNTIMES
 from mxcluster.lists import unique
+from mxcluster.model.host_variables import HostVariables
 
 KNOBS = ("image", "image_python")  # the knobs that only jobs in containers read
 
@@ -64,12 +65,12 @@ def mounts(*folders: Optional[str]) -> List[str]:
     return unique(folder for folder in folders if folder)
 
 
-def check_units(runtime: str, hosts: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> None:
+def check_units(runtime: str, hosts: Sequence[str], variables: Mapping[str, HostVariables]) -> None:
     """Refuse podman on hosts with the agent in a systemd unit.
 
     Without root, podman needs the set-uid program newuidmap. The unit forbids set-uid programs.
     """
-    units = [host for host in hosts if (variables.get(host) or {}).get("mxcluster_user") != ""]
+    units = [host for host in hosts if variables[host].mxcluster_user]
     if runtime == "podman" and units:
         raise BadInput(
             "runtime=podman on %s is refused: the agent's unit forbids set-uid programs, which "

@@ -1,12 +1,13 @@
 """Assign GPUs to workers, find the speeds of the GPUs, and check the batch size."""
 
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from mxcluster import work_load
 from mxcluster.errors import BadInput, for_each, refuse
-from mxcluster.job.plan.members import host_variable
 from mxcluster.job.plan.ports import Held
 from mxcluster.lists import unique
+from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.node_record import NodeRecord
 
 Measured = Dict[str, Dict[int, float]]  # {host: {GPU number: samples/s}}
 
@@ -14,8 +15,8 @@ Measured = Dict[str, Dict[int, float]]  # {host: {GPU number: samples/s}}
 def per_worker(
     lines: Sequence[str],
     asked: Union[str, List[int]],
-    variables: Dict[str, Dict[str, Any]],
-    records: Dict[str, Dict[str, Any]],
+    variables: Mapping[str, HostVariables],
+    records: Mapping[str, NodeRecord],
     held: Optional[Held] = None,
 ) -> List[List[int]]:
     """Return a list of GPU numbers for each worker, in the order of `lines`.
@@ -26,8 +27,8 @@ def per_worker(
     On a host without GPUs, each worker gets []. BadInput if a named GPU is missing or in use, or if
     a host with GPUs has fewer free GPUs than workers.
 
-    Args: `lines` the host of each worker; `asked` the job's option `gpus`; `variables` {host: {host
-    variable: value}}; `records` {host: node record}; `held` the GPUs in use, see `ports.Held`.
+    Args: `lines` the host of each worker; `asked` the job's option `gpus`; `variables` {host: host
+    variables}; `records` {host: node record}; `held` the GPUs in use, see `ports.Held`.
     """
     hosts = unique(lines)
     queues = dict(
@@ -37,9 +38,8 @@ def per_worker(
                 lambda host: _of_host(
                     host,
                     lines.count(host),
-                    asked,
-                    variables,
-                    records[host],
+                    variables[host].gpus if asked == "auto" else asked,
+                    records[host].gpus,
                     ((held or {}).get(host) or {}).get("gpus") or {},
                 ),
                 hosts,
@@ -52,8 +52,8 @@ def per_worker(
 def work_loads(
     lines: Sequence[str],
     gpu_lists: Sequence[Sequence[int]],
-    variables: Dict[str, Dict[str, Any]],
-    records: Dict[str, Dict[str, Any]],
+    variables: Mapping[str, HostVariables],
+    records: Mapping[str, NodeRecord],
     measured: Optional[Measured] = None,
 ) -> List[List[float]]:
     """Return a list of GPU speeds for each worker; [] for equal or unknown speeds.
@@ -67,7 +67,12 @@ def work_loads(
     """
     hosts = unique(lines)
     by_host = dict(
-        zip(hosts, for_each(lambda host: _speeds(host, variables, records[host]), hosts))
+        zip(
+            hosts,
+            for_each(
+                lambda host: _speeds(host, variables[host].gpu_speeds, records[host].gpus), hosts
+            ),
+        )
     )
     found = []
     for host, numbers in zip(lines, gpu_lists):
@@ -79,9 +84,7 @@ def work_loads(
     return [speeds if len(set(speeds)) > 1 else [] for speeds in found]
 
 
-def _speeds(host: str, variables: Dict[str, Dict[str, Any]], record: Dict[str, Any]) -> List[float]:
-    speeds: List[float] = host_variable("gpu_speeds", host, variables)
-    there = record.get("gpus") or 0
+def _speeds(host: str, speeds: Sequence[float], there: int) -> Sequence[float]:
     if speeds and len(speeds) != there:
         raise BadInput(
             "%s: gpu_speeds=%s has %d numbers, but the node has %s: give the speed of each GPU of "
@@ -121,27 +124,14 @@ def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
     refuse(problems)
 
 
-def takes_all(
-    host: str, asked: Union[str, List[int]], variables: Dict[str, Dict[str, Any]]
-) -> bool:
-    """Return True if the workers of `host` take all free GPUs of the host.
-
-    Args: `asked` the job's option `gpus`; `variables` {host: {host variable: value}}.
-    """
-    return (host_variable("gpus", host, variables) if asked == "auto" else asked) == "auto"
-
-
 def _of_host(
     host: str,
     workers: int,
-    asked: Union[str, List[int]],
-    variables: Dict[str, Dict[str, Any]],
-    record: Dict[str, Any],
+    wanted: Union[str, List[int]],
+    there: int,
     held: Dict[str, str],
 ) -> List[List[int]]:
-    there = record.get("gpus") or 0
-    wanted = host_variable("gpus", host, variables) if asked == "auto" else asked
-    numbers = list(range(there)) if wanted == "auto" else list(wanted)
+    numbers = list(range(there)) if isinstance(wanted, str) else list(wanted)
     if any(number >= there for number in numbers):
         has = (
             "no GPU"

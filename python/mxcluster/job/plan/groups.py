@@ -1,27 +1,25 @@
 """Form groups of workers. Under dist_gsync the members of a group wait for each other."""
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster.cluster.files import parse_groups
-from mxcluster.errors import BadInput, for_each
-from mxcluster.job.plan.members import host_variable
+from mxcluster.errors import BadInput
 from mxcluster.lists import unique
+from mxcluster.model.host_variables import HostVariables
 
 Groups = Tuple[List[List[int]], List[str]]
 
 
-def from_labels(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> Optional[Groups]:
+def from_labels(lines: Sequence[str], variables: Mapping[str, HostVariables]) -> Optional[Groups]:
     """Return (groups, labels) by the host variable worker_group, or None without this variable.
 
     Each group is a list of worker indices. Each label is a value of worker_group. BadInput if only
     some hosts set worker_group.
 
-    Args: `lines` the host of each worker; `variables` {host: {host variable: value}}.
+    Args: `lines` the host of each worker; `variables` {host: host variables}.
     """
     hosts = unique(lines)
-    labels = dict(
-        zip(hosts, for_each(lambda host: host_variable("worker_group", host, variables), hosts))
-    )
+    labels = {host: variables[host].worker_group for host in hosts}
     without = [host for host in hosts if not labels[host]]
     if len(without) == len(hosts):
         return None

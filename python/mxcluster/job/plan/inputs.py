@@ -7,7 +7,7 @@ module only read files. The pure functions are in `plan` and `options`.
 import glob
 import os
 import time
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from mxcluster import package, schemes
 from mxcluster.cluster import node_records, profile
@@ -24,13 +24,13 @@ from mxcluster.job.plan import (
     make_cluster_files,
     make_plan,
     measuring,
-    members,
     table,
     talks,
 )
-from mxcluster.job.plan.gpus import takes_all
 from mxcluster.lists import several, unique
 from mxcluster.model import shapes
+from mxcluster.model.host_variables import HostVariables, of_hosts
+from mxcluster.model.node_record import MachineFacts, Network, NodeRecord
 from mxcluster.numbers import to_int
 
 Json = Dict[str, Any]
@@ -88,7 +88,7 @@ def plan_job(
         public = {name: text for knob in knobs.ENVIRONMENTS for name, text in options[knob].items()}
         knobs.refuse_secret_env(secrets["names"], secrets["problems"], public)
     job = new_job(options["job_id"], measuring.PROGRAM if measures else options["kv"], runs_dir)
-    records = read_records(records_dir)
+    records = node_records.read(records_dir)
     files = _files(options)
     model = _model(options, runs_dir) if options["model_load_epoch"] else ""
     if options["without"]:
@@ -110,9 +110,8 @@ def plan_job(
             records,
             files,
             job,
-            # `make_plan` refuses a host of the job without these folders.
-            job_dirs={host: record.get("job_dir", "") for host, record in records.items()},
-            data_dirs={host: record.get("data_dir", "") for host, record in records.items()},
+            job_dirs={host: record.job_dir for host, record in records.items()},
+            data_dirs={host: record.data_dir for host, record in records.items()},
             model_file="model.params" if model else None,
             held=held,
             profile=measured,
@@ -131,13 +130,14 @@ def plan_job(
         script, more = user_script.pack(
             options["script"],
             [
-                records[process["host"]].get("python_version")
+                records[process["host"]].python_version
                 for process in plan["processes"]
                 if process["role"] == "worker"
             ],
         )
         notes = notes + more
     packed = package.archive()[0]  # once for all nodes, because packing takes long
+    variables = of_hosts(list(plan["nodes"]), inventory["hosts"])
     return {
         "plan": plan,
         "table": "\n".join(notes + [table(plan)]),
@@ -146,8 +146,7 @@ def plan_job(
         "script": script,
         "needs_profile": plan["needs_profile"],
         "looks": {
-            host: look(plan, host, records[host], inventory["hosts"], packed)
-            for host in plan["nodes"]
+            host: look(plan, host, records[host], variables[host], packed) for host in plan["nodes"]
         },
     }
 
@@ -155,7 +154,7 @@ def plan_job(
 def _batch_job(
     options: Json,
     inventory: Json,
-    records: Dict[str, Json],
+    records: Mapping[str, NodeRecord],
     job: str,
     model: str,
     checkpoint: Any,
@@ -182,9 +181,9 @@ def _batch_job(
     host = next(iter(plan["nodes"]))
     script = ""
     if options["script"]:
-        script, more = user_script.pack(options["script"], [records[host].get("python_version")])
+        script, more = user_script.pack(options["script"], [records[host].python_version])
         notes = notes + more
-    request = look(plan, host, records[host], {}, package.archive()[0])
+    request = look(plan, host, records[host], HostVariables(), package.archive()[0])
     return {
         "plan": plan,
         "table": "\n".join(notes + [batch.table(plan)]),
@@ -235,31 +234,36 @@ def plan_cluster(
     BadInput lists all faults of the inventory. A damaged profile also raises BadInput, because the
     cluster files would lack the groups of the profile.
 
-    Args: `facts` {host: {"interfaces", "address_of_default_route"}} of the nodes in this play; the
-    records describe all other nodes. The other arguments are as for `plan_job`.
+    Args: `facts` {host: Network as JSON} of the nodes in this play; the records describe all other
+    nodes. The other arguments are as for `plan_job`.
     """
-    records = read_records(records_dir)
-    for host, seen in facts.items():  # the play writes a new record of this host
-        known = records.get(host, {})
-        records[host] = dict({} if "damaged" in known else known, **seen)
+    records: Dict[str, MachineFacts] = {}
+    records.update(node_records.read(records_dir))
+    for host, value in facts.items():  # the play writes a new record of this host
+        known, seen = records.get(host), Network.decode(value)
+        records[host] = MachineFacts(
+            address_of_default_route=seen.address_of_default_route,
+            interfaces=seen.interfaces,
+            hostname=known.hostname if known else "",
+        )
     options = _options(given, cwd)
     return make_cluster_files(
         options, inventory, records, _files(options), read_profile(records_dir)
     )
 
 
-def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> Json:
+def look(plan: Json, host: str, record: NodeRecord, variables: HostVariables, packed: str) -> Json:
     """Return the request for ``mxcluster.node.probe.look``: the job's requirements on `host`.
 
-    Args: `record` the node record; `variables` {host: {host variable: value}}; `packed` the name of
-    the zip file of mxcluster, from `package.archive`.
+    Args: `record` and `variables` of the host; `packed` the name of the zip file of mxcluster, from
+    `package.archive`.
     """
     processes, options = (
         [process for process in plan["processes"] if process["host"] == host],
         plan["options"],
     )
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
-    counted = {"record": record.get("gpus") or 0, "bus": record.get("bus") or 0}
+    gpus = variables.gpus if options["gpus"] == "auto" else options["gpus"]
     # The playbook copies data_src to the nodes before the job starts.
     if measuring.is_profile(options):
         pass  # a measurement computes with random numbers
@@ -267,27 +271,32 @@ def look(plan: Json, host: str, record: Json, variables: Json, packed: str) -> J
         if DATASETS[options["data"]].from_data_dir:
             files = [options["data_dir"]]
         elif DATASETS[options["data"]].file:
-            folder = options["data_dir"] or record["data_dir"]
+            folder = options["data_dir"] or record.data_dir
             files = [os.path.join(folder, DATASETS[options["data"]].file)]
     return {
         "address": plan["nodes"][host]["address"] if talks(plan) else None,
         "interface": plan["nodes"][host]["interface"] if talks(plan) else None,
         "ports": [process["port"] for process in processes if process["port"] is not None],
         "gpus": sorted({gpu for process in processes for gpu in process["gpus"]}),
-        "all_gpus": counted if trains and takes_all(host, options["gpus"], variables) else None,
-        "versions": {name: record.get(name) for name in ("python_version", "fingerprints")},
-        "jobs_dir": record["job_dir"],
+        "all_gpus": {"record": record.gpus, "bus": record.bus}
+        if trains and gpus == "auto"
+        else None,
+        "versions": {
+            "python_version": record.python_version,
+            "fingerprints": record.fingerprints,
+        },
+        "jobs_dir": record.job_dir,
         "job": plan["job"],
         "files": files,
         "data_dir": options["data_dir"],
-        "python": record["python"],
+        "python": record.python,
         "package": packed,
-        "free": {record["job_dir"]: LEAST_DISK, "/dev/shm": LEAST_SHM},
+        "free": {record.job_dir: LEAST_DISK, "/dev/shm": LEAST_SHM},
         "open_files": LEAST_OPEN_FILES,
         "engine": launchers.of(plan).engine,
         "mpi": launchers.mpi_request(options),
         "container": plan["container"],
-        "cuda": (record.get("cuda") or {}).get("folder"),
+        "cuda": record.cuda.folder if record.cuda else None,
     }
 
 
@@ -450,9 +459,9 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
     for role in roles[-2:] if len(roles) > 1 else []:
         if role == "workers" and options["hosts_file"]:
             continue
+        variables = of_hosts(left[role], inventory["hosts"]).values()
         there = sum(
-            members.host_variable(role + "_per_host", host, inventory["hosts"])
-            for host in left[role]
+            one.workers_per_host if role == "workers" else one.servers_per_host for one in variables
         )
         if options["num_" + role] > there:
             notes.append(
@@ -461,17 +470,6 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
             )
             options["num_" + role] = there
     return dict(inventory, groups=left), notes
-
-
-def read_records(folder: str) -> Dict[str, Json]:
-    """Return {host: checked node record} from the files HOST.json in `folder`.
-
-    `node_records.of_file` says what the record of a damaged file is.
-    """
-    return {
-        os.path.basename(path)[: -len(".json")]: node_records.of_file(path)
-        for path in glob.glob(os.path.join(glob.escape(folder), "*.json"))
-    }
 
 
 def read_profile(records_dir: str) -> Optional[Json]:

@@ -1,98 +1,18 @@
 """Choose the hosts of the scheduler, of each server and of each worker."""
 
 from collections import Counter
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from mxcluster.cluster.driver import restarts
 from mxcluster.cluster.files import parse_hosts
-from mxcluster.errors import BadInput, for_each, refuse
-from mxcluster.job.knob_table import MOST_PROCESSES, SLOWDOWN
-from mxcluster.job.option_types import (
-    LEAST,
-    MOST,
-    MOST_GPU,
-    Option,
-    are_weights,
-    between,
-    cast_value,
-    to_gpus,
-    to_numbers,
-    to_text,
-)
+from mxcluster.errors import BadInput, refuse
+from mxcluster.job.knob_table import MOST_PROCESSES
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import grouped, unique
-from mxcluster.numbers import to_float, to_int
+from mxcluster.model.host_variables import MOST_PER_HOST, HostVariables
+from mxcluster.model.node_record import NodeFacts, NodeRecord
 
-# Each worker and each server is a separate process with a port and a copy of MXNet in memory.
-MOST_PER_HOST = 256
-_PER_HOST = (
-    "a whole number from 1 to %d (to exclude the host, remove the host from the group %%s)"
-    % MOST_PER_HOST
-)
-# All host variables except addresses. The module `addresses` reads the variables of addresses.
-HOST_VARIABLES = {
-    option.name: option
-    for option in (
-        Option("workers_per_host", 1, to_int, between(1, MOST_PER_HOST), _PER_HOST % "workers"),
-        Option("servers_per_host", 1, to_int, between(1, MOST_PER_HOST), _PER_HOST % "servers"),
-        Option(
-            "worker_share",
-            1.0,
-            to_float,
-            between(LEAST, MOST),
-            "a weight from %.6f to %d, such as 1 or 2.5" % (LEAST, MOST),
-        ),
-        Option(
-            "worker_group",
-            "",
-            to_text,
-            lambda label: label.isprintable() and len(label) <= 100,
-            "a label of one line, at most 100 characters (put words such as yes and no in quotes)",
-        ),
-        Option(
-            "worker_batch_max",
-            0,
-            to_int,
-            between(0, MOST),
-            "a whole number of samples from 0 to %d (0: no limit, and only for balance=batch)"
-            % MOST,
-        ),
-        SLOWDOWN,
-        Option(
-            "gpus",
-            "auto",
-            to_gpus,
-            None,
-            "auto, '' (no GPU) or a list of GPU numbers from 0 to %d such as [0, 1]" % MOST_GPU,
-        ),
-        Option(
-            "gpu_speeds",
-            [],
-            to_numbers,
-            are_weights,
-            "'' (equal speeds) or a list of numbers from %.6f to %d such as [3, 1], one for each "
-            "GPU of the node" % (LEAST, MOST),
-        ),
-    )
-}
-
-
-def host_variable(name: str, host: str, variables: Dict[str, Dict[str, Any]]) -> Any:
-    """Return the typed and checked value of the host variable `name` of `host`, or the default.
-
-    Args: `variables` {host: {host variable: value}}.
-    """
-    return cast_value(HOST_VARIABLES[name], (variables.get(host) or {}).get(name), where=host)
-
-
-def of_workers(name: str, lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> List[Any]:
-    """Return a list with the value of the host variable `name` for each worker.
-
-    Args: `lines` the host of each worker; `variables` {host: {host variable: value}}.
-    """
-    hosts = unique(lines)
-    values = dict(zip(hosts, for_each(lambda host: host_variable(name, host, variables), hosts)))
-    return [values[host] for host in lines]
+Variables = Mapping[str, HostVariables]  # of each host in the groups
 
 
 def scheduler(groups: Dict[str, Sequence[str]]) -> str:
@@ -111,7 +31,7 @@ def scheduler(groups: Dict[str, Sequence[str]]) -> str:
 
 def servers(
     groups: Dict[str, Sequence[str]],
-    variables: Dict[str, Dict[str, Any]],
+    variables: Variables,
     wanted: int,
     in_batch: bool = False,
 ) -> List[str]:
@@ -119,16 +39,17 @@ def servers(
 
     With `wanted` 0, the list has all servers. BadInput if the group has fewer servers.
 
-    Args: `groups` {name of a group: hosts}; `variables` {host: {host variable: value}}; `in_batch`
+    Args: `groups` {name of a group: hosts}; `variables` {host: host variables}; `in_batch`
     True for a job of a batch system, whose nodes have no groups.
     """
-    hosts = _per_host("servers", groups, variables)
+    hosts = _in_group("servers", groups)
+    hosts = [host for host in hosts for _ in range(variables[host].servers_per_host)]
     return hosts[: _count("num_servers", wanted, len(hosts), "servers", in_batch)]
 
 
 def workers(
     groups: Dict[str, Sequence[str]],
-    variables: Dict[str, Dict[str, Any]],
+    variables: Variables,
     hosts_text: Optional[str],
     name: str,
     find: Callable[[str], Node],
@@ -138,11 +59,12 @@ def workers(
     Each line of the hosts file is a worker. Without this file, the hosts of the group workers give
     the workers. BadInput if the group is empty or the file is invalid.
 
-    Args: `groups` {name of a group: hosts}; `variables` {host: {host variable: value}};
+    Args: `groups` {name of a group: hosts}; `variables` {host: host variables};
     `hosts_text` the content of the hosts file, or None; `name` the name of the hosts file in
     messages; `find` a function that returns the Node of a host.
     """
-    hosts = _per_host("workers", groups, variables)
+    hosts = _in_group("workers", groups)
+    hosts = [host for host in hosts for _ in range(variables[host].workers_per_host)]
     if hosts_text is None:
         return hosts
     by_address, unknown = {}, []  # type: Dict[str, List[str]], List[str]
@@ -219,10 +141,10 @@ def check_forks(hosts: Sequence[str], forks: int) -> None:
         )
 
 
-def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
+def check_provisioned(hosts: Iterable[str], records: Mapping[str, NodeRecord]) -> None:
     """Refuse nodes whose driver waits for a restart, and records without the path of Python.
 
-    Other versions of mxcluster wrote such records (`node_records.of_file`).
+    Other versions of mxcluster wrote such records (`node_record.from_file`).
     """
     waiting = restarts({host: records[host] for host in hosts})
     refuse(
@@ -233,11 +155,11 @@ def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) 
     refuse(
         "%s: another version of mxcluster has provisioned the node: run provision.yml" % host
         for host in hosts
-        if not records[host].get("python")
+        if not records[host].python
     )
 
 
-def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
+def check_versions(hosts: Iterable[str], records: Mapping[str, NodeRecord]) -> None:
     """Refuse nodes with different versions of MXNet, numpy or Python.
 
     Also refuse nodes with the same build of MXNet, such as cu92, but different files libmxnet.so.
@@ -248,14 +170,13 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
     versions may differ in the third number.
     """
     problems = []
-    for label, key, numbers in (
-        ("MXNet", "mxnet", None),
-        ("numpy", "numpy", None),
-        ("Python", "python_version", 2),
-    ):
-        versions = grouped(
-            (".".join(str(records[host].get(key)).split(".")[:numbers]), host) for host in hosts
-        )
+    of: Dict[str, Callable[[NodeFacts], Optional[str]]] = {
+        "MXNet": lambda record: record.mxnet,
+        "numpy": lambda record: record.numpy,
+        "Python": lambda record: ".".join((record.python_version or "").split(".")[:2]),
+    }
+    for label, version_of in of.items():
+        versions = grouped((version_of(records[host]) or "unknown", host) for host in hosts)
         if len(versions) > 1:
             problems.append(
                 "the nodes have different versions of %s (%s), and a job needs one version: set "
@@ -267,16 +188,13 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
                     ),
                 )
             )
-    libraries = {
-        host: str((records[host].get("fingerprints") or {}).get("libmxnet.so") or "")
-        for host in hosts
-    }
+    libraries = {host: records[host].fingerprints.get("libmxnet.so", "") for host in hosts}
     # The files libmxnet.so of GPU builds and CPU builds differ, so compare nodes with equal builds.
-    for kind in unique(build_of(records[host]) for host in hosts):
+    for target in unique(records[host].target for host in hosts):
         builds = grouped(
             (digest, host)
             for host, digest in libraries.items()
-            if digest and build_of(records[host]) == kind
+            if digest and records[host].target == target
         )
         if len(builds) > 1:
             problems.append(
@@ -287,19 +205,11 @@ def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> 
     refuse(problems)
 
 
-def build_of(record: Dict[str, Any]) -> str:
-    """Return the build of MXNet in a node record: "cu92" for CUDA 9.2, "cpu", or "" if unknown."""
-    return str(record.get("target") or "")
-
-
-def _per_host(
-    role: str, groups: Dict[str, Sequence[str]], variables: Dict[str, Dict[str, Any]]
-) -> List[str]:
-    hosts = list(groups.get(role) or [])
+def _in_group(group: str, groups: Dict[str, Sequence[str]]) -> List[str]:
+    hosts = list(groups.get(group) or [])
     if not hosts:
-        raise BadInput("the group %s has no host: put at least one host into this group" % role)
-    counts = for_each(lambda host: host_variable(role + "_per_host", host, variables), hosts)
-    return [host for host, count in zip(hosts, counts) for _ in range(count)]
+        raise BadInput("the group %s has no host: put at least one host into this group" % group)
+    return hosts
 
 
 def _count(option: str, wanted: int, there: int, role: str, in_batch: bool) -> int:

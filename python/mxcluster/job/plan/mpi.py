@@ -7,7 +7,7 @@ a process with the role node runs the daemon of mpirun. See `mxcluster.node.mpi_
 
 import os
 import posixpath
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import BadInput, for_each, refuse, shown
@@ -17,6 +17,8 @@ from mxcluster.job.options import LOADER_VARIABLES, is_own
 from mxcluster.job.plan import addresses, containers, gpus, members, ports
 from mxcluster.job.plan_shape import KIND
 from mxcluster.lists import several, unique
+from mxcluster.model.host_variables import of_hosts
+from mxcluster.model.node_record import NodeRecord
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
@@ -87,7 +89,7 @@ def check_image(options: Json) -> None:
 def make_plan(
     options: Json,
     inventory: Json,
-    records: Dict[str, Json],
+    records: Mapping[str, NodeRecord],
     job: str,
     held: Optional[ports.Held] = None,
 ) -> Json:
@@ -106,14 +108,12 @@ def make_plan(
             "job_id='%s' is refused: use at most 100 letters, digits, '.', '_' and '-', beginning "
             "with a letter or digit" % job
         )
-    variables = inventory["hosts"]
 
     def find(host: str) -> addresses.Node:
-        return addresses.locate(
-            host, variables.get(host) or {}, records.get(host), options["dmlc_interface"]
-        )
+        return addresses.locate(host, variables[host], records.get(host), options["dmlc_interface"])
 
     hosts = instances(unique(inventory["groups"].get("workers") or []), options)
+    variables = of_hosts(hosts, inventory["hosts"])
     members.check_forks(hosts, int(inventory["forks"]))
     found = for_each(find, hosts)
     addresses.check_distinct(found)
@@ -123,9 +123,9 @@ def make_plan(
         node.host: {
             "address": node.address,
             "interface": node.interface,
-            "job_dir": posixpath.join(records[node.host]["job_dir"], job),
-            "python": records[node.host]["python"],
-            "build": members.build_of(records[node.host]),
+            "job_dir": posixpath.join(records[node.host].job_dir, job),
+            "python": records[node.host].python,
+            "build": records[node.host].target,
         }
         for node in found
     }
@@ -134,8 +134,10 @@ def make_plan(
     for host in nodes:
         if options["runtime"] != HOST:  # its image has the CUDA of the program
             nodes[host]["mounts"] = containers.mounts(options["data_dir"])
-        elif records[host].get("cuda"):
-            nodes[host]["cuda"] = records[host]["cuda"]
+            continue
+        cuda = records[host].cuda
+        if cuda:
+            nodes[host]["cuda"] = cuda.encode()
     gpu_lists = dict(
         zip(hosts, gpus.per_worker(hosts, options["mpi_gpus"], variables, records, held))
     )

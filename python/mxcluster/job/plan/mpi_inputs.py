@@ -7,11 +7,13 @@ import zipfile
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import package
+from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job import options as knobs
 from mxcluster.job import plan_shape
 from mxcluster.job.plan import inputs, mpi
 from mxcluster.lists import grouped
+from mxcluster.model.host_variables import of_hosts
 
 Json = Dict[str, Any]
 
@@ -48,12 +50,13 @@ def plan_job(
     notes: List[str] = []
     if options["without"]:
         inventory, notes = inputs.without(options, inventory)
-    records = inputs.read_records(records_dir)
+    records = node_records.read(records_dir)
     plan = mpi.make_plan(options, inventory, records, job, held)
     packed = package.archive()[0]
+    variables = of_hosts(list(plan["nodes"]), inventory["hosts"])
     looks = {
         host: dict(
-            inputs.look(plan, host, records[host], inventory["hosts"], packed),
+            inputs.look(plan, host, records[host], variables[host], packed),
             cuda=(plan["nodes"][host].get("cuda") or {}).get("folder"),
             files=[options["data_dir"]] if options["data_dir"] else [],
             mpi={

@@ -1,14 +1,14 @@
 """Choose the first batch size and the emulated slowdown of each worker."""
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxcluster import work_load
 from mxcluster.errors import BadInput, some
 from mxcluster.job import batch_sizes
-from mxcluster.job.plan.members import of_workers
+from mxcluster.model.host_variables import HostVariables
 
 Json = Dict[str, Any]
-Variables = Dict[str, Dict[str, Any]]
+Variables = Mapping[str, HostVariables]
 
 
 def first_sizes(
@@ -27,13 +27,13 @@ def first_sizes(
     of the host. Within these bounds, the sizes are proportional to `speeds`, or equal without
     `speeds`. BadInput if no sizes meet the bounds.
 
-    Args: `lines` the host of each worker; `variables` {host: {host variable: value}}; `loads` the
+    Args: `lines` the host of each worker; `variables` {host: host variables}; `loads` the
     speeds of the GPUs of each worker; `waiting` lists with the indices of workers that wait for
     each other; `speeds` the speed or earlier batch size of each worker.
     """
-    limits = of_workers("worker_batch_max", lines, variables)
     if options["balance"] == "none":
         return None
+    limits = [variables[host].worker_batch_max for host in lines]
     least = [work_load.least(of_gpus) if of_gpus else 1 for of_gpus in loads]
     sizes, most = [0] * len(lines), [0] * len(lines)
     for members in waiting:
@@ -83,7 +83,7 @@ def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List
 
     Args: `lines` the host of each worker.
     """
-    found: List[float] = of_workers("slowdown", lines, variables)
+    found = [variables[host].slowdown for host in lines]
     if options["script"] and max(found) > 1:
         index = found.index(max(found))
         raise BadInput(

@@ -12,6 +12,7 @@ from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.job import checkpoints
 from mxcluster.job.knob_table import NETWORKS, OPTIONS
 from mxcluster.job.plan import containers
+from mxcluster.model.node_record import NodeFacts
 from mxcluster.package import OWN_FOLDERS
 
 HEARTBEAT_INTERVAL = 1
@@ -108,19 +109,19 @@ def check_bound(options: Dict[str, Any], servers: int) -> None:
         )
 
 
-def check_network(network: str, host: str, record: Dict[str, Any]) -> None:
+def check_network(network: str, host: str, record: NodeFacts) -> None:
     """Refuse a network that is unknown to the program and to the model zoo of the node's MXNet.
 
     Args: `record` the node record of `host`.
     """
-    known = list(NETWORKS) + list(record.get("model_zoo") or [])
+    known = list(NETWORKS) + list(record.model_zoo)
     if network not in known:
         raise BadInput(
             "network='%s' is unknown to the program and to the model zoo of MXNet %s on %s%s: use "
             "one of %s, or a network of the model zoo"
             % (
                 network,
-                record.get("mxnet"),
+                record.mxnet,
                 host,
                 did_you_mean(network, known),
                 ", ".join(NETWORKS),

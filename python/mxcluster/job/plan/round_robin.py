@@ -1,13 +1,15 @@
 """Place the processes of a job on a list of hosts in turn, as MXNet's launch.py does."""
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, for_each
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import unique
+from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.node_record import Network
 
 ALL = "all"
-Variables = Dict[str, Dict[str, Any]]
+Variables = Mapping[str, HostVariables]
 Find = Callable[[str], Node]
 
 
@@ -15,7 +17,7 @@ def place(
     options: Dict[str, Any],
     groups: Dict[str, Sequence[str]],
     variables: Variables,
-    records: Dict[str, Dict[str, Any]],
+    records: Mapping[str, Network],
     find: Find,
 ) -> Tuple[List[str], List[str]]:
     """Return (the host of each server, the host of each worker).
@@ -43,7 +45,7 @@ def _host(
     entry: str,
     known: List[str],
     variables: Variables,
-    records: Dict[str, Dict[str, Any]],
+    records: Mapping[str, Network],
     find: Find,
 ) -> str:
     """Return the host with the name or the address `entry`.
@@ -54,8 +56,8 @@ def _host(
     ways: Tuple[Callable[[str], bool], ...] = (
         lambda host: host == entry,
         lambda host: _address(host, find) == entry,
-        lambda host: str((variables.get(host) or {}).get("ansible_host") or "") == entry,
-        lambda host: entry in _addresses(records.get(host) or {}),
+        lambda host: variables[host].ansible_host == entry,
+        lambda host: host in records and entry in _addresses(records[host]),
     )
     for way in ways:
         found = [host for host in known if way(host)]
@@ -82,7 +84,7 @@ def _address(host: str, find: Find) -> Optional[str]:
         return None
 
 
-def _addresses(record: Dict[str, Any]) -> List[str]:
+def _addresses(record: Network) -> List[str]:
     """Return all addresses of a node, except those of loopback interfaces."""
-    listed = [one for those in (record.get("interfaces") or {}).values() for one in those]
+    listed = [one for those in record.interfaces.values() for one in those]
     return [one.split("/")[0] for one in listed if not one.startswith("127.")]

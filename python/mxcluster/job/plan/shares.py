@@ -1,30 +1,30 @@
 """Assign a share of the training data to each worker."""
 
 from fractions import Fraction
-from typing import Any, Dict, List, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 from mxcluster import schemes
 from mxcluster.cluster.files import Share, length, parse_data_sharding, tile
 from mxcluster.errors import BadInput, refuse
-from mxcluster.job.plan.members import of_workers
 from mxcluster.lists import unique
+from mxcluster.model.host_variables import HostVariables
 
 # Users round shares in a file (0.33 0.67 ...). Shares count as equal if the shares differ by at
 # most this fraction of the mean share.
 ROUNDING = 0.01
 
 
-def weights(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> List[float]:
+def weights(lines: Sequence[str], variables: Mapping[str, HostVariables]) -> List[float]:
     """Return a list with the host variable worker_share (default 1) of each worker.
 
-    Args: `lines` the host of each worker; `variables` {host: {host variable: value}}.
+    Args: `lines` the host of each worker; `variables` {host: host variables}.
     """
-    return of_workers("worker_share", lines, variables)
+    return [variables[host].weight for host in lines]
 
 
-def are_given(lines: Sequence[str], variables: Dict[str, Dict[str, Any]]) -> bool:
+def are_given(lines: Sequence[str], variables: Mapping[str, HostVariables]) -> bool:
     """Return True if at least one host in `lines` has the host variable worker_share."""
-    return any((variables.get(host) or {}).get("worker_share") is not None for host in lines)
+    return any(variables[host].worker_share is not None for host in lines)
 
 
 def check_equal_inside(

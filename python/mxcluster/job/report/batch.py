@@ -10,11 +10,10 @@ import os
 import tarfile
 from typing import IO, Any, Dict, Optional, Tuple, cast
 
-from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput
 from mxcluster.job import listing, replies
 from mxcluster.job.plan.batch import NODES
-from mxcluster.model import shapes
+from mxcluster.model import names, shapes
 
 Json = Dict[str, Any]
 
@@ -76,7 +75,7 @@ def split(
                 return plan, archives, answers, failure
             place = plan["nodes"][submit_host]
             paths = {"python": place["python"], "jobs_dir": os.path.dirname(place["job_dir"])}
-            hosts = shapes.each(node_records.hostname, 5000)(sorted(made["nodes"]))
+            hosts = shapes.each(names.hostname, 5000)(sorted(made["nodes"]))
             real = listing.adopt(made, plan["job"], dict.fromkeys(hosts, paths))
             first = real["processes"][0]["host"]
             found = {

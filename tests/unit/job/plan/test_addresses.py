@@ -1,18 +1,25 @@
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.job.plan.addresses import Node, check_distinct, interface_of, locate, network
+from mxcluster.job.plan.addresses import Node, check_distinct, interface_of, network
+from mxcluster.job.plan.addresses import locate as locate_node
+from mxcluster.model.host_variables import of_host
+from mxcluster.model.node_record import MachineFacts, Network
 
-RECORD = {
-    "address_of_default_route": "10.0.0.5",
-    "interfaces": {
+RECORD = MachineFacts(
+    address_of_default_route="10.0.0.5",
+    interfaces={
         "lo": ["127.0.0.1/8"],
         "eth0": ["10.0.0.5/24"],
         "eth1": ["172.16.1.5/24", "172.16.2.5/24"],
-        "ib0": ["192.168.9.5/16", "fe80::1/64"],
+        "ib0": ["192.168.9.5/16"],
         "ib0.7": [],
     },
-}
+)
+
+
+def locate(host, variables, record, of_job=""):
+    return locate_node(host, of_host(host, variables), record, of_job)
 
 
 @pytest.mark.parametrize(
@@ -82,25 +89,24 @@ def test_an_unusable_address_is_refused(variables, of_job, words):
     assert all(word in str(refusal.value) for word in ["node1"] + words), str(refusal.value)
 
 
-@pytest.mark.parametrize("record", [None, {}])
-def test_a_node_without_a_record_is_refused(record):
+def test_a_node_without_a_record_is_refused():
     with pytest.raises(
         BadInput, match="node7: the node has no record: run provision.yml without --limit"
     ):
-        locate("node7", {"node_address": "10.0.0.5"}, record)
+        locate("node7", {"node_address": "10.0.0.5"}, None)
 
 
 def test_a_node_without_a_default_route_is_refused():
     with pytest.raises(BadInput, match="node1: the node has no default route.*cluster_network"):
-        locate("node1", {}, dict(RECORD, address_of_default_route=None))
+        locate("node1", {}, RECORD.replaced(address_of_default_route=None))
 
 
 def test_a_loopback_address_belongs_to_the_interface_with_its_network():
     assert interface_of("127.0.0.12", RECORD) == "lo"
-    assert interface_of("127.0.0.12", {"interfaces": {"eth0": ["10.0.0.5/8"]}}) is None
+    assert interface_of("127.0.0.12", Network(interfaces={"eth0": ["10.0.0.5/8"]})) is None
     assert (
         interface_of(
-            "127.0.0.12", {"interfaces": {"lo": ["127.0.0.1/8"], "dummy0": ["127.0.0.12/32"]}}
+            "127.0.0.12", Network(interfaces={"lo": ["127.0.0.1/8"], "dummy0": ["127.0.0.12/32"]})
         )
         == "dummy0"
     )
@@ -121,9 +127,7 @@ def test_two_nodes_with_one_address_are_refused():
 def test_the_network_of_all_nodes_is_that_of_their_addresses():
     def found(*texts):
         nodes = [Node(text, text.split("/")[0], "eth0") for text in texts]
-        return network(
-            nodes, {text: {"interfaces": {"eth0": [text, "fe80::1/64"]}} for text in texts}
-        )
+        return network(nodes, {text: Network(interfaces={"eth0": [text]}) for text in texts})
 
     assert found("10.0.0.1/24", "10.0.0.2/24") == "10.0.0.0/24"
     assert found("10.0.0.1/24", "10.0.1.2/24") == found("127.0.0.1/8", "127.0.0.2/8") == ""

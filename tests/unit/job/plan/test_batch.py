@@ -5,19 +5,22 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import batch, for_node
+from mxcluster.model.node_record import NodeFacts, NodeRecord
 
-RECORD = {
-    "python": "/shared/env/bin/python",
-    "job_dir": "/shared/jobs",
-    "data_dir": "/shared/data",
-    "target": "cpu",
-    "hostname": "login",
-}
+RECORD = NodeRecord(
+    host="login",
+    schema=2,
+    python="/shared/env/bin/python",
+    job_dir="/shared/jobs",
+    data_dir="/shared/data",
+    target="cpu",
+    hostname="login",
+)
 
 
-def facts(number):
-    """Return the facts of a node as the probe tells them."""
-    return {
+def facts(number, **more):
+    """Return the facts of a node, with the fields `more`."""
+    found = {
         "address_of_default_route": "10.0.0.%d" % number,
         "interfaces": {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.%d/24" % number]},
         "hostname": "node%d" % number,
@@ -28,6 +31,7 @@ def facts(number):
         "model_zoo": [],
         "fingerprints": {"libmxnet.so": "a" * 64},
     }
+    return NodeFacts.decode(dict(found, **more))
 
 
 def submitted(variables=None, groups=None, record=RECORD, **knobs):
@@ -59,7 +63,7 @@ def test_the_plan_uses_all_nodes_and_the_paths_of_the_submit_host():
         ["n1"] + ["n1", "n2", "n3"] + ["n1", "n2", "n3"]
     )
     assert plan["root"] == {"address": "10.0.0.1", "port": 9091}
-    assert plan["nodes"]["n2"]["python"] == RECORD["python"]
+    assert plan["nodes"]["n2"]["python"] == RECORD.python
     assert plan["nodes"]["n2"]["job_dir"] == "/shared/jobs/job-1/nodes/n2/job-1"
     assert plan["ports_open"] == ["n1", "n2", "n3"], "no root closes the ports"
 
@@ -73,18 +77,18 @@ def test_variables_of_the_submit_host_and_of_nodes_of_the_inventory_count():
 
 def granted(plan, *numbers, **more):
     """Return the plan on one node with four GPUs, of which the batch system gives `numbers`."""
-    found = dict(facts(1), gpus=4, granted=list(numbers), **more)
+    found = facts(1, gpus=4, granted=list(numbers), **more)
     return batch.complete(plan, ["n1"], {"n1": found})
 
 
 def test_a_job_takes_the_gpus_that_the_batch_system_gives():
     """Other GPUs may belong to another job, also while they are idle."""
-    record = dict(RECORD, target="cu92", bus=8)
+    record = RECORD.replaced(target="cu92", bus=8)
     plan = submitted(record=record, num_nodes=1)
     of_worker = granted(plan, 1, 3)["processes"][-1]
     assert of_worker["gpus"] == [1, 3], of_worker
     assert granted(plan)["processes"][-1]["gpus"] == []
-    of_all = batch.complete(plan, ["n1"], {"n1": dict(facts(1), gpus=4, granted=None)})
+    of_all = batch.complete(plan, ["n1"], {"n1": facts(1, gpus=4, granted=None)})
     assert of_all["processes"][-1]["gpus"] == [0, 1, 2, 3], "it says nothing about GPUs"
     with pytest.raises(BadInput, match="n1: gpus=0, but the batch system gives the GPUs 1,3 to"):
         granted(submitted(record=record, num_nodes=1, gpus="0"), 1, 3)
@@ -105,7 +109,7 @@ def test_a_job_of_one_worker_uses_one_node():
 
 
 def test_nodes_with_different_mxnet_are_refused():
-    told = {"n1": facts(1), "n2": dict(facts(2), mxnet="1.5.1")}
+    told = {"n1": facts(1), "n2": facts(2, mxnet="1.5.1")}
     with pytest.raises(BadInput, match="different versions of MXNet"):
         batch.complete(submitted(), ["n1", "n2"], told)
 
@@ -158,7 +162,7 @@ def test_an_allocated_node_whose_driver_needs_a_restart_is_refused():
     plan["batch"]["record"]["bus"] = 1
     loaded = {"installed": "470.82.01", "loaded": "470.82.01", "nouveau": False}
     drivers = {"n1": loaded, "n2": dict(loaded, loaded=None), "n3": loaded}
-    told = {host: dict(facts(int(host[1:])), driver=drivers[host]) for host in drivers}
+    told = {host: facts(int(host[1:]), driver=drivers[host]) for host in drivers}
     with pytest.raises(BadInput, match="^n2: driver 470.82.01 is installed, but none is loaded"):
         batch.complete(plan, sorted(told), told)
 

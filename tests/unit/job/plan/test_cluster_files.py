@@ -5,16 +5,17 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import make_cluster_files
+from mxcluster.model.node_record import MachineFacts
 
 RECORDS = {
-    host: {
-        "interfaces": {
+    host: MachineFacts(
+        interfaces={
             "lo": ["127.0.0.1/8"],
             "eth0": ["10.1.0.%d/24" % n],
             "eth1": ["10.2.0.%d/24" % n],
         },
-        "address_of_default_route": "10.1.0.%d" % n,
-    }
+        address_of_default_route="10.1.0.%d" % n,
+    )
     for n, host in enumerate("abc", 1)
 }
 GROUPS = {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b", "c"]}

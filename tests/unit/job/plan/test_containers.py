@@ -5,6 +5,7 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import containers, processes
+from mxcluster.model.host_variables import HostVariables, of_hosts
 
 
 def test_a_job_on_the_host_has_no_container():
@@ -50,8 +51,8 @@ def test_a_container_reads_the_data_and_cuda_of_its_node():
 
 
 def test_podman_is_refused_where_the_agent_is_a_unit():
-    nobody = {"a": {"mxcluster_user": ""}, "b": {"mxcluster_user": ""}}
+    nobody = of_hosts("ab", {"a": {"mxcluster_user": ""}, "b": {"mxcluster_user": ""}})
     containers.check_units("podman", ["a", "b"], nobody)
-    containers.check_units("docker", ["a", "b"], {})
+    containers.check_units("docker", ["a", "b"], of_hosts("ab", {}))
     with pytest.raises(BadInput, match="runtime=podman on b is refused: .*mxcluster_user"):
-        containers.check_units("podman", ["a", "b"], dict(nobody, b={}))
+        containers.check_units("podman", ["a", "b"], dict(nobody, b=HostVariables()))

@@ -2,12 +2,13 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import groups
+from mxcluster.model.host_variables import of_hosts
 
 LINES = ["b", "a", "a", "c"]
 
 
 def labelled(**labels):
-    return {host: {"worker_group": label} for host, label in labels.items()}
+    return of_hosts("abc", {host: {"worker_group": label} for host, label in labels.items()})
 
 
 def test_labels_are_ordered_by_their_first_member():
@@ -22,7 +23,7 @@ def test_a_number_is_a_label():
 
 
 def test_without_labels_there_are_no_groups():
-    assert groups.from_labels(LINES, {}) is None
+    assert groups.from_labels(LINES, labelled()) is None
     assert groups.from_labels(LINES, labelled(a="", b=None)) is None
 
 

@@ -57,7 +57,7 @@ def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
         "jobs_dir": "/jobs/a",
         "job": "one",
         "all_gpus": {"record": 0, "bus": 0},
-        "versions": {"python_version": None, "fingerprints": None},
+        "versions": {"python_version": None, "fingerprints": {}},
         "files": ["/data/digits.npz"],
         "data_dir": "",
         "python": "/env/bin/python",

@@ -9,7 +9,7 @@ from mxcluster import schemes
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import for_node, make_plan, processes
-from tests.inventories.cases import changed, load, plan_of
+from tests.inventories.cases import changed, load, plan_of, records_of
 
 LOCAL = load("good/local")
 GPUS = load("good/gpus")
@@ -282,7 +282,7 @@ def test_make_plan_does_not_change_its_arguments():
     given = [
         options.cast({"kv": "dist_gsync", "gpus": "0"}),
         {"groups": GPUS["groups"], "hosts": GPUS["hosts"], "forks": "4"},
-        GPUS["records"],
+        records_of(GPUS["records"]),
         {},
         "j",
         dict.fromkeys(GPUS["records"], "/jobs"),

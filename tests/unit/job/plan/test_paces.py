@@ -5,6 +5,7 @@ import pytest
 from mxcluster import work_load
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import paces, table
+from mxcluster.model.host_variables import of_hosts
 from tests.inventories.cases import changed, load, plan_of
 
 BALANCED = {"kv": "dist_sync", "balance": "batch"}
@@ -90,7 +91,9 @@ def test_sizes_of_other_workers_or_shapes_do_not_count(sizes):
 
 def test_known_speeds_give_the_first_sizes():
     options = {"balance": "batch", "batch_size": 32}
-    found = paces.first_sizes(options, ["a", "b"], {}, [[], []], [[0, 1]], [300.0, 100.0])
+    found = paces.first_sizes(
+        options, ["a", "b"], of_hosts("ab", {}), [[], []], [[0, 1]], [300.0, 100.0]
+    )
     assert found["sizes"] == [48, 16]
 
 
@@ -98,11 +101,16 @@ def test_known_speeds_give_the_first_sizes_inside_each_group():
     """Workers 0 and 2 wait for each other, and 1 and 3: each pair has 64 samples."""
     options = {"balance": "batch", "batch_size": 32}
     found = paces.first_sizes(
-        options, list("abcd"), {}, [[]] * 4, [[0, 2], [1, 3]], [300.0, 50.0, 100.0, 50.0]
+        options,
+        list("abcd"),
+        of_hosts("abcd", {}),
+        [[]] * 4,
+        [[0, 2], [1, 3]],
+        [300.0, 50.0, 100.0, 50.0],
     )
     assert found["sizes"] == [48, 32, 16, 32] and found["most"] == [64] * 4
     with pytest.raises(BadInput, match="in the group of worker 1: a step has 64 samples"):
-        limits = {host: {"worker_batch_max": 31} for host in "bd"}
+        limits = of_hosts("abcd", {host: {"worker_batch_max": 31} for host in "bd"})
         paces.first_sizes(options, list("abcd"), limits, [[]] * 4, [[0, 2], [1, 3]])
 
 
@@ -127,7 +135,7 @@ def test_balanced_groups_keep_the_sum_and_their_part_of_the_data():
 def test_a_batch_is_never_too_small_for_gpus_of_unequal_speed():
     options = {"balance": "batch", "batch_size": 32}
     found = paces.first_sizes(
-        options, ["a", "b"], {}, [[9.0, 1.0], [1.0, 1.0]], [[0, 1]], [1.0, 99.0]
+        options, ["a", "b"], of_hosts("ab", {}), [[9.0, 1.0], [1.0, 1.0]], [[0, 1]], [1.0, 99.0]
     )
     assert found["least"] == [5, 2] and found["sizes"] == [5, 59]
     for loads in ([9.0, 1.0], [1.0, 9.0], [1.0] * 8, [3.0, 2.0, 2.0, 1.0], [0.5]):

@@ -4,6 +4,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.options import PLANNED_VARIABLES
 from mxcluster.job.plan import processes
+from mxcluster.model.node_record import NodeFacts
 
 NODES = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}
 NODE = {"python": "/env/bin/python", "job_dir": "/jobs/j1"}
@@ -33,7 +34,7 @@ def test_without_a_scheduler_no_process_listens():
 
 @pytest.mark.parametrize("network", ["mlp", "lenet", "resnet20", "inception-bn-28-small", "vgg11"])
 def test_known_networks(network):
-    processes.check_network(network, "a", {"model_zoo": ["vgg11"]})
+    processes.check_network(network, "a", NodeFacts(model_zoo=["vgg11"]))
 
 
 def test_unknown_network():
@@ -42,10 +43,10 @@ def test_unknown_network():
         match=r"network='VGG-11'.* MXNet 1.9.1 on a \(did you mean 'vgg11'.*use one of mlp, ",
     ):
         processes.check_network(
-            "VGG-11", "a", {"model_zoo": ["vgg11", "alexnet"], "mxnet": "1.9.1"}
+            "VGG-11", "a", NodeFacts(model_zoo=["vgg11", "alexnet"], mxnet="1.9.1")
         )
     with pytest.raises(BadInput, match="network='vgg11'"):
-        processes.check_network("vgg11", "a", {})
+        processes.check_network("vgg11", "a", NodeFacts())
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server"])

@@ -5,7 +5,7 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import make_plan, ports
-from tests.inventories.cases import load
+from tests.inventories.cases import load, records_of
 
 LOCAL = load("good/local")
 
@@ -14,7 +14,7 @@ def plan(held=None, **given):
     return make_plan(
         options.cast(given),
         dict(groups=LOCAL["groups"], hosts=LOCAL["hosts"], forks=9),
-        LOCAL["records"],
+        records_of(LOCAL["records"]),
         {},
         "j",
         dict.fromkeys(LOCAL["records"], "/jobs"),

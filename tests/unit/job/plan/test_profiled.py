@@ -9,7 +9,7 @@ from mxcluster.cluster import profile
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import inputs, make_cluster_files, profiled, table
-from tests.inventories.cases import changed, load, plan_of
+from tests.inventories.cases import changed, load, plan_of, records_of
 from tests.unit.cluster.profiles import measured
 
 LABELLED = load("good/local")
@@ -244,7 +244,7 @@ def cluster_files(found, hosts=None, **files):
     return make_cluster_files(
         options.cast({}),
         {"groups": LOCAL["groups"], "hosts": hosts or LOCAL["hosts"], "forks": 9},
-        LOCAL["records"],
+        records_of(LOCAL["records"]),
         files,
         found,
     )

@@ -5,11 +5,15 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import round_robin
 from mxcluster.job.plan.addresses import Node
+from mxcluster.model.host_variables import of_hosts
+from mxcluster.model.node_record import Network
 
 GROUPS = {"scheduler": ["a"], "servers": ["a"], "workers": ["b", "c"]}
-VARIABLES = {"b": {"ansible_host": "b.example.org"}, "c": {"ansible_host": "192.0.2.3"}}
+VARIABLES = of_hosts(
+    "abc", {"b": {"ansible_host": "b.example.org"}, "c": {"ansible_host": "192.0.2.3"}}
+)
 RECORDS = {
-    host: {"interfaces": {"lo": ["127.0.0.1/8"], "eth1": ["192.168.0.%d/24" % number]}}
+    host: Network(interfaces={"lo": ["127.0.0.1/8"], "eth1": ["192.168.0.%d/24" % number]})
     for number, host in enumerate("abc", 1)
 }
 

@@ -6,7 +6,8 @@ from typing import Any, Dict, List, NoReturn
 from mxcluster import schemes, work_load
 from mxcluster.errors import BadInput
 from mxcluster.job import option_types
-from mxcluster.job.knob_table import OPTIONS, SLOWDOWN
+from mxcluster.job.knob_table import OPTIONS
+from mxcluster.model.host_variables import SLOWDOWN, slowdown_factor
 from mxcluster.numbers import to_int
 
 # {flag: knob of train.yml}. The table of knobs has the type, default and limits of each knob.
@@ -39,7 +40,7 @@ _SIZES = tuple(
     )
     for name in ("sizes", "least", "most")
 )
-_SLOWDOWN = SLOWDOWN._replace(name="--slowdown")
+_SLOWDOWN = option_types.Option("--slowdown", 1.0, slowdown_factor, None, SLOWDOWN)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 import yaml
@@ -10,11 +11,15 @@ from hypothesis import strategies as st
 
 from mxcluster.cluster import node_records, ssh_mesh
 from mxcluster.errors import BadInput
-from mxcluster.job.plan import addresses, inputs
+from mxcluster.job.plan import addresses
+from mxcluster.model import node_record
+from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.node_record import NodeRecord, Ssh
 
+SAMPLES = pathlib.Path(__file__).parent / "samples" / "node_records"
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 VARIABLES = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())
-TOLD = {
+FACTS = {
     "address_of_default_route": "10.0.0.2",
     "interfaces": {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.2/24"], "ib0": []},
     "hostname": "b.lab",
@@ -37,28 +42,46 @@ PLACES = {
 }
 
 
-def made(**told):
-    return node_records.make("b", dict(TOLD, **told), PLACES)
+def made(**facts):
+    return node_record.make("b", dict(FACTS, **facts), PLACES)
 
 
-def test_a_valid_record_is_unchanged():
+def test_a_record_has_the_facts_of_the_node_and_the_values_of_the_role():
     record = made()
-    assert record == dict(
-        TOLD,
+    assert record.encode() == dict(
+        FACTS,
         host="b",
-        schema=node_records.SCHEMA,
-        **dict(PLACES, bus=2, ssh=dict(PLACES["ssh"], port=22)),
+        schema=2,
+        **dict(
+            PLACES,
+            bus=2,
+            cuda={"version": "9.2", "folder": "/usr/local/cuda-9.2", "sass": [], "gpus": 2},
+            ssh=dict(PLACES["ssh"], port=22),
+        ),
     )
-    assert (
-        node_records.make(
-            "b", {}, dict(PLACES, cuda="", ssh={"public_key": "", "user": "", "port": "22"})
-        )["cuda"]
-        is None
-    )
+    assert NodeRecord.decode(record.encode()) == record
+    nothing = dict(PLACES, cuda="", ssh={"public_key": "", "user": "", "port": "22"})
+    in_check_mode = node_record.make("b", {}, nothing)
+    assert in_check_mode.cuda is None and in_check_mode.ssh == Ssh()
+
+
+@pytest.mark.parametrize("version", ["schema_1", "last", "this"])
+def test_records_of_earlier_versions_are_read(version):
+    found = node_records.read(str(SAMPLES / version))["alpha"]
+    found.refuse_damaged()
+    assert found.interfaces["eth0"] == ["10.0.0.2/24"], "provision.yml --limit needs the addresses"
+    if version == "schema_1":
+        assert found.python is None, "the node told this path, and root runs no such program"
+        return
+    assert found.python == "/opt/mxcluster/env/bin/python" and found.target == "cu92"
+    assert found.cuda.folder == "/usr/local/cuda-9.2" and found.driver.loaded == "470.82.01"
+    assert found.ssh == Ssh(public_key="ssh-ed25519 AAAAC3Nz", user="mxcluster", port=22)
+    of_now = json.loads((SAMPLES / "this" / "alpha.json").read_text())
+    assert found.encode() == of_now, "the format of the file is unchanged"
 
 
 @pytest.mark.parametrize(
-    "told, words",
+    "facts, words",
     [
         ({"host_keys": ["ssh-ed25519 AAAA\n@cert-authority * ssh-ed25519 EVIL"]}, "host_keys[0]="),
         ({"host_keys": ["@cert-authority * ssh-ed25519 AAAA"]}, "host_keys[0]="),
@@ -80,16 +103,15 @@ def test_a_valid_record_is_unchanged():
         ({"gpus": True}, "gpus=True"),
         ({"gpus": "2"}, "gpus='2'"),
         ({"mxnet": "1.2.1\x1b[2J"}, "mxnet='1.2.1"),
-        ({"python_version": None}, "python_version=None"),
         ({"numpy": "1; rm"}, "numpy="),
         ({"model_zoo": ["alexnet", "../x"]}, "model_zoo[1]="),
         ({"fingerprints": {"numpy": "short"}}, "fingerprints.numpy="),
         ({"fingerprints": {"sh": "0" * 64}}, "fingerprints"),
     ],
 )
-def test_an_invalid_field_is_refused_by_node_and_name(told, words):
+def test_an_invalid_field_is_refused_by_node_and_name(facts, words):
     with pytest.raises(BadInput) as refusal:
-        made(**told)
+        made(**facts)
     assert str(refusal.value).startswith("the node record of b is invalid (") and words in str(
         refusal.value
     )
@@ -108,7 +130,8 @@ def test_the_role_sets_all_fields_that_the_node_does_not_set():
     places = yaml.safe_load((PROJECT / "roles" / "node_record" / "vars" / "main.yml").read_text())[
         "__node_record_places"
     ]
-    assert set(places) == set(node_records.PLACES)
+    of_role = set(NodeRecord.FIELDS) - set(node_record.NodeFacts.FIELDS) - {"host", "schema"}
+    assert set(places) == of_role
 
 
 def tasks_of(entries):
@@ -143,59 +166,47 @@ def test_an_unknown_field_is_dropped():
 
 def test_the_public_key_is_checked_as_the_users_answer():
     with pytest.raises(BadInput, match="ssh.public_key"):
-        node_records.make(
+        node_record.make(
             "b",
-            TOLD,
+            FACTS,
             dict(PLACES, ssh=dict(PLACES["ssh"], public_key="ssh-rsa AAAA\nssh-rsa BBBB")),
         )
-
-
-def test_records_on_disk_are_checked_when_read(tmp_path):
-    """Earlier versions wrote records as the node sent them."""
-    (tmp_path / "b.json").write_text(json.dumps(made()))
-    assert inputs.read_records(str(tmp_path)) == {"b": made()}
-    old = dict(
-        TOLD,
-        schema=1,
-        host="b",
-        python="/tmp/evil",
-        job_dir="/opt/mxcluster/jobs",
-        data_dir="/d",
-        cuda=None,
-        ssh={},
-    )
-    (tmp_path / "b.json").write_text(json.dumps(old))
-    read = inputs.read_records(str(tmp_path))["b"]
-    assert "python" not in read and read["interfaces"] == TOLD["interfaces"], (
-        "provision.yml --limit needs the addresses"
-    )
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        json.dumps(dict(made(), host="a")),
-        json.dumps(dict(made(), hostname="x\nProxyCommand evil")),
-        json.dumps({name: value for name, value in made().items() if name != "job_dir"}),
-        json.dumps({name: value for name, value in made().items() if name != "data_dir"}),
-        json.dumps(dict(made(), driver={"loaded": "1"})),
+        json.dumps(dict(made().encode(), host="a")),
+        json.dumps(dict(made().encode(), hostname="x\nProxyCommand evil")),
+        json.dumps({name: value for name, value in made().encode().items() if name != "job_dir"}),
+        json.dumps({name: value for name, value in made().encode().items() if name != "data_dir"}),
+        json.dumps(dict(made().encode(), driver={"loaded": "1"})),
         "[]",
         "null",
         "",
         "{",
         "[" * 100000,
-        json.dumps(made()).replace("b", "\xff", 1),
+        json.dumps(made().encode()).replace("b", "\xff", 1),
     ],
 )
 def test_a_damaged_record_stops_only_the_jobs_of_its_host(tmp_path, content):
-    (tmp_path / "a.json").write_text(json.dumps(dict(made(), host="a")))
+    (tmp_path / "a.json").write_text(json.dumps(dict(made().encode(), host="a")))
     (tmp_path / "b.json").write_bytes(content.encode("latin-1"))
-    records = inputs.read_records(str(tmp_path))
-    assert addresses.locate("a", {"node_address": "10.0.0.2"}, records["a"]).address == "10.0.0.2"
+    records = node_records.read(str(tmp_path))
+    variables = HostVariables(node_address="10.0.0.2")
+    assert addresses.locate("a", variables, records["a"]).address == "10.0.0.2"
     with pytest.raises(BadInput, match="b: .*/b.json is damaged .*run provision.yml for this host"):
-        addresses.locate("b", {"node_address": "10.0.0.2"}, records["b"])
+        addresses.locate("b", variables, records["b"])
     with pytest.raises(BadInput, match="b: .*/b.json is damaged .*run provision.yml for this host"):
-        ssh_mesh.blocks({"a": {}, "b": {}}, records, {}, "/key")
+        ssh_mesh.blocks({"a": {}, "b": {}}, records, dict.fromkeys("ab", variables), "/key")
+
+
+def test_an_unreadable_folder_is_no_folder_without_records(tmp_path):
+    """The message would name the nodes, which have records."""
+    assert node_records.read(str(tmp_path / "nodes")) == {}
+    (tmp_path / "nodes").write_text("")
+    with pytest.raises(OSError):
+        node_records.read(str(tmp_path / "nodes"))
 
 
 HOSTILE = st.one_of(
@@ -241,20 +252,20 @@ def test_no_value_adds_a_word_to_ssh_files(which, word):
 
     All other values are valid, since a second bad value would hide a mistake elsewhere.
     """
-    import re
-
     words = dict(GOOD, **{which: word})
     host = words["host"]
-    record = {
-        "hostname": words["name"],
-        "host_keys": [words["host key"]],
-        "interfaces": {},
-        "ssh": {"public_key": words["own key"], "user": words["user"]},
-    }
-    variables = {host: {"ansible_host": words["alias"], "ssh_mesh_from": [words["origin"]]}}
+    record = NodeRecord(
+        host="b",
+        job_dir="/jobs",
+        data_dir="/data",
+        hostname=words["name"],
+        host_keys=[words["host key"]],
+        ssh=Ssh(public_key=words["own key"], user=words["user"]),
+    )
+    own = HostVariables(ansible_host=words["alias"], ssh_mesh_from=[words["origin"]])
     try:
         blocks = ssh_mesh.blocks(
-            {host: {"address": "10.0.0.2"}}, {host: record}, variables, "~/.ssh/k"
+            {host: {"address": "10.0.0.2"}}, {host: record}, {host: own}, "~/.ssh/k"
         )
     except BadInput as refusal:
         known = (

@@ -1,0 +1,176 @@
+"""Define the node record, the facts that the controller keeps about each node.
+
+Root of a node, if there is a root, collects the facts of the machine. A process of the training
+user collects the facts of the environment. The role node_record adds paths from its own variables,
+because root runs programs and writes files at these paths.
+"""
+
+from typing import Dict, Mapping, Optional, Sequence
+
+from mxcluster.errors import BadInput
+from mxcluster.model import names
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import (
+    Wrong,
+    each,
+    flag,
+    ipv4,
+    ipv4_interface,
+    one_of,
+    optional,
+    or_empty,
+    table,
+    whole,
+    words,
+)
+from mxcluster.model.written import whole_number
+
+SCHEMA = 2  # in schema 1 the node reported the paths
+CURE = (
+    "run provision.yml for this host. If mxcluster refuses the record again, find the process on "
+    "the host that changes the output of the training user's programs, and use the training user "
+    "for mxcluster only"
+)
+
+
+class Network(Record):
+    """The IPv4 addresses of a node."""
+
+    address_of_default_route: Optional[str] = field(optional(ipv4), default=None)
+    interfaces: Mapping[str, Sequence[str]] = field(
+        table(names.interface_name, each(ipv4_interface)),
+        default={},
+        about="{interface: its addresses, such as 10.0.0.5/24}",
+    )
+
+
+class Driver(Record):
+    """The state of NVIDIA's driver."""
+
+    installed: Optional[str] = field(
+        optional(names.version), about="the version of the module for the running kernel"
+    )
+    loaded: Optional[str] = field(optional(names.version), about="the version of the loaded module")
+    nouveau: bool = field(flag, about="whether the kernel has loaded nouveau")
+
+
+class MachineFacts(Network):
+    """The facts of a machine. Their collection needs no MXNet."""
+
+    hostname: str = field(or_empty(names.hostname), default="")
+    host_keys: Sequence[str] = field(
+        each(names.public_key, 16), default=[], about="the public keys of sshd"
+    )
+    gpus: int = field(whole(0, 1024), default=0, about="the number of GPUs of nvidia-smi")
+    driver: Optional[Driver] = field(optional(record(Driver)), default=None)
+
+
+class NodeFacts(MachineFacts):
+    """All facts that a node reports: those of the machine, and those of the environment."""
+
+    python_version: Optional[str] = field(optional(names.version), default=None)
+    mxnet: Optional[str] = field(optional(names.version), default=None)
+    numpy: Optional[str] = field(optional(names.version), default=None)
+    model_zoo: Sequence[str] = field(
+        each(names.network), default=[], about="the networks of MXNet's model zoo"
+    )
+    fingerprints: Mapping[str, str] = field(
+        table(one_of("libmxnet.so", "numpy"), names.digest),
+        default={},
+        about="{library: sha256 of parts of its file}",
+    )
+    granted: Optional[Sequence[int]] = field(
+        optional(each(whole(0, names.MOST_GPU))),
+        default=None,
+        about="the GPUs that a batch system gives to a job, only in its job",
+    )
+
+
+class Cuda(Record):
+    """The CUDA that provision.yml has installed, or None for a field that its version lacks."""
+
+    folder: str = field(names.path)
+    version: Optional[str] = field(optional(words), default=None, about="such as 9.2")
+    release: Optional[str] = field(optional(words), default=None, about="such as 9.2.148")
+    driver: Optional[str] = field(optional(words), default=None, about="the oldest driver")
+    cudnn: Optional[str] = field(optional(words), default=None)
+    nccl: Optional[str] = field(optional(words), default=None)
+    sass: Sequence[str] = field(
+        each(words), default=[], about="the compute capabilities with machine code in MXNet"
+    )
+    gpus: Optional[int] = field(
+        optional(whole(0, 1024)), default=None, about="the number of NVIDIA's GPUs on the PCI bus"
+    )
+
+
+class Ssh(Record):
+    """The ssh user of a node."""
+
+    public_key: str = field(or_empty(names.public_key), default="")
+    user: str = field(or_empty(names.user_name), default="")
+    port: int = field(whole_number(1, 65535), default=22, about="of the node's sshd")
+
+
+def _cuda(value: object) -> Optional[Cuda]:
+    return Cuda.decode(value) if value else None
+
+
+class NodeRecord(NodeFacts):
+    """The facts of a node, and the values of the role's variables for this node."""
+
+    host: str = field(words, about="the name in the inventory")
+    schema: Optional[int] = field(optional(whole(0, 1000000)), default=None)
+    python: Optional[str] = field(
+        optional(names.path), default=None, about="the program, None in records of other schemas"
+    )
+    job_dir: str = field(names.path, about="the folder of all jobs")
+    data_dir: str = field(names.path, about="the folder of the data sets")
+    target: str = field(
+        words, default="", about='the build of MXNet: "cpu", or "cu92" for CUDA 9.2'
+    )
+    bus: int = field(
+        whole_number(0, 1024), default=0, about="the number of NVIDIA's GPUs on the PCI bus"
+    )
+    cuda: Optional[Cuda] = field(_cuda, default=None)
+    ssh: Ssh = field(record(Ssh), default=Ssh())
+
+    def refuse_damaged(self) -> None:
+        """Raise BadInput if the file of this record was damaged."""
+
+
+class DamagedRecord(NodeRecord):
+    """The record of a damaged file. It has no facts, and only the jobs of its host are refused."""
+
+    fault: str = field(words, about="what is wrong with the file, and the cure")
+
+    def refuse_damaged(self) -> None:
+        """Raise BadInput with the host, the file, its fault and the cure."""
+        raise BadInput("%s: %s" % (self.host, self.fault))
+
+
+Records = Dict[str, NodeRecord]
+
+
+def make(host: str, facts: object, places: Mapping[str, object]) -> NodeRecord:
+    """Return the record of `host` from the answer `facts` of the node and the role's values.
+
+    The values of `places` have priority. Raises BadInput if a value does not match its shape.
+    """
+    try:
+        known = NodeFacts.decode(facts).encode()
+        return NodeRecord.decode(dict(known, host=host, schema=SCHEMA, **places))
+    except Wrong as wrong:
+        raise BadInput("the node record of %s is invalid (%s): %s" % (host, wrong, CURE)) from None
+
+
+def from_file(host: str, value: object) -> NodeRecord:
+    """Return the record of `host` from the content `value` of its file.
+
+    In schema 1 the node reported the path of Python. The function drops this path from records of
+    other schemas, and the planner then requires a run of provision.yml. Raises Wrong if a field is
+    invalid, or if the record belongs to another host.
+    """
+    found = NodeRecord.decode(value)
+    if found.host != host:
+        raise Wrong("the record of %s" % host, found.host, ".host")
+    return found if found.schema == SCHEMA else found.replaced(python=None)
