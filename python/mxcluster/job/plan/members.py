@@ -238,35 +238,22 @@ def check_provisioned(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) 
 
 
 def check_versions(hosts: Iterable[str], records: Dict[str, Dict[str, Any]]) -> None:
-    """Refuse nodes with different versions of MXNet, numpy or Python.
+    """Refuse nodes with different versions of MXNet.
 
     Also refuse nodes with the same build of MXNet, such as cu92, but different files libmxnet.so.
     Nodes with a CPU build and nodes with a GPU build may share a job.
 
-    Each version of MXNet has a different protocol between servers and workers. Workers send
-    optimizers as pickles, which other versions of Python and numpy may fail to load. Python
-    versions may differ in the third number.
+    Each version of MXNet has a different protocol between servers and workers. The versions of
+    Python and numpy may differ, because optimizers travel as JSON (`kvstore.optimizer_json`).
     """
     problems = []
-    for label, key, numbers in (
-        ("MXNet", "mxnet", None),
-        ("numpy", "numpy", None),
-        ("Python", "python_version", 2),
-    ):
-        versions = grouped(
-            (".".join(str(records[host].get(key)).split(".")[:numbers]), host) for host in hosts
+    versions = grouped((str(records[host].get("mxnet")), host) for host in hosts)
+    if len(versions) > 1:
+        problems.append(
+            "the nodes have different versions of MXNet (%s), and a job needs one version: set the "
+            "same mxnet_version for these nodes, and run provision.yml"
+            % "; ".join("%s: %s" % (version, ", ".join(versions[version])) for version in versions)
         )
-        if len(versions) > 1:
-            problems.append(
-                "the nodes have different versions of %s (%s), and a job needs one version: set "
-                "the same mxnet_version and mxnet_python for these nodes, and run provision.yml"
-                % (
-                    label,
-                    "; ".join(
-                        "%s: %s" % (version, ", ".join(versions[version])) for version in versions
-                    ),
-                )
-            )
     libraries = {
         host: str((records[host].get("fingerprints") or {}).get("libmxnet.so") or "")
         for host in hosts
