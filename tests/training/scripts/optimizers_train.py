@@ -51,4 +51,14 @@ for key, (name, optimizer) in enumerate(optimizers().items()):
     kv.pull(key, out=weight)
     found[name] = [weight.asnumpy().tolist(), alone.asnumpy().tolist()]
     kv._barrier()
+
+if sys.argv[1] in ("dist_sync", "dist_async"):  # The others train float32 only.
+    half, goal = mx.nd.zeros(TARGET.shape, dtype="float16"), goal.astype("float16")
+    kv.init(5, half)
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, wd=0, multi_precision=True))
+    kv._barrier()
+    for _ in range(STEPS):
+        kv.push(5, half - goal)
+        kv.pull(5, out=half)
+    found["multi-precision"] = [half.asnumpy().tolist(), TARGET.tolist()]
 print("FOUND " + json.dumps(found))
