@@ -1,4 +1,4 @@
-"""Send each optimizer and schedule of MXNet to a server and compare all attributes, without a job.
+"""Compare each optimizer of MXNet, and each schedule, with what arrives on a server, without a job.
 
 Prints the number of the compared optimizers.
 """
@@ -131,8 +131,25 @@ assert got.lr_mult[0] == 0.5 and got.wd_mult[0] == 2, vars(got)
 checked += travels(trainer._optimizer)
 assert {cls for cls in ALLOWED.values() if cls in seen} == seen, seen
 
-# A local store keeps the optimizer itself, whose learning rate the script may change.
+# A distributed store of MXNet sends JSON, then MXNet's command for multi-precision, and no pickle.
+sent = []
+mx.kvstore.KVStore._send_command_to_servers = lambda store, head, body: sent.append((head, body))
+server_messages.tell = lambda store, kind, payload: sent.append((kind, payload))
 server_messages.install()
+store = type("Distributed", (), {"type": "dist_sync"})()
+for multi_precision, commands in ((False, []), (True, [(1, "")])):
+    optimizer = mx.optimizer.SGD(multi_precision=multi_precision)
+    sent.clear()
+    mx.kvstore.KVStore.set_optimizer(store, optimizer)
+    assert sent == [("optimizer", as_json(optimizer)), *commands], sent
+try:
+    mx.kvstore.KVStore._send_command_to_servers(store, 0, "pickle")
+except ValueError as error:
+    assert "accept no pickle" in str(error), error
+else:
+    raise AssertionError("the pickle was sent")
+
+# A local store keeps the optimizer itself, whose learning rate the script may change.
 kv, sgd, weight = mx.kv.create("local"), mx.optimizer.SGD(learning_rate=1.0), mx.nd.zeros((1,))
 kv.init(0, weight)
 kv.set_optimizer(sgd)
