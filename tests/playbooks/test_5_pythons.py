@@ -41,12 +41,10 @@ def test_each_node_has_the_numpy_of_its_python(project, mixed):
     assert again.code == 0 and again.output.count("changed=0") >= 2, again.output
 
 
-def test_a_job_with_both_is_refused(project, mixed):
-    """Workers send optimizers as pickles, which another Python or numpy may not load."""
-    refused, run = project.train("-i", mixed, kv="dist_sync", num_epochs=2)
-    assert refused.code != 0 and not run.exists(), refused.output
-    for words in ("different versions of numpy (1.", "different versions of Python (3.1"):
-        assert words in refused.output, refused.output
-    assert "node2" in refused.output and "set the same mxnet_version and mxnet_python" in (
-        refused.output
-    )
+def test_a_job_with_both_trains(project, mixed):
+    """Workers send optimizers as JSON, which each Python and numpy reads."""
+    trained, run = project.train("-i", mixed, kv="dist_sync", num_epochs=2)
+    assert trained.code == 0, trained.output
+    lines = (run / "events.jsonl").read_text().splitlines()
+    epochs = [event["host"] for event in map(json.loads, lines) if event["event"] == "epoch"]
+    assert set(epochs) == {"node1", "node2"}, epochs

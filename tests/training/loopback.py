@@ -28,9 +28,11 @@ class Job:
 
     `groups` contains the group of each worker. Under dist_gsync each of `servers` is a process for
     each group. Every worker runs `script`. `environment` applies to every process,
-    `worker_environment[i]` to worker i. A healthy process sends a heartbeat each second. The
-    `heartbeat` timeout is much longer, because a busy machine may stop a process for seconds. A
-    test of a job whose processes notice a death chooses a shorter one.
+    `worker_environment[i]` to worker i. Worker i runs with `worker_python[i]`, if there is one.
+
+    A healthy process sends a heartbeat each second. The `heartbeat` timeout is much longer, because
+    a busy machine may stop a process for seconds. A test of a job whose processes notice a death
+    chooses a shorter one.
 
     `addresses` has the address of each process.
     """
@@ -47,6 +49,7 @@ class Job:
         arguments=(),
         environment=None,
         worker_environment=None,
+        worker_python=None,
         staleness=0,
         wrap=(),
         heartbeat=60,
@@ -93,8 +96,11 @@ class Job:
             self._common.setdefault(
                 "MXCLUSTER_SERVER_RANKS", ",".join(map(str, processes.ranks(servers)))
             )
-        run = [*wrap, str(python), "-u", "-m", "mxcluster.training"]
-        self._start("scheduler", 0, _address(SCHEDULER), port, [*run, "serve"])
+
+        def run(python):
+            return [*wrap, str(python), "-u", "-m", "mxcluster.training"]
+
+        self._start("scheduler", 0, _address(SCHEDULER), port, [*run(python), "serve"])
         for index, server in enumerate(servers):
             own = (
                 dict(
@@ -104,7 +110,9 @@ class Job:
                 if each > 1
                 else {}
             )
-            self._start("server", index, server["address"], server["port"], [*run, "serve"], own)
+            self._start(
+                "server", index, server["address"], server["port"], [*run(python), "serve"], own
+            )
         for index in range(len(groups)):
             own = dict(
                 MXCLUSTER_GROUP=str(groups[index]), **(worker_environment or {}).get(index, {})
@@ -114,7 +122,8 @@ class Job:
                 index,
                 _address(WORKER + index),
                 port,
-                [*run, "script", str(script), "--", *map(str, arguments)],
+                run((worker_python or {}).get(index, python))
+                + ["script", str(script), "--", *map(str, arguments)],
                 own,
             )
 

@@ -175,8 +175,6 @@ def _or_error(shape: shapes.Shape[Any]) -> shapes.Shape[Any]:
 
 _digest = optional(names.digest)
 _imported = {
-    "python": words,
-    "numpy": words,
     "mxnet": words,
     "libmxnet": _digest,
     "compiled_in": flag,

@@ -8,7 +8,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -35,9 +34,7 @@ TRY_MXNET = """
 import json, sys
 from mxcluster.node import mxnet_compat
 mx = mxnet_compat.import_mxnet()
-import numpy
-found = {"numpy": numpy.__version__, "mxnet": mx.__version__}
-sys.stdout.write("\\nMXNET " + json.dumps(found) + "\\n")
+sys.stdout.write("\\nMXNET " + json.dumps({"mxnet": mx.__version__}) + "\\n")
 sys.stdout.flush()
 mx.kvstore.create("dist_sync")
 """
@@ -69,9 +66,9 @@ def check(request: Json) -> Json:
 def mxnet(_: Json) -> Json:
     """Import MXNet in a child process, and return the facts about MXNet (dict).
 
-    "python", "numpy" and "mxnet": the versions. "libmxnet": the digest of MXNet's library.
-    "compiled_in": True if MXNet has the distributed kv-store. "says": MXNet's error
-    if the distributed kv-store is missing, else "".
+    "mxnet": the version. "libmxnet": the digest of MXNet's library. "compiled_in": True if MXNet
+    has the distributed kv-store. "says": MXNet's error if the distributed kv-store is missing, else
+    "".
 
     If the import fails, "error" (text) replaces the facts that need the import.
     """
@@ -93,7 +90,7 @@ def mxnet(_: Json) -> Json:
         timer = threading.Timer(IMPORT_SECONDS, kill)
         timer.start()
         try:
-            facts = {"python": platform.python_version(), "libmxnet": _digest_of_library()}
+            facts: Json = {"libmxnet": _digest_of_library()}
             told = next(
                 (line for line in iter(child.stdout.readline, b"") if line.startswith(MARK)), None
             )

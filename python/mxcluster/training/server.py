@@ -111,15 +111,16 @@ class Commands(object):
         from mxcluster.training.kvstore import (
             agreement,
             optimizer_advice,
-            optimizer_guard,
+            optimizer_json,
             optimizer_states,
+            server_classes,
         )
 
-        self._store, self._guard, self._states = store, optimizer_guard, optimizer_states
+        self._store, self._json, self._states = store, optimizer_json, optimizer_states
         self._advice = optimizer_advice.advice
         self._folder = os.environ["MXCLUSTER_JOB_DIR"]
         self._opener = seal.Opener(seal.read_token(self._folder))
-        self._classes = optimizer_guard.names(optimizer_guard.declared_classes())
+        self._classes = server_classes.allowed(server_classes.declared_classes())
         self.given = optimizer_states.resumed()
         self._update: Update = None
         self._agreement = agreement.Agreement()
@@ -149,12 +150,12 @@ class Commands(object):
         }.get(message.kind)
         try:
             if carry_out is None:
-                raise self._guard.Forbidden(
+                raise self._json.Forbidden(
                     "servers know no such message: start the job again with train.yml, which "
                     "copies one version of mxcluster to all nodes"
                 )
             carry_out(message)
-        except self._guard.Forbidden as refusal:
+        except self._json.Forbidden as refusal:
             raise MxclusterError(
                 "the message %r of %s was refused: %s" % (message.kind, message.sender, refusal)
             ) from refusal
@@ -215,17 +216,17 @@ class Commands(object):
 
     def _set_optimizer(self, message: seal.Message) -> None:
         if hasattr(self._update, "use"):
-            raise self._guard.Forbidden(
+            raise self._json.Forbidden(
                 "servers of this job's scheme accept an optimizer only from mxcluster's kv-store: "
                 "give the name of the job's scheme to mx.kv.create()"
             )
-        optimizer = self._read(message.payload)
+        optimizer = self._read(message.payload.decode("utf-8", "replace"))
         self._advise(optimizer)
         self._update = self.updates(optimizer)
         self._run(self._update)
 
-    def _read(self, payload: bytes) -> Optimizer:
-        return self._guard.check_optimizer(self._guard.read(payload, self._classes))
+    def _read(self, text: str) -> Optimizer:
+        return self._json.check_optimizer(self._json.decode(text, self._classes))
 
     def _agree(self, message: seal.Message) -> None:
         """Check that a worker's optimizer and order of keys equal those of the first worker.
@@ -234,7 +235,7 @@ class Commands(object):
         now on. Raises BadInput if the workers differ.
         """
         told = json.loads(message.payload.decode("utf-8"))
-        optimizer = self._read(told["optimizer"].encode("utf-8")) if told["optimizer"] else None
+        optimizer = self._read(told["optimizer"]) if told["optimizer"] else None
         if self._agreement.is_new(message.sender, told, optimizer):
             self._advise(optimizer)
             self._update.use(optimizer, told["number"])
@@ -257,7 +258,7 @@ class Commands(object):
         See `kvstore.assigned_key`.
         """
         if not hasattr(self._update, "assign"):
-            raise self._guard.Forbidden(
+            raise self._json.Forbidden(
                 "servers of this job's scheme store only model parameters: use kv=dist_sync"
             )
         self._update.assign(int(message.payload))

@@ -5,7 +5,6 @@ Prints {kind of message: [notes in the events]}. MXCLUSTER_JOB_DIR is an empty f
 
 import json
 import os
-import pickle
 
 from mxcluster.node import mxnet_compat
 
@@ -13,6 +12,7 @@ mx = mxnet_compat.import_mxnet()
 
 from mxcluster import events, seal  # noqa: E402
 from mxcluster.model.events import Note  # noqa: E402
+from mxcluster.training.kvstore.server_messages import as_json  # noqa: E402
 from mxcluster.training.server import Commands  # noqa: E402
 
 folder = os.environ["MXCLUSTER_JOB_DIR"]
@@ -43,7 +43,7 @@ def notes(kind, index, *optimizers):
     if kind == "training":
         commands._update = Update()
     for number, optimizer in enumerate(optimizers, 1):
-        payload = pickle.dumps(optimizer, 0).decode("ascii")
+        payload = as_json(optimizer)
         if kind == "training":
             payload = json.dumps({"number": number, "names": [], "optimizer": payload})
         body = seal.sealed(seal.read_token(folder), "worker-0", kind, payload)

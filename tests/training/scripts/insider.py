@@ -1,8 +1,9 @@
 """Worker 0 sends the servers a sealed message that they refuse, without the worker's own check.
 
-Arguments: kv, the message (evil, dict, kind or stock), file that must not be written.
+Arguments: kv, the message (evil, class, dict, kind or stock), file that must not be written.
 """
 
+import json
 import os
 import pickle
 import sys
@@ -21,9 +22,12 @@ class Evil(object):
 
 kv.init(3, mx.nd.ones((2, 2)))
 if os.environ["MXCLUSTER_INDEX"] == "0":
-    payload = {"evil": Evil(), "dict": {"no": "optimizer"}}.get(which, mx.optimizer.SGD())
-    server_messages.tell(
-        kv, "unheard" if which == "kind" else "optimizer", pickle.dumps(payload, 0).decode()
-    )
+    payloads = {
+        "evil": pickle.dumps(Evil(), 0).decode(),
+        "class": json.dumps({"object": ["posix:system", {"path": path}]}),
+        "dict": json.dumps({"dict": [["no", "optimizer"]]}),
+    }
+    payload = payloads.get(which) or server_messages.as_json(mx.optimizer.SGD())
+    server_messages.tell(kv, "unheard" if which == "kind" else "optimizer", payload)
 kv._barrier()
 print("the job went on")

@@ -14,7 +14,7 @@ class Forbidden(Exception):
 @pytest.mark.parametrize("update", [None, object()], ids=["no optimizer", "another scheme"])
 def test_only_updates_of_dist_sync_take_assigned_keys(update):
     commands = types.SimpleNamespace(
-        _update=update, _guard=types.SimpleNamespace(Forbidden=Forbidden)
+        _update=update, _json=types.SimpleNamespace(Forbidden=Forbidden)
     )
     with pytest.raises(Forbidden, match="store only model parameters: use kv=dist_sync"):
         server.Commands._assign(commands, types.SimpleNamespace(payload=b"6"))

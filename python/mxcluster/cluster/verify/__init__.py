@@ -52,8 +52,6 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
         )
     ]
     for name, label in (
-        ("python", "the same Python"),
-        ("numpy", "the same numpy"),
         ("mxnet", "the same MXNet"),
         ("libmxnet", "the same libmxnet.so"),
     ):

@@ -10,7 +10,7 @@ from mxcluster.job.knob_table import MOST_PROCESSES
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import grouped, unique
 from mxcluster.model.host_variables import MOST_PER_HOST, HostVariables
-from mxcluster.model.node_record import NodeFacts, NodeRecord
+from mxcluster.model.node_record import NodeRecord
 
 Variables = Mapping[str, HostVariables]  # of each host in the groups
 
@@ -160,34 +160,22 @@ def check_provisioned(hosts: Iterable[str], records: Mapping[str, NodeRecord]) -
 
 
 def check_versions(hosts: Iterable[str], records: Mapping[str, NodeRecord]) -> None:
-    """Refuse nodes with different versions of MXNet, numpy or Python.
+    """Refuse nodes with different versions of MXNet.
 
     Also refuse nodes with the same build of MXNet, such as cu92, but different files libmxnet.so.
     Nodes with a CPU build and nodes with a GPU build may share a job.
 
-    Each version of MXNet has a different protocol between servers and workers. Workers send
-    optimizers as pickles, which other versions of Python and numpy may fail to load. Python
-    versions may differ in the third number.
+    Each version of MXNet has a different protocol between servers and workers. The versions of
+    Python and numpy may differ, because optimizers travel as JSON (`kvstore.optimizer_json`).
     """
     problems = []
-    of: Dict[str, Callable[[NodeFacts], Optional[str]]] = {
-        "MXNet": lambda record: record.mxnet,
-        "numpy": lambda record: record.numpy,
-        "Python": lambda record: ".".join((record.python_version or "").split(".")[:2]),
-    }
-    for label, version_of in of.items():
-        versions = grouped((version_of(records[host]) or "unknown", host) for host in hosts)
-        if len(versions) > 1:
-            problems.append(
-                "the nodes have different versions of %s (%s), and a job needs one version: set "
-                "the same mxnet_version and mxnet_python for these nodes, and run provision.yml"
-                % (
-                    label,
-                    "; ".join(
-                        "%s: %s" % (version, ", ".join(versions[version])) for version in versions
-                    ),
-                )
-            )
+    versions = grouped((records[host].mxnet or "unknown", host) for host in hosts)
+    if len(versions) > 1:
+        problems.append(
+            "the nodes have different versions of MXNet (%s), and a job needs one version: set the "
+            "same mxnet_version for these nodes, and run provision.yml"
+            % "; ".join("%s: %s" % (version, ", ".join(versions[version])) for version in versions)
+        )
     libraries = {host: records[host].fingerprints.get("libmxnet.so", "") for host in hosts}
     # The files libmxnet.so of GPU builds and CPU builds differ, so compare nodes with equal builds.
     for target in unique(records[host].target for host in hosts):

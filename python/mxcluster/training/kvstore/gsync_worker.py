@@ -112,7 +112,7 @@ class GroupedStore(OwnStore):
         super(GroupedStore, self)._pull(keys, values, priority)
         self._unpulled.difference_update(_each(keys))
 
-    def _pickled(self, optimizer: Optimizer) -> str:
+    def _as_json(self, optimizer: Optimizer) -> str:
         kept = numbers_kept(optimizer)
         if kept:
             raise ValueError(
@@ -120,7 +120,7 @@ class GroupedStore(OwnStore):
                 "do not share the optimizer's Python attributes %s. Use another optimizer, or one "
                 "group" % (type(optimizer).__name__, ", ".join(kept))
             )
-        return super(GroupedStore, self)._pickled(optimizer)
+        return super(GroupedStore, self)._as_json(optimizer)
 
     def _pushes(self, keys: PlacedKeys) -> None:
         """Record a push of `keys`. Raise ValueError if a key has no pull since its last push.

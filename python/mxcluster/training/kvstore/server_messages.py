@@ -8,45 +8,51 @@ from mxnet import kvstore as stock
 from mxnet.base import _LIB, c_str, check_call, mx_uint
 
 from mxcluster import seal
-from mxcluster.training.kvstore import optimizer_guard
+from mxcluster.training.kvstore import optimizer_json, server_classes
 
 KVStore = Any  # mx.kvstore.KVStore
 Optimizer = Any  # mx.optimizer.Optimizer
 
-# ps-lite's command with a body for the Python controller of the server (MXNet's kController).
-_OURS = 0
+# The commands of ps-lite with a body for the Python controller of the server, and for the switch to
+# multi-precision (MXNet's kController and kSetMultiPrecision).
+_TO_PYTHON, _MULTI_PRECISION = 0, 1
 
 
 def install() -> None:
-    """Make every KVStore seal (`mxcluster.seal`) its messages to the servers' Python code.
+    """Make every KVStore send its optimizer as sealed JSON, and no pickle.
 
-    After this call MXNet's own `set_optimizer` also sends Gluon's lr_mult and wd_mult.
+    MXNet's own `set_optimizer` then also sends Gluon's lr_mult and wd_mult. See `mxcluster.seal`
+    and `optimizer_json`.
     """
-    original = stock.KVStore._send_command_to_servers
-
-    def send(self: KVStore, head: int, body: str) -> None:
-        if head == _OURS:
-            check(body)
-            tell(self, "optimizer", body)
-        else:
-            original(self, head, body)
-
-    send.__doc__ = original.__doc__
-    stock.KVStore._send_command_to_servers = send
+    send = stock.KVStore._send_command_to_servers
     set_optimizer = stock.KVStore.set_optimizer
 
-    def set_portable(self: KVStore, optimizer: Optimizer) -> None:
-        set_optimizer(self, portable(optimizer))
+    def send_checked(self: KVStore, head: int, body: str) -> None:
+        if head == _TO_PYTHON:
+            raise ValueError(
+                "the servers accept no pickle, as _send_command_to_servers(0, ...) has: use "
+                "set_optimizer()"
+            )
+        send(self, head, body)
 
-    set_portable.__doc__ = set_optimizer.__doc__
-    stock.KVStore.set_optimizer = set_portable
+    def set_as_json(self: KVStore, optimizer: Optimizer) -> None:
+        if "dist" not in self.type:
+            set_optimizer(self, optimizer)
+            return
+        tell(self, "optimizer", as_json(optimizer))
+        if optimizer.multi_precision:
+            send(self, _MULTI_PRECISION, "")
+
+    send_checked.__doc__, set_as_json.__doc__ = send.__doc__, set_optimizer.__doc__
+    stock.KVStore._send_command_to_servers = send_checked
+    stock.KVStore.set_optimizer = set_as_json
 
 
 def portable(optimizer: Optimizer) -> Optimizer:
-    """Return a copy of a worker's `optimizer` for pickling, with Gluon's lr_mult and wd_mult.
+    """Return a copy of a worker's `optimizer` for the servers, with Gluon's lr_mult and wd_mult.
 
     Gluon keeps lr_mult and wd_mult in the parameters, which stay on the worker. Since MXNet 1.5,
-    pickles and copies of the optimizer silently leave the parameters out.
+    copies of the optimizer silently leave the parameters out.
     """
     parameters = dict(getattr(optimizer, "param_dict", None) or {})
     sent = copy.copy(optimizer)
@@ -64,32 +70,28 @@ def tell(store: KVStore, kind: str, payload: str) -> None:
     Args:
         store: the worker's KVStore.
         kind: a kind of message that `server.Commands` handles.
-        payload: the content.
-
-    Raises ValueError if `payload` holds a NUL character.
+        payload: the content, without NUL characters.
     """
-    if "\0" in payload:
-        raise ValueError(
-            "the message to the servers holds a NUL character: remove this character from the "
-            "optimizer's attributes"
-        )
     token = seal.read_token(os.environ["MXCLUSTER_JOB_DIR"])
     sender = "worker-%s" % os.environ.get("MXCLUSTER_INDEX", "0")
     body = c_str(seal.sealed(token, sender, kind, payload))
-    check_call(_LIB.MXKVStoreSendCommmandToServers(store.handle, mx_uint(_OURS), body))
+    check_call(_LIB.MXKVStoreSendCommmandToServers(store.handle, mx_uint(_TO_PYTHON), body))
 
 
-def check(body: str) -> None:
-    """Raise ValueError if the servers would refuse `body`, a pickled optimizer.
+def as_json(optimizer: Optimizer) -> str:
+    """Return a worker's `optimizer` as JSON for the servers.
 
-    The check runs on the worker, because the user does not see a refusal on a server.
+    Raises ValueError if the servers would refuse this JSON. The worker reads the JSON as a server
+    does, because the user does not see a refusal on a server.
     """
     try:
-        classes = optimizer_guard.names(optimizer_guard.declared_classes())
-        optimizer_guard.check_optimizer(optimizer_guard.read(body.encode("utf-8"), classes))
-    except optimizer_guard.Forbidden as refusal:
+        allowed = server_classes.allowed(server_classes.declared_classes())
+        text = optimizer_json.encode(portable(optimizer), allowed)
+        optimizer_json.check_optimizer(optimizer_json.decode(text, allowed))
+    except optimizer_json.Forbidden as refusal:
         raise ValueError(
             "the servers would refuse this optimizer: %s. As attributes of the optimizer, use only "
             "numbers, strings, containers, numpy arrays, and objects of MXNet or of server_classes"
             % refusal
         ) from None
+    return text

@@ -2,13 +2,12 @@
 
 import ctypes
 import json
-import pickle
 import sys
 from typing import Any, Dict, List, Optional, Set, Tuple, Union
 
 import mxnet
 import numpy
-from mxnet.base import _LIB, KVStoreHandle, c_str, check_call, py_str
+from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 from mxnet.kvstore import KVStore
 
 from mxcluster import schemes
@@ -285,7 +284,7 @@ class OwnStore(KVStore):
             told = {
                 "number": self._number,
                 "names": names,
-                "optimizer": None if self._sent else self._pickled(optimizer),
+                "optimizer": None if self._sent else self._as_json(optimizer),
             }
             server_messages.tell(self, "training", json.dumps(told))
             self._sent, self._told = (
@@ -320,10 +319,8 @@ class OwnStore(KVStore):
                     "parameters of all Modules in one Module" % (number, name, self._names[name][0])
                 )
 
-    def _pickled(self, optimizer: Optimizer) -> str:
-        body = py_str(pickle.dumps(server_messages.portable(optimizer), 0))
-        server_messages.check(body)
-        return body
+    def _as_json(self, optimizer: Optimizer) -> str:
+        return server_messages.as_json(optimizer)
 
 
 def pairs(key: Keys, value: Values) -> List[Tuple[Key, Arrays]]:

@@ -93,17 +93,11 @@ def test_different_versions_are_refused():
     members.check_versions(["a", "b"], records)
     with pytest.raises(BadInput, match="1.9.1: a, b; 1.5.1: c"):
         members.check_versions(["a", "b", "c"], records)
-    of_numpy = {
+    other_pythons = {
         "a": {"mxnet": "1.9.1", "numpy": "1.19.5", "python_version": "3.6.8"},
-        "b": {"mxnet": "1.9.1", "numpy": "1.23.5", "python_version": "3.11.2"},
-        "c": {"mxnet": "1.9.1", "numpy": "1.23.5", "python_version": "3.11.7"},
+        "b": {"mxnet": "1.9.1", "numpy": "2.2.6", "python_version": "3.13.2"},
     }
-    of_numpy = records_of(of_numpy)
-    members.check_versions(["b", "c"], of_numpy)
-    with pytest.raises(
-        BadInput, match=r"numpy \(1.19.5: a; 1.23.5: b, c\)(?s:.*)Python \(3.6: a; 3.11: b, c\)"
-    ):
-        members.check_versions(["a", "b", "c"], of_numpy)
+    members.check_versions(["a", "b"], records_of(other_pythons))
 
 
 def test_a_node_whose_driver_needs_a_restart_is_refused():
