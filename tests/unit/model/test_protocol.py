@@ -61,7 +61,7 @@ def test_a_request_arrives_as_it_was_sent():
         plan={"job": "j", "processes": [{"command": ["sh", "-c", "a\tb"]}]},
         secret_env={"K": "two\nlines"},
         token="t" * 64,
-        script="UEs=",
+        script="MTIz",
     )
     assert protocol.read(sent.to_bytes()) == sent
     assert set(sent.secrets()) == {"two\nlines", "t" * 64} and sent.job_id == "j"

@@ -145,6 +145,6 @@ def test_a_refused_argument_is_named(given, words):
 
 def test_refused_arguments_fail_the_task():
     told = ansible_modules.carry_out(
-        importlib.import_module("plugins.action.mxcluster_jobs"), command="choos"
+        importlib.import_module("plugins.action.mxcluster_jobs"), command="chose"
     )
-    assert told["failed"] and "command='choos' is not one of status, choose" in told["msg"]
+    assert told["failed"] and "command='chose' is not one of status, choose" in told["msg"]

@@ -34,7 +34,7 @@ def test_servers_and_workers_per_host():
 
 def test_a_hosts_file_selects_orders_and_repeats_workers():
     groups = {"workers": ["a", "b", "d"]}
-    variables = of_hosts("abd", {"a": {"workers_per_host": 5}})
+    variables = of_hosts(["a", "b", "d"], {"a": {"workers_per_host": 5}})
     assert members.workers(groups, variables, "10.0.0.4\n10.0.0.1\n10.0.0.4\n", "hosts", find) == [
         "d",
         "a",
