@@ -36,6 +36,7 @@ lint: venv-dev ## ruff, import-linter, mypy, codespell, yamllint, ansible-lint
 	ruff format --check --quiet .
 	lint-imports --no-cache
 	mypy --no-error-summary
+	python tools/figures.py --check
 	codespell
 	yamllint --strict .
 	ansible-lint --strict
