@@ -81,6 +81,12 @@ def stop_unit(cluster, node, job):
     cluster.shell(node, "systemctl stop mxcluster-agent@%s" % job)
 
 
+def shut_down(cluster, node, job):
+    """Shut a node down in order: systemd ends its services, then the machine."""
+    cluster.shell(node, "systemctl --no-block poweroff")
+    until(lambda: not is_on(cluster, node), pause=0.5)
+
+
 def feed(cluster, node, job):
     """Limit the memory of the job's unit, and let its worker allocate more."""
     cluster.shell(
@@ -178,6 +184,15 @@ FAULTS = (
         {},
     ),
     Fault(
+        "a node is shut down in order",
+        "dist_sync",
+        "node3",
+        shut_down,
+        power_on,
+        r"agent on node3: (.*the node was shut down, or a program sent SIGTERM|node3 is gone)",
+        {},
+    ),
+    Fault(
         "a worker has an OOM kill",
         "dist_sync",
         "node3",
@@ -197,9 +212,10 @@ FAULTS = (
     ),
 )
 
-# `make soak` runs these cases. The first three end like the other nodes without an answer. The last
-# two have a test on the local inventory, too.
+# `make soak` runs these cases. The first four end like other nodes that are gone. The last two have
+# a test on the local inventory, too.
 RARE = (
+    "a node is shut down in order",
     "a worker's node is powered off",
     "a server's node is powered off",
     "a node freezes",
