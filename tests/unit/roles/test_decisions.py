@@ -95,3 +95,12 @@ def test_a_home_that_the_unit_cannot_name_is_refused(home, fits):
     condition = task("agent_unit/tasks/main.yml", "ansible.builtin.assert")
     that = condition["ansible.builtin.assert"]["that"]
     assert decided(that, __agent_unit_home=home) is fits
+
+
+@pytest.mark.parametrize("only, off", [(["mxcluster-cuda"], "*"), ([], None)])
+def test_packages_come_from_the_fewest_repositories(only, off):
+    """yum 3 fails if one enabled repository is down, although the others have all packages."""
+    first = task("el7_repos/tasks/install.yml", "ansible.builtin.yum")["ansible.builtin.yum"]
+    given = {"name": ["cuda"], "enablerepo": only}
+    found = templated(first, {"el7_repos_arguments": given, "el7_repos_only": only})
+    assert found == (dict(given, disablerepo=off) if off else given)
