@@ -226,4 +226,5 @@ assert Node.decode({}).encode() == {"port": 3} == Node(port=3).encode()
 @pytest.mark.slow
 @pytest.mark.parametrize("version", sorted(set(USES) - {"2.7"}))
 def test_records_work_under_every_python(version):
-    subprocess.run([find_python(version), "-c", DECODE], check=True)
+    environment = dict(os.environ, PYTHONPATH=str(PROJECT / "python"))
+    subprocess.run([find_python(version), "-c", DECODE], check=True, env=environment)
