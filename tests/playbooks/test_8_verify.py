@@ -21,7 +21,7 @@ def test_broken_and_silent(project):
         groups.write_text(good)
     assert result.code == 1, result.output
     verdict = json.loads((project.path / ".state" / "local" / "verify.json").read_text())
-    assert verdict["status"] == 1 and len(verdict["checks"]) == 13
+    assert verdict["status"] == 1 and len(verdict["checks"]) == 11
     assert (
         "node3: groups line 1: %s.99 is not a worker" % NET in result.output.split("PLAY RECAP")[1]
     )

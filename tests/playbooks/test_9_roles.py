@@ -48,9 +48,8 @@ def test_the_port_among_the_nodes_is_the_controllers_unless_told(play, variables
         **variables,
     )
     assert not told["refused"]
-    record = json.loads(
-        told["node_record : Write the node's record on the controller"]["diff"]["after"]
-    )
+    (diff,) = told["node_record : Write the node's record on the controller"]["diff"]
+    record = json.loads(diff["after"])
     assert record["ssh"]["port"] == port
 
 
