@@ -10,7 +10,7 @@ import mxnet as mx
 import my_optimizers
 import numpy as np
 
-STEPS, TARGET = 60, np.array([[1.0, -2.0], [0.5, 3.0]], dtype="float32")
+STEPS, TARGET = 30, np.array([[1.0, -2.0], [0.5, 3.0]], dtype="float32")
 
 
 def optimizers():
@@ -20,10 +20,10 @@ def optimizers():
         "wd": 0,
         "param_idx2name": {key: "layer%d_weight" % key for key in range(5)},
     }
-    halved = mx.lr_scheduler.FactorScheduler(20, np.float64(0.5))
+    halved = mx.lr_scheduler.FactorScheduler(10, np.float64(0.5))
     return {
-        "momentum": mx.optimizer.SGD(learning_rate=0.05, momentum=0.8, **common),
-        "adam": mx.optimizer.Adam(learning_rate=0.2, **common),
+        "momentum": mx.optimizer.SGD(learning_rate=0.1, momentum=0.5, **common),
+        "adam": mx.optimizer.Adam(learning_rate=0.3, **common),
         "dcasgd": mx.optimizer.DCASGD(learning_rate=0.2, **common),
         "schedule": mx.optimizer.SGD(learning_rate=0.3, lr_scheduler=halved, **common),
         "declared": my_optimizers.Stateful(learning_rate=0.2, **common),
