@@ -20,8 +20,7 @@ take_number() {
     for MXCLUSTER_RUN in {0..7}; do
         open_lock "run-$MXCLUSTER_RUN"
         MXCLUSTER_RUN_NETWORK=172.$((29 - MXCLUSTER_RUN))
-        if flock --nonblock "$lock"; then
-            clear_away
+        if flock --nonblock "$lock" && clear_away; then
             # Another program of the machine may have the addresses.
             [[ -n $(ip -4 route show | grep "^${MXCLUSTER_RUN_NETWORK//./\\.}\.") ]] || return 0
         fi
@@ -31,12 +30,14 @@ take_number() {
     exit 1
 }
 
-# clear_away: remove what an interrupted run with the same number has left
+# clear_away: remove what an interrupted run with the same number has left. The status is not 0 for
+# a network that stays: Docker 20.10 may count an endpoint of a container that is gone.
 clear_away() {
     local mine=(--quiet --filter "name=^mxcluster-$MXCLUSTER_RUN-")
-    docker ps --all "${mine[@]}" | xargs --no-run-if-empty docker rm --force --volumes >/dev/null
-    docker network ls "${mine[@]}" | xargs --no-run-if-empty docker network rm >/dev/null
-    docker volume ls "${mine[@]}" | xargs --no-run-if-empty docker volume rm --force >/dev/null
+    docker ps --all "${mine[@]}" | xargs --no-run-if-empty docker rm --force --volumes >/dev/null &&
+        docker network ls "${mine[@]}" | xargs --no-run-if-empty docker network rm >/dev/null &&
+        docker volume ls "${mine[@]}" | xargs --no-run-if-empty docker volume rm --force >/dev/null ||
+        return
     ip link delete "mxcluster-$MXCLUSTER_RUN-2" 2>/dev/null || true # of the scenario container
 }
 
