@@ -1,4 +1,4 @@
-"""What tests need of the machine beside Pythons (`tests/pythons.py`). No other file skips a test.
+"""List the needs of tests beside Pythons (`tests/pythons.py`). No other file skips a test.
 
 Before the first test and after the last, `make test` names what the machine lacks (`limits` in
 tools/suite.py). Without `make test`, a test whose program is missing fails.

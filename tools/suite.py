@@ -34,7 +34,7 @@ from tests import needs, pythons  # noqa: E402
 
 LOGS = PROJECT / ".state" / "tests"
 HOST, DOCKER, ALONE = LANES = "host", "docker", "alone"
-# What runs at the same time: each row takes the parts of its first lane, then those of the next.
+# The rows run at the same time. A row runs the parts of its first lane, then those of the next.
 BESIDE = ([HOST, DOCKER], [DOCKER], [DOCKER])
 SLOWEST = 30
 DEFAULT_CORE = "2.16"

@@ -16,11 +16,10 @@ from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import each, flag, optional, text, whole
 
 Json = Dict[str, Any]
-KEYS = ("type", "elements", "required", "default", "choices", "no_log")
 
 
 class Result(Record):
-    """What Ansible and the callback `mxcluster` read in the result of a controller task."""
+    """The result of a controller task, which Ansible and the callback `mxcluster` read."""
 
     changed: bool = field(flag, default=False)
     mxcluster_verdict_text: Optional[Sequence[str]] = field(
@@ -94,12 +93,3 @@ def registered(name: Any, task_vars: Any) -> Any:
         return name
     hostvars = task_vars["hostvars"]
     return {host: hostvars.raw_get(host).get(name, {}) for host in hostvars}
-
-
-def arguments_of(documentation: Json) -> Json:
-    """Return the argument spec, {name: {"type", ...}}, of a parsed DOCUMENTATION."""
-    options = documentation.get("options") or {}
-    return {
-        name: {key: option[key] for key in KEYS if key in option}
-        for name, option in options.items()
-    }

@@ -46,7 +46,7 @@ def _diffs(value: object) -> Sequence[Diff]:
 
 
 class Answer(Record):
-    """What Ansible reads in the answer of any module. The answer of a failed module has no more."""
+    """The fields that Ansible reads in the answer of any module, and all of a failed module."""
 
     changed: bool = field(flag, default=False)
     failed: Optional[bool] = field(optional(flag), default=None)

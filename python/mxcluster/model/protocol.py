@@ -114,40 +114,34 @@ def read(data: bytes) -> Request:
         ) from None
 
 
-class Look(Request, kind="look"):
-    """Find the parts of a job that the node cannot provide."""
+class _OfNode(Request):
+    """A command that reads facts of the node."""
 
     READS = True
     arguments: Dict[str, object] = field(
-        _json,
-        key="request",
-        default={},
-        about="what the job needs on this node, see `mxcluster.node.probe.look`",
+        _json, key="request", default={}, about="the object that the class of the command describes"
     )
 
 
-class RecordNode(Request, kind="record"):
-    """Read the facts for the node record: addresses, GPUs, and the versions of MXNet and numpy."""
+class Look(_OfNode, kind="look"):
+    """Find the parts of a job that the node cannot provide.
 
-    READS = True
-    arguments: Dict[str, object] = field(
-        _json,
-        key="request",
-        default={},
-        about='{"known": the present node record}, to save the import of MXNet',
-    )
+    `arguments`: the needs of the job on this node, see `mxcluster.node.probe.look`.
+    """
 
 
-class Check(Request, kind="check"):
-    """Collect the facts about the present state of the node for verify.yml."""
+class RecordNode(_OfNode, kind="record"):
+    """Read the facts for the node record: addresses, GPUs, and the versions of MXNet and numpy.
 
-    READS = True
-    arguments: Dict[str, object] = field(
-        _json,
-        key="request",
-        default={},
-        about="`etc_dir` with the three files, `folders` to measure, `peers` to reach by ssh",
-    )
+    `arguments`: {"known": the present node record}, to save the import of MXNet.
+    """
+
+
+class Check(_OfNode, kind="check"):
+    """Collect the facts about the present state of the node for verify.yml.
+
+    `arguments`: `etc_dir` with the three files, `folders` to measure, `peers` to reach by ssh.
+    """
 
 
 class Jobs(Request, kind="jobs"):

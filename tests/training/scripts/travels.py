@@ -48,7 +48,7 @@ def schedules():
     ]
     if hasattr(known, "CosineScheduler"):
         found.append(known.CosineScheduler(90, warmup_steps=7, warmup_mode="constant"))
-    for schedule in found:  # One that has already changed its rate.
+    for schedule in found:  # the call changes the rate, which must arrive
         schedule(6)
     return found
 

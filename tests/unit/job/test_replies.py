@@ -7,6 +7,7 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job import listing, replies
 from tests.unit.job.report import fake_run
+from tests.unit.wrong_values import NOT_WHOLE, deep
 
 STATUS = {
     "job": "j",
@@ -329,17 +330,6 @@ def test_a_rendezvous_report_covers_its_own_node():
         replies.meeting(
             "node1", dict(MEETING, met=[{"host": "node2", "rtt": "quick", "offset": 0}])
         )
-
-
-def deep(levels):
-    """Return a list in a list and so on, of so many levels."""
-    value = []
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
-NOT_WHOLE = ["1", True, [], {}, -1, 1.5, float("nan"), float("inf"), 10**400]
 
 
 @pytest.mark.parametrize("value", [deep(50), deep(5000), {"x": float("nan")}])

@@ -10,6 +10,7 @@ from mxcluster import events
 from mxcluster.model.events import Batch, Event, Latest, Note, OwnEvent
 from mxcluster.model.shapes import Wrong
 from tests.machine import Stopwatch
+from tests.unit.wrong_values import NOT_WHOLE, deep
 
 SAMPLES = pathlib.Path(__file__).parent / "samples"
 FILES = ("events.jsonl", "events_2026-11-23.jsonl")
@@ -49,15 +50,6 @@ def test_fields_of_a_script_are_left_out_of_a_known_kind():
     assert Event.decode(content) == Batch(time=1.5, loss=2)
 
 
-def deep(levels):
-    """Return a list in a list and so on, of so many levels."""
-    value = []
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
-NOT_WHOLE = ["1", True, [], {}, -1, 1.5, float("nan"), float("inf"), 10**400]
 WRONG = {
     "batch": {
         "event": [["batch"], None, 3],

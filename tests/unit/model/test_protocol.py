@@ -10,7 +10,7 @@ from mxcluster.job import replies
 from mxcluster.model import protocol
 from mxcluster.model.protocol import Collect, Piece, Prepare, Start, Stop, Wait
 
-# What the controller of version 0.1 sends for the command wait. The program on a node of this
+# The request of the command wait from a controller of version 0.1. The program on a node of this
 # version needs all of these names in each request.
 LAST = {
     "check": False,

@@ -222,7 +222,7 @@ SKIPS = ("skip", "skipif", "importorskip", "xfail", "SkipTest", "skipUnless")
 
 
 def test_no_other_file_skips_a_test():
-    """What a test lacks, `make test` names at its start and at its end."""
+    """`make test` names the lacking needs of tests at its start and at its end."""
     found = set()
     for path in [*suite.PROJECT.glob("tests/**/*.py"), *suite.PROJECT.glob("molecule/**/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
