@@ -18,6 +18,24 @@ newest_often = pytest.mark.parametrize(
 )
 
 
+def by_turns(names, *cases):
+    """Return a mark with which `make test` runs each case on one of ENDS, in turn.
+
+    `make soak` runs each case in all environments. The cases share their code for all versions of
+    MXNet, so half of the pairs are enough before a merge.
+
+    Args: `names` of the parameters as for `pytest.mark.parametrize`; `cases`, each a tuple of
+    their values, whose texts and numbers name the test.
+    """
+    rows = []
+    for number, case in enumerate(cases):
+        words = [str(value) for value in case if isinstance(value, (str, int)) and value != ""]
+        for name in VERSIONS:
+            row = pytest.param if name == ENDS[number % len(ENDS)] else seldom
+            rows.append(row(name, *case, id="-".join([name, *words])))
+    return pytest.mark.parametrize("every_mxnet, " + names, rows, indirect=["every_mxnet"])
+
+
 @pytest.fixture(autouse=True)
 def own_jobs(tmp_path):
     """End the jobs of a test before their folders go, also after a failure in a running job."""
@@ -53,7 +71,8 @@ def scripts():
 def every_mxnet(request):
     """Return each Environment in turn: the version of MXNet, and a Python with it.
 
-    `also_between` and `newest_often` mark tests that see other versions in `make test`.
+    `also_between`, `newest_often` and `by_turns` mark tests that see other versions in `make
+    test`.
     """
     return mxnet_environment(request.param)
 

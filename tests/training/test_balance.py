@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mxcluster.job import checkpoints
+from tests.often import seldom
 from tests.training.conftest import newest_often
 from tests.training.loopback import Job
 from tests.training.test_program import MAIN, Run
@@ -65,10 +66,10 @@ def test_unequal_batches_train_as_equal_ones(every_mxnet, tmp_path, scripts, dig
     train_as_equal(every_mxnet, tmp_path, scripts, digits, "dist_sync")
 
 
+@pytest.mark.soak  # dist_device_sync differs from dist_sync on GPUs only
 def test_unequal_batches_train_as_equal_ones_under_device_sync(
     mxnet_new, tmp_path, scripts, digits
 ):
-    """This scheme differs from dist_sync on GPUs only, so one MXNet is enough here."""
     train_as_equal(mxnet_new, tmp_path, scripts, digits, "dist_device_sync")
 
 
@@ -307,7 +308,7 @@ def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path, scri
 
 
 @newest_often
-@pytest.mark.parametrize("bound", [1000000, 2])
+@pytest.mark.parametrize("bound", [seldom(1000000), 2])
 def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, scripts, bound):
     """Also where ps-lite cuts the key into pieces on several servers."""
     result = tmp_path / "result.json"

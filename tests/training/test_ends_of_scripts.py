@@ -4,6 +4,7 @@ import pytest
 
 from mxcluster import exit_codes
 from tests.often import seldom
+from tests.training.conftest import by_turns
 from tests.training.loopback import Job
 
 
@@ -20,7 +21,7 @@ def run(python, folder, scripts, kv, where, workers=2):
 
 
 @pytest.mark.parametrize("kv", ["dist_sync", seldom("dist_gsync")])
-@pytest.mark.parametrize("where", ["thread", "executor"])
+@by_turns("where", ("thread",), ("executor",))
 def test_a_thread_trains_after_the_last_line(every_mxnet, tmp_path, scripts, kv, where):
     """Python waits for such a thread; once the worker ended with 93, "trained alone"."""
     job = run(every_mxnet.python, tmp_path, scripts, kv, where).succeed()

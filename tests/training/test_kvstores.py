@@ -15,7 +15,7 @@ import pytest
 from mxcluster import exit_codes
 from tests import machine
 from tests.often import seldom
-from tests.training.conftest import also_between, newest_often
+from tests.training.conftest import also_between, by_turns, newest_often
 from tests.training.loopback import NODE_PACKAGE, Job
 from tests.training.replay import OPTIMIZERS, NoOrder, compressed, explain, load, part
 from tests.waiting import until
@@ -43,7 +43,7 @@ def params(**values):
     return "params=" + json.dumps(values)
 
 
-@pytest.mark.parametrize("frontend", ["module", "gluon"])
+@by_turns("frontend", ("module",), ("gluon",))
 def test_one_group_of_all_is_dist_sync(every_mxnet, tmp_path, scripts, frontend):
     """dist_gsync with one group equals dist_sync, and both conform to the definition.
 
@@ -104,8 +104,11 @@ MORE_MERGES = [
 ]
 
 
-@pytest.mark.parametrize("case", MERGES, ids=lambda case: "-".join((case[0], case[3], case[5])))
-def test_every_merge_is_that_of_the_definition(every_mxnet, tmp_path, scripts, case):
+@by_turns("frontend, groups, servers, optimizer, arguments, y, settings", *MERGES)
+def test_every_merge_is_that_of_the_definition(
+    every_mxnet, tmp_path, scripts, frontend, groups, servers, optimizer, arguments, y, settings
+):
+    case = frontend, groups, servers, optimizer, arguments, y, settings
     check_merges(every_mxnet.python, tmp_path, scripts, *case)
 
 
@@ -206,8 +209,8 @@ def check_merges(
 # kv, groups, frontend. From MXNet 1.7 on Module and Trainer of MXNet alone cannot compress.
 COMPRESSIONS = [
     ("dist_sync", [0, 0], "module"),
-    ("dist_device_sync", [0, 0], "module"),
-    ("dist_sync", [0, 0], "gluon"),
+    seldom(("dist_device_sync", [0, 0], "module")),
+    seldom(("dist_sync", [0, 0], "gluon")),
     ("dist_gsync", [0, 0], "module"),
     ("dist_gsync", [0, 0, 1], "module"),
     ("dist_gsync", [0, 0, 1], "gluon"),
@@ -423,13 +426,11 @@ def test_staleness_is_bounded_where_first_steps_have_different_keys(every_mxnet,
     assert 0 < lead(started) <= 1, job.evidence()
 
 
-@pytest.mark.parametrize(
+@by_turns(
     "frontend, settings, placement",
-    [
-        ("module", ["mult=1"], ""),
-        ("feedforward", [], "1*2,0*1"),
-        ("gluon", ["mult=1", "freeze=20"], "1*4"),
-    ],
+    ("module", ["mult=1"], ""),
+    ("feedforward", [], "1*2,0*1"),
+    ("gluon", ["mult=1", "freeze=20"], "1*4"),
 )
 def test_every_stale_update_is_there_once(
     every_mxnet, tmp_path, scripts, frontend, settings, placement
@@ -510,7 +511,11 @@ def test_unequal_numbers_of_iterations_end(mxnet_new, tmp_path, scripts):
 @also_between
 @pytest.mark.parametrize(
     "kv, groups, bound",
-    [("dist_gsync", [0, 0, 1], 1000), ("dist_gsync", [0, 0, 1], 2), ("dist_ssync", [0, 0], 1000)],
+    [
+        seldom("dist_gsync", [0, 0, 1], 1000),
+        ("dist_gsync", [0, 0, 1], 2),
+        ("dist_ssync", [0, 0], 1000),
+    ],
 )
 def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts, kv, groups, bound):
     """Unusual calls give correct weights: fewer keys, other orders, late keys, ...
@@ -537,8 +542,17 @@ def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts,
         ), text
 
 
-@pytest.mark.parametrize("kv", ["dist_gsync", "dist_ssync"])
-@pytest.mark.parametrize("which", ["name", "modules", "sparse", "numpy"])
+# MXNet 1.2.1 has no arrays of numpy: this case has an even number, and so the newest MXNet.
+@by_turns(
+    "kv, which",
+    ("dist_ssync", "modules"),
+    ("dist_gsync", "modules"),
+    ("dist_gsync", "sparse"),
+    ("dist_ssync", "sparse"),
+    ("dist_ssync", "name"),
+    ("dist_gsync", "name"),
+    ("dist_gsync", "numpy"),
+)
 def test_more_uses(every_mxnet, tmp_path, scripts, kv, which):
     job = Job(
         every_mxnet.python,

@@ -3,8 +3,7 @@
 import os
 import subprocess
 
-import pytest
-
+from tests.training.conftest import by_turns
 from tests.training.environments import PROJECT
 
 COMPARE = """
@@ -17,14 +16,12 @@ print(found)
 """
 
 
-@pytest.mark.parametrize(
+@by_turns(
     "given, found",
-    [
-        ({}, "mxnet/libmxnet.so"),
-        ({"LD_LIBRARY_PATH": "linked"}, "linked/libmxnet.so"),
-        ({"LD_LIBRARY_PATH": "linked", "MXNET_LIBRARY_PATH": "linked/mine.so"}, "linked/mine.so"),
-        ({"MXNET_LIBRARY_PATH": "gone.so"}, "mxnet/libmxnet.so"),
-    ],
+    ({}, "mxnet/libmxnet.so"),
+    ({"LD_LIBRARY_PATH": "linked"}, "linked/libmxnet.so"),
+    ({"MXNET_LIBRARY_PATH": "gone.so"}, "mxnet/libmxnet.so"),
+    ({"LD_LIBRARY_PATH": "linked", "MXNET_LIBRARY_PATH": "linked/mine.so"}, "linked/mine.so"),
 )
 def test_the_scheduler_loads_what_mxnet_would(every_mxnet, tmp_path, given, found):
     (library,) = every_mxnet.python.parents[1].glob("lib/python3*/site-packages/mxnet/libmxnet.so")

@@ -4,7 +4,7 @@ import pytest
 
 from mxcluster import exit_codes
 from tests.often import seldom
-from tests.training.conftest import newest_often
+from tests.training.conftest import by_turns, newest_often
 from tests.training.loopback import Job
 
 
@@ -92,7 +92,7 @@ def test_another_name_that_trains_alike_is_accepted(every_mxnet, tmp_path, scrip
     assert "TRAINED dist" in (tmp_path / "worker-1.log").read_text(), job.evidence()
 
 
-@pytest.mark.parametrize("kv, what", [("dist_async", "push"), ("dist_sync", "save")])
+@by_turns("kv, what", ("dist_async", "push"), ("dist_sync", "save"))
 def test_what_needs_an_optimizer_is_refused_by_name(every_mxnet, tmp_path, scripts, kv, what):
     """MXNet's asynchronous server aborts at such a push, with a stack of C++."""
     job = Job(
