@@ -14,6 +14,7 @@ import pytest
 
 from mxcluster.node import processes
 from tests import needs
+from tests.often import seldom
 from tests.unit.agent import jobs
 from tests.waiting import until
 
@@ -48,7 +49,11 @@ class Contained(jobs.Contained):
         until(lambda: not self.containers(), evidence=self.described)
 
 
-@pytest.fixture(scope="module", params=["docker", "podman"])
+# Both engines run the same commands of ours. Podman has the other tests under `make soak` only.
+often_with_both = pytest.mark.parametrize("engine", ["docker", "podman"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["docker", seldom("podman")])
 def engine(request):
     """Return the name of the engine, which has the image."""
     needs.find_program(request.param)
@@ -71,6 +76,7 @@ def job(tmp_path, engine):
     assert not left, "%s\n%s" % (left, made.described())
 
 
+@often_with_both
 def test_processes_end_with_their_own_status(job):
     """The second process waits for the end of the first: a failure ends all processes."""
     job.start("id -u; echo $HOME; pwd; exit 0", "until [ -e go ]; do sleep 0.1; done; exit 91")
@@ -116,6 +122,7 @@ def test_a_paused_container_is_named(job):
     job.nothing_left()
 
 
+@often_with_both
 def test_containers_end_with_a_killed_agent(job):
     status = job.start(SLEEP, SLEEP)
     pids = job.running(2)
@@ -165,6 +172,7 @@ def test_a_container_that_does_not_start_is_named(job):
     assert "did not start in a container of " + job.engine in failure["reason"], failure
 
 
+@often_with_both
 def test_a_container_has_the_rights_of_its_user_and_no_more(job):
     job.start(SLEEP)
     (pid,) = job.running(1)
@@ -179,6 +187,7 @@ def test_a_container_has_the_rights_of_its_user_and_no_more(job):
     assert files == [str(limit) for limit in resource.getrlimit(resource.RLIMIT_NOFILE)]
 
 
+@often_with_both
 def test_secrets_are_in_no_file_of_the_engine(job):
     job.start(SLEEP, env={"PASSWORD": "hush-7"})
     (pid,) = job.running(1)

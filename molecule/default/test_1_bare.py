@@ -3,6 +3,7 @@
 import pytest
 
 from tests.machine import Stopwatch
+from tests.often import seldom
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ NO_WAY_IN = [
             host("node2", node_address="172.29.10.77"),
             ["node2: no interface of the node holds the address 172.29.10.77", "node_address"],
         ),
-        (
+        seldom(
             host("node2", cluster_network="192.0.2.0/24"),
             [
                 "node2: cluster_network=192.0.2.0/24 must hold exactly one of the node's "

@@ -167,8 +167,10 @@ def test_stop_ends_a_detached_job(cluster, files):
 
 @pytest.mark.parametrize(
     "playbook, knobs",
-    [("mpi.yml", {"mpi_command": "true"}), ("train.yml", {"launcher": "mpi"})],
-    ids=["program", "launcher"],
+    [
+        pytest.param("mpi.yml", {"mpi_command": "true"}, id="program"),
+        seldom("train.yml", {"launcher": "mpi"}, id="launcher"),
+    ],
 )
 def test_missing_and_different_engines_are_refused_by_node(cluster, playbook, knobs):
     node = cluster.node("node2")
