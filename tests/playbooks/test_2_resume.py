@@ -13,6 +13,7 @@ CHECKPOINTS = ".state/local/jobs/node1/%s/checkpoints/mlp-%04d.json"
 
 
 def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
+    """The verdict names the worker; test_4_faults.py covers the other processes."""
     options = {
         "kv": "dist_gsync",
         "num_epochs": 500,
@@ -25,12 +26,16 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
     process = project.start("train.yml", "-e", json.dumps(options))
     project.until(process, (project.path / (CHECKPOINTS % ("cut", 5))).exists)
     status = project.status("cut", "node3")
-    os.kill(
-        next(part["pid"] for part in status["processes"] if part["role"] == "worker"),
-        signal.SIGKILL,
-    )
-    output = project.finish(process)
+    worker = next(part for part in status["processes"] if part["role"] == "worker")
+    os.kill(worker["pid"], signal.SIGKILL)
+    output = project.finish(process)  # a death that nobody notices ends the job after 300 s
+    project.wait_for_nothing_left()
     assert process.returncode != 0 and "SIGKILL" in output, output
+    verdict = json.loads((project.path / "runs" / "cut" / "verdict.json").read_text())
+    failure = verdict["first_failure"]
+    assert not verdict["ok"] and "SIGKILL" in failure["reason"], failure
+    assert (failure["host"], failure["name"]) == ("node3", worker["name"]), failure
+    assert any("epoch" in line for line in failure["log"]) and failure["log"][-1] in output, failure
     kept = project.path / "runs" / "cut" / "checkpoints"
     epochs = sorted(int(path.name[4:8]) for path in kept.glob("mlp-*.params"))
     whole = sorted(int(path.name[4:8]) for path in kept.glob("mlp-????.json"))

@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from tests import batch_systems
+from tests.often import seldom
 from tests.playbooks.conftest import fill, small_disk
 from tests.waiting import until
 
@@ -101,6 +102,7 @@ def test_a_full_job_folder_is_named(project, slurm, moment):
     project.wait_for_nothing_left()
 
 
+@pytest.mark.soak  # the next test cancels a job, too
 def test_a_cancelled_job_names_slurm(project, slurm, tmp_path):
     def cancel(_):
         subprocess.check_call([str(tmp_path / "bin" / "scancel"), "7"])
@@ -153,9 +155,9 @@ def test_a_detached_job_waits_in_the_queue_until_it_is_stopped(project, slurm):
 @pytest.mark.parametrize(
     "knobs,words",
     [
-        ({"queue": "nowhere"}, "queue=nowhere: Slurm has no such partition"),
+        seldom({"queue": "nowhere"}, "queue=nowhere: Slurm has no such partition"),
         ({"num_nodes": 4}, "num_nodes=4: the partition main has only 3 nodes"),
-        ({"submit_host": "node9"}, "submit_host=node9 is not in the inventory"),
+        seldom({"submit_host": "node9"}, "submit_host=node9 is not in the inventory"),
     ],
 )
 def test_bad_input_is_refused_before_the_submission(project, slurm, knobs, words):

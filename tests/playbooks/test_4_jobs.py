@@ -378,9 +378,3 @@ def test_a_job_that_one_node_cannot_start_runs_on_none(nodes):
     ), result.output
     nodes.wait_for_nothing_left()
     assert folders(nodes, "halfway") == []
-
-
-def test_check_mode_starts_nothing(nodes):
-    result, run = nodes.train("--check", detach=True, job_id="checked")
-    assert result.code == 0 and "STARTED" not in result.output and not run.exists(), result.output
-    assert folders(nodes, "checked") == [] and not nodes.processes()

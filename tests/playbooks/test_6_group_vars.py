@@ -7,22 +7,20 @@ def plan(project, *arguments):
     return result.output
 
 
-def test_a_value_in_group_vars_reaches_a_play(project):
-    path = project.path / "group_vars" / "all.yml"
-    shipped = path.read_text()
+def test_the_nearest_value_wins(project):
+    """A value of the inventory wins over the defaults, and the command line over both."""
+    files = {
+        project.path / "group_vars" / "all.yml": "train_job_batch_size: 7",
+        project.path / "inventory" / "local" / "group_vars" / "all.yml": "train_job_num_epochs: 9",
+    }
+    shipped = {path: path.read_text() for path in files}
     try:
-        path.write_text(shipped + "\ntrain_job_batch_size: 7\n")
-        assert "batch size 7 per worker" in plan(project)
-        assert "batch size 9 per worker" in plan(project, "-e", "batch_size=9")
+        for path, line in files.items():
+            path.write_text("%s\n%s\n" % (shipped[path], line))
+        output = plan(project)
+        assert "batch size 7 per worker" in output and "9 epochs" in output, output
+        output = plan(project, "-e", "batch_size=9")
+        assert "batch size 9 per worker" in output, output
     finally:
-        path.write_text(shipped)
-
-
-def test_the_inventorys_own_value_wins_over_the_defaults(project):
-    path = project.path / "inventory" / "local" / "group_vars" / "all.yml"
-    shipped = path.read_text()
-    try:
-        path.write_text(shipped + "\ntrain_job_num_epochs: 9\n")
-        assert "9 epochs" in plan(project)
-    finally:
-        path.write_text(shipped)
+        for path, text in shipped.items():
+            path.write_text(text)

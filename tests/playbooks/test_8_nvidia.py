@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests import needs
+from tests.often import seldom
 from tests.playbooks.conftest import role
 from tests.unit.roles.test_library_archives import pack, pack_nccl
 
@@ -122,7 +123,7 @@ def test_files_come_to_a_folder_that_is_made(play, tmp_path):
 
 
 @needs.root
-@pytest.mark.parametrize("name", ["nccl", "cudnn"])
+@pytest.mark.parametrize("name", [seldom("nccl"), "cudnn"])
 def test_a_library_is_installed_once(play, tmp_path, name):
     """The roles nccl and cudnn share the tasks of the role cuda; the second run changes nothing."""
     (tmp_path / "cuda-9.2" / "lib64").mkdir(parents=True)
@@ -179,8 +180,15 @@ ROLE_COPIES = {
 }
 
 
-@pytest.mark.parametrize("copies, how", [(1, "alone"), (0, "together")])
-@pytest.mark.parametrize("name", ROLE_COPIES)
+@pytest.mark.parametrize(
+    "name, copies, how",
+    [
+        ("cuda", 1, "alone"),
+        seldom("cuda", 0, "together"),
+        seldom("mxnet", 1, "alone"),
+        ("mxnet", 0, "together"),
+    ],
+)
 def test_large_files_go_to_a_given_number_of_nodes_at_a_time(
     play, tmp_path, monkeypatch, name, copies, how
 ):

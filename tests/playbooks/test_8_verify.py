@@ -46,8 +46,9 @@ def test_broken_and_silent(project):
 
 def test_check_mode_starts_nothing(project):
     before = project.jobs()
-    result, run = project.train("--check", num_epochs=1)
+    result, run = project.train("--check", detach=True)
     assert result.code == 0 and not run.exists() and project.jobs() == before, result.output
+    assert "STARTED" not in result.output and not project.folders(run.name), result.output
     result = project.run("verify.yml", "--check")
     assert (
         result.code == 0 and "not run   clocks: a dry run starts no rendezvous" in result.output

@@ -5,6 +5,7 @@ import pwd
 
 import pytest
 
+from tests.often import seldom
 from tests.playbooks.conftest import SOURCE as PROJECT
 from tests.playbooks.conftest import role
 
@@ -28,7 +29,11 @@ def test_a_user_that_is_there_stays_as_he_is(play):
 
 @pytest.mark.parametrize(
     "variables, port",
-    [({}, 22), ({"ansible_port": 2201}, 2201), ({"ansible_port": 2201, "ssh_mesh_port": 22}, 22)],
+    [
+        seldom({}, 22),
+        ({"ansible_port": 2201}, 2201),
+        ({"ansible_port": 2201, "ssh_mesh_port": 22}, 22),
+    ],
 )
 def test_the_port_among_the_nodes_is_the_controllers_unless_told(play, variables, port):
     tasks = [
