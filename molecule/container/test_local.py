@@ -26,7 +26,6 @@ RUN = os.environ["MXCLUSTER_RUN"]  # of tools/molecule.sh
 IMAGE = "localhost/mxcluster-%s-test" % RUN  # of the fixture `project`
 ENGINE = {"container_image_engine": "docker", "container_image_name": IMAGE}
 KVS = [scheme.name for scheme in schemes.SCHEMES]
-QUICK = ("dist_gsync",)  # the soak runs all schemes
 STRUCK = ("worker killed",)  # the soak runs all faults
 PROGRAM = SOURCE / "tests" / "playbooks" / "scripts" / "mpi_sum.py"
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
@@ -195,7 +194,8 @@ def run_mpi(project, **options):
     return result, folder, json.loads(path.read_text()) if path.exists() else {}
 
 
-@pytest.mark.parametrize("kv", seldom(KVS, QUICK))
+@pytest.mark.soak  # test_a_job_runs_on_the_engines_of_two_nodes and test_nodes.py train dist_gsync
+@pytest.mark.parametrize("kv", KVS)
 def test_every_scheme_trains_the_digits(project, kv):
     result, run = train(project, kv=kv, job_id=kv)
     assert result.code == 0, result.output
@@ -353,7 +353,7 @@ def test_a_killed_process_of_an_mpi_program_ends_all_containers(project):
     [
         ({"image": BASE}, "has no MXNet"),
         ({"image_python": "python2.7"}, "name another Python with -e image_python"),
-        ({"runtime": "podmann"}, "did you mean 'podman'"),
+        pytest.param({"runtime": "podmann"}, "did you mean 'podman'", marks=pytest.mark.soak),
         (
             {"runtime": "podman"},
             "is not on this node (podman: "

@@ -192,9 +192,9 @@ def test_a_waiting_job_tells_why_and_can_be_stopped(cluster, engine):
 
 
 def test_bad_input_is_refused_before_the_submission(cluster, engine):
-    for knobs, words in (({"num_nodes": 4}, "num_nodes=4: "), engine["nowhere"]):
-        job = cluster.train("--check", **dict(engine["launcher"], **knobs))
-        assert job.result.code == 2 and words in job.result.output, job.result.output
+    knobs, words = engine["nowhere"]
+    job = cluster.train("--check", **dict(engine["launcher"], **knobs))
+    assert job.result.code == 2 and words in job.result.output, job.result.output
 
 
 def test_a_submit_host_without_the_client_is_refused(cluster, engine):
@@ -208,6 +208,7 @@ def test_a_submit_host_without_the_client_is_refused(cluster, engine):
     assert result.code == 2 and engine["missing"] in result.output, result.output
 
 
+@shown_under_slurm
 def test_the_launch_line_requests_a_node_for_each_worker(cluster, engine, tmp_path):
     (tmp_path / "train.py").write_text(
         "import os, sys\nimport mxnet as mx\n"
