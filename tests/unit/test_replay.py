@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.often import seldom
-from tests.training.replay import OPTIMIZERS, TOLERANCE, NoOrder, explain, load, slices
+from tests.training.replay import OPTIMIZERS, TOLERANCE, NoOrder, explain, slices
 
 SGD = ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01})
 TRAININGS = [
@@ -306,10 +306,8 @@ def test_every_optimizer_is_explained(training, how):
     assert max(one.error for one in found) < TOLERANCE / 2
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize(
-    "groups", [[0, 1], [0, 0, 1], [0, 1, 2], [0, 0, 0, 1, 2, 2], [1, 0, 2, 1, 0]], ids=str
-)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("groups", [[0, 1], [0, 0, 0, 1, 2, 2], [1, 0, 2, 1, 0]], ids=str)
 def test_every_interleaving_is_explained(groups, seed):
     for one in is_explained(Cluster(groups, steps=20, seed=seed)):
         assert one.ys == ys_of(one.order)
@@ -346,14 +344,8 @@ def test_compensation_is_explained(training, how):
             cluster.explain(compensation=other)
 
 
-def test_both_ways_to_divide_by_y_agree_with_compensation():
-    Cluster(
-        [0, 1, 2], training=("sgd", {"learning_rate": 0.1}), compensation=2.0, size=10.0
-    ).explain(y="rate")
-
-
 @pytest.mark.parametrize("max_y", [1, 2, 4])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_dropped_updates_are_explained(max_y, seed):
     cluster = Cluster([0, 0, 1], seed=seed, max_y=max_y, compensation=2.0)
     found = has_the_order_of(cluster)
@@ -390,11 +382,6 @@ def test_no_order_explains_a_fault_of_late_updates(fault):
     settings = {"compensation": 2.0} if "compensates" in fault else {"max_y": 2}
     with pytest.raises(NoOrder):
         Cluster([0, 1, 2], fault=fault, size=10.0, seed=1, **settings).explain()
-
-
-def test_one_group_is_dist_sync():
-    for one in is_explained(Cluster([0, 0, 0])):
-        assert one.order == [0] * 30 and one.ys == [1] * 30
 
 
 @pytest.mark.parametrize("y", ["gradient", "rate"])
@@ -459,17 +446,6 @@ def test_wrong_multipliers_are_found():
             assert raised.value.parameter == "p%d" % index
 
 
-def test_groups_may_make_different_numbers_of_steps():
-    cluster = Cluster([0, 1], seed=2)
-    # Drop the steps after the last merge of group 0, since Cluster has no earlier end.
-    last = {key: len(order) - 1 - order[::-1].index(0) for key, order in cluster.order.items()}
-    steps = max(order[: last[key]].count(1) for key, order in cluster.order.items())
-    for log in ("gradients", "history", "started"):
-        cluster.logs[1][log] = cluster.logs[1][log][:steps]
-    for one in cluster.explain():
-        assert one.order.count(0) == 30 and one.order.count(1) == steps
-
-
 @pytest.mark.parametrize("first", [0, 1])
 def test_clocks_give_the_order_that_weights_do_not(first):
     """Gradients of 0 leave the weights unchanged, so that any order fits."""
@@ -501,10 +477,6 @@ def test_the_search_returns_from_an_order_that_fitted_at_first(quiet, seed):
         cluster.explain()
     merged = [n for n, group in enumerate(cluster.order[0, 0]) if group == 1][20]
     assert (raised.value.group, raised.value.step, raised.value.merged) == (1, 20, merged)
-
-
-def test_clocks_that_agree_with_the_weights_change_nothing():
-    is_explained(Cluster([0, 1, 2]), clocks=True)
 
 
 def test_clocks_that_contradict_the_weights_are_found():
@@ -576,23 +548,11 @@ def test_no_order_explains_another_definition(training):
             Cluster([0, 0, 1, 2], training=training, fixed_y=True).explain(fixed_y=False, y=y)
 
 
-def test_both_ways_to_divide_by_y_agree_without_momentum_and_weight_decay():
-    Cluster([0, 0, 1, 2], training=("sgd", {"learning_rate": 0.1})).explain(y="rate")
-
-
-@pytest.mark.parametrize("factor", [0.25, 0.9, 0.99, 0.999, 1.001, 1.01, 4])
+@pytest.mark.parametrize("factor", [0.25, 0.999, 1.001, 4])
 def test_no_order_explains_another_scale(factor):
     for seed in range(4):
         with pytest.raises(NoOrder):
             Cluster([0, 1, 2], seed=seed).explain(rescale=RESCALE * factor)
-
-
-def test_a_small_learning_rate_does_not_hide_a_wrong_scale():
-    """The steps are a thousandth of the weights, and a factor of 0.9 is found."""
-    cluster = Cluster([0, 1, 2], training=("sgd", {"learning_rate": 0.1}), size=0.03)
-    is_explained(cluster)
-    with pytest.raises(NoOrder):
-        cluster.explain(rescale=RESCALE * 0.9)
 
 
 def test_the_failure_names_the_step_without_an_order():
@@ -641,39 +601,3 @@ def test_contradicting_logs_are_refused():
         and "group 1, step 5, " in forgotten
         and "is off by inf" in forgotten
     )
-
-
-def test_an_unknown_y_is_refused():
-    with pytest.raises(ValueError):
-        Cluster([0]).explain(y="both")
-
-
-def test_a_saved_log_is_read_unchanged(tmp_path):
-    arrays = {
-        "%s_%d" % (name, i): np.full(i + 1, i) for name in ("weight", "initial") for i in range(2)
-    }
-    arrays.update(
-        {
-            "%s_%d_%d" % (name, t, i): np.full(i + 1, t)
-            for name in ("gradient", "history")
-            for t in range(3)
-            for i in range(2)
-        }
-    )
-    np.savez(
-        str(tmp_path / "log.npz"),
-        names=["a", "b"],
-        started=[1.0, 2.0, 3.0],
-        lr_mult=[1, 2],
-        wd_mult=[1, 0],
-        **arrays,
-    )
-    log = load(tmp_path / "log.npz")
-    assert log["names"] == ["a", "b"] and log["lr_mult"] == [1, 2] and log["wd_mult"] == [1, 0]
-    assert log["weights"][1].tolist() == log["initial"][1].tolist() == [1, 1]
-    assert [[array.tolist() for array in step] for step in log["gradients"]] == [
-        [[t], [t, t]] for t in range(3)
-    ]
-    assert [[array.tolist() for array in step] for step in log["history"]] == [
-        [[t], [t, t]] for t in range(3)
-    ]

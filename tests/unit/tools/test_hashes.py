@@ -23,15 +23,3 @@ def test_every_requirement_has_its_hashes(path):
         assert "index-url" not in line and "find-links" not in line, (
             "the machine's configuration sets the package index"
         )
-
-
-def test_hashes_are_written_below_their_requirement_and_replace_old_ones():
-    text = '# A comment.\n-r other.txt\n\none[more]==1.0\ntwo==2.0; python_version < "3.11"\n'
-    lines = list(hashes.requirements(text))
-    assert hashes.requirements(text) == {lines[0]: ("one", "1.0"), lines[1]: ("two", "2.0")}
-    old = hashes.written(text, {lines[0]: ["old"], lines[1]: ["a", "b"]})
-    new = hashes.written(old, {lines[0]: ["x"], lines[1]: ["a", "b"]})
-    assert new == text.replace("1.0", "1.0 \\\n    --hash=sha256:x").replace(
-        '"3.11"', '"3.11" \\\n    --hash=sha256:a \\\n    --hash=sha256:b'
-    )
-    assert hashes.requirements(new) == hashes.requirements(text)
