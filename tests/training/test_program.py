@@ -382,7 +382,7 @@ def test_a_job_with_unequal_shares(mxnet_new, tmp_path, digits, kv):
 
 
 @newest_often
-@pytest.mark.parametrize("kv, groups", [("dist_sync", (0, 0)), ("dist_gsync", (0, 0, 1))])
+@pytest.mark.parametrize("kv, groups", [seldom("dist_sync", (0, 0)), ("dist_gsync", (0, 0, 1))])
 def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits, kv, groups):
     """Arrays of 1000 numbers are split over both servers, as their parts of a checkpoint show."""
     script = tmp_path / "main.py"
