@@ -118,16 +118,6 @@ def test_a_living_head_is_believed_without_asking_slurm(state, folder, monkeypat
     )  # as written
 
 
-def test_a_job_that_slurm_has_cancelled_says_so(state, folder, monkeypatch):
-    started(folder, monkeypatch)
-    beat(folder, 10)
-    (state / "7.state").write_text("CANCELLED")
-    status = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=60))["status"]
-    assert (status["state"], status["reason"]) == ("ended", "failed")
-    assert "Slurm has ended the job 7: CANCELLED" in status["first_failure"]["reason"]
-    assert not os.path.exists(folder.file("token"))
-
-
 def test_a_job_without_a_shared_folder_says_so(state, folder, monkeypatch):
     """The script ends at once, and nothing has been written to the job folder."""
     started(folder, monkeypatch, "#!/bin/sh\nexit 1\n")

@@ -105,10 +105,6 @@ def test_progress_of_a_long_run_keeps_the_start_event(tmp_path):
     assert (progress.start.epochs, progress.batch.step) == (2, step)
 
 
-def test_progress_is_empty_without_events(tmp_path):
-    assert JobFolder(str(tmp_path)).progress(NAMES) == {}
-
-
 def test_a_private_file_is_private_before_anything_is_written(tmp_path, monkeypatch):
     """Another user who opens a file in the moment before its mode is set reads all that follows."""
     modes, chmod = [], os.fchmod

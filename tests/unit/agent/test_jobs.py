@@ -225,15 +225,6 @@ def test_a_job_with_a_killed_agent_holds_no_port_and_no_gpu(node):
     assert node.start(part("two", 9506, [0]))[0] == 0
 
 
-def test_an_ended_job_is_not_overwritten_by_a_job_of_the_same_name(node):
-    assert node.start(part("one", 9507))[0] == 0
-    ask("stop", job_dir=str(node.path / "one"))
-    assert node.start(part("other", 9507))[0] == 0
-    code, answer = node.start(part("one", 9507))
-    assert code == 1 and "choose another job_id" in answer["error"]
-    assert (node.path / "one" / "status.json").exists()
-
-
 def test_every_node_keeps_the_whole_plan_readable_for_its_user_only(node):
     whole = {"job": "one", "nodes": {"node1": {}, "node2": {}}}
     assert node.start(part("one", whole=whole))[0] == 0
@@ -344,10 +335,3 @@ def test_a_prepared_job_is_not_overwritten_and_can_be_stopped(node):
     answer = commands.stop(stop)
     assert answer == {"ran": True, "status": None, "left": []} and not (node.path / "one").exists()
     assert commands.stop(stop)["ran"] is False
-
-
-def test_a_job_that_cannot_start_leaves_no_folder(node):
-    plan = part("one")
-    del plan["processes"][0]["env"]
-    code, answer = node.start(plan)
-    assert code != 0 and "env" in answer["error"] and not (node.path / "one").exists(), answer

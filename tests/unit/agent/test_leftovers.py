@@ -55,11 +55,6 @@ def ended(job, port):
         json.dump(plan, stream)
 
 
-def test_an_ended_job_without_leftovers(job, port):
-    ended(job, port)
-    assert leftovers.look(job.folder) == []
-
-
 def test_a_folder_without_a_job_has_no_leftovers(job):
     assert leftovers.look(job.folder) == []
 

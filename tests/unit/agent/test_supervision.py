@@ -29,17 +29,6 @@ def signal_process(status, index, signum):
     assert processes.send(processes.Identity(part["pid"], part["start_time"]), signum)
 
 
-def test_a_job_ends_when_all_processes_have_succeeded(job):
-    begun = time.time()
-    job.start("true", 'until grep -q \'"state": "ended"\' status.json; do sleep 0.05; done')
-    status = job.end()
-    assert (status["reason"], status["first_failure"], status["left"]) == ("done", None, [])
-    assert ends(status) == [(0, "self"), (0, "self")]
-    first, second = (part["ended_at"] for part in status["processes"])
-    assert begun <= status["started"] <= first < second <= status["ended"] <= time.time()
-    job.nothing_left()
-
-
 def test_a_finished_process_does_not_end_the_others(job):
     job.start("true", "sleep 300")
     job.until(lambda: job.folder.status()["processes"][0]["state"] == "ended")
@@ -73,15 +62,6 @@ def test_a_failed_process_ends_the_others(job):
     }
     first, failed, last = (part["ended_at"] for part in status["processes"])
     assert failed <= failure["time"] <= min(first, last)
-    job.nothing_left()
-
-
-def test_a_killed_process_ends_the_others(job):
-    status = job.start("sleep 300", "sleep 300")
-    signal_process(status, 1, signal.SIGKILL)
-    status = job.end()
-    assert (status["reason"], ends(status)) == ("failed", [(-15, "agent"), (-9, "self")])
-    assert status["first_failure"]["reason"] == "killed by signal 9 (SIGKILL)"
     job.nothing_left()
 
 

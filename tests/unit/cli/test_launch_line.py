@@ -43,26 +43,6 @@ def test_the_launch_line_of_the_sources(parse, tmp_path):
     ]
 
 
-def test_the_command_keeps_its_words(parse):
-    """No option of the script is an option of the launcher, whatever its name."""
-    words = [
-        "--kv-store=dist_async",
-        "-n",
-        "7",
-        "--launcher",
-        "x",
-        "a b",
-        "it's",
-        '"',
-        "",
-        "*",
-        "-H",
-    ]
-    line = parse("-n", "1", "--", "python3.6", "-u", "train.py", *words)
-    assert line.knobs["script_args"] == words and line.knobs["num_workers"] == 1
-    assert line.knobs["kv"] == "dist_async" and line.knobs["round_robin"] == ["all"]
-
-
 @pytest.mark.parametrize("launcher", ["slurm", "sge"])
 def test_a_batch_system_gives_a_node_for_each_worker_unless_told_otherwise(parse, launcher):
     words = ["-n", "4", "-s", "2", "--launcher", launcher, "--knob", "parallel_environment=mpi"]

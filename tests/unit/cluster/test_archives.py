@@ -63,14 +63,6 @@ def refusal(store, file):
     return str(refused.value)
 
 
-def test_a_file_is_fetched_once(server, tmp_path):
-    store = tmp_path / "store"
-    for _ in range(2):
-        path = archives.provide(str(store), server.file)
-    assert open(path, "rb").read() == CONTENT and server.asked == [0]
-    assert [one.name for one in store.iterdir()] == ["file.rpm"]
-
-
 def test_a_cut_download_is_resumed(server, tmp_path):
     server.cuts = [1000, 5000]
     assert open(archives.provide(str(tmp_path), server.file), "rb").read() == CONTENT

@@ -163,29 +163,11 @@ def test_data_sharding_refuses_mistakes(text, words):
     assert all(word in message for word in words + ["my/shares"]), message
 
 
-def test_a_share_inside_another_is_one_mistake():
-    assert "last share" not in refused(parse_data_sharding, "0 1\n0.2 0.3\n", 2)
-
-
 # samples and batches
 
 
 def equal(workers):
     return [(index / workers, (index + 1) / workers) for index in range(workers)]
-
-
-def test_cut_by_largest_remainder():
-    # Quotas 4.7, 3.3, 2.0 of 10 give 4, 3, 2; the last sample goes to the largest remainder.
-    assert cut([(0, 0.47), (0.47, 0.8), (0.8, 1)], 10) == [(0, 5), (5, 8), (8, 10)]
-
-
-@pytest.mark.parametrize(
-    "workers, samples", [(3, 10), (3, 11), (7, 100), (9, 1437), (12, 1281167), (100, 60000 + 50)]
-)
-def test_cut_gives_ties_to_the_lower_index(workers, samples):
-    sizes = [end - begin for begin, end in cut(equal(workers), samples)]
-    small, more = divmod(samples, workers)
-    assert sizes == [small + 1] * more + [small] * (workers - more)
 
 
 def test_cut_follows_the_order_of_the_shares():

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mxcluster.cluster import pairs, version_table, versions
+from mxcluster.cluster import version_table, versions
 from mxcluster.errors import BadInput
 
 TABLE = version_table.table()
@@ -100,18 +100,6 @@ def test_devices_do_not_overlap_and_have_an_architecture():
     assert all(first <= last for first, last in numbers)
     assert all(one[1] < two[0] for one, two in zip(numbers, numbers[1:]))
     assert all(version_table.architecture(capability) for _, _, _, capability in TABLE["devices"])
-
-
-def test_every_wheel_of_every_environment_has_its_digest():
-    for mxnet, row in TABLE["mxnet"].items():
-        for wanted in row["wheels"]:
-            built = pairs.environment(mxnet, wanted)
-            assert {python for build in built["builds"] for python in build["python"]} == set(
-                pairs.pythons(mxnet)
-            )
-            assert set(built["hashes"]) == {
-                one for build in built["builds"] for one in build["wheels"] + [build["pip"]]
-            }
 
 
 def test_versions_in_a_row_match():

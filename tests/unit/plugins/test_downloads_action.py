@@ -54,21 +54,6 @@ def test_a_file_of_the_store_is_read_once_for_all_nodes(tmp_path, file, monkeypa
     assert "a.tgz has the sha256" in run(store=str(store), **given)["msg"] and len(read) == 2
 
 
-def test_another_file_than_the_wanted_one_is_refused_by_name(tmp_path, file):
-    store = tmp_path / "store"
-    told = run(command="archives", files=[dict(file, sha256="0" * 64)], store=str(store))
-    assert told["failed"] and "a.tgz with the sha256" in told["msg"]
-    assert not (store / "a.tgz").exists()
-
-
-def test_a_store_that_cannot_be_is_named(tmp_path, file):
-    (tmp_path / "store").write_text("")
-    told = run(command="archives", files=[file], store=str(tmp_path / "store"))
-    place = "%s on the controller: " % (tmp_path / "store")
-    assert told["failed"] and place in told["msg"]
-    assert told["msg"].endswith("The playbook then continues the downloads.")
-
-
 def test_packages_are_chosen_under_the_lock_and_not_in_check_mode(tmp_path, monkeypatch):
     made = dict(ENVIRONMENT, hashes={"six==1.16.0": ["00"]})
     monkeypatch.setattr(

@@ -75,12 +75,6 @@ def test_the_verdict_is_in_the_file_that_the_environment_names(run, tmp_path, mo
     assert (tmp_path / "told").stat().st_mode & 0o777 == 0o600
 
 
-def test_check_mode_writes_nothing(run, tmp_path):
-    answer = run(run_dir="runs/j", plan=fake_run.make_plan(), check=True)
-    assert (answer["changed"], answer["verdict"], answer["text"]) == (True, {}, []), answer
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_folder_that_cannot_be_created_is_named(run, tmp_path):
     (tmp_path / "runs").write_text("a file")
     answer = run(run_dir="runs/j", plan=fake_run.make_plan())
@@ -238,23 +232,3 @@ def killed(run, tmp_path, monkeypatch):
         return run(run_dir=run_dir, plan=plan, archives=archives, restart=restart)
 
     return go
-
-
-def test_the_next_attempt_of_a_killed_job(killed, tmp_path, monkeypatch):
-    program = tmp_path / "ansible-playbook"
-    program.write_text("")
-    answer = killed(program)
-    assert answer["restart"]["delay"] == 7 and answer["restart"]["extra"]["max_restarts"] == 1
-    assert not [line for line in answer["text"] if "RESTART" in line]
-    assert killed(program, restart=False)["restart"] is None
-    monkeypatch.setenv("MXCLUSTER_ATTEMPT", "1")
-    assert killed(program)["restart"] is None, "the first command decides"
-
-
-def test_no_attempt_without_ansible_playbook(killed, tmp_path):
-    answer = killed(tmp_path / "molecule")
-    assert answer["restart"] is None
-    assert answer["text"][-1] == (
-        "RESTART   no: this run was not started with ansible-playbook: start the run with "
-        "ansible-playbook"
-    )

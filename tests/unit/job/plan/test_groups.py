@@ -11,20 +11,8 @@ def labelled(**labels):
     return of_hosts("abc", {host: {"worker_group": label} for host, label in labels.items()})
 
 
-def test_labels_are_ordered_by_their_first_member():
-    assert groups.from_labels(LINES, labelled(a="slow", b="fast", c="fast")) == (
-        [[0, 3], [1, 2]],
-        ["fast", "slow"],
-    )
-
-
 def test_a_number_is_a_label():
     assert groups.from_labels(LINES, labelled(a=2, b=1, c="1")) == ([[0, 3], [1, 2]], ["1", "2"])
-
-
-def test_without_labels_there_are_no_groups():
-    assert groups.from_labels(LINES, labelled()) is None
-    assert groups.from_labels(LINES, labelled(a="", b=None)) is None
 
 
 def test_labels_on_some_workers_only_are_refused():

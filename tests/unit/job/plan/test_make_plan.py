@@ -23,84 +23,6 @@ def workers(plan):
     return [process for process in plan["processes"] if process["role"] == "worker"]
 
 
-def test_the_keys_of_a_plan():
-    plan = local(lease="10", staleness="", root_port="9300", heartbeat_timeout="5")
-    assert set(plan) == {
-        "schema",
-        "job",
-        "kv",
-        "lease",
-        "launcher",
-        "subnet",
-        "workers",
-        "servers",
-        "heartbeat",
-        "timeouts",
-        "root",
-        "groups",
-        "group_labels",
-        "together",
-        "shares",
-        "placement",
-        "profile",
-        "needs_profile",
-        "staleness",
-        "balance",
-        "container",
-        "slowdowns",
-        "files",
-        "options",
-        "nodes",
-        "processes",
-        "ports_open",
-    }
-    assert (
-        plan["schema"] == 1
-        and plan["job"] == "job-1"
-        and plan["kv"] == "dist_gsync"
-        and plan["lease"] == 10.0
-    )
-    assert plan["workers"] == 4 and plan["servers"] == 4 and plan["staleness"] is None
-    assert plan["heartbeat"] == {"interval": 1, "timeout": 5}
-    assert plan["root"] == {"address": "127.0.0.11", "port": 9300}
-    assert plan["nodes"]["node2"] == {
-        "address": "127.0.0.12",
-        "interface": "lo",
-        "job_dir": "/state/jobs/node2/job-1",
-        "python": "/state/mxnet/bin/python",
-        "build": "",
-    }
-    assert plan["files"] == {
-        "hosts": "127.0.0.11\n127.0.0.12\n127.0.0.13\n127.0.0.14\n",
-        "groups": "127.0.0.11 127.0.0.12\n127.0.0.13 127.0.0.14\n",
-        "data_sharding": "0.0 0.25\n0.25 0.5\n0.5 0.75\n0.75 1.0\n",
-    }
-
-
-def test_the_keys_of_a_process():
-    keys = {
-        "name",
-        "role",
-        "index",
-        "host",
-        "address",
-        "port",
-        "gpus",
-        "work_load",
-        "group",
-        "share",
-        "folder",
-        "command",
-        "env",
-    }
-    for process in local()["processes"]:
-        assert set(process) == keys
-        assert all(
-            isinstance(text, str) for text in process["command"] + list(process["env"].values())
-        )
-    assert workers(local())[2]["group"] == 1 and workers(local())[2]["share"] == [0.5, 0.75]
-
-
 def test_ports_are_unique_per_address():
     plan = plan_of(
         changed(
@@ -125,21 +47,6 @@ def test_the_number_of_processes_for_every_kv(kv):
     )
     for process in plan["processes"]:
         assert ("MXCLUSTER_STALENESS" in process["env"]) == (kv == "dist_ssync")
-
-
-@pytest.mark.parametrize("kv", ["local", "device"])
-def test_a_job_of_one_process_needs_no_scheduler_servers_or_forks(kv):
-    case = changed(
-        LOCAL, {"groups": {"scheduler": None, "servers": []}, "forks": 1, "options": {"kv": kv}}
-    )
-    plan = plan_of(case)
-    assert plan["root"] is None and plan["servers"] == 0 and plan["workers"] == 1
-    assert (
-        plan["groups"] == [[0]] and plan["group_labels"] == ["a"] and plan["shares"] == [[0.0, 1.0]]
-    )
-    assert [process["host"] for process in plan["processes"]] == ["node1"] and list(
-        plan["nodes"]
-    ) == ["node1"]
 
 
 def test_num_workers_and_num_servers_take_the_first_ones():
@@ -177,22 +84,6 @@ def test_all_nodes_without_a_record_are_named():
     assert str(refusal.value).count("run provision.yml without --limit") == 2
 
 
-def test_without_labels_all_workers_are_one_group():
-    plan = plan_of(
-        changed(LOCAL, {"hosts": {host: {"worker_group": None} for host in LOCAL["hosts"]}})
-    )
-    assert plan["groups"] == [[0, 1, 2, 3]] and plan["group_labels"] == ["all"]
-
-
-def test_weights_count_only_with_data_allocator():
-    shares = plan_of(changed(GPUS, {"options": {"data_allocator": "0"}}))["shares"]
-    assert [share[1] for share in shares] == [0.2, 0.4, 0.6, 0.8, 1.0]
-    assert (
-        plan_of(changed(GPUS, {"options": {"data_allocator": "0", "kv": "dist_sync"}}))["shares"]
-        == shares
-    )
-
-
 def test_a_data_sharding_file_takes_precedence_over_weights():
     text = "0 0.1\n0.1 0.2\n0.2 0.3\n0.3 0.4\n0.4 1\n"
     assert plan_of(changed(GPUS, {"files": {"data_sharding": text}}))["shares"][4] == [0.4, 1.0]
@@ -204,16 +95,6 @@ def test_unlabelled_weights_may_differ_in_an_asynchronous_kv():
     assert plan["shares"][4] == [0.8888888888888888, 1.0]
     with pytest.raises(BadInput, match="worker_share differs inside the group all"):
         plan_of(changed(GPUS, {"hosts": unlabelled}))
-
-
-def test_a_groups_file_takes_precedence_over_labels():
-    text = "10.1.0.4 10.1.0.2\n10.1.0.3\n"
-    case = changed(GPUS, {"files": {"groups": text}, "options": {"data_allocator": "0"}})
-    assert plan_of(case)["groups"] == [[0, 1, 4], [2, 3]]
-    with pytest.raises(
-        BadInput, match=r"worker_share differs inside the group 0 \(fast1: 2, slow1: 1\)"
-    ):
-        plan_of(changed(case, {"options": {"data_allocator": "1"}}))
 
 
 def test_files_describe_all_workers_even_if_fewer_take_part():
@@ -245,10 +126,6 @@ def test_dmlc_interface_sets_every_address():
             == process["address"]
             == plan["nodes"][process["host"]]["address"]
         )
-
-
-def test_loopback_nodes_keep_their_addresses_on_the_interface_lo():
-    assert local(dmlc_interface="lo")["files"] == local()["files"]
 
 
 def test_a_script_needs_neither_a_known_network_nor_data():
@@ -333,16 +210,6 @@ def test_ranks_are_those_of_ps_lite(places, expected):
     )
 
 
-@pytest.mark.parametrize("y", ["rate", "gradient", "one"])
-def test_gsync_y_reaches_the_servers(y):
-    plan = local(gsync_y=y)
-    assert {
-        process["env"]["MXCLUSTER_GSYNC_Y"]
-        for process in plan["processes"]
-        if process["role"] == "server"
-    } == {y}
-
-
 def test_the_knobs_for_late_updates_reach_the_servers():
     names = ("MXCLUSTER_GSYNC_COMPENSATION", "MXCLUSTER_GSYNC_MAX_Y")
 
@@ -385,24 +252,3 @@ def test_for_node_refuses_a_host_without_a_part():
         BadInput, match="node9 has no part in the job job-1: name one of the job's nodes, node1"
     ):
         for_node(local(), "node9")
-
-
-def test_a_plan_of_two_hundred_nodes_is_quick():
-    names = ["n%d" % number for number in range(200)]
-    record = dict(LOCAL["records"]["node1"], mxnet="1.9.1")
-    case = {
-        "groups": {"scheduler": names[:1], "servers": names[:20], "workers": names},
-        "forks": 200,
-        "hosts": {
-            name: {
-                "node_address": "127.0.1.%d" % (number + 1),
-                "worker_group": "g%d" % (number % 5),
-            }
-            for number, name in enumerate(names)
-        },
-        "records": dict.fromkeys(names, record),
-        "options": {"kv": "dist_gsync"},
-    }
-    plan = plan_of(case)
-    assert plan["workers"] == 200 and [len(group) for group in plan["groups"]] == [40] * 5
-    assert len(for_node(plan, "n7")["processes"]) == 6

@@ -27,12 +27,6 @@ def shares(plan):
     return [tuple(one["share"]) for one in plan["processes"] if one["role"] == "worker"]
 
 
-def test_without_balance_a_plan_has_no_sizes():
-    made = plan({"node2": {"worker_batch_max": 8}}, kv="dist_sync")
-    assert made["balance"] is None and made["slowdowns"] == [1, 1, 1, 1]
-    assert paces.arguments(made, 1) == [] and argument(made, "worker-1", "--balance") == "none"
-
-
 def test_the_first_sizes_are_equal():
     made = plan(**BALANCED)
     assert made["balance"] == {"sizes": [32] * 4, "least": [1] * 4, "most": [128] * 4}
@@ -87,14 +81,6 @@ def test_a_resumed_job_begins_with_the_sizes_of_its_checkpoint():
 def test_sizes_of_other_workers_or_shapes_do_not_count(sizes):
     made = plan(checkpoint={"batch_sizes": sizes}, **BALANCED)
     assert made["balance"]["sizes"] == [32] * 4
-
-
-def test_known_speeds_give_the_first_sizes():
-    options = {"balance": "batch", "batch_size": 32}
-    found = paces.first_sizes(
-        options, ["a", "b"], of_hosts("ab", {}), [[], []], [[0, 1]], [300.0, 100.0]
-    )
-    assert found["sizes"] == [48, 16]
 
 
 def test_known_speeds_give_the_first_sizes_inside_each_group():

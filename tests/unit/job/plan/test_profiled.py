@@ -1,7 +1,6 @@
 """A profile gives a plan what the user has not given: groups, shares, servers of parameters."""
 
 import json
-import time
 
 import pytest
 
@@ -57,12 +56,6 @@ def test_the_groups_of_a_profile():
         in text
     )
     assert "with one group" not in text and "lo         -     speed1  0.25 0.5\n" in text
-
-
-def test_the_shares_of_a_profile():
-    got = plan(data_allocator=1)
-    assert lengths(got) == pytest.approx([25 / 275, 100 / 275, 100 / 275, 50 / 275])
-    assert "gives the groups, shares and servers of the parameters" in table(got)
 
 
 def test_hand_written_groups_win():
@@ -160,13 +153,6 @@ def test_equal_speeds_are_one_group():
         "the profile are equal within the noise" in text
     )
     assert "grouping=auto" not in text
-
-
-def test_without_a_profile():
-    case = changed(LOCAL, {"options": {"data_allocator": 1}})
-    got = plan_of(case)
-    assert got["profile"] is None and got["placement"] == [] and got["groups"] == [[0, 1, 2, 3]]
-    assert envs(got, "MXCLUSTER_PLACEMENT") == {None}
 
 
 @pytest.mark.parametrize(
@@ -372,35 +358,3 @@ def test_a_damaged_profile_stops_no_job(state):
     assert "profile" not in planned(state, kv="dist_sync")[0]["table"]
     with pytest.raises(BadInput, match="profile.json is damaged .*: run profile.yml again"):
         cluster()
-
-
-def test_a_plan_of_a_thousand_workers_takes_less_than_two_seconds():
-    """Plan, groups and shares together, with the processor's time of this process alone."""
-    names = ["n%d" % number for number in range(1000)]
-    case = {
-        "groups": {"scheduler": names[:1], "servers": names[:8], "workers": names},
-        "forks": 1000,
-        "hosts": {
-            name: {"node_address": "127.0.%d.%d" % (1 + number // 250, 1 + number % 250)}
-            for number, name in enumerate(names)
-        },
-        "records": dict.fromkeys(names, dict(LOCAL["records"]["node1"], mxnet="1.9.1")),
-        "options": {
-            "kv": "dist_gsync",
-            "data_allocator": 1,
-            "num_examples": 10**6,
-            "data": "synthetic",
-        },
-    }
-    speeds = {name: 50.0 + number * 7919 % 1000 for number, name in enumerate(names)}
-    content = measured(speeds, servers=[100.0] * 8, parameters=[1000] * 200)
-    content["servers"] = [
-        {"host": name, "number": 0, "updates_per_s": 100.0 + number}
-        for number, name in enumerate(names[:8])
-    ]
-    began = time.process_time()
-    got = plan_of(case, profile=profile.complete(content))
-    seconds = time.process_time() - began
-    assert len(got["groups"]) == 8 and got["placement"] and got["workers"] == 1000
-    assert got["profile"]["uses"] == ["groups", "shares", "servers of the parameters"]
-    assert seconds < 2, seconds

@@ -2,19 +2,8 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import shares
-from mxcluster.model.host_variables import of_hosts
 
 THIRDS = [(0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0)]
-
-
-def test_shares_proportional_to_weights():
-    assert shares.proportional([1.0, 1.0, 1.0]) == THIRDS
-    assert shares.proportional([2.0, 1.0, 1.0]) == [(0.0, 0.5), (0.5, 0.75), (0.75, 1.0)]
-
-
-def test_weights_of_hosts_with_several_workers():
-    variables = of_hosts("ab", {"a": {"worker_share": "2.5"}})
-    assert shares.weights(["a", "b", "b"], variables) == [2.5, 1.0, 1.0]
 
 
 def test_a_weight_that_gives_an_empty_share_is_refused():
