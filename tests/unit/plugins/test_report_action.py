@@ -232,3 +232,23 @@ def killed(run, tmp_path, monkeypatch):
         return run(run_dir=run_dir, plan=plan, archives=archives, restart=restart)
 
     return go
+
+
+def test_the_next_attempt_of_a_killed_job(killed, tmp_path, monkeypatch):
+    program = tmp_path / "ansible-playbook"
+    program.write_text("")
+    answer = killed(program)
+    assert answer["restart"]["delay"] == 7 and answer["restart"]["extra"]["max_restarts"] == 1
+    assert not [line for line in answer["text"] if "RESTART" in line]
+    assert killed(program, restart=False)["restart"] is None
+    monkeypatch.setenv("MXCLUSTER_ATTEMPT", "1")
+    assert killed(program)["restart"] is None, "the first command decides"
+
+
+def test_no_attempt_without_ansible_playbook(killed, tmp_path):
+    answer = killed(tmp_path / "molecule")
+    assert answer["restart"] is None
+    assert answer["text"][-1] == (
+        "RESTART   no: this run was not started with ansible-playbook: start the run with "
+        "ansible-playbook"
+    )
