@@ -20,50 +20,20 @@ def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queue
     [
         ([sight("worker-0"), sight("server-0", phase="serving", idle=900)], LIMITS, None),
         ([sight("scheduler-0", phase="meeting", idle=900)], LIMITS, None),
-        # A SIGSTOP comes first: it stops the progress as well.
-        ([sight("worker-0", held=4.9, idle=10)], LIMITS, None),
         (
             [sight("worker-0", idle=400), sight("server-0", held=5, phase="serving")],
             LIMITS,
             ("server-0", "stopped"),
         ),
-        # A process that has not reached the kv-store; a process in the rendezvous has.
-        (
-            [
-                sight("worker-0", age=61, phase="meeting"),
-                sight("worker-1", age=61, phase="starting"),
-            ],
-            LIMITS,
-            ("worker-1", "start"),
-        ),
         ([sight("worker-0", age=61, phase=None)], LIMITS, ("worker-0", "start")),
-        ([sight("worker-0", age=59, phase=None)], LIMITS, None),
         ([sight("worker-0", age=9999, phase=None)], LIMITS._replace(start=0), None),
         # Time in the run queue does not count, up to a limit.
         ([sight("worker-0", age=100, phase=None, queued=41)], LIMITS, None),
-        ([sight("worker-0", age=100, phase=None, queued=39)], LIMITS, ("worker-0", "start")),
-        ([sight("worker-0", age=119, phase=None, queued=110)], LIMITS, None),
         ([sight("worker-0", age=120, phase=None, queued=110)], LIMITS, ("worker-0", "start")),
-        # A process without progress: the one with the fewest pushes.
-        ([sight("worker-0", idle=299)], LIMITS, None),
         (
             [sight("worker-0", idle=301, pushes=9), sight("worker-1", idle=301, pushes=8)],
             LIMITS,
             ("worker-1", "stall"),
-        ),
-        (
-            [sight("worker-0", idle=301), sight("server-0", phase="updating", idle=301, pushes=0)],
-            LIMITS,
-            ("server-0", "stall"),
-        ),
-        ([sight("worker-0", idle=9999, phase="finished")], LIMITS, None),
-        (
-            [
-                sight("worker-0", idle=299, phase="leaving"),
-                sight("worker-1", idle=999, phase="finished"),
-            ],
-            LIMITS,
-            None,
         ),
         ([sight("worker-0", idle=300, phase="leaving")], LIMITS, ("worker-0", "stall")),
         ([sight("worker-0", idle=9999)], LIMITS._replace(stall=0), None),

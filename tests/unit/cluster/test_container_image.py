@@ -41,13 +41,8 @@ def test_a_python_without_wheels_is_refused():
     "seen,wanted,source,build,lacking",
     [
         ({"a": "[]", "b": ""}, BUILT, "a", True, ["b"]),
-        # b claims to have the image. The controller chooses the first node.
-        ({"a": image("1", "old"), "b": image("2")}, BUILT, "a", True, ["b"]),
-        ({"a": "", "b": image("2")}, BUILT, "a", True, ["b"]),
         ({"a": image("1"), "b": image("1")}, BUILT, "a", False, []),
-        ({"a": image("1"), "b": image("2")}, BUILT, "a", False, ["b"]),
         ({"a": "", "b": image("2", "")}, ANY, "b", False, ["a"]),
-        ({"a": image("2", ""), "b": image("2", "")}, ANY, "a", False, []),
         ({"a": image("7"), "b": image("8")}, {"recipe": "", "ids": ["0", "7"]}, "", False, ["b"]),
     ],
 )

@@ -100,10 +100,7 @@ def _at(*path, value):
     "change, words",
     [
         (_at("schema", value=2), "schema=2 is not the schema 1"),
-        (_at("schema", value=True), "schema=True is not"),
         (_at("batch_size", value=0), "batch_size=0 is not a whole number"),
-        (_at("parameters", 1, value=-3), r"parameters\[1\]=-3 is not"),
-        (_at("workers", 0, "host", value="a b"), r"workers\[0\].host='a b' is not"),
         (_at("workers", 0, "number", value=1), None),
         (_at("workers", 1, "host", value="a"), "a worker 0 occurs 2 times"),
         (_at("servers", 0, "updates_per_s", value=0), "updates_per_s=0 is not a number above 0"),
@@ -112,10 +109,6 @@ def _at(*path, value):
         (_at("workers", 0, "together", value={}), "together"),
         (_at("workers", value={}), "workers={} is not a list"),
         (_at("noise", value="x"), "noise='x' is not a number"),
-        (
-            _at("groups", value=[[0, 1]]),
-            "the worker 2 is in 0 groups instead of one; the worker 3 is in 0",
-        ),
         (_at("groups", value=[[0, 1], [2], [3], []]), "a group has no worker"),
         (
             _at("groups", value=[[0, 1], [2, 9], [3]]),
@@ -128,7 +121,6 @@ def _at(*path, value):
         (_at("shares", value=[[0, 1]]), "1 line for 4 workers"),
         (_at("placement", value=[0]), "the placement has 1 parameters, but the network has 4"),
         (_at("placement", value=[0, 0, 0, 1]), "a server beyond the 1 servers"),
-        (_at("advice", value=3), "advice=3 is not a list"),
     ],
 )
 def test_damaged_content_is_refused(change, words):

@@ -53,13 +53,9 @@ def test_an_option_that_changes_the_submission_is_refused(launcher, words):
     "launcher, words",
     [
         ("slurm", ["--mem=8G", "--cpus-per-task=16", "--exclude", "n3", "-x", "n4", "-wn5"]),
-        ("slurm", ["--wait-all-nodes=1", "--exclusive", "--account=a", "-A", "lab", "-Alab"]),
         ("slurm", ["--begin=now+1hour", "--hold", "-H", "--nodelist", "n1,n2", "--qos", "long"]),
         ("slurm", ["--no-kill", "-s", "--export=NONE", "-c", "4", "--constraint", "a&b"]),
-        ("slurm", ["--parsable", "-v", "--no-requeue", "--ntasks-per-node=2", "-d", "after:7"]),
         ("slurm", ["--kill-on-invalid-dep=yes", "--open-mode=append", "--get-user-env", "-i/x"]),
-        ("sge", ["-P", "lab", "-l", "mem=2G", "-soft", "-l", "host=n3", "-h", "-hold_jid", "7"]),
-        ("sge", ["-R", "y", "-w", "e", "-v", "A=-t", "-V", "-masterq", "all.q@node3", "-notify"]),
         ("sge", ["-binding", "set", "linear:4", "-binding", "linear:2", "-m", "bea", "-M", "me"]),
     ],
 )

@@ -103,12 +103,8 @@ def test_the_address_of_the_default_route_is_one_of_the_interfaces():
     [
         ("10.0.0.5", "eth0"),
         ("10.0.1.5", "eth0"),
-        ("127.0.0.1", "lo"),
         ("127.0.0.11", "lo"),
-        ("127.9.9.9", "lo"),
         ("10.0.0.6", None),
-        ("10.0.1.6", None),
-        ("192.168.0.1", None),
     ],
 )
 def test_the_interface_of_an_address(address, interface):

@@ -97,10 +97,7 @@ def test_open_mpi_makes_its_temporary_folders_in_the_folder_of_the_job():
     [
         ("/tmp/ompi.node1.0/pid.7", ["/tmp/ompi.node1.0/pid.7", "/tmp/ompi.node1.0"]),
         ("/tmp/prte.node1.0/dvm.7", ["/tmp/prte.node1.0/dvm.7", "/tmp/prte.node1.0"]),
-        ("/tmp/ompi.10203", ["/tmp/ompi.10203"]),  # Open MPI 5.0.11
         ("ompi.node1.0/pid.7", []),
-        ("/tmp/pid.7", []),
-        ("", []),
     ],
 )
 def test_only_a_folder_of_the_engine_is_removed(path, expected):

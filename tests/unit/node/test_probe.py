@@ -122,7 +122,6 @@ def test_a_host_name_is_refused_as_an_address():
         ),
         ("lo", "127.0.0.11", None),
         ("eth0", "10.0.0.5", None),
-        ("eth0", None, None),
         ("", "10.0.0.5", None),
     ],
 )

@@ -274,11 +274,8 @@ def test_queued_measures_the_time_without_a_core():
     [
         ("0::/docker/7", "docker/7/cgroup.freeze", "1", True),
         ("0::/docker/7", "docker/7/cgroup.freeze", "0", False),
-        ("0::/docker/7", "unified/docker/7/cgroup.freeze", "1", True),
         ("4:freezer:/docker/7", "freezer/docker/7/freezer.state", "FROZEN", True),
-        ("4:freezer:/docker/7", "freezer/docker/7/freezer.state", "THAWED", False),
         ("4:memory:/docker/7", "freezer/docker/7/freezer.state", "FROZEN", False),
-        ("0::/docker/7", "other", "1", False),
     ],
 )
 def test_a_frozen_control_group(tmp_path, monkeypatch, line, place, text, frozen):

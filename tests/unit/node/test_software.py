@@ -54,20 +54,10 @@ def test_unchanged_software_is_no_problem(installed):
         ("mxnet/libmxnet.so", lambda stream: stream.truncate((300 << 20) + 1), "libmxnet.so"),
         (
             "mxnet/libmxnet.so",
-            lambda stream: stream.write(b"\x7fELF of the same size"),
-            "libmxnet.so",
-        ),
-        (
-            "mxnet/libmxnet.so",
             lambda stream: stream.seek(150 << 20) and stream.write(b"x" * (10 << 20)),
             "libmxnet.so",
         ),
         ("numpy/version.py", lambda stream: stream.write(b"version = '1.19.5'"), "numpy"),
-        (
-            "numpy/core/_multiarray_umath.cpython-310-x86_64-linux-gnu.so",
-            lambda stream: stream.write(b"y"),
-            "numpy",
-        ),
     ],
 )
 def test_changed_software_is_named_with_the_remedy(installed, path, change, name):

@@ -26,28 +26,12 @@ def locate(host, variables, record, of_job=""):
     "variables, of_job, address, interface",
     [
         ({}, "", "10.0.0.5", "eth0"),
-        (
-            {"node_address": "", "cluster_network": None, "dmlc_interface": ""},
-            "",
-            "10.0.0.5",
-            "eth0",
-        ),
         ({"cluster_network": "192.168.0.0/16"}, "", "192.168.9.5", "ib0"),
         ({"cluster_network": "172.16.2.77/24"}, "", "172.16.2.5", "eth1"),
-        (
-            {"node_address": "172.16.1.5", "cluster_network": "192.168.0.0/16"},
-            "",
-            "172.16.1.5",
-            "eth1",
-        ),
         ({"node_address": "127.0.0.11"}, "", "127.0.0.11", "lo"),
         ({"node_address": "172.16.1.5", "dmlc_interface": "ib0"}, "", "192.168.9.5", "ib0"),
-        ({"dmlc_interface": "ib0"}, "eth0", "10.0.0.5", "eth0"),
-        ({"cluster_network": "172.16.2.0/24"}, "ib0", "192.168.9.5", "ib0"),
-        ({}, "lo", "127.0.0.1", "lo"),
         # node_address selects one of an interface's addresses.
         ({"node_address": "127.0.0.11"}, "lo", "127.0.0.11", "lo"),
-        ({"node_address": "172.16.2.5"}, "eth1", "172.16.2.5", "eth1"),
     ],
 )
 def test_precedence_of_the_variables_that_set_the_address(variables, of_job, address, interface):
@@ -58,8 +42,6 @@ def test_precedence_of_the_variables_that_set_the_address(variables, of_job, add
     "variables, of_job, words",
     [
         ({"node_address": "node1"}, "", ["node_address='node1'", "literal IPv4"]),
-        ({"node_address": "::1"}, "", ["node_address='::1'", "literal IPv4"]),
-        ({"node_address": "10.0.0.05"}, "", ["node_address='10.0.0.05'", "literal IPv4"]),
         (
             {"node_address": "10.0.0.6"},
             "",
@@ -67,18 +49,11 @@ def test_precedence_of_the_variables_that_set_the_address(variables, of_job, add
         ),
         ({"cluster_network": "10.9.0.0/16"}, "", ["10.9.0.0/16", "none", "node_address"]),
         (
-            {"cluster_network": "172.16.0.0/16"},
-            "",
-            ["172.16.0.0/16", "172.16.1.5 and 172.16.2.5", "node_address"],
-        ),
-        (
             {"cluster_network": "office"},
             "",
             ["cluster_network='office'", "not an IPv4 network", "10.0.0.0/24"],
         ),
         ({}, "ib", ["dmlc_interface=ib", "is missing on the node", "ib0: 192.168.9.5"]),
-        ({"dmlc_interface": "eth9"}, "", ["dmlc_interface=eth9", "is missing on the node"]),
-        ({}, "eth1", ["dmlc_interface=eth1", "172.16.1.5, 172.16.2.5", "node_address"]),
         ({}, "ib0.7", ["dmlc_interface=ib0.7", "no IPv4 address", "name another interface"]),
         ({"node_address": "10.0.0.5"}, "eth1", ["dmlc_interface=eth1", "node_address"]),
     ],

@@ -110,11 +110,6 @@ def test_batches_are_equal_within_a_waiting_set(kv, expected):
     "options, expected",
     [
         (
-            {"kv": "dist_async"},
-            "learning rate 0.0125 for every push: lr=0.05 divided by 4 workers, because dist_async "
-            "applies each push by itself",
-        ),
-        (
             {"kv": "dist_ssync", "lr": "0.4"},
             "learning rate 0.1 for every push: lr=0.4 divided by 4 workers",
         ),
@@ -124,7 +119,6 @@ def test_batches_are_equal_within_a_waiting_set(kv, expected):
         ),
         ({"kv": "dist_async", "num_workers": "1"}, "learning rate 0.05\n"),
         ({"kv": "dist_gsync"}, "learning rate 0.05\n"),
-        ({"kv": "dist_sync", "lr_scale": "auto"}, "learning rate 0.05\n"),
     ],
 )
 def test_the_table_shows_the_learning_rate_that_the_workers_get(options, expected):

