@@ -5,9 +5,10 @@ program starts a holder (`hold`) on each node, and the holder starts the agent:
 
     watcher - mpirun - (ssh, the engine's daemon on the node) - holder - agent
 
-The agent has a session of its own, as without an engine. So the agent can end its processes in
-order even if the engine kills the holder. The agent ends with the holder, and the holder ends with
-its parent.
+An engine may kill the process that it has started without a warning, or one second after SIGTERM.
+So this process is not the agent. The agent has a session of its own, as without an engine, and can
+end its processes in order. The kernel sends SIGUSR1 to the agent at the end of the holder, and the
+holder ends with its parent.
 """
 
 import json
@@ -21,7 +22,7 @@ import time
 from typing import Any, Dict, List, Set, Tuple, cast
 
 from mxcluster import exit_codes
-from mxcluster.agent import commands, daemon, engine_file
+from mxcluster.agent import commands, engine_file
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
@@ -83,7 +84,7 @@ def launch(request: protocol.Launch) -> Json:
             return {"job": folder.plan()["job"], "pid": watcher.pid}
         ended = not processes.alive(watcher)
         if ended or time.monotonic() >= deadline:
-            processes.end_groups([watcher], grace=STOPS)
+            processes.end_groups([watcher], grace=STOPS, spare=_of_agent(folder))
             raise MxclusterError(_why(folder, sorted(missing), ended))
         if child:
             child.poll()  # a zombie counts as ended
@@ -170,8 +171,14 @@ def watch(folder: JobFolder) -> Json:
             processes.end_groups([who], each_pass=lambda: cast(None, child.poll()))
     # This node's agent waits for the exit code.
     engine_file.write(folder, dict(state, exit_code=child.returncode))
-    processes.end_groups([who])
+    processes.end_groups([who], spare=_of_agent(folder))
     return {"job": plan["job"], "exit_code": child.returncode}
+
+
+def _of_agent(folder: JobFolder) -> List[processes.Identity]:
+    """Return this node's agent and its processes, which the agent ends in order."""
+    status = folder.status()
+    return processes.family([processes.Identity(**status["agent"])]) if status else []
 
 
 def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dict[str, str]]:
@@ -239,16 +246,9 @@ def hold(folder: JobFolder) -> Json:
     """
     # This value is for the engine's own libraries. The plan sets the value of the job's processes.
     os.environ.pop("LD_LIBRARY_PATH", None)
-    me, parent = cast(processes.Identity, processes.identity(os.getpid())), os.getppid()
+    parent = os.getppid()
     engines = processes.identity(parent)
-    try:
-        daemon.start(folder, holder=me)
-    except BaseException:
-        if folder.status() is None:  # without a status no other command removes the token
-            folder.forget_token()
-        raise
-    finally:
-        folder.forget_secret_env()
+    commands.start(protocol.Start(job_dir=folder.path), signal.SIGUSR1)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     plan, agent = folder.plan(), processes.Identity(**commands.look(folder)["agent"])
     json_cli.tell({"started": plan["host"]})

@@ -115,7 +115,8 @@ def holder(job):
     (found,) = [
         who
         for who in processes.family([watcher])
-        if who != watcher and processes.command_name(who.pid).startswith("python")
+        if processes.command_name(who.pid).startswith("python")
+        and b"\0hold\0" in processes.read(who.pid, "cmdline")
     ]
     return found
 
