@@ -15,6 +15,10 @@ The modules `nft` and `iptables` close and open ports. The module `firewalld` on
 neither nft nor iptables works, the job runs with open ports, and the job's notes report this fact.
 `close` finds each rule of the job by the job's name or by the text of the rule. A second `close`
 has no effect.
+
+Rules that `provision.yml` sets once would be less code. docs/networks.md compares both ways in each
+case. Permanent rules would cut off other services in the range of ports, jobs of other accounts and
+nodes of a second cluster, and would be lost at a reload of the site's firewall.
 """
 
 import json
