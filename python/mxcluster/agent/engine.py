@@ -28,6 +28,7 @@ from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.job import launchers
 from mxcluster.model import protocol
+from mxcluster.model.engine import EngineState, Process
 from mxcluster.node import json_cli, mpi_engines, mpi_installation, processes
 
 Json = Dict[str, Any]
@@ -76,7 +77,7 @@ def launch(request: protocol.Launch) -> Json:
             os.close(log)
         watcher = cast(processes.Identity, processes.identity(child.pid))
     else:
-        child, watcher = None, processes.Identity(**state["watcher"])
+        child, watcher = None, processes.Identity(state.watcher.pid, state.watcher.start_time)
     deadline = time.monotonic() + STARTS
     while True:
         missing = hosts - started(folder)
@@ -130,8 +131,9 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
         return "%s: %s" % (text, errors[0])
     said = folder.log_lines(engine_file.LOG)
     last = [line for line in said if not line.startswith("{")][-LINES:]
-    code = (engine_file.read(folder) or {}).get("exit_code")
-    if ended and isinstance(code, int) and code:
+    state = engine_file.read(folder)
+    code = state.exit_code if state else None
+    if ended and code:
         text += ": it %s%s" % ("was " if code < 0 else "", exit_codes.describe(code))
         if code > 0 and not last:  # an engine names its own failures
             text += " without a message, as after SIGTERM to mpirun"
@@ -158,7 +160,8 @@ def watch(folder: JobFolder) -> Json:
         preexec_fn=lambda: _in_child(me.pid),
     )
     who = cast(processes.Identity, processes.identity(child.pid))
-    state = dict(who._asdict(), program=program, watcher=me._asdict(), exit_code=None)
+    watcher = Process(pid=me.pid, start_time=me.start_time)
+    state = EngineState(pid=who.pid, start_time=who.start_time, program=program, watcher=watcher)
     engine_file.write(folder, state)
     failed_at = 0.0  # monotonic seconds; 0.0 before a failure on this node
     while child.poll() is None:
@@ -170,7 +173,7 @@ def watch(folder: JobFolder) -> Json:
         if failed_at and time.monotonic() - failed_at > LINGERS:
             processes.end_groups([who], each_pass=lambda: cast(None, child.poll()))
     # This node's agent waits for the exit code.
-    engine_file.write(folder, dict(state, exit_code=child.returncode))
+    engine_file.write(folder, state.replaced(exit_code=child.returncode))
     processes.end_groups([who], spare=_of_agent(folder))
     return {"job": plan["job"], "exit_code": child.returncode}
 

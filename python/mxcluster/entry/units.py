@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
 from mxcluster.entry import programs
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import replace
+from mxcluster.model.firewall import FirewallRequest
 from mxcluster.model.protocol import Collect, Look, OfJob, Prepare, Request, Start, Status, Stop
 from mxcluster.node import firewall, processes
 
@@ -327,9 +328,8 @@ def write_wish(plan: Mapping[str, Any], uid: int) -> None:
             if not os.path.isdir(WISHES):  # another start may have made the folder
                 raise
         os.chmod(WISHES, 0o755)  # under any umask: agents read the firewall's notes there
-    replace(
-        os.path.join(WISHES, plan["job"] + ".json"), json.dumps(dict(plan["firewall"], uid=uid))
-    )
+    wanted = FirewallRequest.decode(dict(plan["firewall"], uid=uid))
+    replace(os.path.join(WISHES, wanted.job + ".json"), json.dumps(wanted.encode()))
 
 
 def is_spooled(request: Collect) -> bool:
