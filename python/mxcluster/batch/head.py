@@ -208,7 +208,7 @@ class Head:
             self.turn()
             if time.monotonic() > deadline:
                 text = "has not answered for %d s" % ANSWER
-                silent = min(self.nodes.values(), key=lambda node: node.heard)
+                silent = min(self.nodes.values(), key=lambda node: node.last_valid)
                 raise Ended("failed", self.fault(text, silent.host))
 
     def turn(self) -> None:
@@ -233,14 +233,14 @@ class Head:
     def watch(self) -> str:
         """Watch the nodes until the job has to end. Return the reason."""
         for node in self.nodes.values():
-            node.heard = time.monotonic()  # before, an answer could last up to ANSWER seconds
+            node.last_valid = time.monotonic()  # before, an answer could last up to ANSWER seconds
         while True:
             self.turn()
             self.merge()
             self.save()
             now = time.monotonic()
             for host, node in self.nodes.items():
-                is_due = not node.error or now - node.answered >= PERIOD
+                is_due = not node.error or now - node.last_answer >= PERIOD
                 if not node.pending and is_due and not _is_ended(node):
                     node.ask(Wait(job_dir=self.job_dir(host), seconds=WAIT))
                 if node.has_ended() and node.status and node.status["state"] == "ended":
@@ -251,10 +251,10 @@ class Head:
                     self.cut.append(host)
                     text = cut + ". Find the program or the user that has sent the signal"
                     raise Ended("failed", self.fault(text, host, "node"))
-                if now - node.heard > SILENT or not node.is_open:
+                if now - node.last_valid > SILENT or not node.is_open:
                     why = node.error or "no sign of life"
                     why = why if node.is_open else "its program has ended"
-                    self.lost[host] = {"since": time.time() - (now - node.heard), "why": why}
+                    self.lost[host] = {"since": time.time() - (now - node.last_valid), "why": why}
                     note("%s is lost: %s" % (host, why))
             ends = [
                 node.status["reason"]
@@ -301,7 +301,7 @@ class Head:
         for host, node in self.nodes.items():
             known = self.signalled or host in self.cut or _is_ended(node)
             if self.plan["processes"] and not known:
-                silent = time.monotonic() - node.heard
+                silent = time.monotonic() - node.last_valid
                 why = "no answer to the end of the job"
                 self.lost.setdefault(host, {"since": time.time() - silent, "why": why})
             node.close()

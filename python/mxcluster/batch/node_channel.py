@@ -25,8 +25,8 @@ class NodeChannel:
 
     The channel checks all answers of the node, as the controller does. `answers` holds the last
     answer to each command, `status` the last status of the node, `left` the list of leftovers after
-    the end, and `error` the first error. `pending` are the requests without an answer. `answered`
-    is the monotonic time of the last answer, and `heard` that of the last valid answer.
+    the end, and `error` the first error. `pending` are the requests without an answer.
+    `last_answer` is the monotonic time of the last answer, `last_valid` that of the last valid one.
 
     `argv`: the command line that starts the program. `job`: the id of the job. `log`: the file for
     stderr of the program.
@@ -40,7 +40,7 @@ class NodeChannel:
         self.error: Optional[str] = None
         self.answers: Json = {}
         self.pending: List[Request] = []
-        self.answered = self.heard = time.monotonic()
+        self.last_answer = self.last_valid = time.monotonic()
         self.is_open = True
         self.unsent = b""  # the rest of the requests that the pipe to the program has no room for
         self._part = b""
@@ -108,13 +108,13 @@ class NodeChannel:
         if not is_answer:  # the shell of the node may print lines, too
             note("%s printed %r" % (self.host, line[:200]))
             return
-        request, self.answered = self.pending.pop(0), time.monotonic()
+        request, self.last_answer = self.pending.pop(0), time.monotonic()
         if "error" in found:
             self.fail(" ".join(str(found["error"]).split("\n")))
             return
         try:
             self._keep(request, found.get("answer"))
-            self.heard = self.answered
+            self.last_valid = self.last_answer
         except MxclusterError as refusal:
             self.fail(str(refusal))
 
@@ -153,8 +153,8 @@ class NodeChannel:
                 exit_codes.describe(code),
             )
         code = exit_codes.of_shell(code)
-        said = "the program of mxcluster on this node was " + exit_codes.describe(code)
-        return said if code < 0 else None
+        text = "the program of mxcluster on this node was " + exit_codes.describe(code)
+        return text if code < 0 else None
 
     def hang_up(self) -> None:
         """Close stdin of the program on the node, which then ends."""

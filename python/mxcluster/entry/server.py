@@ -69,8 +69,8 @@ class Server:
             return self.carry_out(request)
 
         found, code = json_cli.of(work)
-        told = dict(found, command=kind) if code else {"command": kind, "answer": found}
-        self.answers.write(json.dumps(told) + "\n")
+        reply = dict(found, command=kind) if code else {"command": kind, "answer": found}
+        self.answers.write(json.dumps(reply) + "\n")
         self.answers.flush()
 
     def carry_out(self, request: protocol.Request) -> Dict[str, object]:

@@ -96,11 +96,11 @@ def start(request: Start, unit: str) -> Json:
     return dict(job=status["job"], pid=status["agent"]["pid"], status=status)
 
 
-def why_not_started(unit: str, said: str, state: str, log: str) -> str:
+def why_not_started(unit: str, error: str, state: str, log: str) -> str:
     """Return the error message for a `unit` that failed to start.
 
     The message has the agent's own error, or without such an error the last lines of output.
-    `said`: the error of `systemctl start`. `state`: the output of `systemctl status`. `log`: the
+    `error`: the error of `systemctl start`. `state`: the output of `systemctl status`. `log`: the
     end of agent.log.
     """
     errors = []
@@ -120,7 +120,7 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
         [
             "%s did not start (%s): correct the error that `journalctl -u %s` shows on this node, "
             "and run the playbook again"
-            % (unit, (said.splitlines() or ["systemctl gave no reason"])[0], unit)
+            % (unit, (error.splitlines() or ["systemctl gave no reason"])[0], unit)
         ]
         + last
     )
