@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -76,6 +77,13 @@ def answer(command, known):
     return json.dumps({"command": command, "answer": {"status": known, "progress": {}}})
 
 
+# The program of a node, without a look for MXNet.
+FACTLESS = """
+import sys
+from mxcluster.entry import server
+server.record = lambda request: {"gpus": 0}
+server.serve(sys.stdout)
+"""
 LONG = Start(job_dir="/j", plan={"job": "x" * (1 << 18)})
 
 
@@ -250,6 +258,46 @@ def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, 
         assert failure["reason"].startswith(words) and failure["kind"] == "node", failure
     else:
         assert failure is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last, reasons", [("true", ["done"] * 2), ("exit 3", ["peer", "failed"])])
+def test_real_nodes_and_agents_run_to_their_end(head, folder, monkeypatch, last, reasons):
+    """The nodes look at their machine for nothing: the test gives the facts and the plan."""
+    folder.write_private("token", "t" * 64)
+    commands = {"a": "true" if last == "true" else "sleep 300", "b": last}
+    made = {
+        "job": "job-1",
+        "kv": "dist_sync",
+        "files": {},
+        "nodes": {host: {"job_dir": folder.file("nodes/%s/job-1" % host)} for host in commands},
+        "processes": [
+            dict(WORKER, name="worker-%d" % index, host=host, command=["sh", "-c", text], env={})
+            for index, (host, text) in enumerate(sorted(commands.items()))
+        ],
+    }
+
+    def part(plan, host):
+        own = [process for process in plan["processes"] if process["host"] == host]
+        return dict(plan, host=host, processes=own)
+
+    monkeypatch.setattr(heads, "for_node", part)
+    monkeypatch.setattr(heads.batch, "complete", lambda *given: made)
+    monkeypatch.setattr(heads.Head, "look", lambda *given: {"a": {"held": {}, "fits": True}})
+    monkeypatch.setattr(head.engine, "hosts", lambda environ: ["a", "b"])
+    program = [sys.executable, "-c", FACTLESS]
+    monkeypatch.setattr(head.engine, "on_node", lambda host, argv: program)
+    assert head.run() == (last == "true"), head.status
+    known = folder.status()
+    assert known["reason"] == ("done" if last == "true" else "failed")
+    assert [part.status()["reason"] for part in folder.parts()] == reasons
+    failure = known["first_failure"] or {}
+    assert (failure.get("host"), failure.get("exit_code")) == (
+        (None, None) if last == "true" else ("b", 3)
+    )
+    with open(folder.file(batch_job.PARTS)) as stream:
+        assert json.load(stream) == {host: {"left": [], "lost": None} for host in "ab"}
+    assert not {"token", "lease", "beat"} & set(os.listdir(folder.path))
 
 
 def test_the_cause_needs_no_readable_log(folder, monkeypatch):
