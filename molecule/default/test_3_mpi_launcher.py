@@ -41,7 +41,7 @@ FAULTS = {
     ),
     "agent": (
         "node2",
-        "pkill -9 -u mxcluster -P 1 -f 'mxcluster.agent hold'",
+        "pkill -9 -u mxcluster -f 'mxcluster.agent run'",
         ["agent on node2", "was killed"],
     ),
     "mpirun": (

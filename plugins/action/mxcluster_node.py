@@ -101,7 +101,7 @@ class ActionModule(NodeTask):
             )
         if isinstance(request, Wait):
             return dict(result, **self._follow(options, request, collect, task_vars))
-        return dict(result, **self.ask(options.python, request, task_vars, options.hello))
+        return dict(result, **self.ask(options.python, request, task_vars, options.connection))
 
     def _follow(
         self, options: Options, request: Wait, collect: Optional[Collect], task_vars: Json
@@ -175,7 +175,7 @@ class ActionModule(NodeTask):
         The message then has one line for each problem.
         """
         host, known = task_vars["inventory_hostname"], options.problems or []
-        found = self.ask(options.python, request, task_vars, options.hello)
+        found = self.ask(options.python, request, task_vars, options.connection)
         if found.get("failed") or found.get("unreachable"):
             return found
         # Without a training user, the planner has already reported the open ports.

@@ -105,7 +105,7 @@ class ActionModule(NodeTask):
         Returns the task's result, which may be a failure.
         """
         asked = time.time()
-        told, _ = self.hello(given.encode(), task_vars)
+        told, _ = self.check_connection(given.encode(), task_vars)
         if told.get("failed") and not told.pop("refused", False) and not given.required:
             self._display.display("no answer from a node: %s" % told["msg"], color=C.COLOR_WARN)
             told = {"lost": {"since": asked, "why": told["msg"]}}

@@ -33,7 +33,7 @@ HOSTS = {
 # Concurrent test processes use separate addresses; otherwise their nodes would compete for ports.
 NET = networks.own_network()
 # The modules of the package that a job's processes run.
-OF_JOBS = ("agent", "training", "node.rendezvous", "node.mpi_job")
+OF_JOBS = ("agent", "training", "node.rendezvous", "node.mpi_job", "entry --serve")
 # Seconds for the end of a playbook: many times what the longest needs on a quiet machine, and less
 # than stall_timeout. So a job that only its stall_timeout would end is not ended in time.
 PATIENCE = 240

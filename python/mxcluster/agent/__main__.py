@@ -1,29 +1,24 @@
 """The programs of the agent. Each prints one JSON object on stdout.
 
 - `python -m mxcluster.agent run --job-dir DIR`: the agent in the foreground;
-- `watch`, `hold`: the parents of an engine's program and of an agent (see `agent.engine`);
-- `start`: start the agent for the request on stdin (see `mxcluster.model.protocol`). The option
-  --job-dir is for the list of processes only.
+- `watch`, `hold`: the parents of an engine's program and of an agent (see `agent.engine`).
 
 The exit status is 0 on success. On an error the exit status is 1, and the object is {"error": "what
 is wrong, where, and what to do"}.
 """
 
 import argparse
-import json
 import sys
 from typing import Callable, Dict
 
 from mxcluster.agent import commands, engine
 from mxcluster.agent.folder import JobFolder
-from mxcluster.model import protocol
 from mxcluster.node import json_cli
 
 PROGRAMS: Dict[str, Callable[[JobFolder], Dict[str, object]]] = {
     "run": commands.run,
     "watch": engine.watch,
     "hold": engine.hold,
-    "start": lambda _: commands.start(protocol.Start.decode(json.load(sys.stdin))),
 }
 
 

@@ -18,6 +18,7 @@ from mxcluster.agent import claims
 from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.model.protocol import Prepare
 from mxcluster.node import batch_systems, processes
 
 Json = Dict[str, Any]
@@ -38,31 +39,26 @@ POLL = 0.5  # seconds between two checks
 _answers: Dict[str, Tuple[float, batch_systems.State]] = {}  # job folder -> time, answer
 
 
-def start(
-    folder: JobFolder,
-    plan: Json,
-    secret_env: Optional[Dict[str, str]] = None,
-    token: Optional[str] = None,
-    script: Optional[str] = None,
-) -> None:
-    """Submit the job of `plan`, a submission, to the batch system.
+def start(folder: JobFolder, files: Prepare) -> None:
+    """Submit the job with these `files` to the batch system. The plan is a submission.
 
     A repeated call for the same job (plan and token) does nothing. Raises BadInput if the folder
     holds another job. Raises MxclusterError if the batch system refuses the job; the function then
-    removes the folder. See `JobFolder.prepare` for the other arguments.
+    removes the folder.
     """
     folder.make()
     with claims.starting(folder):
-        if folder.has(plan, token) and folder.status():
+        if folder.has(files) and folder.status():
             return
         if os.path.exists(folder.file("plan.json")):
             raise BadInput("%s holds another job: choose another job_id" % folder.path)
+        plan = files.plan  # type: Json
         wanted = plan["batch"]
         engine = batch_systems.of(wanted["launcher"])
         try:
-            folder.prepare(plan, secret_env, token)
-            if script:
-                folder.write_private("script.b64", script)
+            folder.prepare(files.replaced(script=None))
+            if files.script:
+                folder.write_private("script.b64", files.script)
             folder.write_private(ORDER, "")
             folder.begin_lease()
             number = engine.submit(folder.path, plan["job"], wanted, shell_script(folder))

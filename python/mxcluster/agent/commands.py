@@ -18,6 +18,7 @@ from mxcluster.agent import (
     leftovers,
     runtimes,
     script_files,
+    shared_folder,
 )
 from mxcluster.agent.folder import (
     AGENT_LOCK,
@@ -28,7 +29,7 @@ from mxcluster.agent.folder import (
     private,
     remove,
 )
-from mxcluster.agent.supervisor import failure
+from mxcluster.agent.supervisor import STOPS, failure
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
 from mxcluster.job.plan.batch import NODES
@@ -65,13 +66,7 @@ def prepare(request: protocol.Prepare) -> Json:
 
     Raises BadInput if the folder holds another job.
     """
-    daemon.prepare(
-        JobFolder(request.job_dir),
-        request.plan,
-        request.secret_env,
-        request.token,
-        request.script,
-    )
+    daemon.prepare(JobFolder(request.job_dir), request)
     return {"job": request.plan["job"]}
 
 
@@ -85,33 +80,39 @@ def run(folder: JobFolder) -> Json:
     return {"job": status["job"], "reason": status["reason"]}
 
 
-def start(request: protocol.Start) -> Json:
+def start(request: protocol.Start, signum: Optional[int] = None) -> Json:
     """Start the agent of a job. Return {"job": the job's id, "pid": the agent's pid, "status"}.
 
     The function first writes the plan into the folder, unless the same job already runs in the
-    folder. Without a plan the folder must hold a plan from `prepare`. Raises BadInput if the folder
-    holds another job.
+    folder. Without a plan the folder must hold a plan from `prepare`. `signum`: see
+    `daemon.start`. Raises BadInput if the folder holds another job.
     """
-    folder, plan = JobFolder(request.job_dir), request.plan
-    files = (request.secret_env, request.token, request.script)
+    folder = JobFolder(request.job_dir)
+    if request.shared is not None:
+        request = shared_folder.complete(request, request.shared)
+    files = None if request.plan is None else request.turned_into(protocol.Prepare)
+    is_batch = files is not None and bool(files.plan.get("batch"))
     try:
-        if plan is not None and plan.get("batch"):
-            batch_job.start(folder, plan, *files)
+        if files is not None and is_batch:
+            batch_job.start(folder, files)
         else:
-            daemon.start(folder, plan, *files)
+            daemon.start(folder, files, signum)
     except BaseException:
-        if plan is None and folder.status() is None:  # no other command removes the token
+        if files is None and folder.status() is None:  # no other command removes the token
             folder.forget_token()
         raise
     finally:
-        if not (plan or {}).get("batch"):  # the head reads the file when the job starts
+        if not is_batch:  # the head reads the file when the job starts
             folder.forget_secret_env()  # an agent that failed early has not read the file
     status = look(folder)
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
 
 
-def wait(request: protocol.Wait) -> Json:
+def wait(request: protocol.Wait, pause: Optional[Callable[[float], bool]] = None) -> Json:
     """Wait for the end of the job. Return the status as `with_progress` does.
+
+    `pause`: a function that sleeps for about the given seconds, and returns True if the wait must
+    end now. By default each wait lasts until the end of the job or of its time.
 
     The function renews the lease during the whole wait. The lease then has to last only from one
     wait to the next. If the controller dies, the current wait still renews the lease. Hence a wait
@@ -140,7 +141,10 @@ def wait(request: protocol.Wait) -> Json:
             answer = look(folder, tidy=True, killed=exit_codes.AGENT_HELD)
         if answer["state"] == "ended" or rest <= 0:
             return with_progress(folder, answer)
-        time.sleep(min(POLL, rest))
+        if pause is None:
+            time.sleep(min(POLL, rest))
+        elif pause(min(POLL, rest)):
+            return with_progress(folder, answer)
 
 
 def status(request: protocol.Status) -> Json:
@@ -157,7 +161,8 @@ def stop(request: protocol.Stop) -> Json:
     MxclusterError if another user owns the agent.
     """
     folder = JobFolder(request.job_dir)
-    answer = _stop(folder, "peer" if request.peer else "stopped")
+    reason = "lease" if request.lease else "peer" if request.peer else "stopped"
+    answer = _stop(folder, reason)
     return dict(answer, left=_left(folder))
 
 
@@ -179,8 +184,9 @@ def _stop(folder: JobFolder, reason: str) -> Json:
         return batch_job.stop(folder, known, reason)
     agent = processes.Identity(**known["agent"])
     try:
-        processes.send(agent, signal.SIGUSR2 if reason == "peer" else signal.SIGINT)
-        if not _until(lambda: look(folder)["state"] == "ended", STOP_TIMEOUT):
+        processes.send(agent, {text: signum for signum, text in STOPS.items()}[reason])
+        _until(lambda: _is_over(folder, agent), STOP_TIMEOUT)
+        if look(folder)["state"] != "ended":
             _kill(agent)  # the agent hangs, or SIGSTOP has stopped it
             return {"ran": True, "status": look(folder, tidy=True, reason=reason)}
     except PermissionError as error:
@@ -189,6 +195,11 @@ def _stop(folder: JobFolder, reason: str) -> Json:
             "user, and run stop.yml again" % (folder.path, agent.pid)
         ) from error
     return {"ran": True, "status": look(folder, tidy=True)}
+
+
+def _is_over(folder: JobFolder, agent: processes.Identity) -> bool:
+    """Return True if the job has ended, or if SIGSTOP has stopped the agent, which cannot end."""
+    return look(folder)["state"] == "ended" or processes.is_held(agent)
 
 
 def logs(request: protocol.Logs) -> Json:

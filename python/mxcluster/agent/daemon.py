@@ -1,82 +1,99 @@
-"""Start the agent of a job once, detached from the terminal and the connection.
+"""Run the agent of a job in this process, or start a process that does so.
 
-Without systemd, `start` forks the agent process, and this process detaches itself. Under systemd,
-the process of the unit mxcluster-agent@<job>.service calls `run` and becomes the agent.
+`run` is the only way to become an agent: `python -m mxcluster.agent run --job-dir DIR`. The unit
+mxcluster-agent@<job>.service runs this command. Without a unit `start` runs the command in a
+session of its own. The agent then outlives the connection of the controller, or ends with the
+program that an engine or a batch system has started (see `agent.engine` and `entry.server`).
 """
 
 import contextlib
 import fcntl
 import os
-import select
 import signal
+import subprocess
+import sys
 import time
-import traceback
-from typing import Callable, Dict, List, Optional
+from typing import List, Optional
 
 from mxcluster.agent import claims
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder, Json
-from mxcluster.agent.supervisor import SIGNALS, Supervisor
+from mxcluster.agent.supervisor import AGENT, SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError, of_system
+from mxcluster.model.protocol import Prepare
 from mxcluster.node import processes
 
-TIMEOUT = 30.0  # seconds until an agent must have started its processes
-READY = b"ready\n"
+# Seconds until an agent must have started its processes, as in the unit. The agent may wait for the
+# start of another job.
+TIMEOUT = 60.0
 # The longest time in seconds from the writing of a plan to the start of the job's agent. The time
 # includes TIMEOUT, the wait for another start on the node, and the delay of a slow systemd.
 STARTING = 120.0
 
 
-def start(
-    folder: JobFolder,
-    plan: Optional[Json] = None,
-    secret_env: Optional[Dict[str, str]] = None,
-    token: Optional[str] = None,
-    script: Optional[str] = None,
-    holder: Optional[processes.Identity] = None,
-) -> None:
+def start(folder: JobFolder, files: Optional[Prepare] = None, signum: Optional[int] = None) -> None:
     """Start the agent of a job folder. Return after the agent has written its first status.json.
 
-    The function first writes the files of the job (see `JobFolder.prepare` for the arguments).
-    Without `plan` the folder must already hold these files. If the same job (plan and token)
-    already runs in the folder, the function returns at once. In this case the controller has
-    repeated a call whose reply was lost.
+    Args:
+        folder: the job folder.
+        files: the files of the job, which the function first writes. None if the folder holds them.
+        signum: the signal that the agent gets at the end of this process. None for an agent that
+            outlives this process.
 
-    `holder`: the process that an engine has started on this node. The agent ends with the holder.
+    If the same job (plan and token) already runs in the folder, the function returns at once. In
+    this case the controller has repeated a call whose reply was lost.
 
     Raises BadInput if the folder holds another job, or if another job holds a port or GPU of the
     plan. Raises MxclusterError with the end of agent.log if the agent fails to start. After
     a failure the function removes the job folder, unless the caller prepared the folder earlier.
     """
-    if plan is None:
+    has_written = False
+    if files is None:
         folder.plan()  # raises BadInput for a folder without a plan
-    folder.make()
-    with claims.starting(folder):
-        if plan is None or not (folder.has(plan, token) and claims.runs(folder)):
-            _start(folder, plan, secret_env, token, script, holder)
-
-
-def _start(
-    folder: JobFolder,
-    plan: Optional[Json],
-    secret_env: Optional[Dict[str, str]],
-    token: Optional[str],
-    script: Optional[str],
-    holder: Optional[processes.Identity],
-) -> None:
-    brought = False
+        folder.make()
+    else:
+        has_written = prepare(folder, files)
     try:
-        lock = _lock(folder)
-        try:
-            check_unused(folder)
-            if plan is not None:
-                _write(folder, plan, secret_env, token, script)
-                brought = True
-            heard = _fork(folder, folder.plan(), lock, holder)
-        finally:
-            os.close(
-                lock
-            )  # the agent's copy of the descriptor holds the lock for as long as the agent lives
-        if heard != READY:
+        with claims.starting(folder):
+            if files is not None and claims.runs(folder):
+                return
+            os.close(_take(folder, folder.plan()))
+        _start_program(folder, signum)
+    except BaseException:
+        if has_written:
+            _forget(folder)
+        raise
+
+
+def _start_program(folder: JobFolder, signum: Optional[int]) -> None:
+    """Start `run` in a session of its own, and wait for the first status.json. See `start`."""
+    log, me = folder.open_log("agent"), os.getpid()
+    isolated = ["-I"] if sys.flags.isolated else []
+    try:
+        agent = subprocess.Popen(
+            [sys.executable, *isolated, "-m", "mxcluster.agent", "run", "--job-dir", folder.path],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+            preexec_fn=(lambda: processes.set_pdeathsig(me, signum)) if signum else None,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MxclusterError(
+            "cannot run %s on this node (%s): run provision.yml, which checks this Python"
+            % (sys.executable, error)
+        ) from error
+    finally:
+        os.close(log)
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        has_ended = agent.poll() is not None  # before the look, so that the look sees every end
+        if _has_started(folder):
+            agent.returncode = 0  # Popen must not warn of a process that outlives its parent
+            return
+        if has_ended or time.monotonic() > deadline:
+            agent.kill()
+            agent.wait()
             raise MxclusterError(
                 "\n".join(
                     [
@@ -86,10 +103,16 @@ def _start(
                     + (folder.log_lines("agent") + _failure(folder) or ["(nothing)"])
                 )
             )
-    except BaseException:
-        if brought:
-            _forget(folder)
-        raise
+        time.sleep(0.02)
+
+
+def _has_started(folder: JobFolder) -> bool:
+    """Return True if the agent has written a status without an error of the agent itself."""
+    status = folder.status()
+    if status is None:
+        return False
+    failure = status["first_failure"]
+    return failure is None or failure["name"] != AGENT["name"]
 
 
 def _failure(folder: JobFolder) -> List[str]:
@@ -98,47 +121,23 @@ def _failure(folder: JobFolder) -> List[str]:
     return [str(failure["reason"])] if failure else []
 
 
-def _fork(folder: JobFolder, plan: Json, lock: int, holder: Optional[processes.Identity]) -> bytes:
-    """Fork the agent. Return READY when the agent has started the job's processes.
+def prepare(folder: JobFolder, files: Prepare) -> bool:
+    """Write the files that a job needs before its start. Return True if the function wrote them.
 
-    Returns b"" if the agent fails, or does not start the processes within TIMEOUT. Raises Taken if
-    another job holds a port or GPU of `plan`.
-    """
-    _claim(folder, plan)
-    hear, tell = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _become_agent(folder, plan, tell, lock, holder)
-    os.close(tell)
-    os.waitpid(child, 0)
-    try:
-        return _hear(hear, time.monotonic() + TIMEOUT)
-    finally:
-        os.close(hear)
-
-
-def prepare(
-    folder: JobFolder,
-    plan: Json,
-    secret_env: Optional[Dict[str, str]] = None,
-    token: Optional[str] = None,
-    script: Optional[str] = None,
-) -> None:
-    """Write the files that a job needs before its start (see `JobFolder.prepare`).
-
-    A repeated call for the same job (plan and token) returns at once. Raises BadInput if the folder
+    A repeated call for the same job (plan and token) returns False. Raises BadInput if the folder
     holds another job.
     """
     folder.make()
     with claims.starting(folder):
-        if folder.has(plan, token):
-            return
+        if folder.has(files):
+            return False
         lock = _lock(folder)
         try:
             check_unused(folder)
-            _write(folder, plan, secret_env, token, script)
+            _write(folder, files)
         finally:
             os.close(lock)
+    return True
 
 
 def forget(folder: JobFolder) -> bool:
@@ -164,18 +163,12 @@ def _forget(folder: JobFolder) -> bool:
     return not os.path.exists(folder.path)
 
 
-def _write(
-    folder: JobFolder,
-    plan: Json,
-    secret_env: Optional[Dict[str, str]],
-    token: Optional[str],
-    script: Optional[str],
-) -> None:
+def _write(folder: JobFolder, files: Prepare) -> None:
     if os.path.exists(folder.file("plan.json")):
         raise BadInput(_prepared(folder, time.time() - os.stat(folder.file("plan.json")).st_mtime))
-    _claim(folder, plan)
+    _claim(folder, files.plan)
     try:
-        folder.prepare(plan, secret_env, token, script)
+        folder.prepare(files)
     except OSError as error:
         with contextlib.suppress(OSError):
             folder.remove()  # a full disk gets its space back
@@ -218,16 +211,16 @@ def _claim(folder: JobFolder, plan: Json) -> None:
 
 
 def run(folder: JobFolder) -> None:
-    """Run the agent of a job folder until the job has ended.
+    """Run the agent of a job folder in this process until the job has ended.
 
     After the start of the job's processes, the function sends READY=1 to systemd.
     """
+    for signum in SIGNALS:
+        signal.signal(signum, signal.SIG_DFL)  # a process inherits ignored signals from its parent
     with contextlib.ExitStack() as until_started:
         plan = folder.plan()
         until_started.enter_context(claims.starting(folder))
-        lock = _lock(folder)
-        check_unused(folder)
-        _claim(folder, plan)
+        lock = _take(folder, plan)
         os.chdir(folder.path)
         log = folder.open_log("agent")
         os.dup2(log, 2)  # the agent's notes go to stderr; the caller sees only start and end
@@ -241,6 +234,18 @@ def run(folder: JobFolder) -> None:
             Supervisor(folder, plan).run(ready=ready)
         finally:
             os.close(lock)
+
+
+def _take(folder: JobFolder, plan: Json) -> int:
+    """Return the folder's lock (see `_lock`) for a job that may start. See `start` for errors."""
+    lock = _lock(folder)
+    try:
+        check_unused(folder)
+        _claim(folder, plan)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def check_unused(folder: JobFolder) -> None:
@@ -274,70 +279,3 @@ def _lock(folder: JobFolder) -> int:
             % (job, folder.path, agent, _instead(job))
         ) from error
     return lock
-
-
-def _become_agent(
-    folder: JobFolder, plan: Json, tell: int, lock: int, holder: Optional[processes.Identity]
-) -> None:
-    """Run the agent in the forked child. The child forks the agent, and init adopts the agent.
-
-    `tell`: the descriptor for READY. `lock`: the descriptor that holds the folder's lock. `holder`:
-    the process with which the agent ends, None without an engine. The function never returns,
-    because the code after its call is for the parent process.
-    """
-    try:
-        os.setsid()
-        if os.fork() == 0:
-            os.chdir(folder.path)
-            _detach_files(folder, keep=(tell, lock))
-            for signum in SIGNALS:
-                signal.signal(
-                    signum, signal.SIG_DFL
-                )  # a process inherits ignored signals from its parent
-            Supervisor(folder, plan, holder).run(ready=_teller(tell))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(0)
-
-
-def _detach_files(folder: JobFolder, keep: tuple) -> None:
-    """Connect stdin to /dev/null, and stdout and stderr to agent.log. Close other descriptors.
-
-    `keep`: the descriptors that stay open. If the agent kept the pipes of the caller (ssh, Ansible)
-    open, the caller would wait for the agent's end.
-    """
-    null, log = os.open(os.devnull, os.O_RDONLY), folder.open_log("agent")
-    for source, target in ((null, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor > 2 and descriptor not in keep:
-            try:
-                os.close(descriptor)
-            except OSError:  # the descriptor that listed the directory
-                pass
-
-
-def _teller(tell: int) -> Callable[[], None]:
-    def ready() -> None:
-        try:
-            os.write(tell, READY)
-        except OSError:  # the starting process has ended; the job goes on while its lease holds
-            pass
-        os.close(tell)
-
-    return ready
-
-
-def _hear(descriptor: int, deadline: float) -> bytes:
-    """Return the bytes from `descriptor` until the other end is closed or the deadline has passed.
-
-    `deadline`: monotonic seconds.
-    """
-    heard = b""
-    while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        piece = os.read(descriptor, 64)
-        if not piece:
-            break
-        heard += piece
-    return heard

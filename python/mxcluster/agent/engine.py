@@ -5,9 +5,10 @@ program starts a holder (`hold`) on each node, and the holder starts the agent:
 
     watcher - mpirun - (ssh, the engine's daemon on the node) - holder - agent
 
-The agent has a session of its own, as without an engine. So the agent can end its processes in
-order even if the engine kills the holder. The agent ends with the holder, and the holder ends with
-its parent.
+An engine may kill the process that it has started without a warning, or one second after SIGTERM.
+So this process is not the agent. The agent has a session of its own, as without an engine, and can
+end its processes in order. The kernel sends SIGUSR1 to the agent at the end of the holder, and the
+holder ends with its parent.
 """
 
 import json
@@ -21,12 +22,13 @@ import time
 from typing import Any, Dict, List, Set, Tuple, cast
 
 from mxcluster import exit_codes
-from mxcluster.agent import commands, daemon, engine_file
+from mxcluster.agent import commands, engine_file
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.job import launchers
 from mxcluster.model import protocol
+from mxcluster.model.engine import EngineState, Process
 from mxcluster.node import json_cli, mpi_engines, mpi_installation, processes
 
 Json = Dict[str, Any]
@@ -75,7 +77,7 @@ def launch(request: protocol.Launch) -> Json:
             os.close(log)
         watcher = cast(processes.Identity, processes.identity(child.pid))
     else:
-        child, watcher = None, processes.Identity(**state["watcher"])
+        child, watcher = None, processes.Identity(state.watcher.pid, state.watcher.start_time)
     deadline = time.monotonic() + STARTS
     while True:
         missing = hosts - started(folder)
@@ -83,7 +85,7 @@ def launch(request: protocol.Launch) -> Json:
             return {"job": folder.plan()["job"], "pid": watcher.pid}
         ended = not processes.alive(watcher)
         if ended or time.monotonic() >= deadline:
-            processes.end_groups([watcher], grace=STOPS)
+            processes.end_groups([watcher], grace=STOPS, spare=_of_agent(folder))
             raise MxclusterError(_why(folder, sorted(missing), ended))
         if child:
             child.poll()  # a zombie counts as ended
@@ -129,8 +131,9 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
         return "%s: %s" % (text, errors[0])
     said = folder.log_lines(engine_file.LOG)
     last = [line for line in said if not line.startswith("{")][-LINES:]
-    code = (engine_file.read(folder) or {}).get("exit_code")
-    if ended and isinstance(code, int) and code:
+    state = engine_file.read(folder)
+    code = state.exit_code if state else None
+    if ended and code:
         text += ": it %s%s" % ("was " if code < 0 else "", exit_codes.describe(code))
         if code > 0 and not last:  # an engine names its own failures
             text += " without a message, as after SIGTERM to mpirun"
@@ -157,7 +160,8 @@ def watch(folder: JobFolder) -> Json:
         preexec_fn=lambda: _in_child(me.pid),
     )
     who = cast(processes.Identity, processes.identity(child.pid))
-    state = dict(who._asdict(), program=program, watcher=me._asdict(), exit_code=None)
+    watcher = Process(pid=me.pid, start_time=me.start_time)
+    state = EngineState(pid=who.pid, start_time=who.start_time, program=program, watcher=watcher)
     engine_file.write(folder, state)
     failed_at = 0.0  # monotonic seconds; 0.0 before a failure on this node
     while child.poll() is None:
@@ -169,9 +173,15 @@ def watch(folder: JobFolder) -> Json:
         if failed_at and time.monotonic() - failed_at > LINGERS:
             processes.end_groups([who], each_pass=lambda: cast(None, child.poll()))
     # This node's agent waits for the exit code.
-    engine_file.write(folder, dict(state, exit_code=child.returncode))
-    processes.end_groups([who])
+    engine_file.write(folder, state.replaced(exit_code=child.returncode))
+    processes.end_groups([who], spare=_of_agent(folder))
     return {"job": plan["job"], "exit_code": child.returncode}
+
+
+def _of_agent(folder: JobFolder) -> List[processes.Identity]:
+    """Return this node's agent and its processes, which the agent ends in order."""
+    status = folder.status()
+    return processes.family([processes.Identity(**status["agent"])]) if status else []
 
 
 def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dict[str, str]]:
@@ -239,16 +249,9 @@ def hold(folder: JobFolder) -> Json:
     """
     # This value is for the engine's own libraries. The plan sets the value of the job's processes.
     os.environ.pop("LD_LIBRARY_PATH", None)
-    me, parent = cast(processes.Identity, processes.identity(os.getpid())), os.getppid()
+    parent = os.getppid()
     engines = processes.identity(parent)
-    try:
-        daemon.start(folder, holder=me)
-    except BaseException:
-        if folder.status() is None:  # without a status no other command removes the token
-            folder.forget_token()
-        raise
-    finally:
-        folder.forget_secret_env()
+    commands.start(protocol.Start(job_dir=folder.path), signal.SIGUSR1)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     plan, agent = folder.plan(), processes.Identity(**commands.look(folder)["agent"])
     json_cli.tell({"started": plan["host"]})

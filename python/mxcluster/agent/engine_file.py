@@ -3,14 +3,13 @@
 import json
 import os
 import time
-from typing import Any, Dict, Optional
+from typing import Optional
 
 from mxcluster import exit_codes
 from mxcluster.agent.folder import JobFolder
 from mxcluster.file_io import replace
+from mxcluster.model.engine import EngineState
 from mxcluster.node import processes
-
-Json = Dict[str, Any]
 
 FILE = "engine.json"
 LOG = "mpirun"  # without ".log"
@@ -18,23 +17,18 @@ HOSTS = "mpirun.hosts"  # the file of hosts for mpirun
 ENDS = 0.5  # seconds from the kill of a program, which its agents notice, to the end of its process
 
 
-def write(folder: JobFolder, state: Json) -> None:
-    """Write `state`, {"program", "watcher", "pid", "start_time", "exit_code"}, into the job folder.
-
-    "watcher" is the Identity of the program's parent, as a dict. "exit_code" is None while the
-    program runs, and minus the signal's number if a signal ended the program.
-    """
-    replace(folder.file(FILE), json.dumps(state))
+def write(folder: JobFolder, state: EngineState) -> None:
+    """Write `state` into the job folder."""
+    replace(folder.file(FILE), json.dumps(state.encode()))
 
 
-def read(folder: JobFolder) -> Optional[Json]:
+def read(folder: JobFolder) -> Optional[EngineState]:
     """Return the content of the file, None if the file is missing or damaged."""
     try:
         with open(folder.file(FILE), encoding="utf-8") as stream:
-            found = json.load(stream)
-    except (OSError, ValueError):
+            return EngineState.decode(json.load(stream))
+    except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def why_killed(folder: JobFolder, seconds: float) -> Optional[str]:
@@ -48,13 +42,13 @@ def why_killed(folder: JobFolder, seconds: float) -> Optional[str]:
         state = read(folder)
         if state is None:  # another node runs the engine's program
             return None
-        code = state.get("exit_code")
-        runs = processes.alive(processes.Identity(state["pid"], state["start_time"]))
+        code = state.exit_code
+        runs = processes.alive(processes.Identity(state.pid, state.start_time))
         patience = min(seconds, ENDS) if runs else seconds
-        if isinstance(code, int) or time.monotonic() - began >= patience:
+        if code is not None or time.monotonic() - began >= patience:
             break
         time.sleep(0.1)
-    if not isinstance(code, int) or code >= 0:
+    if code is None or code >= 0:
         return None
-    name = os.path.basename(str(state.get("program")))
+    name = os.path.basename(state.program)
     return "%s was %s, and all agents ended with this program" % (name, exit_codes.describe(code))

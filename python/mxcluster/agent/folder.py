@@ -17,6 +17,7 @@ from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job.plan.batch import NODES
 from mxcluster.model.events import Event, Latest, Start
+from mxcluster.model.protocol import Prepare
 from mxcluster.node import mpi_engines
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.seal import TOKEN
@@ -73,27 +74,19 @@ class JobFolder:
         if os.stat(self.path).st_mode & 0o077:
             os.chmod(self.path, 0o700)
 
-    def prepare(
-        self,
-        plan: Json,
-        secret_env: Optional[Dict[str, str]] = None,
-        token: Optional[str] = None,
-        script: Optional[str] = None,
-    ) -> None:
+    def prepare(self, files: Prepare) -> None:
         """Write plan.json, the three cluster files, copies of the script's folder, and other files.
 
-        `plan` is this node's part of the plan. `secret_env` ({variable: value}) goes into a file
-        that the agent reads and deletes. `token` goes into a file that the job's processes read,
-        and that `tidy` removes at the job's end. `script` is the script's folder as a zip file in
-        base64. plan["whole"], the plan of the whole job, goes into job.json, which another
-        controller can read later.
+        The agent reads the file with the secret variables and deletes it. The job's processes read
+        the file with the token, which `tidy` removes at the job's end. The plan of the whole job
+        goes into job.json, which another controller can read later.
         """
         self.make()
-        plan = dict(plan)
+        plan = dict(files.plan)  # type: Json
         whole = plan.pop("whole", None)
-        if script:
+        if files.script:
             with open(private(self.file(SCRIPT_ZIP)), "wb") as stream:
-                stream.write(base64.b64decode(script))
+                stream.write(base64.b64decode(files.script))
             own = [process["folder"] for process in plan["processes"] if process.get("folder")]
             with zipfile.ZipFile(self.file(SCRIPT_ZIP)) as packed:
                 for name in [SCRIPT_FOLDER] + own:
@@ -107,8 +100,8 @@ class JobFolder:
         texts = {
             "plan.json": json.dumps(plan, indent=1),
             WHOLE_PLAN: json.dumps(whole) if whole else None,
-            SECRET_ENV: json.dumps(secret_env) if secret_env else None,
-            TOKEN: token,
+            SECRET_ENV: json.dumps(files.secret_env) if files.secret_env else None,
+            TOKEN: files.token,
         }
         # status.yml may read the files at any time, and must not see a part of a plan.
         for name, content in texts.items():
@@ -122,8 +115,8 @@ class JobFolder:
         with open(private(self.file(name)), "w", encoding="utf-8") as stream:
             stream.write(text)
 
-    def has(self, plan: Json, token: Optional[str] = None) -> bool:
-        """Return True if the job with this plan and token is prepared here and has not ended.
+    def has(self, files: Prepare) -> bool:
+        """Return True if the job with these files is prepared here and has not ended.
 
         In this case the controller has repeated a command whose reply was lost.
         """
@@ -132,9 +125,9 @@ class JobFolder:
                 there = json.load(stream)
             with open(self.file(TOKEN), encoding="utf-8") as stream:
                 return (
-                    bool(token)
-                    and stream.read() == token
-                    and there == {key: value for key, value in plan.items() if key != "whole"}
+                    bool(files.token)
+                    and stream.read() == files.token
+                    and there == {key: files.plan[key] for key in files.plan if key != "whole"}
                 )
         except (OSError,) + DAMAGED:
             return False

@@ -1,4 +1,9 @@
-"""Restore the files of a job folder that must not change while the job runs."""
+"""Restore the files of a job folder that must not change while the job runs.
+
+The job folder is the working directory of the job's scripts. A script that cleans its working
+directory deletes plan.json, the token and the three cluster files. Without these files the node
+answers no poll, and a healthy job of hours would be lost. The agent alone has their content.
+"""
 
 import os
 import stat

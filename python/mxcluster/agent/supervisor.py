@@ -49,17 +49,11 @@ class Supervisor:
     *thread* that forked the process. The supervisor therefore has one thread, and no process
     outlives the supervisor. The supervisor adopts orphaned descendants of the processes and reaps
     them.
-
-    `holder` is the process that an engine of the site has started on this node, None without an
-    engine. The supervisor ends the node's part of the job when the holder has ended.
     """
 
-    def __init__(
-        self, folder: JobFolder, plan: Json, holder: Optional[processes.Identity] = None
-    ) -> None:
+    def __init__(self, folder: JobFolder, plan: Json) -> None:
         self.folder = folder
         self.plan = plan
-        self.holder = holder
         self.me = cast(processes.Identity, processes.identity(os.getpid()))  # not None
         self.secret_env = folder.take_secret_env()
         self.lease = Lease(float(plan.get("lease") or 0))
@@ -236,8 +230,6 @@ class Supervisor:
             self.save()
             got = signal.sigtimedwait(SIGNALS, PERIOD)
             stopped = STOPS.get(got.si_signo) if got else None
-            if self.holder and not processes.alive(self.holder):
-                stopped = "engine"
 
     def restore(self) -> None:
         """Restore files of the job folder that another program has deleted or changed.

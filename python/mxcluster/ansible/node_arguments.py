@@ -76,7 +76,7 @@ class Options(Record):
         default=False,
         about="for `start`, whether the agents only hold the rendezvous and start no process",
     )
-    hello: Optional[Connection] = field(
+    connection: Optional[Connection] = field(
         optional(record(Connection)),
         default=None,
         about="for `look`, `users`, `trainer` and `modules`, to test the connection in the same "

@@ -64,16 +64,16 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         if connection is None:
             done = self._enter(program, stdin, secret=bool(secrets))
         else:
-            who, done = self.hello(connection.encode(), task_vars, program, stdin)
-            if who.get("failed"):
-                return dict(who, changed=False)
+            login, done = self.check_connection(connection.encode(), task_vars, program, stdin)
+            if login.get("failed"):
+                return dict(login, changed=False)
         result = node_program.result(python, request, done["rc"], done["stdout"], done["stderr"])
         answer = checked(request, result, task_vars["inventory_hostname"])
         if answer.get("msg"):  # an error may quote a log that holds a secret
             answer["msg"] = remove_values(answer["msg"], secrets)
         return answer
 
-    def hello(
+    def check_connection(
         self, wanted: Json, task_vars: Json, program: str = "", stdin: Optional[bytes] = None
     ) -> Tuple[Json, Json]:
         """Check the login user and Python on the node, and run `program` there with `stdin`.
@@ -92,9 +92,9 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             stdin: the bytes for the stdin of `program`.
 
         Returns:
-            (who, told). `who` is {"user", "uid", "python", "over_ssh"}, or a failed result with a
-                message. `told` is Ansible's result of the last command, {} if the connection
-                failed.
+            (login, answer). `login` is {"user", "uid", "python", "over_ssh"}, or a failed result
+                with a message. `answer` is Ansible's result of the last command, {} if the
+                connection failed.
         """
         host = task_vars["inventory_hostname"]
         address = str(self._value(task_vars, "ansible_host") or host)
@@ -103,50 +103,43 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
                 host, {"ansible_port": self._value(task_vars, "ansible_port")}
             ).ansible_port
         except MxclusterError as refusal:
-            return {"failed": True, "refused": True, "msg": str(refusal)}, {}
-        over_ssh = self._connection.transport in ("ssh", "paramiko")
-        if self._connection.transport == "ssh":
-            self._connection.set_option(
-                "reconnection_retries", 0
-            )  # so that Ansible reports an unreachable node at once
+            return _refused(str(refusal)), {}
         interpreter = self._value(task_vars, "ansible_python_interpreter") or "auto"
         pythons = contact.pythons_of(str(interpreter))
         of_modules = self._pythons_of_modules(task_vars) if wanted.get("modules") else []
-        question = contact.hello(pythons, of_modules)
+        question, data = contact.hello(pythons, of_modules), None  # type: str, Optional[bytes]
+        pipelined = bool(self._is_pipelining_enabled("new", False))
+        at_once = pipelined or not program  # else the file for stdin comes after the check
+        if at_once:
+            question = "; ".join(filter(None, [question, program]))
+            data = stdin or (NO_DATA if pipelined else None)
         user = str(self._get_remote_user() or getpass.getuser())
         try:
-            if program and not self._is_pipelining_enabled(
-                "new", False
-            ):  # the file for stdin must be copied, so check the login first
-                answer = self._enter(question, None)
-            else:
-                pipelined = self._is_pipelining_enabled("new", False)
-                answer = self._enter(
-                    "; ".join(filter(None, [question, program])),
-                    stdin or (NO_DATA if pipelined else None),
-                )
+            answer = self._enter_first(question, data)
         except AnsibleConnectionFailure as error:
-            return {
-                "failed": True,
-                "msg": contact.explain(str(error), host, address, port, user),
-            }, {}
+            text = contact.explain(str(error), host, address, port, user)
+            return {"failed": True, "msg": text}, {}
         except AnsibleError as error:  # such as a missing password of sudo
             refused = contact.sudo_refuses(host, address, user, str(error))
             if refused is None:
                 raise
             return {"failed": True, "msg": refused}, {}
-        told = contact.judged(host, address, pythons, wanted, answer, user)
-        if told.get("failed"):
-            return told, answer
-        told["over_ssh"] = over_ssh
-        problem = contact.root_trains(host, wanted.get("trainer"), told) or contact.old_python(
+        login = contact.judged(host, address, pythons, wanted, answer, user)
+        if login.get("failed"):
+            return login, answer
+        login["over_ssh"] = self._connection.transport in ("ssh", "paramiko")
+        problem = contact.root_trains(host, wanted.get("trainer"), login) or contact.old_python(
             host, answer, CORE, oldest_python(CORE)
         )
         if problem:
-            return {"failed": True, "refused": True, "msg": problem}, answer
-        if program and not self._is_pipelining_enabled("new", False):
-            answer = self._enter(program, stdin)
-        return told, answer
+            return _refused(problem), answer
+        return login, answer if at_once else self._enter(program, stdin)
+
+    def _enter_first(self, program: str, stdin: Optional[bytes]) -> Json:
+        """Run `program` as `_enter` does. Ansible reports an unreachable node at once."""
+        if self._connection.transport == "ssh":
+            self._connection.set_option("reconnection_retries", 0)
+        return self._enter(program, stdin)
 
     def _value(self, task_vars: Json, name: str) -> Any:
         """Return the value of a host variable with its templates evaluated, None without a value.
@@ -191,6 +184,10 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             return result
         finally:
             self._remove_tmp_path(folder, force=True)
+
+
+def _refused(text: str) -> Json:
+    return {"failed": True, "refused": True, "msg": text}
 
 
 def checked(request: Request, answer: Json, host: str) -> Json:

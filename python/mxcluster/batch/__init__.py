@@ -1,1 +1,1 @@
-"""Run a job inside a batch system: `head` on the first node, `node_part` on each node."""
+"""Run a job inside a batch system: the head, on the first node of the job."""

@@ -1,9 +1,11 @@
 """Run the head of a batch job: `python -I -m mxcluster.batch.head JOB_FOLDER`.
 
-The batch system starts the head on the first node of the job. The head starts a program on each
-node (`node_part`), and makes the plan from the facts of the nodes. It gives each node its part of
-the plan, and watches the nodes until all parts have ended. The submit host and all nodes share the
-job folder. The head writes the status of the job into this folder, and reads orders and the lease.
+The batch system starts the head on the first node of the job. The head starts the program
+`mxcluster.entry --serve` on each node, and makes the plan from the facts of the nodes. It gives
+each node its part of the plan, and watches the nodes until all parts have ended. The requests are
+the commands of the controller (see `mxcluster.model.protocol`). The submit host and all nodes share
+the job folder. The head writes the status of the job into this folder, and reads orders and the
+lease.
 """
 
 import contextlib
@@ -20,15 +22,17 @@ from mxcluster import package
 from mxcluster.agent import batch_job, claims
 from mxcluster.agent.folder import BEAT, LEASE, ORDER, SECRET_ENV, JobFolder
 from mxcluster.agent.lease import Lease
+from mxcluster.agent.shared_folder import NONCE
 from mxcluster.agent.supervisor import note
 from mxcluster.batch.node_channel import NodeChannel, exchange
-from mxcluster.batch.node_part import NONCE
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
 from mxcluster.job.plan import batch, for_node
 from mxcluster.job.plan.inputs import look
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.protocol import Look, RecordNode, SharedFolder, Start, Stop, Wait
 from mxcluster.node import batch_systems, processes
 
 Json = Dict[str, Any]
@@ -36,7 +40,8 @@ Json = Dict[str, Any]
 PERIOD = 0.5  # seconds between two looks at the nodes, the lease and the order
 BEATS = 1.0  # seconds between two beats
 ANSWER = 180.0  # timeout for the facts of a node, in seconds; the node imports MXNet
-SILENT = 15.0  # seconds without a line of a node after which the node counts as lost
+WAIT = 5.0  # seconds of a wait for a node's part of the job, as in a poll of the controller
+SILENT = 15.0  # seconds without a valid answer of a node after which the node counts as lost
 SIGNAL = 1.0  # seconds between the signals of a batch system on two nodes
 LAST = 20.0  # timeout for the last lines of the nodes after the end of the job, in seconds
 SAVES = 20  # maximum number of attempts to write the last status
@@ -102,15 +107,19 @@ class Head:
         hosts = self.engine.hosts(self.environ)
         nonce = secrets.token_hex(16)
         self.folder.write_private(NONCE, nonce)
-        argv = [sys.executable, "-I", "-m", "mxcluster.batch.node_part", self.folder.path]
+        has_secrets = os.path.exists(self.folder.file(SECRET_ENV))
+        shared = SharedFolder(path=self.folder.path, nonce=nonce, has_secrets=has_secrets)
+        argv = [sys.executable, "-I", "-m", "mxcluster.entry", "--serve"]
         self.nodes = {
             host: NodeChannel(host, self.engine.on_node(host, argv), self.plan["job"], sys.stderr)
             for host in hosts
         }
         note("%s gives the nodes %s" % (self.engine.NAME, ", ".join(hosts)))
         for node in self.nodes.values():
-            node.ask(ask="record", nonce=nonce)
-        facts = self.gather("record")
+            node.ask(RecordNode(shared=shared))
+        facts = {
+            host: NodeFacts.decode(found["record"]) for host, found in self.gather("record").items()
+        }
         held = None  # type: Optional[Json]
         for _ in range(TRIES):
             made = batch.complete(self.submission, hosts, facts, held, self.number)
@@ -122,16 +131,13 @@ class Head:
             raise MxclusterError("the free ports and GPUs of the nodes changed during each plan")
         self.plan = made
         self.folder.write_private(batch_job.PLANNED, json.dumps(made))
-        has_secrets = os.path.exists(self.folder.file(SECRET_ENV))
         for host in list(self.nodes):
             if host not in made["nodes"]:  # kv=local uses only one node
                 self.nodes.pop(host).close()
         for host, node in self.nodes.items():
             # The agents need no lease: their nodes' programs end them if the head is gone.
             part = dict(for_node(made, host), lease=0, whole=made)
-            # srun and qrsh send the lines of this connection in plain text. So each node reads the
-            # token and the secrets from the job folder.
-            node.ask(ask="start", plan=part, secret_env=has_secrets)
+            node.ask(Start(job_dir=self.job_dir(host), plan=part, shared=shared))
         nodes = self.nodes.values()
         self.until(
             lambda: (
@@ -143,14 +149,18 @@ class Head:
         self.refuse_errors("has not started")
         self.status["batch"]["phase"] = "runs"
 
-    def look(self, made: Json, facts: Json) -> Json:
+    def job_dir(self, host: str) -> str:
+        """Return the folder of the node's part of the job on the node `host`."""
+        return str(self.plan["nodes"][host]["job_dir"])
+
+    def look(self, made: Json, facts: Dict[str, NodeFacts]) -> Json:
         """Return {host: answer of `probe.look`} for the plan `made`, or raise MxclusterError."""
         name = package.archive()[0]
         for host, node in self.nodes.items():
             if host in made["nodes"]:
                 record = batch.record_of(self.submission, host, facts[host])
-                request = dict(look(made, host, record, HostVariables(), name), job=None)
-                node.ask(ask="look", request=request)
+                wanted = dict(look(made, host, record, HostVariables(), name), job=None)
+                node.ask(Look(arguments=wanted))
         found = self.gather("look", made["nodes"])
         problems = [
             "%s: %s" % (host, text) for host, one in found.items() for text in one["problems"]
@@ -198,7 +208,7 @@ class Head:
             self.turn()
             if time.monotonic() > deadline:
                 text = "has not answered for %d s" % ANSWER
-                silent = min(self.nodes.values(), key=lambda node: node.heard)
+                silent = min(self.nodes.values(), key=lambda node: node.last_valid)
                 raise Ended("failed", self.fault(text, silent.host))
 
     def turn(self) -> None:
@@ -222,12 +232,17 @@ class Head:
 
     def watch(self) -> str:
         """Watch the nodes until the job has to end. Return the reason."""
+        for node in self.nodes.values():
+            node.last_valid = time.monotonic()  # before, an answer could last up to ANSWER seconds
         while True:
             self.turn()
             self.merge()
             self.save()
             now = time.monotonic()
             for host, node in self.nodes.items():
+                is_due = not node.error or now - node.last_answer >= PERIOD
+                if not node.pending and is_due and not _is_ended(node):
+                    node.ask(Wait(job_dir=self.job_dir(host), seconds=WAIT))
                 if node.has_ended() and node.status and node.status["state"] == "ended":
                     continue
                 cut = None if node.is_open else node.why_cut()
@@ -236,9 +251,10 @@ class Head:
                     self.cut.append(host)
                     text = cut + ". Find the program or the user that has sent the signal"
                     raise Ended("failed", self.fault(text, host, "node"))
-                if now - node.heard > SILENT or not node.is_open:
-                    why = "its program has ended" if not node.is_open else "no sign of life"
-                    self.lost[host] = {"since": time.time() - (now - node.heard), "why": why}
+                if now - node.last_valid > SILENT or not node.is_open:
+                    why = node.error or "no sign of life"
+                    why = why if node.is_open else "its program has ended"
+                    self.lost[host] = {"since": time.time() - (now - node.last_valid), "why": why}
                     note("%s is lost: %s" % (host, why))
             ends = [
                 node.status["reason"]
@@ -259,14 +275,22 @@ class Head:
         """
         note("ending: %s" % reason)
         self.status["batch"]["phase"] = "ends"
-        for node in self.nodes.values():
-            if not _is_ended(node):
-                node.ask(ask="stop", reason=reason)
-        if not self.plan["processes"]:  # the agents have not started, so the nodes send no line
-            for node in self.nodes.values():
+        for host, node in self.nodes.items():
+            if self.plan["processes"]:  # also for an ended part, whose leftovers the answer names
+                node.ask(
+                    Stop(
+                        job_dir=self.job_dir(host),
+                        peer=reason not in ("stopped", "lease"),
+                        lease=reason == "lease",
+                    )
+                )
+            else:  # no agent has started
                 node.close()
         deadline = time.monotonic() + LAST
         while time.monotonic() < deadline:
+            for node in self.nodes.values():
+                if not node.pending:
+                    node.hang_up()
             waiting = [
                 node for node in self.nodes.values() if node.is_open and node.host not in self.lost
             ]
@@ -277,7 +301,7 @@ class Head:
         for host, node in self.nodes.items():
             known = self.signalled or host in self.cut or _is_ended(node)
             if self.plan["processes"] and not known:
-                silent = time.monotonic() - node.heard
+                silent = time.monotonic() - node.last_valid
                 why = "no answer to the end of the job"
                 self.lost.setdefault(host, {"since": time.time() - silent, "why": why})
             node.close()

@@ -1,4 +1,4 @@
-"""Start `mxcluster.batch.node_part` on a node of the job, and exchange lines with this program."""
+"""Start `mxcluster.entry --serve` on a node of the job, and exchange lines with this program."""
 
 import json
 import os
@@ -9,9 +9,10 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster import exit_codes
 from mxcluster.agent.supervisor import note
-from mxcluster.errors import DAMAGED
+from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job import replies
 from mxcluster.model import shapes
+from mxcluster.model.protocol import RecordNode, Request
 
 Json = Dict[str, Any]
 
@@ -22,9 +23,10 @@ ENDS = 1.0  # timeout in seconds for the end of srun or qrsh after the end of it
 class NodeChannel:
     """The connection of the head to the node `host`.
 
-    The channel checks all answers of the node, as the controller does. `status` is the last status
-    of the node, `left` the list of leftovers after the end, `error` the first error, and `heard`
-    the monotonic time of the last line.
+    The channel checks all answers of the node, as the controller does. `answers` holds the last
+    answer to each command, `status` the last status of the node, `left` the list of leftovers after
+    the end, and `error` the first error. `pending` are the requests without an answer.
+    `last_answer` is the monotonic time of the last answer, `last_valid` that of the last valid one.
 
     `argv`: the command line that starts the program. `job`: the id of the job. `log`: the file for
     stderr of the program.
@@ -37,7 +39,8 @@ class NodeChannel:
         self.left: Optional[List[str]] = None
         self.error: Optional[str] = None
         self.answers: Json = {}
-        self.heard = time.monotonic()
+        self.pending: List[Request] = []
+        self.last_answer = self.last_valid = time.monotonic()
         self.is_open = True
         self.unsent = b""  # the rest of the requests that the pipe to the program has no room for
         self._part = b""
@@ -60,9 +63,10 @@ class NodeChannel:
         assert self.process.stdout
         return self.process.stdout.fileno()
 
-    def ask(self, **asked: Any) -> None:
+    def ask(self, request: Request) -> None:
         """Send a request. `exchange` sends the rest if the pipe to the program is full."""
-        self.unsent += json.dumps(asked).encode() + b"\n"
+        self.pending.append(request)
+        self.unsent += json.dumps(request.encode()).encode() + b"\n"
         self.send()
 
     def send(self) -> None:
@@ -87,7 +91,6 @@ class NodeChannel:
         if not piece:
             self.is_open = False
             return
-        self.heard = time.monotonic()
         self._part += piece
         *lines, self._part = self._part.split(b"\n")
         if len(self._part) > MOST:
@@ -98,31 +101,37 @@ class NodeChannel:
 
     def _take(self, line: bytes) -> None:
         try:
-            told = json.loads(line.decode())
-            kind, value = next(iter(told.items()))
-        except DAMAGED + (StopIteration,):
-            # The shell of the node may print lines, too.
+            found = json.loads(line.decode())
+            is_answer = bool(self.pending) and found["command"] == self.pending[0].KIND
+        except DAMAGED:
+            is_answer = False
+        if not is_answer:  # the shell of the node may print lines, too
             note("%s printed %r" % (self.host, line[:200]))
             return
+        request, self.last_answer = self.pending.pop(0), time.monotonic()
+        if "error" in found:
+            self.fail(" ".join(str(found["error"]).split("\n")))
+            return
         try:
-            if kind == "wait" and value is not None:
-                self.status = replies.of_host(self.host, replies.status(value))
-                if self.status["job"] != self.job:
-                    self.fail("the answer is about the job %r" % self.status["job"])
-            elif kind == "left":
-                self.left = replies.ALSO["left"](value)
-            elif kind == "error":
-                self.fail(shapes.words(value))
-            elif kind in ("record", "look"):
-                shape = shapes.fields(replies.REPLIES[kind], replies.ALSO)
-                found = shape({"record": value} if kind == "record" else value)
-                self.answers[kind] = found["record"] if kind == "record" else found
-        except shapes.Wrong as wrong:
-            self.fail("the answer is invalid: %s" % wrong)
+            self._keep(request, found.get("answer"))
+            self.last_valid = self.last_answer
+        except MxclusterError as refusal:
+            self.fail(str(refusal))
+
+    def _keep(self, request: Request, found: Any) -> None:
+        """Check the answer `found` to `request`, and keep it. Raises BadInput if it is invalid."""
+        if not isinstance(found, dict):
+            raise BadInput("the answer to the command %s is no object" % request.KIND)
+        named = {"record": found} if isinstance(request, RecordNode) else found
+        answer = replies.check(request.KIND, self.host, named, self.job)
+        if answer.get("status"):
+            self.status = replies.of_host(self.host, answer["status"])
+        self.left = answer.get("left", self.left)
+        self.answers[request.KIND] = answer
 
     def fail(self, text: str) -> None:
         """Record the error `text`, unless the node already has an error."""
-        self.error = self.error or text
+        self.error = self.error or shapes.words(text)
 
     def has_ended(self) -> bool:
         """Return True if the part of the job on the node has ended."""
@@ -144,8 +153,13 @@ class NodeChannel:
                 exit_codes.describe(code),
             )
         code = exit_codes.of_shell(code)
-        said = "the program of mxcluster on this node was " + exit_codes.describe(code)
-        return said if code < 0 else None
+        text = "the program of mxcluster on this node was " + exit_codes.describe(code)
+        return text if code < 0 else None
+
+    def hang_up(self) -> None:
+        """Close stdin of the program on the node, which then ends."""
+        assert self.process.stdin
+        self.process.stdin.close()
 
     def close(self) -> None:
         """End the local program of the channel."""

@@ -3,9 +3,10 @@
 The functions run as the training user. The process of root works without this module.
 """
 
+import os
 from typing import Callable, Dict, Optional, Tuple, Type, TypeVar, cast
 
-from mxcluster.agent import checkpoint_transfer, claims, commands, engine, jobs
+from mxcluster.agent import checkpoint_transfer, claims, commands, engine, jobs, shared_folder
 from mxcluster.model import protocol
 from mxcluster.model.protocol import Request
 
@@ -21,9 +22,12 @@ def _look(request: protocol.Look) -> Json:
 
 
 def _record(request: protocol.RecordNode) -> Json:
-    from mxcluster.node import probe
+    from mxcluster.node import gpus, probe
 
-    return probe.record(request.arguments)
+    if request.shared is None:
+        return probe.record(request.arguments)
+    shared_folder.check(request.shared)
+    return dict(probe.record(request.arguments), granted=gpus.granted(os.environ))
 
 
 def _check(request: protocol.Check) -> Json:

@@ -23,8 +23,8 @@ def sweep(spool: Optional[str] = None) -> List[str]:
     or archive that is still there.
     """
     lines = []
-    for path in ours(tempfile.gettempdir(), FOLDERS, stat.S_ISDIR) + (
-        ours(spool, "*.tar", stat.S_ISREG, given_away=True) if spool else []
+    for path in _old_paths(tempfile.gettempdir(), FOLDERS, stat.S_ISDIR) + (
+        _old_paths(spool, "*.tar", stat.S_ISREG, given_away=True) if spool else []
     ):
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -39,7 +39,7 @@ def sweep(spool: Optional[str] = None) -> List[str]:
     return lines
 
 
-def ours(
+def _old_paths(
     folder: str, pattern: str, kind: Callable[[int], bool], given_away: bool = False
 ) -> List[str]:
     """Return the sorted paths in `folder` that belong to this user and are older than OLD seconds.

@@ -1,14 +1,13 @@
 """Carry out commands with the rights of the training user."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from mxcluster.errors import DAMAGED, MxclusterError
-from mxcluster.model.protocol import RecordNode, Request, Start
+from mxcluster.errors import MxclusterError
+from mxcluster.model.protocol import RecordNode, Request
 from mxcluster.node import json_cli, processes, training_user
 
 Json = Dict[str, Any]
@@ -25,8 +24,6 @@ def answer_of(request: Request, target: Optional[int] = None) -> Json:
     """
     refusing = Refusing(request.check)
     entry = training_user.other(refusing, request.user)
-    if isinstance(request, Start):
-        return _checked(request, *_in_a_program(request, entry))
     if entry is None:
         return _checked(request, *_in_process(request, target))
     if isinstance(request, RecordNode):
@@ -104,39 +101,6 @@ def commands() -> Any:
     from mxcluster.entry import commands as module
 
     return module
-
-
-def _in_a_program(request: Start, entry: Any) -> Tuple[Json, int]:
-    """Carry out `start` in a new Python process, because the started agent outlives the command.
-
-    In a fork of root's process the kernel would deny the agent access to its own files in /proc.
-    """
-    argv = [sys.executable, "-m", "mxcluster.agent", "start", "--job-dir", request.job_dir]
-    try:
-        done = subprocess.run(
-            argv,
-            input=request.to_bytes(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            preexec_fn=(lambda: training_user.drop_rights(entry)) if entry else None,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return {
-            "error": "cannot run %s as %s on this node (%s): run provision.yml, which checks "
-            "this Python" % (sys.executable, entry.pw_name if entry else "the login user", error)
-        }, 1
-    try:
-        return json.loads(done.stdout.decode().splitlines()[-1]), done.returncode
-    except (IndexError,) + DAMAGED:
-        last = (
-            "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-5:]) or "(nothing)"
-        )
-        return {
-            "error": "`%s` ended with status %d and without an answer on this node. Correct the "
-            "error in the last output, and run the playbook again:\n%s"
-            % (" ".join(argv[2:]), done.returncode, last)
-        }, 1
 
 
 def _checked(request: Request, found: Any, code: int) -> Json:

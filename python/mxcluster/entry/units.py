@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
 from mxcluster.entry import programs
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import replace
+from mxcluster.model.firewall import FirewallRequest
 from mxcluster.model.protocol import Collect, Look, OfJob, Prepare, Request, Start, Status, Stop
 from mxcluster.node import firewall, processes
 
@@ -95,11 +96,11 @@ def start(request: Start, unit: str) -> Json:
     return dict(job=status["job"], pid=status["agent"]["pid"], status=status)
 
 
-def why_not_started(unit: str, said: str, state: str, log: str) -> str:
+def why_not_started(unit: str, error: str, state: str, log: str) -> str:
     """Return the error message for a `unit` that failed to start.
 
     The message has the agent's own error, or without such an error the last lines of output.
-    `said`: the error of `systemctl start`. `state`: the output of `systemctl status`. `log`: the
+    `error`: the error of `systemctl start`. `state`: the output of `systemctl status`. `log`: the
     end of agent.log.
     """
     errors = []
@@ -119,7 +120,7 @@ def why_not_started(unit: str, said: str, state: str, log: str) -> str:
         [
             "%s did not start (%s): correct the error that `journalctl -u %s` shows on this node, "
             "and run the playbook again"
-            % (unit, (said.splitlines() or ["systemctl gave no reason"])[0], unit)
+            % (unit, (error.splitlines() or ["systemctl gave no reason"])[0], unit)
         ]
         + last
     )
@@ -327,9 +328,8 @@ def write_wish(plan: Mapping[str, Any], uid: int) -> None:
             if not os.path.isdir(WISHES):  # another start may have made the folder
                 raise
         os.chmod(WISHES, 0o755)  # under any umask: agents read the firewall's notes there
-    replace(
-        os.path.join(WISHES, plan["job"] + ".json"), json.dumps(dict(plan["firewall"], uid=uid))
-    )
+    wanted = FirewallRequest.decode(dict(plan["firewall"], uid=uid))
+    replace(os.path.join(WISHES, wanted.job + ".json"), json.dumps(wanted.encode()))
 
 
 def is_spooled(request: Collect) -> bool:

@@ -13,7 +13,7 @@ from typing import ClassVar, Dict, List, Optional, Type, TypeVar, cast
 
 from mxcluster.errors import BadInput
 from mxcluster.model import names
-from mxcluster.model.record import Record, field
+from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     flag,
     json_object,
@@ -34,8 +34,9 @@ LIMIT_OF_COLLECT = 3600.0
 LOG_LINES = 20  # lines of each log, without another number
 PIECE = 1 << 20  # bytes of a piece of a checkpoint, without another number
 LONGEST_SCRIPT = 1 << 27  # characters of a script's folder in base64
-# The action plugin of mxcluster_node sets these fields, so a task does not.
-FROM_PLUGIN = ("check", "reader", "told", "token", "took")
+# The action plugin of mxcluster_node, or the head of a batch job, sets these fields. A task does
+# not.
+FROM_PLUGIN = ("check", "lease", "reader", "shared", "told", "token", "took")
 PATHS = ("job_dir", "jobs_dir", "output", "spool")  # fields with paths on the node
 OTHER_VERSION = (
     "the node may have another version of mxcluster; run provision.yml (running jobs go on)"
@@ -114,6 +115,17 @@ def read(data: bytes) -> Request:
         ) from None
 
 
+class SharedFolder(Record):
+    """The job folder of a batch job, which all nodes of the job share."""
+
+    path: str = field(names.node_path)
+    nonce: str = field(
+        matching(r"[0-9a-f]{32}", "32 hexadecimal digits"),
+        about="the content of a file that the head has written into the folder",
+    )
+    has_secrets: bool = field(flag, about="whether the folder holds secret variables of the job")
+
+
 class _OfNode(Request):
     """A command that reads facts of the node."""
 
@@ -135,6 +147,13 @@ class RecordNode(_OfNode, kind="record"):
 
     `arguments`: {"known": the present node record}, to save the import of MXNet.
     """
+
+    shared: Optional[SharedFolder] = field(
+        optional(record(SharedFolder)),
+        default=None,
+        about="the folder of a batch job. The node must share this folder, and reads the GPUs "
+        "that the batch system gives to the job",
+    )
 
 
 class Check(_OfNode, kind="check"):
@@ -219,6 +238,12 @@ class Start(_WithFiles, kind="start"):
         about="the node's part of the plan. Without a plan, the job's folder holds the files of "
         "an earlier `prepare`",
     )
+    shared: Optional[SharedFolder] = field(
+        optional(record(SharedFolder)),
+        default=None,
+        about="the folder of a batch job, from which the node reads the token, the secrets and the "
+        "script",
+    )
 
 
 class Launch(OfJob, kind="launch"):
@@ -265,6 +290,7 @@ class Stop(OfJob, kind="stop"):
         default=False,
         about="whether the reason is the failure of another node's part, and not a user's command",
     )
+    lease: bool = field(flag, default=False, about="whether the reason is the end of the lease")
 
 
 class Logs(OfJob, kind="logs"):

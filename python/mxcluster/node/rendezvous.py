@@ -11,9 +11,9 @@ have an answer and all expected callers have connected.
 Each end proves that it has the job's token. For this proof (`mxcluster.seal`), each end sends a
 nonce. Each proof covers both nonces, both hosts and the port, so a replayed proof is invalid.
 
-    caller:    {"job", "host", "nonce"}
-    answerer:  {"job", "host", "time", "nonce", "proof"}
-    caller:    {"proof"}
+    caller:    Query
+    answerer:  Reply
+    caller:    Confirmation
 
 meeting.json holds the round-trip times, the clock offsets and this node's limits. Exit status:
 
@@ -36,8 +36,11 @@ from mxcluster import exit_codes, seal
 from mxcluster.cluster.verify.network import clocks, complaints
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
+from mxcluster.model.record import Record
+from mxcluster.model.rendezvous import Confirmation, Query, Reply
 
 Json = Dict[str, Any]
+Facts = Tuple[str, str, str, int, str, str]
 Call = NamedTuple("Call", [("host", str), ("name", str), ("address", str), ("port", int)])
 
 PAUSE = 0.1  # seconds before a new call: another agent may start later
@@ -93,7 +96,7 @@ class Meeting:
         self.calls = calls(own, peers, host)
         self.missing = callers(own, peers, host)  # hosts that have not connected yet
         self.deadline = time.monotonic() + timeout
-        self.answers = {}  # type: Dict[Call, Json]
+        self.answers = {}  # type: Dict[Call, Dict[str, float]]
         self.refusals = {}  # type: Dict[Call, str]
         self.taken = []  # type: List[str]  # own ports that cannot be bound, and why
         self.lock = threading.Lock()
@@ -170,27 +173,17 @@ class Meeting:
         try:
             with connection:
                 connection.settimeout(PATIENCE)
-                said = json.loads(read_line(connection))
-                known = facts(
-                    self.job, said.get("host"), self.host, port, said.get("nonce"), uuid.uuid4().hex
-                )
-                now = time.time()
-                connection.sendall(
-                    line(
-                        {
-                            "job": self.job,
-                            "host": self.host,
-                            "time": now,
-                            "nonce": known[-1],
-                            "proof": seal.proof(self.token, "answer", now, *known),
-                        }
-                    )
-                )
+                query = Query.decode(json.loads(read_line(connection)))
+                nonce, now = uuid.uuid4().hex, time.time()
+                known = facts(self.job, query.host, self.host, port, query.nonce, nonce)
+                proof = seal.proof(self.token, "answer", now, *known)
+                reply = Reply(job=self.job, host=self.host, time=now, nonce=nonce, proof=proof)
+                connection.sendall(line(reply))
                 # A caller counts only when it has this answer: after a timeout it calls again.
-                proof = json.loads(read_line(connection)).get("proof")
-                if said.get("job") == self.job and seal.proves(self.token, proof, "call", *known):
+                proof = Confirmation.decode(json.loads(read_line(connection))).proof
+                if query.job == self.job and seal.proves(self.token, proof, "call", *known):
                     with self.lock:
-                        self.missing[port].discard(said.get("host"))
+                        self.missing[port].discard(query.host)
         except (OSError,) + DAMAGED:  # a foreign program, or a caller after its timeout
             pass
 
@@ -257,15 +250,15 @@ def why_taken(address: str, port: int, error: OSError) -> str:
     )
 
 
-def facts(job: str, caller: str, answerer: str, port: int, asked: str, answered: str) -> Tuple:
-    """Return the tuple of data that both proofs cover.
+def facts(job: str, caller: str, answerer: str, port: int, first: str, second: str) -> Facts:
+    """Return the data that both proofs cover.
 
-    `asked`: the nonce of the caller. `answered`: the nonce of the answerer.
+    `first`: the nonce of the caller. `second`: the nonce of the answerer.
     """
-    return job, caller, answerer, port, asked, answered
+    return job, caller, answerer, port, first, second
 
 
-def ask(call: Call, job: str, host: str, token: bytes) -> Json:
+def ask(call: Call, job: str, host: str, token: bytes) -> Dict[str, float]:
     """Call a process of another node, and return {"rtt", "offset"} in seconds.
 
     "rtt": the round-trip time. "offset": the time of the other node's clock minus the time of this
@@ -275,29 +268,21 @@ def ask(call: Call, job: str, host: str, token: bytes) -> Json:
     nonce = uuid.uuid4().hex
     with socket.create_connection((call.address, call.port), PATIENCE) as connection:
         began, sent = time.monotonic(), time.time()
-        connection.sendall(line({"job": job, "host": host, "nonce": nonce}))
+        connection.sendall(line(Query(job=job, host=host, nonce=nonce)))
         try:
-            said = json.loads(read_line(connection))
-            there = float(said["time"])
-            if said["job"] != job or said["host"] != call.host:
-                raise ValueError("the job %s on %s answers there" % (said["job"], said["host"]))
-            known = facts(job, host, call.host, call.port, nonce, str(said.get("nonce")))
-            if not seal.proves(token, said.get("proof"), "answer", said["time"], *known):
-                raise ValueError(
-                    "a program answers there as %s, but without the job's token" % call.host
-                )
-        except (
-            KeyError,
-            TypeError,
-            UnicodeDecodeError,
-            json.JSONDecodeError,
-            RecursionError,
-            OverflowError,
-        ):
+            reply = Reply.decode(json.loads(read_line(connection)))
+        except (ValueError, RecursionError):
             raise ValueError("another program than mxcluster answers there") from None
+        if reply.job != job or reply.host != call.host:
+            raise ValueError("the job %s on %s answers there" % (reply.job, reply.host))
+        known = facts(job, host, call.host, call.port, nonce, reply.nonce)
+        if not seal.proves(token, reply.proof, "answer", reply.time, *known):
+            raise ValueError(
+                "a program answers there as %s, but without the job's token" % call.host
+            )
         rtt = time.monotonic() - began
-        connection.sendall(line({"proof": seal.proof(token, "call", *known)}))
-    return {"rtt": round(rtt, 6), "offset": round(there - (sent + rtt / 2), 6)}
+        connection.sendall(line(Confirmation(proof=seal.proof(token, "call", *known))))
+    return {"rtt": round(rtt, 6), "offset": round(reply.time - (sent + rtt / 2), 6)}
 
 
 def read_line(connection: socket.socket) -> str:
@@ -314,9 +299,9 @@ def read_line(connection: socket.socket) -> str:
     return data.decode("utf-8")
 
 
-def line(said: Json) -> bytes:
-    """Return `said` (dict) as one line of JSON, in bytes."""
-    return (json.dumps(said) + "\n").encode("utf-8")
+def line(message: Record) -> bytes:
+    """Return `message` as one line of JSON, in bytes."""
+    return (json.dumps(message.encode()) + "\n").encode("utf-8")
 
 
 def main(folder: Optional[str] = None) -> int:

@@ -30,22 +30,20 @@ def request(command, **fields):
     return protocol.COMMANDS[command].decode(fields)
 
 
+def files(plan, **more):
+    """Return the files of a job (see `JobFolder.prepare`)."""
+    return protocol.Prepare(job_dir="/jobs/job-1", plan=plan, **more)
+
+
 def ask(command, **fields):
     """Carry out a command in this process, and return the answer."""
     return carry_out(request(command, **fields))
 
 
-def begin(command, before="", environment=None, **fields):
-    """Return a process that carries out a command as on a node, with the request on stdin.
-
-    `before` is a program that the process of `start` runs first, such as PATIENT.
-    """
-    module = "mxcluster.agent" if command == "start" else "mxcluster.entry"
-    program = "import runpy; runpy.run_module(%r, run_name='__main__')" % module
+def begin(command, environment=None, **fields):
+    """Return a process that carries out a command as on a node, with the request on stdin."""
     made = subprocess.Popen(
-        [sys.executable]
-        + (["-c", before + "\n" + program] if before else ["-m", module])
-        + (["start", "--job-dir", fields["job_dir"]] if command == "start" else []),
+        [sys.executable, "-m", "mxcluster.entry"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=dict(os.environ, PYTHONPATH=PACKAGE, **(environment or {})),
@@ -110,16 +108,26 @@ class Job:
         with open(self.folder.file("plan.json"), "w") as stream:
             json.dump(plan, stream)
 
-    def start(self, *commands, **options):
+    def start(self, *commands, environment=None, **options):
         """Write the plan, start the agent, and return its first status."""
-        environment, before = options.pop("environment", {}), options.pop("before", "")
         self.plan(*commands, **options)
-        code, answer = in_a_process(
-            "start", job_dir=self.path, before=before, environment=environment
-        )
+        code, answer = in_a_process("start", job_dir=self.path, environment=environment)
         assert code == 0, answer
         self.remember(answer["status"])
         return answer["status"]
+
+    def start_patient(self, *commands):
+        """Write the plan, become an agent with PATIENT in a new process, return the status."""
+        self.plan(*commands)
+        program = PATIENT + "; import runpy; runpy.run_module('mxcluster.agent', {}, '__main__')"
+        subprocess.Popen(
+            [sys.executable, "-c", program, "run", "--job-dir", self.path],
+            stdout=subprocess.DEVNULL,
+            env=dict(os.environ, PYTHONPATH=PACKAGE),
+        )
+        status = self.until(self.folder.status)
+        self.remember(status)
+        return status
 
     def ask_to_start(self):
         """Start the agent for a plan that exists already."""

@@ -10,7 +10,7 @@ import pytest
 from mxcluster.agent import claims
 from mxcluster.node import processes
 from mxcluster.training.kvstore import shared_memory
-from tests.unit.agent.jobs import Job, in_a_process
+from tests.unit.agent.jobs import Job, files, in_a_process
 
 SPENT = ["lease", "reserve", "secret_env.json", "token", ".status.json.4711", "worker-0.pulse"]
 
@@ -55,7 +55,7 @@ def test_shared_memory_of_server_processes_is_removed(tmp_path):
             for index in (4, 5)
         ],
     }
-    job.folder.prepare(plan, None, token)
+    job.folder.prepare(files(plan, token=token))
     path = shared_memory.path_of(token.encode(), 2)
     open(path, "w").close()
     try:

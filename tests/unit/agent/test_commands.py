@@ -15,7 +15,7 @@ from mxcluster.agent import commands
 from mxcluster.errors import MxclusterError
 from mxcluster.node import processes
 from tests.machine import Stopwatch
-from tests.unit.agent.jobs import FAILS_LATER, PATIENT, STUBBORN, in_a_process
+from tests.unit.agent.jobs import FAILS_LATER, STUBBORN, in_a_process
 
 
 def kill_agent(job, status):
@@ -115,7 +115,7 @@ def test_a_killed_agent_is_the_first_failure(job, command):
 
 
 def test_a_first_failure_outlives_a_killed_agent(job):
-    status = job.start(STUBBORN, FAILS_LATER, before=PATIENT)  # so the agent is there to be killed
+    status = job.start_patient(STUBBORN, FAILS_LATER)  # so the agent is there to be killed
     job.until(lambda: job.folder.status()["first_failure"])
     kill_agent(job, status)
     told = job.end()

@@ -11,6 +11,7 @@ import pytest
 
 from mxcluster.agent import engine, engine_file
 from mxcluster.job import replies, verdict
+from mxcluster.model.engine import EngineState, Process
 from mxcluster.node import processes
 from tests.unit.agent.jobs import PACKAGE, in_a_process
 
@@ -33,6 +34,11 @@ trap 'kill -CONT $child; sleep $pause; kill $child; sleep $pause; kill -9 $child
 "$@" & child=$!
 wait $child; wait $child
 """.replace("PACKAGE", PACKAGE)
+
+
+def identity(known):
+    """Return the Identity of a process of engine.json."""
+    return processes.Identity(known.pid, known.start_time)
 
 
 @pytest.fixture
@@ -65,8 +71,8 @@ def launch(job, tmp_path, monkeypatch):
             job.remember(job.folder.status())
             state = engine_file.read(job.folder)
             job.seen |= {
-                processes.Identity(**state["watcher"]),
-                processes.Identity(state["pid"], state["start_time"]),
+                identity(state.watcher),
+                identity(state),
             }
         return code, answer
 
@@ -80,7 +86,7 @@ def test_the_agent_runs_and_everything_ends_with_the_job(job, launch):
     assert joined["job"] == "job-1" and joined["pid"] == joined["status"]["agent"]["pid"]
     assert job.end()["reason"] == "done"
     job.nothing_left()
-    assert engine_file.read(job.folder)["exit_code"] == 0
+    assert engine_file.read(job.folder).exit_code == 0
 
 
 def test_a_failed_part_ends_mpirun_with_an_error(job, launch):
@@ -88,7 +94,7 @@ def test_a_failed_part_ends_mpirun_with_an_error(job, launch):
     status = job.end()
     assert status["reason"] == "failed" and status["first_failure"]["exit_code"] == 3
     job.nothing_left()
-    assert engine_file.read(job.folder)["exit_code"] > 0
+    assert engine_file.read(job.folder).exit_code > 0
     assert '"error": "the part of the job on node1 has ended: failed"' in job.log("mpirun")
 
 
@@ -97,8 +103,8 @@ def test_the_agent_ends_with_mpirun(job, launch, who, tmp_path):
     launch("sleep 60")
     assert list(tmp_path.glob("bin/ompi.node1.0/pid.*/0"))
     state = engine_file.read(job.folder)
-    known = state if who == "program" else state["watcher"]
-    assert processes.send(processes.Identity(known["pid"], known["start_time"]), signal.SIGKILL)
+    known = state if who == "program" else state.watcher
+    assert processes.send(identity(known), signal.SIGKILL)
     status = job.end()
     assert status["reason"] == "engine"
     if who == "program":
@@ -111,11 +117,12 @@ def test_the_agent_ends_with_mpirun(job, launch, who, tmp_path):
 
 def holder(job):
     """Return the Identity of the job's holder."""
-    watcher = processes.Identity(**engine_file.read(job.folder)["watcher"])
+    watcher = identity(engine_file.read(job.folder).watcher)
     (found,) = [
         who
         for who in processes.family([watcher])
-        if who != watcher and processes.command_name(who.pid).startswith("python")
+        if processes.command_name(who.pid).startswith("python")
+        and b"\0hold\0" in processes.read(who.pid, "cmdline")
     ]
     return found
 
@@ -123,7 +130,7 @@ def holder(job):
 def terminate(job):
     """Send SIGTERM to mpirun, wait for the end of the job, and return the job's status."""
     state = engine_file.read(job.folder)
-    program = processes.Identity(state["pid"], state["start_time"])
+    program = identity(state)
     assert processes.send(program, signal.SIGTERM)
     status = job.end()
     assert status["reason"] == "engine" and status["first_failure"] is None
@@ -156,7 +163,8 @@ def test_mpiruns_folder_is_removed_if_mpirun_kills_the_holder(job, launch, tmp_p
 
 def test_an_agent_does_not_wait_for_the_exit_code_of_a_running_mpirun(job):
     me = processes.identity(os.getpid())._asdict()
-    engine_file.write(job.folder, dict(me, program="mpirun", watcher=me, exit_code=None))
+    state = EngineState(program="mpirun", watcher=Process(**me), **me)
+    engine_file.write(job.folder, state)
     began = time.monotonic()
     assert engine_file.why_killed(job.folder, 600.0) is None
     assert time.monotonic() - began < 60
@@ -231,7 +239,7 @@ def test_a_lingering_engine_is_ended(job, launch):
     launch("sleep 60")  # writes the files of the job
     job.ask("stop")
     job.nothing_left()
-    (program,) = [engine_file.read(job.folder)["program"]]
+    (program,) = [engine_file.read(job.folder).program]
     with open(program, "w") as stream:
         stream.write(waits)
     began = time.monotonic()
@@ -244,7 +252,7 @@ def test_a_lingering_engine_is_ended(job, launch):
         check=True,
     )
     assert time.monotonic() - began < 30
-    assert engine_file.read(job.folder)["exit_code"] != 0
+    assert engine_file.read(job.folder).exit_code != 0
 
 
 def test_a_lingering_daemon_of_the_engine_is_killed(job):

@@ -12,7 +12,7 @@ import pytest
 from mxcluster.agent import claims
 from mxcluster.agent.folder import WHOLE_PLAN, JobFolder
 from mxcluster.seal import TOKEN
-from tests.unit.agent.jobs import PACKAGE, in_a_process
+from tests.unit.agent.jobs import PACKAGE, files, in_a_process
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def run_job(job):
         files={"groups": "node1 g\n"},
     )
     os.unlink(job.folder.file("plan.json"))
-    JobFolder(job.path).prepare(dict(plan, whole=dict(plan)), token="t")
+    JobFolder(job.path).prepare(files(dict(plan, whole=dict(plan)), token="t"))
     job.ask_to_start()
     job.until(lambda: os.path.exists(job.folder.file("worker-0.pulse")))
     job.until(lambda: os.path.exists(job.folder.file("events.jsonl")))

@@ -8,6 +8,7 @@ import pytest
 
 from mxcluster.agent.folder import EVENTS_TAIL, JobFolder, readable
 from mxcluster.errors import BadInput
+from tests.unit.agent.jobs import files
 
 NAMES = {("worker", 0): "worker-0", ("worker", 1): "worker-1"}
 PROCESS = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh"], "env": {}}
@@ -91,7 +92,7 @@ def test_a_damaged_status_is_refused(tmp_path, text):
 def test_a_deep_plan_is_not_the_plan_of_a_new_job(tmp_path):
     (tmp_path / "plan.json").write_text(DEEP)
     (tmp_path / "token").write_text("t")
-    assert not JobFolder(str(tmp_path)).has({"job": "j"}, "t")
+    assert not JobFolder(str(tmp_path)).has(files({"job": "j"}, token="t"))
 
 
 def test_progress_of_a_long_run_keeps_the_start_event(tmp_path):
@@ -170,7 +171,7 @@ def test_a_reader_of_a_plan_sees_a_whole_plan(tmp_path):
     folder = JobFolder(str(tmp_path))
     (tmp_path / "plan.json").write_text('{"job": "old"}')
     with (tmp_path / "plan.json").open() as reader:
-        folder.prepare({"job": "new", "processes": [], "files": {}}, token="t")
+        folder.prepare(files({"job": "new", "processes": [], "files": {}}, token="t"))
         assert json.loads(reader.read()) == {"job": "old"}
     assert json.loads((tmp_path / "plan.json").read_text())["job"] == "new"
     assert sorted(os.listdir(str(tmp_path))) == ["plan.json", "token"]

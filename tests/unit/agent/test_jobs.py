@@ -70,7 +70,7 @@ class Node:
         self.path = path
 
     def begin(self, plan):
-        """Start `mxcluster.agent start`, with the plan on stdin, and return the process."""
+        """Start a job with the plan in a process of its own, and return the process."""
         return begin("start", job_dir=str(self.path / plan["job"]), plan=plan)
 
     def start(self, plan):

@@ -14,6 +14,7 @@ import pytest
 from mxcluster.agent import script_files
 from mxcluster.agent.folder import JobFolder
 from mxcluster.package import OWN_FOLDERS
+from tests.unit.agent.jobs import files
 
 WORKERS = ("worker-0", "worker-1")
 
@@ -26,26 +27,24 @@ def prepared(tmp_path):
     with zipfile.ZipFile(script, "w") as packed:
         for name in ("train.py", "data/train.csv"):
             packed.writestr(name, "as it was sent\n")
-    folder.prepare(
-        {
-            "job": "j1",
-            "host": "node1",
-            "files": {},
-            "options": {"collect_mb": 1},
-            "processes": [
-                {
-                    "name": name,
-                    "role": "worker",
-                    "index": index,
-                    "command": ["true"],
-                    "env": {},
-                    "folder": "%s/%s" % (OWN_FOLDERS, name),
-                }
-                for index, name in enumerate(WORKERS)
-            ],
-        },
-        script=base64.b64encode(script.getvalue()).decode(),
-    )
+    plan = {
+        "job": "j1",
+        "host": "node1",
+        "files": {},
+        "options": {"collect_mb": 1},
+        "processes": [
+            {
+                "name": name,
+                "role": "worker",
+                "index": index,
+                "command": ["true"],
+                "env": {},
+                "folder": "%s/%s" % (OWN_FOLDERS, name),
+            }
+            for index, name in enumerate(WORKERS)
+        ],
+    }
+    folder.prepare(files(plan, script=base64.b64encode(script.getvalue()).decode()))
     return folder
 
 

@@ -3,10 +3,11 @@
 import json
 import os
 import pathlib
+import sys
 
 import pytest
 
-from mxcluster.agent import daemon
+from mxcluster.errors import MxclusterError
 from mxcluster.node import processes
 from tests.unit.agent.jobs import ask, in_a_process
 
@@ -60,8 +61,8 @@ def test_a_prepared_secret_env_is_readable_for_its_owner_only(job):
 
 def test_an_agent_that_does_not_start_leaves_no_secret_env(job, monkeypatch):
     start(job, "true", command="prepare")
-    monkeypatch.setattr(daemon, "_become_agent", lambda *_: os._exit(0))
-    with pytest.raises(daemon.MxclusterError, match="did not start"):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(MxclusterError, match="did not start"):
         ask("start", job_dir=job.path)
     assert holding(job) == []
 
@@ -107,7 +108,7 @@ def test_the_token_of_a_killed_agent_is_removed(job):
 def test_an_agent_that_does_not_start_leaves_no_token(job, monkeypatch):
     start(job, "true", command="prepare", secrets={"token": SECRET})
     assert holding(job) == ["token"] and os.stat(job.folder.file("token")).st_mode & 0o777 == 0o600
-    monkeypatch.setattr(daemon, "_become_agent", lambda *_: os._exit(0))
-    with pytest.raises(daemon.MxclusterError, match="did not start"):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(MxclusterError, match="did not start"):
         ask("start", job_dir=job.path)
     assert holding(job) == []

@@ -16,7 +16,7 @@ from mxcluster.agent.stuck_processes import Sight
 from mxcluster.node import processes
 from tests import machine
 from tests.machine import Stopwatch
-from tests.unit.agent.jobs import FAILS_LATER, PACKAGE, PATIENT, STUBBORN, in_a_process
+from tests.unit.agent.jobs import FAILS_LATER, PACKAGE, STUBBORN, in_a_process
 
 
 def ends(status):
@@ -37,12 +37,9 @@ def test_a_finished_process_does_not_end_the_others(job):
 
 
 def test_a_failed_process_ends_the_others(job):
-    status = job.start(
-        "sleep 300",
-        "seq 1 30; echo lost: no data >&2; sleep 0.3; exit 3",
-        "sleep 300",
-        before=PATIENT,  # the others end at SIGTERM, so the agent does not use its time
-    )
+    # The others end at SIGTERM, so the agent does not use its time.
+    last = "seq 1 30; echo lost: no data >&2; sleep 0.3; exit 3"
+    job.start_patient("sleep 300", last, "sleep 300")
     status = job.end()
     assert status["reason"] == "failed"
     assert ends(status) == [(-15, "agent"), (3, "self"), (-15, "agent")]
@@ -86,7 +83,7 @@ def test_a_foreign_sigterm_is_a_failure(job):
 
 
 def test_the_status_has_the_first_failure_while_other_processes_end(job):
-    job.start(STUBBORN, FAILS_LATER, before=PATIENT)
+    job.start_patient(STUBBORN, FAILS_LATER)
     status = job.until(lambda: job.folder.status()["first_failure"] and job.folder.status())
     assert (status["state"], status["first_failure"]["exit_code"]) == ("running", 4)
     signal_process(status, 0, signal.SIGKILL)

@@ -108,8 +108,9 @@ def test_a_node_that_cannot_import_mxnet_is_named(state, folder):
 def test_a_node_that_does_not_share_the_folder_is_named(state, folder, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    argv = "%s -I -m mxcluster.batch.node_part %s" % (sys.executable, elsewhere)
-    replace_srun(tmp_path, 'case "$*" in *=b*) exec %s;; *) exec sleep 300;; esac' % argv)
+    argv = "%s -I -m mxcluster.entry --serve" % sys.executable
+    there = "sed -u s,%s,%s,g | %s" % (folder.path, elsewhere, argv)
+    replace_srun(tmp_path, 'case "$*" in *=b*) %s;; *) exec sleep 300;; esac' % there)
     start(folder)
     reason = end(folder)["first_failure"]["reason"]
     assert reason.startswith("b: ") and "all nodes must share this folder" in reason
@@ -137,11 +138,12 @@ FACTS = {
 # The program of a node, which answers with the given facts.
 NODE = """
 import json, sys
-from mxcluster.batch import node_part
-facts, look, folder = sys.argv[1:]
-node_part.NodePart.record = lambda self, asked: {"record": json.loads(facts)}
-node_part.NodePart.look = lambda self, asked: {"look": json.loads(look)}
-node_part.main([folder])
+from mxcluster.entry import commands, server
+from mxcluster.model import protocol
+facts, look = map(json.loads, sys.argv[1:])
+commands.FUNCTIONS[protocol.Look] = lambda request: look
+server.record = lambda request: facts
+server.serve(sys.stdout)
 """
 # A copy of all that srun sends to a node and back.
 WIRE = "exec %s < <(tee -a %s) > >(tee -a %s)\n"
@@ -150,7 +152,7 @@ LOOK = {"problems": [], "fits": True, "held": {"ports": {}, "gpus": {}}}
 
 def test_neither_token_nor_secret_crosses_the_network(state, folder, tmp_path):
     """srun and qrsh send their lines in plain text."""
-    argv = [sys.executable, "-I", "-c", NODE, json.dumps(FACTS), json.dumps(LOOK), folder.path]
+    argv = [sys.executable, "-I", "-c", NODE, json.dumps(FACTS), json.dumps(LOOK)]
     wire = tmp_path / "wire"
     line = WIRE % (" ".join(map(shlex.quote, argv)), wire, wire)
     (tmp_path / "bin" / "srun").write_text("#!/bin/bash\n" + line)
@@ -163,7 +165,7 @@ def test_neither_token_nor_secret_crosses_the_network(state, folder, tmp_path):
         with open(path) as stream:
             assert "from secret_env, not written to disk: export PASSWORD=" in stream.read()
     told = wire.read_text()
-    assert '"ask": "start"' in told and "hunter2" not in told and "t" * 64 not in told
+    assert '"command": "start"' in told and "hunter2" not in told and "t" * 64 not in told
     names = [name for _, _, names in os.walk(folder.path) for name in names]
     assert not {"token", "secret_env.json"} & set(names)
 

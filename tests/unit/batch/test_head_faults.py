@@ -4,11 +4,10 @@ The nodes are shell scripts, so no test needs a batch system.
 """
 
 import errno
-import io
 import json
 import os
 import signal
-import subprocess
+import sys
 import time
 
 import pytest
@@ -16,11 +15,9 @@ import pytest
 from mxcluster.agent import batch_job
 from mxcluster.agent.folder import BEAT, LEASE, JobFolder
 from mxcluster.batch import head as heads
-from mxcluster.batch import node_part
 from mxcluster.batch.node_channel import NodeChannel, exchange
-from mxcluster.batch.node_part import NONCE, NodePart
 from mxcluster.errors import MxclusterError
-from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.protocol import Start, Stop, Wait
 from tests.waiting import until
 
 WORKER = {"name": "worker-0", "role": "worker", "index": 0, "host": "a"}
@@ -73,6 +70,21 @@ def status(*names):
         "started": 1.0,
         "processes": [dict(part, name=name, **ending) for name in names],
     }
+
+
+def answer(command, known):
+    """Return the line of a node with the status `known`."""
+    return json.dumps({"command": command, "answer": {"status": known, "progress": {}}})
+
+
+# The program of a node, without a look for MXNet.
+FACTLESS = """
+import sys
+from mxcluster.entry import server
+server.record = lambda request: {"gpus": 0}
+server.serve(sys.stdout)
+"""
+LONG = Start(job_dir="/j", plan={"job": "x" * (1 << 18)})
 
 
 def full(*_, **__):
@@ -165,28 +177,32 @@ def test_the_clock_of_the_first_node_does_not_end_the_lease(head, folder, monkey
 def test_a_frozen_node_does_not_block_the_head(node):
     channel = node("exec sleep 120")
     began = time.monotonic()
-    channel.ask(ask="start", plan="x" * (1 << 20))
+    for _ in range(100):
+        channel.ask(LONG)
     exchange([channel], 0.1)
     assert time.monotonic() - began < 30 and channel.unsent
 
 
 def test_a_long_request_arrives_whole(node):
-    channel = node('read line; printf \'{"error": "%d"}\\n\' "${#line}"')
-    request = {"ask": "start", "plan": "x" * (1 << 18)}
-    channel.ask(**request)
+    answer = '{"command": "start", "error": "%d"}\\n'
+    channel = node("read line; printf '%s' \"${#line}\"" % answer)
+    channel.ask(LONG)
     until(lambda: exchange([channel], 0.1) or channel.error)
-    assert channel.error == str(len(json.dumps(request))) and not channel.unsent
+    assert channel.error == str(len(json.dumps(LONG.encode()))) and not channel.unsent
 
 
 def test_a_request_to_a_node_whose_program_has_ended_is_dropped(node):
     channel = node("exit 0")
     channel.process.wait()
-    channel.ask(ask="stop", reason="failed")
+    channel.ask(Stop(job_dir="/j"))
     assert channel.unsent == b""
 
 
 def test_a_deeply_nested_answer_does_not_end_the_head(node, capfd):
-    channel = node("head -c 200000 /dev/zero | tr '\\0' '['; echo; echo '{\"left\": []}'")
+    line = "head -c 200000 /dev/zero | tr '\\0' '['; echo; echo '%s'"
+    answer = {"ran": True, "status": None, "left": []}
+    channel = node(line % json.dumps({"command": "stop", "answer": answer}))
+    channel.ask(Stop(job_dir="/j"))
     until(lambda: exchange([channel], 0.1) or channel.left is not None or not channel.is_open)
     assert channel.left == [] and channel.error is None
     assert "a printed b'[[[" in capfd.readouterr().err
@@ -196,53 +212,17 @@ def test_a_node_speaks_only_for_its_own_processes(head, node):
     head.plan = dict(head.plan, processes=[WORKER, dict(WORKER, name="worker-1", host="b")])
     head.nodes = {host: node("sleep 9", host) for host in ("a", "b")}
     for channel in head.nodes.values():
-        channel._take(json.dumps({"wait": status("worker-0", "worker-1", "odd")}).encode())
+        channel.ask(Wait(job_dir="/j"))
+        channel._take(answer("wait", status("worker-0", "worker-1", "odd")).encode())
     head.merge()
     assert [part["name"] for part in head.status["processes"]] == ["worker-0", "worker-1"]
 
 
-def test_a_node_reads_script_token_and_secrets_from_the_shared_folder(folder, monkeypatch):
-    folder.write_private("script.b64", "c2NyaXB0")
-    folder.write_private("token", "t" * 64)
-    folder.write_private("secret_env.json", '{"PASSWORD": "x"}')
-    given = []
-    monkeypatch.setattr("mxcluster.agent.daemon.prepare", lambda *args: given.append(args[2:]))
-    monkeypatch.setattr(node_part.subprocess, "Popen", lambda *_, **__: None)
-
-    def start(host):
-        plan = {"host": host, "nodes": {host: {"job_dir": folder.file("nodes/%s/job-1" % host)}}}
-        asked = {"ask": "start", "plan": plan, "secret_env": True}
-        NodePart(folder.path, io.StringIO()).start(asked)
-
-    start("a")
-    start("b")  # the first node has left the secrets for the second
-    assert given == [({"PASSWORD": "x"}, "t" * 64, "c2NyaXB0")] * 2
-    folder.forget_secret_env()
-    with pytest.raises(OSError):  # no job starts without its secrets
-        start("c")
-
-
-def test_a_node_tells_the_gpus_that_the_batch_system_gives(folder, node, tmp_path, monkeypatch):
-    """srun and qrsh name them in a variable; the channel lets these numbers through."""
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\nfor n in 0 1; do echo $n, GPU-$n, 00000000:3B, V100, 470.82; done\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    folder.write_private(NONCE, "n")
-    told = subprocess.CompletedProcess([], 0, b'{"gpus": 2}\n', b"")
-    monkeypatch.setattr(node_part, "probe", lambda: told)
-    found = NodePart(folder.path, io.StringIO()).record({"nonce": "n"})
-    channel = node("echo '%s'; exec sleep 9" % json.dumps(found))
-    until(lambda: exchange([channel], 0.1) or "record" in channel.answers or not channel.is_open)
-    assert channel.answers["record"] == NodeFacts(gpus=2, granted=[1])
-
-
 def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder, node, monkeypatch):
     """The batch system ends the job. Otherwise the same statuses mean that a node goes down."""
-    told = {"wait": dict(status("worker-0"), reason="shutdown")}
-    channel = node("echo '%s'; exec sleep 99" % json.dumps(told))
-    head.plan = dict(head.plan, processes=[WORKER])
+    last = answer("wait", dict(status("worker-0"), reason="shutdown"))
+    channel = node("echo '%s'; exec sleep 99" % last)
+    head.plan = dict(head.plan, processes=[WORKER], nodes={"a": {"job_dir": "/j"}})
     monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
     monkeypatch.setattr(heads, "LAST", 0.5)
     wait = head.await_signal
@@ -267,7 +247,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
 )
 def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, words):
     channel = node(script)
-    head.plan = dict(head.plan, processes=[WORKER])
+    head.plan = dict(head.plan, processes=[WORKER], nodes={"a": {"job_dir": "/j"}})
     monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
     if killed:
         channel.process.kill()
@@ -278,6 +258,46 @@ def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, 
         assert failure["reason"].startswith(words) and failure["kind"] == "node", failure
     else:
         assert failure is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last, reasons", [("true", ["done"] * 2), ("exit 3", ["peer", "failed"])])
+def test_real_nodes_and_agents_run_to_their_end(head, folder, monkeypatch, last, reasons):
+    """The nodes look at their machine for nothing: the test gives the facts and the plan."""
+    folder.write_private("token", "t" * 64)
+    commands = {"a": "true" if last == "true" else "sleep 300", "b": last}
+    made = {
+        "job": "job-1",
+        "kv": "dist_sync",
+        "files": {},
+        "nodes": {host: {"job_dir": folder.file("nodes/%s/job-1" % host)} for host in commands},
+        "processes": [
+            dict(WORKER, name="worker-%d" % index, host=host, command=["sh", "-c", text], env={})
+            for index, (host, text) in enumerate(sorted(commands.items()))
+        ],
+    }
+
+    def part(plan, host):
+        own = [process for process in plan["processes"] if process["host"] == host]
+        return dict(plan, host=host, processes=own)
+
+    monkeypatch.setattr(heads, "for_node", part)
+    monkeypatch.setattr(heads.batch, "complete", lambda *given: made)
+    monkeypatch.setattr(heads.Head, "look", lambda *given: {"a": {"held": {}, "fits": True}})
+    monkeypatch.setattr(head.engine, "hosts", lambda environ: ["a", "b"])
+    program = [sys.executable, "-c", FACTLESS]
+    monkeypatch.setattr(head.engine, "on_node", lambda host, argv: program)
+    assert head.run() == (last == "true"), head.status
+    known = folder.status()
+    assert known["reason"] == ("done" if last == "true" else "failed")
+    assert [part.status()["reason"] for part in folder.parts()] == reasons
+    failure = known["first_failure"] or {}
+    assert (failure.get("host"), failure.get("exit_code")) == (
+        (None, None) if last == "true" else ("b", 3)
+    )
+    with open(folder.file(batch_job.PARTS)) as stream:
+        assert json.load(stream) == {host: {"left": [], "lost": None} for host in "ab"}
+    assert not {"token", "lease", "beat"} & set(os.listdir(folder.path))
 
 
 def test_the_cause_needs_no_readable_log(folder, monkeypatch):

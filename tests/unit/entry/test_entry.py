@@ -117,7 +117,7 @@ def test_an_old_archive_of_the_login_user_is_removed(monkeypatch, tmp_path, mode
     assert leftovers.sweep(str(spool)) == []
     assert (old.exists(), young.exists()) == (not swept, True)
     # A concurrent run removes the archive after the listing.
-    monkeypatch.setattr(leftovers, "ours", lambda *given, **named: [str(gone)] * 2)
+    monkeypatch.setattr(leftovers, "_old_paths", lambda *given, **named: [str(gone)] * 2)
     assert leftovers.sweep(str(spool)) == [] and not gone.exists()
 
 

@@ -127,11 +127,9 @@ def test_root_starts_no_job_without_its_plan():
 def test_the_firewall_gets_the_training_users_uid(monkeypatch, tmp_path):
     """A job's ports are open to its nodes only, and on each node to the training user only."""
     monkeypatch.setattr(units, "WISHES", str(tmp_path / "wishes"))
-    units.write_wish({"job": "j", "firewall": {"ports": [9091]}}, 1234)
-    assert json.loads((tmp_path / "wishes" / "j.json").read_text()) == {
-        "ports": [9091],
-        "uid": 1234,
-    }
+    wanted = {"job": "j", "address": "10.0.0.2", "interface": "eth1", "ports": [9091], "peers": {}}
+    units.write_wish({"firewall": wanted}, 1234)
+    assert json.loads((tmp_path / "wishes" / "j.json").read_text()) == dict(wanted, uid=1234)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from mxcluster import package
 from mxcluster.agent import folder
 from mxcluster.errors import BadInput
 from mxcluster.job import user_script
+from mxcluster.model.protocol import Prepare
 
 OWN = ".".join(map(str, sys.version_info[:2]))
 
@@ -69,7 +70,7 @@ def test_folders_and_executable_bits_survive(mine, tmp_path_factory):
         "options": {},
         "processes": [{"folder": "files/worker-0"}],
     }
-    job.prepare(plan, script=packed)
+    job.prepare(Prepare(job_dir=job.path, plan=plan, script=packed))
     assert os.stat(job.file(package.SCRIPT_ZIP)).st_mode & 0o777 == 0o600
     for copy in ("script", "files/worker-0"):
         there = pathlib.Path(job.path) / copy

@@ -9,6 +9,7 @@ import threading
 import time
 
 from mxcluster import seal
+from mxcluster.model.rendezvous import Query, Reply
 from mxcluster.node import addresses, rendezvous
 from tests.machine import Stopwatch
 from tests.networks import own_network
@@ -331,21 +332,13 @@ def test_a_wrong_clock_fails_a_job_but_not_a_verification(tmp_path, monkeypatch,
 def late_answer(other, connection, port):
     """Answer as `Meeting.answer` does, with a clock that is 3 s slow."""
     with connection:
-        said = json.loads(rendezvous.read_line(connection))
-        known = rendezvous.facts(other.job, said["host"], other.host, port, said["nonce"], "n")
+        query = Query.decode(json.loads(rendezvous.read_line(connection)))
+        known = rendezvous.facts(other.job, query.host, other.host, port, query.nonce, "n")
         then = time.time() - 3
-        connection.sendall(
-            rendezvous.line(
-                {
-                    "job": other.job,
-                    "host": other.host,
-                    "time": then,
-                    "nonce": "n",
-                    "proof": seal.proof(TOKEN, "answer", then, *known),
-                }
-            )
-        )
-        other.missing[port].discard(said["host"])
+        proof = seal.proof(TOKEN, "answer", then, *known)
+        reply = Reply(job=other.job, host=other.host, time=then, nonce="n", proof=proof)
+        connection.sendall(rendezvous.line(reply))
+        other.missing[port].discard(query.host)
 
 
 def test_a_complaint_about_many_processes_is_short():

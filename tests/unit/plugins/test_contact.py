@@ -119,11 +119,13 @@ class Templar:
 
 
 def hello_with(variables, answer):
-    """Return the result of `hello` on a node with these host variables."""
+    """Return the result of `check_connection` on a node with these host variables."""
     action = object.__new__(plugin.ActionModule)
     action._connection, action._templar = mock.Mock(transport="ssh"), Templar()
     action._low_level_execute_command = lambda command, in_data=None: answer(command)
-    return action.hello({"users": []}, dict({"inventory_hostname": "node2"}, **variables))[0]
+    return action.check_connection(
+        {"users": []}, dict({"inventory_hostname": "node2"}, **variables)
+    )[0]
 
 
 def test_templates_in_the_variables_of_a_connection_are_evaluated():
@@ -225,7 +227,7 @@ def test_the_check_runs_as_a_module_does(monkeypatch, pipelined, program, stdin)
     action._connection, action._templar = mock.Mock(transport="ssh"), Templar()
     action._low_level_execute_command = answer
     monkeypatch.setattr(action, "_is_pipelining_enabled", lambda *_: pipelined)
-    action.hello({"users": []}, {"inventory_hostname": "node2"}, program, stdin)
+    action.check_connection({"users": []}, {"inventory_hostname": "node2"}, program, stdin)
     assert sent == ([stdin or b"\n"] if pipelined else [None]), sent
 
 

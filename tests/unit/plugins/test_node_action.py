@@ -909,7 +909,10 @@ def test_all_forks_have_the_same_token_of_a_job(monkeypatch, tmp_path):
         ),
         ({"patience": -1}, "patience=-1.0 is not a number from 0 to 1e+09: correct this argument"),
         ({"job_dir": "jobs/j"}, "job_dir='jobs/j' is not an absolute path, or a path that begins"),
-        ({"hello": {}}, "hello=[] is not an object with users: correct this argument of the task"),
+        (
+            {"connection": {}},
+            "connection=[] is not an object with users: correct this argument of the task",
+        ),
     ],
 )
 def test_a_missing_or_invalid_argument_is_refused(arguments, words, monkeypatch):

@@ -6,28 +6,31 @@
 - `close FILE` removes the rules and prints a line for each rule that is still there.
 - `can` prints the reason if no firewall on this node can close ports, else an empty line.
 
-FILE holds the job's firewall request, {"job", "address", "interface", "ports": [...], "peers":
-{address: [port, ...]}, "uid"}. "peers" has the ports of all nodes of the job, also of this node.
-"uid" is the training user. From this node, only this user and root can reach these ports. The other
-nodes see only the address of this node, so they cannot separate its users.
+FILE holds the job's firewall request. From this node, only the training user and root can reach the
+ports of the job on all of its nodes. The other nodes see only the address of this node, so they
+cannot separate its users.
 
 The modules `nft` and `iptables` close and open ports. The module `firewalld` only opens ports. If
 neither nft nor iptables works, the job runs with open ports, and the job's notes report this fact.
 `close` finds each rule of the job by the job's name or by the text of the rule. A second `close`
 has no effect.
+
+Rules that `provision.yml` sets once would be less code. docs/networks.md compares both ways in each
+case. Permanent rules would cut off other services in the range of ports, jobs of other accounts and
+nodes of a second cluster, and would be lost at a reload of the site's firewall.
 """
 
 import json
 import os
 import signal
 import sys
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional
 
 from mxcluster.errors import MxclusterError
+from mxcluster.model.firewall import FirewallRequest
 from mxcluster.node import processes
 from mxcluster.node.firewall import firewalld, iptables, nft
 
-Json = Dict[str, Any]
 # The state of the firewalls after `open_for`: the job's rich rules of firewalld by zone (an
 # interface may change its zone before the removal), the first line of firewalld's own table, and
 # True if nft works.
@@ -43,13 +46,13 @@ CANNOT = (
 )
 
 
-def open_for(wanted: Json) -> Opened:
+def open_for(wanted: FirewallRequest) -> Opened:
     """Open the job's ports to the job's peers only, and return the firewalls' state (Opened).
 
-    `wanted`: the job's firewall request (see the module's docstring). The new rules replace earlier
-    rules of the same job. Raises MxclusterError if a firewall program fails.
+    `wanted`: the job's firewall request. The new rules replace earlier rules of the same job.
+    Raises MxclusterError if a firewall program fails.
     """
-    if not wanted["ports"]:
+    if not wanted.ports:
         return Opened({}, None, False)
     found = nft.ruleset()
     if found is not None:
@@ -58,38 +61,38 @@ def open_for(wanted: Json) -> Opened:
     if program:
         iptables.carry_out(
             program,
-            iptables.closing(wanted["job"], iptables.listed(program)) + iptables.opening(wanted),
+            iptables.closing(wanted.job, iptables.listed(program)) + iptables.opening(wanted),
         )
     rich = firewalld.wanted_rules(wanted) if firewalld.runs() else {}
     firewalld.change("open", rich)
     return Opened(rich, found.firewalld if found is not None else None, found is not None)
 
 
-def close_for(wanted: Json, opened: Optional[Opened] = None) -> None:
+def close_for(wanted: FirewallRequest, opened: Optional[Opened] = None) -> None:
     """Remove all rules of `open_for`. Raises MxclusterError if a firewall program fails.
 
     `wanted`: the job's firewall request. `opened`: the result of `open_for`, or None if the result
     is unknown.
     """
-    if not wanted["ports"]:
+    if not wanted.ports:
         return
     found = nft.ruleset()
     if found is not None:
-        nft.carry_out(nft.closing(wanted["job"], found))
+        nft.carry_out(nft.closing(wanted.job, found))
     program = iptables.program(found is not None)
     if program:
-        iptables.carry_out(program, iptables.closing(wanted["job"], iptables.listed(program)))
+        iptables.carry_out(program, iptables.closing(wanted.job, iptables.listed(program)))
     if firewalld.runs():
         firewalld.change("close", opened.rich if opened else firewalld.wanted_rules(wanted))
 
 
-def missing(wanted: Json, opened: Opened) -> List[str]:
+def missing(wanted: FirewallRequest, opened: Opened) -> List[str]:
     """Return the names of the nft tables and firewall programs that have lost rules of the job.
 
     A firewall reload, for example, removes rules. `wanted`: the job's firewall request. `opened`:
     the result of `open_for`. Raises MxclusterError if nft worked before and fails now.
     """
-    if not wanted["ports"]:
+    if not wanted.ports:
         return []
     found = nft.ruleset()
     if found is None and opened.nft:
@@ -132,7 +135,7 @@ def left(path: str) -> List[str]:
     return lines
 
 
-def hold(wanted: Json, note: Callable[[str], None]) -> None:
+def hold(wanted: FirewallRequest, note: Callable[[str], None]) -> None:
     """Open the ports, keep the rules in place, and close the ports after SIGTERM or SIGINT.
 
     `wanted`: the job's firewall request. The function calls `note` with a message for each problem.
@@ -204,10 +207,10 @@ def close(path: str) -> List[str]:
     return lines
 
 
-def _wanted(path: str) -> Optional[Json]:
+def _wanted(path: str) -> Optional[FirewallRequest]:
     try:
         with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
+            return FirewallRequest.decode(json.load(stream))
     except FileNotFoundError:  # no request, or closed already
         return None
 
@@ -227,7 +230,7 @@ def main(argv: List[str]) -> int:
         if wanted:
             hold(wanted, lambda text: _note(path, text))
             os.unlink(path)
-    except (MxclusterError, OSError) as error:
+    except (MxclusterError, OSError, ValueError) as error:
         print(
             "mxcluster: cannot change the firewall rules of job %s on this node (%s): "
             "repair the firewall program" % (os.path.basename(path), error),

@@ -7,12 +7,12 @@ of one peer.
 import ipaddress
 import shutil
 import subprocess
-from typing import Any, Dict, List
+from typing import Dict, List
 
 from mxcluster.lists import spans
+from mxcluster.model.firewall import FirewallRequest
 from mxcluster.node.firewall.run import run
 
-Json = Dict[str, Any]
 Zones = Dict[str, Dict[str, List[str]]]  # {zone: {"interfaces": [...], "sources": [...]}}
 Rich = Dict[str, List[str]]  # {zone: rich rules}
 
@@ -25,7 +25,7 @@ def runs() -> bool:
     )
 
 
-def wanted_rules(wanted: Json) -> Rich:
+def wanted_rules(wanted: FirewallRequest) -> Rich:
     """Query firewalld's zones, and return the result of `rich_rules`.
 
     `wanted`: the job's firewall request.
@@ -50,7 +50,7 @@ def parse_zones(text: str) -> Zones:
 
     `text`: the output of `firewall-cmd --get-active-zones`.
     """
-    zones, zone = {}, None  # type: Zones, Any
+    zones, zone = {}, ""  # type: Zones, str
     for line in text.splitlines():
         if line and not line[0].isspace():
             zone = line.split()[0]
@@ -78,18 +78,18 @@ def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
     return next((zone for zone, has in zones.items() if interface in has["interfaces"]), default)
 
 
-def rich_rules(wanted: Json, zones: Zones, default: str) -> Rich:
+def rich_rules(wanted: FirewallRequest, zones: Zones, default: str) -> Rich:
     """Return {zone: [rich rule, ...]}, with rules that admit the job's peers to the job's ports.
 
     `wanted`: the job's firewall request. `zones`: the result of `parse_zones`. `default`: the name
     of the default zone.
     """
     rules = {}  # type: Rich
-    for peer in wanted["peers"]:
-        zone = zone_of(peer, wanted["interface"], zones, default)
+    for peer in wanted.peers:
+        zone = zone_of(peer, wanted.interface, zones, default)
         rules.setdefault(zone, []).extend(
             'rule family="ipv4" source address="%s" destination address="%s" port port="%s" '
-            'protocol="tcp" accept' % (peer, wanted["address"], ports)
-            for ports in spans(wanted["ports"])
+            'protocol="tcp" accept' % (peer, wanted.address, ports)
+            for ports in spans(wanted.ports)
         )
     return rules

@@ -9,14 +9,13 @@ Each rule carries the job's comment, which `iptables -S` prints.
 
 import shlex
 import shutil
-from typing import Any, Dict, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 from mxcluster.errors import MxclusterError
 from mxcluster.lists import spans
+from mxcluster.model.firewall import FirewallRequest
 from mxcluster.node.firewall import nft
 from mxcluster.node.firewall.run import comment, run
-
-Json = Dict[str, Any]
 
 LEGACY_TABLES = "/proc/net/ip_tables_names"
 
@@ -53,30 +52,30 @@ def listed(path: str) -> List[str]:
     return run([path, "-w", "-S"]).splitlines()
 
 
-def opening(wanted: Json) -> List[List[str]]:
+def opening(wanted: FirewallRequest) -> List[List[str]]:
     """Return the iptables calls (lists of arguments) that open a job's ports to the peers only.
 
     `wanted`: the job's firewall request. The first calls build the job's chains. The later calls
     send packets to these chains.
     """
-    own, others = chains(wanted["job"])
-    mark = ["-m", "comment", "--comment", comment(wanted["job"])]
+    own, others = chains(wanted.job)
+    mark = ["-m", "comment", "--comment", comment(wanted.job)]
     calls = [["-N", own]] + [
-        ["-A", own, "-s", peer] + mark + ["-j", "ACCEPT"] for peer in wanted["peers"]
+        ["-A", own, "-s", peer] + mark + ["-j", "ACCEPT"] for peer in wanted.peers
     ]
     calls.append(["-A", own] + mark + ["-j", "DROP"])
-    for ports in spans(wanted["ports"], ":"):
-        to = ["-d", wanted["address"], "-p", "tcp", "--dport", ports]
+    for ports in spans(wanted.ports, ":"):
+        to = ["-d", wanted.address, "-p", "tcp", "--dport", ports]
         calls.append(["-I", "INPUT", "1"] + to + mark + ["-j", own])
-    if wanted.get("uid") is None:
+    if wanted.uid is None:
         return calls
     calls.append(["-N", others])
     calls += [
         ["-A", others, "-d", peer, "-p", "tcp", "--dport", ports] + mark + ["-j", "DROP"]
-        for peer, theirs in wanted["peers"].items()
+        for peer, theirs in wanted.peers.items()
         for ports in spans(theirs, ":")
     ]
-    by = ["-m", "owner", "--socket-exists", "!", "--uid-owner", str(wanted["uid"])]
+    by = ["-m", "owner", "--socket-exists", "!", "--uid-owner", str(wanted.uid)]
     by += ["-m", "owner", "!", "--uid-owner", "0"]
     return calls + [["-I", "OUTPUT", "1", "-p", "tcp"] + by + mark + ["-j", others]]
 
@@ -104,12 +103,12 @@ def closing(job: str, lines: List[str]) -> List[List[str]]:
     return calls + [[action, chain] for chain in there for action in ("-F", "-X")]
 
 
-def is_missing(wanted: Json, lines: List[str]) -> bool:
+def is_missing(wanted: FirewallRequest, lines: List[str]) -> bool:
     """Return True if a rule of the job is missing in `lines`, the result of `listed`.
 
     `wanted`: the job's firewall request.
     """
-    there = sum(comment(wanted["job"]) in shlex.split(line) for line in lines)
+    there = sum(comment(wanted.job) in shlex.split(line) for line in lines)
     return there < sum("--comment" in call for call in opening(wanted))
 
 

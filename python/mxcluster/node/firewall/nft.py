@@ -9,13 +9,13 @@ firewalld's chains.
 import hashlib
 import re
 import shutil
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.errors import MxclusterError
 from mxcluster.lists import spans
+from mxcluster.model.firewall import FirewallRequest
 from mxcluster.node.firewall.run import comment, run
 
-Json = Dict[str, Any]
 Chain = NamedTuple("Chain", [("family", str), ("table", str), ("name", str)])
 Rule = Tuple[Chain, int, str]  # chain, handle, text
 Ruleset = NamedTuple(
@@ -82,13 +82,13 @@ def ruleset() -> Optional[Ruleset]:
         return None
 
 
-def opening(wanted: Json, found: Ruleset) -> List[str]:
+def opening(wanted: FirewallRequest, found: Ruleset) -> List[str]:
     """Return the nft commands that open a job's ports to the job's peers only.
 
     `wanted`: the job's firewall request. `found`: the node's Ruleset. The commands also remove
     earlier rules of the job.
     """
-    address, job = wanted["address"], wanted["job"]
+    address, job = wanted.address, wanted.job
     own = "ip %s" % name(job)
     mark = 'comment "%s"' % comment(job)
     lines = closing(job, found) + ["add table %s" % own]
@@ -98,20 +98,20 @@ def opening(wanted: Json, found: Ruleset) -> List[str]:
         for hook in ("input", "output")
     ]
     lines += [
-        "add rule %s peers ip saddr %s accept %s" % (own, peer, mark) for peer in wanted["peers"]
+        "add rule %s peers ip saddr %s accept %s" % (own, peer, mark) for peer in wanted.peers
     ]
     lines += ["add rule %s peers drop %s" % (own, mark)]
-    if wanted.get("uid") is not None:  # other users of this node share the node's address
+    if wanted.uid is not None:  # other users of this node share the node's address
         lines += [
             "add rule %s output meta skuid != 0 meta skuid != %d jump others %s"
-            % (own, wanted["uid"], mark)
+            % (own, wanted.uid, mark)
         ]
         lines += [
             "add rule %s others ip daddr %s tcp dport %s drop %s" % (own, peer, ports, mark)
-            for peer, theirs in wanted["peers"].items()
+            for peer, theirs in wanted.peers.items()
             for ports in spans(theirs)
         ]
-    for ports in spans(wanted["ports"]):
+    for ports in spans(wanted.ports):
         lines.append(
             "add rule %s input ip daddr %s tcp dport %s jump peers %s" % (own, address, ports, mark)
         )
@@ -121,7 +121,7 @@ def opening(wanted: Json, found: Ruleset) -> List[str]:
             "insert rule %s %s %s ip saddr %s ip daddr %s tcp dport %s accept %s"
             % (chain + (peer, address, ports, mark))
             for chain in found.chains
-            for peer in wanted["peers"]
+            for peer in wanted.peers
         ]
     return lines
 
@@ -140,19 +140,19 @@ def closing(job: str, found: Ruleset) -> List[str]:
     ]
 
 
-def missing(wanted: Json, found: Ruleset) -> List[str]:
+def missing(wanted: FirewallRequest, found: Ruleset) -> List[str]:
     """Return the names of the tables that lack rules of the job, sorted.
 
     `wanted`: the job's firewall request. `found`: the node's Ruleset. The function compares numbers
     of rules, not texts, because the nft of CentOS 7 prints service names instead of ports.
     """
-    mark = 'comment "%s"' % comment(wanted["job"])
-    runs, peers = len(spans(wanted["ports"])), len(wanted["peers"])
-    own = name(wanted["job"])
+    mark = 'comment "%s"' % comment(wanted.job)
+    runs, peers = len(spans(wanted.ports)), len(wanted.peers)
+    own = name(wanted.job)
     due = {Chain("ip", own, "input"): runs, Chain("ip", own, "peers"): peers + 1}
-    if wanted.get("uid") is not None:
+    if wanted.uid is not None:
         due[Chain("ip", own, "output")] = 1
-        due[Chain("ip", own, "others")] = sum(map(len, map(spans, wanted["peers"].values())))
+        due[Chain("ip", own, "others")] = sum(map(len, map(spans, wanted.peers.values())))
     due.update(dict.fromkeys(found.chains, runs * peers))
     there = [chain for chain, _, text in found.rules if mark in text]
     return sorted(

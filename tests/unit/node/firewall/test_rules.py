@@ -8,18 +8,19 @@ import shutil
 import signal
 import threading
 
+from mxcluster.model.firewall import FirewallRequest
 from mxcluster.node import firewall
 from mxcluster.node.firewall import firewalld, iptables, nft
 from mxcluster.node.firewall.nft import Chain
 
-WANTED = {
-    "job": "job-1",
-    "address": "10.0.0.2",
-    "interface": "eth1",
-    "ports": [9091, 9092, 9200],
-    "peers": {"10.0.0.1": [9091], "10.0.0.3": [9091, 9092, 9300]},
-    "uid": 1001,
-}
+WANTED = FirewallRequest(
+    job="job-1",
+    address="10.0.0.2",
+    interface="eth1",
+    ports=[9091, 9092, 9200],
+    peers={"10.0.0.1": [9091], "10.0.0.3": [9091, 9092, 9300]},
+    uid=1001,
+)
 OWN = nft.name("job-1")
 RULESET = (
     """table ip nat { # handle 1
@@ -132,7 +133,7 @@ def test_missing_chains_and_tables_are_named():
         "table ip " + OWN,
         "table ip old",
     ]
-    alone = {"job": "job-1", "address": "10.0.0.2", "ports": [9091], "peers": {}, "uid": None}
+    alone = WANTED.replaced(ports=[9091], peers={}, uid=None)
     # Rules are counted, since nft may print service names.
     assert nft.missing(alone, nft.parse(RULESET)) == []
 
@@ -225,7 +226,7 @@ def test_the_zone_of_a_peer():
 
 def test_rich_rules_of_each_zone():
     rules = firewalld.rich_rules(
-        dict(WANTED, interface="eth0"), firewalld.parse_zones(ZONES), "public"
+        WANTED.replaced(interface="eth0"), firewalld.parse_zones(ZONES), "public"
     )
     assert sorted(rules) == ["public", "trusted"] and len(rules["public"]) == 2
     assert rules["trusted"] == [
@@ -326,7 +327,7 @@ def test_firewalld_on_nftables_is_opened_again_after_a_reload(tmp_path, monkeypa
 def test_rules_that_remain_after_close_are_printed(tmp_path, monkeypatch, capsys):
     (tmp_path / "rules").write_text(RULESET)
     programs(tmp_path, monkeypatch, nft='if [ "$1" = -a ]; then cat %s/rules; fi\n' % tmp_path)
-    (tmp_path / "job-1.json").write_text(json.dumps(WANTED))
+    (tmp_path / "job-1.json").write_text(json.dumps(WANTED.encode()))
     for _ in range(2):  # the second close has no file
         assert firewall.main(["close", str(tmp_path / "job-1.json")]) == 0
         assert capsys.readouterr().out == (

@@ -1,0 +1,25 @@
+"""Define the state of an engine's program, such as mpirun, that has started the agents of a job."""
+
+from typing import Optional
+
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import optional, text, whole
+
+
+class Process(Record):
+    """A process (see `mxcluster.node.processes.Identity`)."""
+
+    pid: int = field(whole(1))
+    start_time: int = field(whole())
+
+
+class EngineState(Process):
+    """The content of engine.json. The process is the engine's program."""
+
+    program: str = field(text, about="the path of the program")
+    watcher: Process = field(record(Process), about="the parent of the program")
+    exit_code: Optional[int] = field(
+        optional(whole(-100, 255)),
+        default=None,
+        about="None while the program runs, minus the number of a signal that ended it",
+    )
