@@ -3,7 +3,7 @@
 The plugin unpacks the nodes' archives into the run folder, merges the events, computes the verdict,
 and writes verdict.json, curves.png and report.html. It then removes the archives of this job, and
 old archives of killed controllers. The task succeeds for a failed job, so that the user gets the
-report. In check mode the plugin accesses no file, and the verdict is empty.
+report. In check mode the plugin accesses no file, and there is no verdict.
 """
 
 import json
@@ -22,8 +22,9 @@ from mxcluster.errors import BadInput
 from mxcluster.job import report, restarts, verdict
 from mxcluster.job.plan import packed
 from mxcluster.job.report import batch
-from mxcluster.model.record import Record, field
+from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, optional
+from mxcluster.model.verdict import Verdict
 
 REGISTERED = ("waits", "contacts")
 OLD = 3600.0  # seconds without a change after which a folder counts as abandoned
@@ -71,7 +72,9 @@ class Arguments(Record, strict=True):
 class Result(controller_task.Result):
     """The verdict and the report."""
 
-    verdict: object = field(anything, about="the content of verdict.json")
+    verdict: Optional[Verdict] = field(
+        optional(record(Verdict)), about="the content of verdict.json; None in check mode"
+    )
     text: Sequence[str] = field(arguments.texts, about="the verdict")
     report: str = field(arguments.path, about="the page")
     restart: object = field(
@@ -107,7 +110,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     if check:
         return Result(
             changed=True,
-            verdict={},
+            verdict=None,
             text=[],
             mxcluster_verdict_text=[],
             report=page,
@@ -138,10 +141,10 @@ def carry_out(given: Arguments, check: bool) -> Result:
         )
     forget(given.collected, job)
     if os.environ.get(VERDICT_FILE):
-        file_io.replace(os.environ[VERDICT_FILE], json.dumps(found), 0o600)
-    lines = verdict.text(found, given.run_dir)
+        file_io.replace(os.environ[VERDICT_FILE], json.dumps(found.encode()), 0o600)
+    lines = verdict.text(found.encode(), given.run_dir)
     wanted = given.restart and not attempts.is_child()
-    restart = restarts.after(plan, found, run_dir) if wanted else None
+    restart = restarts.after(plan, found.encode(), run_dir) if wanted else None
     if restart and restart["extra"]:
         problem = attempts.refusal(sys.argv[0], context.CLIARGS)
         restart = restarts.refused(problem) if problem else restart

@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Mapping
 from mxcluster.ansible import attempts
 from mxcluster.file_io import read_json, replace
 from mxcluster.job import listing
+from mxcluster.model import shapes
 
 Json = Dict[str, Any]
 
@@ -75,5 +76,5 @@ class LeftJob:
         """
         if attempts.is_child():
             return []
-        found = read_json(os.environ[NOTE])
+        found = read_json(os.environ[NOTE], shapes.anything)
         return listing.told_of_interrupted(inventory=inventory, **found) if found else []

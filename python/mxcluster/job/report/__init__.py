@@ -19,6 +19,7 @@ from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
 from mxcluster.job.plan import measuring, paces
 from mxcluster.job.report import archive, checkpoint_arrivals, files, profile, series, sound_events
+from mxcluster.model.verdict import Verdict
 
 MOST_TOLD = 500  # most characters of a line, and most lines of a node
 
@@ -30,7 +31,7 @@ def assemble(
     cache_dir: Optional[str] = None,
     answers: Optional[Dict[str, Dict[str, Any]]] = None,
     engine: Optional[Dict[str, Any]] = None,
-) -> Dict[str, Any]:
+) -> Verdict:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
     A second call with the same arguments gives the same result.
@@ -93,7 +94,7 @@ def assemble(
     for host, one in said.items():
         if one.get("uneven") and statuses[host] and not statuses[host].get("first_failure"):
             statuses[host]["first_failure"] = stall_cause.failure(plan, host, one["uneven"])
-    verdict = verdicts.compute(
+    content = verdicts.compute(
         plan,
         statuses,
         events,
@@ -109,11 +110,12 @@ def assemble(
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
         engine=engine,
     )
-    if verdict["ok"] and measuring.is_profile(plan["options"]):
+    verdict = Verdict.decode(content)
+    if verdict.ok and measuring.is_profile(plan["options"]):
         found_profile = profiles.complete(profile.measured(plan, events))
-        files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
-        verdict["proposal"] = profile.lines(found_profile)
-    files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
+        files.write_json(os.path.join(run_dir, profile.FILE), found_profile.encode())
+        verdict = verdict.replaced(proposal=profile.lines(found_profile))
+    files.write_json(os.path.join(run_dir, "verdict.json"), verdict.encode())
     write(run_dir, cache_dir)
     return verdict
 
@@ -201,7 +203,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     damaged: List[str] = []
     lines = event_files.merge({path: sound_events.own_events(plan)}, damaged.append)
     told = sound_events.warnings({event_files.FILE: len(damaged)})
-    verdict = dict(verdict, warnings=verdict.get("warnings", []) + told)
+    verdict = verdict.replaced(warnings=[*verdict.warnings, *told])
     data = series.collect(plan, [line.event for line in lines])._replace(
         profile=profiles.of_file(os.path.join(run_dir, profile.FILE))
     )

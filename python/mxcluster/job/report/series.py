@@ -16,6 +16,7 @@ from mxcluster.model.events import (
     StoreWaits,
     Updates,
 )
+from mxcluster.model.profile import Profile
 
 Json = Dict[str, Any]
 Points = List[Tuple[float, float]]  # [(seconds since the job's first event, value)]
@@ -99,7 +100,7 @@ class Run(NamedTuple):
     histograms: Dict[int, Histogram]  # by group
     balance: List[Balance]
     notes: List[Note]
-    profile: Optional[Json] = None  # the content of profile.json
+    profile: Optional[Profile] = None
 
 
 def collect(plan: Json, events: Sequence[Event]) -> Run:

@@ -104,7 +104,7 @@ def test_a_job_that_never_got_nodes_has_a_report(tmp_path, archive):
     plan, archives, answers, failure = archive(files, submission)
     run = tmp_path / "runs" / "job-1"
     found = report.assemble(str(run), archives, plan, str(tmp_path), answers, failure)
-    assert not found["ok"] and found["first_failure"]["reason"] == CANCELLED["reason"]
+    assert not found.ok and found.first_failure.reason == CANCELLED["reason"]
     assert "CANCELLED" in (run / "report.html").read_text()
 
 
