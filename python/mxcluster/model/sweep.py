@@ -6,11 +6,12 @@ running.json    the RunningJob, while a job runs
 stopped.json    the ids of the interrupted jobs
 """
 
-from typing import Mapping, Optional, Sequence, Tuple, Union
+from typing import Mapping, Optional, Sequence, Tuple, Union, cast
 
 from mxcluster.model import names
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
+    Shape,
     Wrong,
     each,
     figure,
@@ -175,13 +176,13 @@ class Environment(Record):
 
 
 class JobRecord(Record):
-    """The result of one job of a sweep."""
+    """The result of one job of a sweep. Only the subclasses have records."""
 
     job: str = field(text, about='the name in the sweep, such as "001"')
     id: str = field(names.job_id, about="of the run")
     state: str = field(one_of(OK, DIVERGED, FAILED))
     why: Optional[str] = field(optional(text), about="the reason of a failure")
-    about: About
+    about: About = field(cast(Shape[About], Record.decode))  # each subclass has its own shape
     samples_per_s: Optional[float]
     wall_s: float = field(number, about="that ansible-playbook ran, 0 if unknown")
     environment: Environment = field(record(Environment))
