@@ -7,6 +7,7 @@ import pytest
 
 from mxcluster.cluster import profile
 from mxcluster.job.sweep import results, specs, stages, summary
+from mxcluster.model.checkpoint import CheckpointManifest, ServerManifest
 from mxcluster.model.profile import Profile
 
 SAMPLES = pathlib.Path(__file__).parent / "samples"
@@ -34,3 +35,11 @@ def test_the_files_of_a_sweep(name):
     assert results.as_csv(list(records.values())) == (folder / "results.csv").read_text()
     assert stages.next_jobs(spec, records) == []
     assert summary.text(spec, records, "x")[0] == "OK        sweep %s: 2 jobs" % content["sweep"]
+
+
+def test_the_manifests_of_a_checkpoint():
+    for name, kind in (
+        ("mlp-0005.json", CheckpointManifest),
+        ("mlp-0005.server-0.json", ServerManifest),
+    ):
+        assert kind.decode(read("checkpoint", name)).encode() == read("checkpoint", name)

@@ -116,7 +116,7 @@ def plan_job(
             model_file="model.params" if model else None,
             held=held,
             profile=measured,
-            checkpoint=checkpoint.content if checkpoint else None,
+            checkpoint=checkpoint.manifest.encode() if checkpoint else None,
         )
     except BadInput as refusal:
         named = [name + "_file" for name, text in files.items() if text is not None]
@@ -177,7 +177,7 @@ def _batch_job(
         records,
         job,
         "model.params" if model else None,
-        checkpoint.content if checkpoint else None,
+        checkpoint.manifest.encode() if checkpoint else None,
     )
     host = next(iter(plan["nodes"]))
     script = ""
