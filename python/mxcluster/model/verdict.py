@@ -5,12 +5,13 @@ from typing import Mapping, Optional, Sequence
 from mxcluster.model import names
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
+    LARGEST,
     each,
     figure,
     flag,
     matching,
+    number,
     optional,
-    or_empty,
     real,
     table,
     whole,
@@ -28,20 +29,18 @@ _state = matching(r"[a-z][a-z ]{0,39}", "the state of a node")
 class Failure(Record):
     """The failure of a process, or of a node's agent."""
 
-    host: str = field(or_empty(names.host), about='"" for a failure of the batch system')
+    host: str = field(words, about='"" for an unknown node of a batch system')
     role: str = field(words, about='such as "worker"; "agent" for the agent')
     index: Optional[int] = field(optional(whole()), about="of the process in its role")
     name: str = field(names.process, about='such as "worker-1"')
     reason: str = field(words)
     exit_code: Optional[int] = field(_exit_code, about="-n for the signal n")
-    time: Optional[float] = field(optional(real(0, 1e11)), about="unix seconds")
+    time: Optional[float] = field(optional(number), about="unix seconds")
     log: Sequence[str] = field(_lines, default=[], about="the last lines of the process's log")
     echo: bool = field(
         flag, default=False, about="whether the process ended because another process had ended"
     )
-    kind: Optional[str] = field(
-        optional(matching(r"[a-z]{1,20}", "the kind of a failure")), default=None
-    )
+    kind: Optional[str] = field(optional(words), default=None, about='such as "stall"')
 
 
 class Verdict(Record):
@@ -52,9 +51,9 @@ class Verdict(Record):
     kv: str = field(words, about='the parallel scheme, "mpi" for an MPI program')
     # An accuracy of an earlier version may be NaN.
     accuracy: Optional[float] = field(optional(figure), about="on held-out samples, 0 to 1")
-    samples_per_s: Optional[float] = field(optional(real(0, 1e100)), about="of all workers")
+    samples_per_s: Optional[float] = field(optional(number), about="of all workers")
     seconds: float = field(
-        real(0, 1e100), about="of the training; of the whole job if the job failed"
+        real(0, LARGEST), about="of the training; of the whole job if the job failed"
     )
     exit_codes: Mapping[str, Optional[int]] = field(
         table(names.process, _exit_code, MOST), about="{process: exit code, null without one}"
