@@ -178,7 +178,7 @@ def y_histograms(events: Iterable[Event]) -> Dict[int, Histogram]:
     }
 
 
-def unheard_groups(plan: Json, events: Iterable[Event]) -> List[str]:
+def dropped_groups(plan: Json, events: Iterable[Event]) -> List[str]:
     """Return a warning for each group with more dropped updates than applied updates."""
     return [
         "group %s: the servers dropped %d of %d updates, because Y was above gsync_max_y=%s. "

@@ -11,7 +11,7 @@ from mxcluster.file_io import read_json, replace
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
 from mxcluster.job.report.batch import is_batch
-from mxcluster.job.sweep import knob_table, results, specs, stages
+from mxcluster.job.sweep import knob_table, rendezvous, results, specs, stages
 from mxcluster.job.sweep.specs import Job, Plan
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict import clock, figure, printable
@@ -158,7 +158,7 @@ def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
                     knobs = dict(knobs, hosts_file="", num_workers=spec.fastest.workers)
                 seen[alike] = plan_of(knobs)
                 if isinstance(spec, Benchmark):
-                    specs.check_rendezvous(spec.knobs.rendezvous, seen[alike])
+                    rendezvous.check(spec.knobs.rendezvous, seen[alike])
             plans.append(seen[alike])
         except BadInput as refusal:
             seen[alike] = {}

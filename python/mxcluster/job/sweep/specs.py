@@ -9,7 +9,6 @@ import math
 import os
 import re
 from typing import (
-    Any,
     Callable,
     Dict,
     Iterable,
@@ -28,7 +27,8 @@ from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.knob_table import OPTIONS
 from mxcluster.job.option_types import Knob, cast_value
-from mxcluster.job.sweep import knob_table, schemes_table
+from mxcluster.job.sweep import knob_table, rendezvous, schemes_table
+from mxcluster.job.sweep.rendezvous import Plan as Plan
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.sweep import (
     BENCHMARK,
@@ -45,7 +45,6 @@ from mxcluster.model.sweep import (
     Specification,
 )
 
-Plan = Dict[str, Any]
 PlanOf = Callable[[Knobs], Plan]
 
 MOST_COMBINATIONS = 10 * knob_table.MOST_JOBS  # of a benchmark; some give the same job
@@ -278,7 +277,7 @@ def _benchmark_knobs(spec: Benchmark, about: BenchmarkAbout) -> Knobs:
         "warm_up": warm_up,
         "measure_waits": False,
         **_fixed(),
-        **_meeting(spec.knobs.rendezvous if is_distributed else ""),
+        **rendezvous.knobs_of(spec.knobs.rendezvous if is_distributed else ""),
     }
     if about.gpus is not None:
         knobs["gpus"] = ",".join(map(str, range(about.gpus)))
@@ -334,7 +333,7 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Rate]:
     Args: `factors` strings of the knob lr_factors, such as "1/W"; `base` the learning rate to
     multiply; `workers` the number W.
     """
-    found = {}  # type: Dict[float, str]
+    found: Dict[float, str] = {}
     for text in factors:
         match = knob_table.FACTOR.fullmatch(text)
         assert match, text
@@ -345,32 +344,6 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Rate]:
             raise BadInput("lr_factors: %s is not above 0. Give a factor above 0" % text)
         found.setdefault(float("%.6g" % (base * factor)), text)
     return [Rate(factor=text, lr=lr) for lr, text in sorted(found.items())]
-
-
-def check_rendezvous(text: str, plan: Plan) -> None:
-    """Raise BadInput if the rendezvous address differs from the address of the plan's scheduler.
-
-    Args: `text` the value of the knob rendezvous.
-    """
-    match = knob_table.RENDEZVOUS.fullmatch(text)
-    if not match or not plan["root"] or plan["root"]["address"] == match.group("address"):
-        return
-    scheduler = next(one["host"] for one in plan["processes"] if one["role"] == "scheduler")
-    owner = next(
-        (host for host, node in plan["nodes"].items() if node["address"] == match.group("address")),
-        None,
-    )
-    raise BadInput(
-        "rendezvous=%s: the scheduler runs on %s with the address %s. Give this address, or %s"
-        % (
-            text,
-            scheduler,
-            plan["root"]["address"],
-            "put %s into the group scheduler" % owner
-            if owner
-            else "give the interface with the address %s" % match.group("address"),
-        )
-    )
 
 
 def _begin_comparison(
@@ -460,20 +433,6 @@ def _only(base: Knobs, kv: str) -> Knobs:
     for name, kvs in schemes_table.ONLY_KV.items():
         if name in known and kv not in kvs:
             found[name] = "" if _default(name) is None else _default(name)
-    return found
-
-
-def _meeting(rendezvous: str) -> Knobs:
-    """Return {"root_port", "dmlc_interface"} from the knob `rendezvous`; {} without a value.
-
-    Without an interface in the knob, "dmlc_interface" is missing.
-    """
-    match = knob_table.RENDEZVOUS.fullmatch(rendezvous)
-    if not match:
-        return {}
-    found = {"root_port": match.group("port")}
-    if match.group("interface"):
-        found["dmlc_interface"] = match.group("interface")
     return found
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import options
-from mxcluster.job.sweep import knob_table, specs
+from mxcluster.job.sweep import knob_table, rendezvous, specs
 from mxcluster.model.sweep import FastestGroup
 from tests.unit.job.sweep.cluster import compared, planned, spec_of
 
@@ -90,8 +90,8 @@ def test_a_rendezvous_is_interface_address_and_port():
     spec = spec_of(rendezvous="lo:127.0.0.11:9300", worker_counts="2")
     (job,) = specs.benchmark_jobs(spec)
     assert (job.knobs["dmlc_interface"], job.knobs["root_port"]) == ("lo", "9300")
-    specs.check_rendezvous("127.0.0.11:9300", planned({"kv": "dist_sync"}))
-    specs.check_rendezvous("10.9.9.9:9300", planned({"kv": "local"}))  # no rendezvous
+    rendezvous.check("127.0.0.11:9300", planned({"kv": "dist_sync"}))
+    rendezvous.check("10.9.9.9:9300", planned({"kv": "local"}))  # no rendezvous
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_rendezvous_is_interface_address_and_port():
 )
 def test_a_rendezvous_elsewhere_is_refused(address, words):
     with pytest.raises(BadInput, match="the scheduler runs on node1.*127.0.0.11") as refusal:
-        specs.check_rendezvous(address + ":9300", planned({"kv": "dist_sync"}))
+        rendezvous.check(address + ":9300", planned({"kv": "dist_sync"}))
     assert words in str(refusal.value)
 
 
