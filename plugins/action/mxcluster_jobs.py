@@ -10,11 +10,12 @@ from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import driver, node_records
 from mxcluster.file_io import replace
-from mxcluster.job import listing
+from mxcluster.job import job_messages, listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
-from mxcluster.model.record import Record, field
-from mxcluster.model.shapes import anything
+from mxcluster.model.listing import ListedJob
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import anything, each, optional
 
 Json = Dict[str, Any]
 
@@ -46,7 +47,7 @@ class OfNodes(Arguments):
         return [host for host, answer in self.lists.items() if answer is None]
 
     @property
-    def jobs(self) -> List[Json]:
+    def jobs(self) -> List[ListedJob]:
         """The jobs of all nodes."""
         return listing.merge(self.lists)
 
@@ -116,13 +117,15 @@ class Detached(Arguments, kind="detached"):
 class Jobs(controller_task.Result):
     """All jobs."""
 
-    jobs: Sequence[Json] = field(anything, about="as `listing.merge` returns them")
+    jobs: Sequence[ListedJob] = field(each(record(ListedJob)))
 
 
 class Chosen(controller_task.Result):
     """The selected job."""
 
-    job: Optional[Json] = field(anything, about="None without a named and without a running job")
+    job: Optional[ListedJob] = field(
+        optional(record(ListedJob)), about="None without a named and without a running job"
+    )
     parts: Mapping[str, Sequence[str]] = field(
         anything, default={}, about="{host: ids of the selected jobs with a part on this host}"
     )
@@ -181,7 +184,7 @@ def restarts(folder: str, hosts: Sequence[str]) -> Dict[str, str]:
 def status(given: Status, check: bool) -> Jobs:
     """List all jobs, and write the list to the file `given.path`."""
     jobs, waiting = given.jobs, restarts(given.records_dir, list(given.answers))
-    as_json = listing.as_json(jobs, given.lost, waiting)
+    as_json = job_messages.as_json(jobs, given.lost, waiting)
     replace(os.path.abspath(given.path), as_json + "\n")
     lines = (
         listing.table(jobs)
@@ -203,7 +206,7 @@ def choose(given: Choose, check: bool) -> Chosen:
 def choose_to_stop(given: ChooseToStop, check: bool) -> ChosenToStop:
     """Select the jobs to stop."""
     chosen = listing.choose_to_stop(given.jobs, given.job, given.all, given.lost)
-    return ChosenToStop(stopping=[job["job"] for job in chosen], parts=listing.parts(chosen))
+    return ChosenToStop(stopping=[job.job for job in chosen], parts=listing.parts(chosen))
 
 
 def adopt(given: Adopt, check: bool) -> Adopted:
@@ -229,8 +232,8 @@ def logs(given: Logs, check: bool) -> Chosen:
     """Return the last lines of the logs of the job `given.job`."""
     job = listing.choose(given.jobs, given.job, given.lost)
     lines = {host: answer["logs"] for host, answer in successes(given.results).items()}
-    name = given.job or (job or {}).get("job")
-    return Chosen(job=job, mxcluster_verdict_text=listing.told_of_logs(name, lines))
+    name = given.job or (job.job if job else "")
+    return Chosen(job=job, mxcluster_verdict_text=job_messages.of_logs(name, lines))
 
 
 def stopped(given: Stopped, check: bool) -> Ended:
@@ -238,16 +241,16 @@ def stopped(given: Stopped, check: bool) -> Ended:
     parts: Dict[str, Dict[str, Optional[Json]]] = {}
     for host, answer in given.results.items():
         for part in (answer or {}).get("results", []):
-            ended = None if part.get("failed") or part.get("unreachable") else part
-            parts.setdefault(part["item"], {})[host] = ended
-    jobs = [job for job in given.jobs if job["job"] in given.stopping]
-    told = listing.told_of_stops(jobs, parts, check)
-    return Ended(ok=told["ok"], mxcluster_verdict_text=told["text"])
+            is_lost = part.get("failed") or part.get("unreachable")
+            parts.setdefault(part["item"], {})[host] = None if is_lost else part
+    jobs = [job for job in given.jobs if job.job in given.stopping]
+    ended = job_messages.of_stops(jobs, parts, check)
+    return Ended(ok=ended.ok, mxcluster_verdict_text=ended.lines)
 
 
 def detached(given: Detached, check: bool) -> controller_task.Result:
     """Name the commands for the job `given.job`."""
-    lines = listing.told_of_detached(given.job, given.inventory)
+    lines = job_messages.of_detached(given.job, given.inventory)
     return controller_task.Result(mxcluster_verdict_text=lines)
 
 

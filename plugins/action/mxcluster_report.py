@@ -3,7 +3,7 @@
 The plugin unpacks the nodes' archives into the run folder, merges the events, computes the verdict,
 and writes verdict.json, curves.png and report.html. It then removes the archives of this job, and
 old archives of killed controllers. The task succeeds for a failed job, so that the user gets the
-report. In check mode the plugin accesses no file, and the verdict is empty.
+report. In check mode the plugin accesses no file, and there is no verdict.
 """
 
 import json
@@ -21,9 +21,10 @@ from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.errors import BadInput
 from mxcluster.job import report, restarts, verdict
 from mxcluster.job.plan import packed
-from mxcluster.job.report import batch
-from mxcluster.model.record import Record, field
+from mxcluster.job.report import batch, node_ends
+from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, optional
+from mxcluster.model.verdict import Verdict
 
 REGISTERED = ("waits", "contacts")
 OLD = 3600.0  # seconds without a change after which a folder counts as abandoned
@@ -71,7 +72,9 @@ class Arguments(Record, strict=True):
 class Result(controller_task.Result):
     """The verdict and the report."""
 
-    verdict: object = field(anything, about="the content of verdict.json")
+    verdict: Optional[Verdict] = field(
+        optional(record(Verdict)), about="the content of verdict.json; None in check mode"
+    )
     text: Sequence[str] = field(arguments.texts, about="the verdict")
     report: str = field(arguments.path, about="the page")
     restart: object = field(
@@ -107,7 +110,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     if check:
         return Result(
             changed=True,
-            verdict={},
+            verdict=None,
             text=[],
             mxcluster_verdict_text=[],
             report=page,
@@ -115,17 +118,17 @@ def carry_out(given: Arguments, check: bool) -> Result:
         )
     plan, job = packed.unpack(given.packed_plan)["plan"], os.path.basename(run_dir)
     archives = {host: os.path.join(given.collected, job, host + ".tar") for host in plan["nodes"]}
-    answers = {
-        host: report.heard(given.waits.get(host), given.contacts.get(host))
+    ends = {
+        host: node_ends.of_results(given.waits.get(host), given.contacts.get(host))
         for host in plan["nodes"]
     }
     failure = None
     if batch.is_batch(plan):
         # Not the folder of the archives: a node may have the name of the submit host.
         folder = os.path.join(given.collected, job, "nodes")
-        plan, archives, answers, failure = batch.split(plan, archives, answers, folder)
+        plan, archives, ends, failure = batch.split(plan, archives, ends, folder)
     try:
-        found = report.assemble(run_dir, archives, plan, given.cache_dir, answers, failure)
+        found = report.assemble(run_dir, archives, plan, given.cache_dir, ends, failure)
     except ImportError as error:
         raise BadInput(
             "the report needs jinja2 and matplotlib (%s). Run `make venv` on the controller" % error
@@ -138,10 +141,10 @@ def carry_out(given: Arguments, check: bool) -> Result:
         )
     forget(given.collected, job)
     if os.environ.get(VERDICT_FILE):
-        file_io.replace(os.environ[VERDICT_FILE], json.dumps(found), 0o600)
-    lines = verdict.text(found, given.run_dir)
+        file_io.replace(os.environ[VERDICT_FILE], json.dumps(found.encode()), 0o600)
+    lines = verdict.text(found.encode(), given.run_dir)
     wanted = given.restart and not attempts.is_child()
-    restart = restarts.after(plan, found, run_dir) if wanted else None
+    restart = restarts.after(plan, found.encode(), run_dir) if wanted else None
     if restart and restart["extra"]:
         problem = attempts.refusal(sys.argv[0], context.CLIARGS)
         restart = restarts.refused(problem) if problem else restart

@@ -18,7 +18,8 @@ from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.job import restarts, verdict
 from mxcluster.job.report import files
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import anything, optional
+from mxcluster.model.shapes import optional
+from mxcluster.model.verdict import Verdict
 
 display = Display()
 
@@ -44,16 +45,18 @@ class Arguments(Record, strict=True):
 class Result(controller_task.Result):
     """The last attempt."""
 
-    verdict: object = field(anything, about='verdict.json; {"ok": false} without a verdict')
+    verdict: Optional[Verdict] = field(
+        optional(record(Verdict)), about="the content of verdict.json; None without a verdict"
+    )
     text: Sequence[str] = field(arguments.texts, about="with the reason for the last end")
 
 
-def judged(run_dir: str) -> Optional[Tuple[object, List[str], Optional[Decision]]]:
+def judged(run_dir: str) -> Optional[Tuple[Verdict, List[str], Optional[Decision]]]:
     """Read the verdict of an attempt from the attempt's run folder `run_dir` (a path).
 
     Returns (verdict, lines, decision), or None if the folder has no verdict or no plan:
 
-    - verdict: the content of verdict.json;
+    - verdict: the verdict of the attempt;
     - lines: the verdict for the terminal (list of str);
     - decision: whether and how the job restarts, or None for a successful job and for a job without
       `max_restarts`.
@@ -62,8 +65,8 @@ def judged(run_dir: str) -> Optional[Tuple[object, List[str], Optional[Decision]
     if found is None:  # the attempt ended before its report, which writes plan.json first
         return None
     plan = files.read_plan(run_dir)
-    decision = restarts.after(plan, found, run_dir)
-    return found, verdict.text(found, run_dir), decision and Decision.decode(decision)
+    decision = restarts.after(plan, found.encode(), run_dir)
+    return found, verdict.text(found.encode(), run_dir), decision and Decision.decode(decision)
 
 
 def carry_out(given: Arguments, check: bool) -> Result:
@@ -84,7 +87,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         status = attempts.run(decision.extra, show)
         before, job = job, decision.extra["job_id"]
         found, lines, decision = judged(os.path.join(os.path.dirname(given.run_dir), job)) or (
-            {"ok": False},
+            None,
             [
                 "FAILED    job %s: ansible-playbook ended with status %d" % (job, status)
                 + " before the verdict. See the error in the output above",

@@ -21,6 +21,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs
 from mxcluster.job.sweep import report, runner, summary
 from mxcluster.model.record import Record, field, record
+from mxcluster.model.sweep import Knobs
 
 display = Display()
 PLANNED = "sweep-plan"  # the job id in the plans of a dry run
@@ -56,7 +57,7 @@ def means_of(given: Arguments, runs_dir: str, playbook: str) -> runner.Means:
     on the command line.
     """
 
-    def plan_of(knobs: Dict[str, object]) -> Dict[str, object]:
+    def plan_of(knobs: Knobs) -> Dict[str, object]:
         return inputs.plan_job(
             dict(given.options, **dict(knobs, job_id=PLANNED)),
             dict(given.inventory, forks=given.forks),
@@ -96,12 +97,18 @@ def carry_out(given: Arguments, check: bool) -> Result:
     own = playbooks[0]
     means = means_of(given, runs_dir, own)
     spec = runner.opened(
-        os.path.basename(own), given.knobs, given.options, given.given, runs_dir, given.cwd, means
+        os.path.basename(own),
+        given.knobs,
+        given.options,
+        given.given,
+        runs_dir,
+        given.cwd,
+        means.plan_of,
     )
     folder = runner.path_of(runs_dir, spec)
     if check or given.plan_only:
         lines = runner.dry_run(spec, runs_dir, means.plan_of)
-        return Result(verdict=Verdict(ok=True), mxcluster_verdict_text=lines, sweep=spec["sweep"])
+        return Result(verdict=Verdict(ok=True), mxcluster_verdict_text=lines, sweep=spec.sweep)
     attempts.end_with_parent()
     try:
         records = runner.go(spec, runs_dir, means, str(given.knobs.get("again") or "").strip())
@@ -112,7 +119,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         changed=True,
         verdict=Verdict(ok=not lines[0].startswith("FAILED")),
         mxcluster_verdict_text=lines,
-        sweep=spec["sweep"],
+        sweep=spec.sweep,
     )
 
 

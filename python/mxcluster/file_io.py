@@ -5,10 +5,12 @@ import json
 import os
 import shutil
 import tempfile
-from typing import Any, Callable, Dict, Optional, Union
+from typing import Any, Dict, Optional, TypeVar, Union
 
 from mxcluster.errors import DAMAGED, BadInput
-from mxcluster.model.shapes import Wrong
+from mxcluster.model.shapes import Shape, Wrong
+
+T = TypeVar("T")
 
 BLOCK = 1 << 20  # bytes
 LEAST_FREE = 100 << 20  # bytes of disk for the results of a job
@@ -27,11 +29,7 @@ def replace(path: str, content: Union[str, bytes], mode: int = 0o666) -> None:
     os.replace(draft, path)
 
 
-def read_json(
-    path: str,
-    shape: Optional[Callable[[Any], Any]] = None,
-    cure: str = "restore or remove this file",
-) -> Any:
+def read_json(path: str, shape: Shape[T], cure: str = "restore or remove this file") -> Optional[T]:
     """Return the content of a JSON file that mxcluster wrote, or None if the file does not exist.
 
     Raises BadInput with the path, the fault and the cure if the file is damaged.
@@ -42,7 +40,7 @@ def read_json(
     try:
         with open(path, encoding="utf-8") as stream:
             content = json.load(stream)
-        return shape(content) if shape else content
+        return shape(content)
     except FileNotFoundError:
         return None
     except Wrong as error:

@@ -44,3 +44,25 @@ def several(number: int, noun: str, plural: str = "") -> str:
 def listed(words: Sequence[str]) -> str:
     """Join `words` (at least one) to a string such as "a", "a and b" or "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """Return the quantile `part` (0 to 1) of `values` (at least one), interpolated linearly.
+
+    Values may be infinite.
+    """
+    ordered = sorted(values)
+    place = part * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    if place == low or ordered[low] == ordered[high]:
+        return ordered[low]
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def aligned(table: Sequence[Sequence[str]]) -> List[str]:
+    """Return the rows of a table as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table
+    ]

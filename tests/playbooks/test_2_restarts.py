@@ -63,7 +63,7 @@ PLAY = """
       when: job_id is defined
     - name: Fail as the last attempt
       ansible.builtin.fail: {msg: "the last one failed"}
-      when: job_id is not defined and not restarted.verdict.ok
+      when: job_id is not defined and not (restarted.verdict.ok | default(false))
 """
 # Answers as mxcluster_node with command=wait; a job trains until the file train-<job> is gone.
 TRAIN = """#!/usr/bin/python
@@ -102,6 +102,8 @@ OK = {
     "samples_per_s": 100.0,
     "warnings": [],
     "files": 0,
+    "first_failure": None,
+    "nodes": {"node1": "done", "node2": "done"},
 }
 FAILED = dict(OK, left={}, **failed(-9))
 

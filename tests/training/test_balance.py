@@ -219,8 +219,8 @@ def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path,
     )
     assert difference(found[0], found[1]) == difference(found[0], found[2]) == 0
     # The checkpoint after an epoch has the sizes of the next one.
-    content = checkpoints.read(str(job.folder / "checkpoints"), "mlp-0001").content
-    assert content["batch_sizes"] == sizes[1] and content["batch_size"] == 14
+    manifest = checkpoints.read(str(job.folder / "checkpoints"), "mlp-0001").manifest
+    assert manifest.batch_sizes == sizes[1] and manifest.batch_size == 14
 
 
 GROUPED = {"kv": "dist_gsync", "groups": (0, 1, 0, 1)}  # members are no neighbours
@@ -283,9 +283,8 @@ def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, scripts,
     # 600 ms a step before, and 200 x 18 / 12 = 300 ms after.
     seconds = {(event["index"], event["epoch"]): event["seconds"] for event in job.events("epoch")}
     assert min(seconds[0, epoch] for epoch in range(1, EPOCHS)) < 0.7 * seconds[0, 0], seconds
-    assert (
-        "batch_sizes" not in checkpoints.read(str(job.folder / "checkpoints"), "mlp-0001").content
-    )
+    manifest = checkpoints.read(str(job.folder / "checkpoints"), "mlp-0001").manifest
+    assert manifest.batch_sizes is None
 
 
 @newest_often

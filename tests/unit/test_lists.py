@@ -1,17 +1,45 @@
 """Helpers for lists and numbers in messages."""
 
+import math
+
 import pytest
 
 from mxcluster.cluster import files
 from mxcluster.errors import BadInput
 from mxcluster.job import live_line, verdict
-from mxcluster.lists import several
+from mxcluster.lists import aligned, quantile, several
 
 
 def test_a_number_has_the_singular_or_the_plural_of_its_noun():
     assert [several(number, "node") for number in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
     assert several(1, "process", "processes") == "1 process"
     assert several(2, "process", "processes") == "2 processes"
+
+
+@pytest.mark.parametrize(
+    "values,part,wanted",
+    [
+        ([3.0, 1.0, 2.0], 0.5, 2.0),
+        ([1.0, 2.0], 0.5, 1.5),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], 0.25, 2.0),
+        ([1.0, 2.0, math.inf], 0.5, 2.0),
+        ([1.0, math.inf], 0.5, math.inf),
+        ([1.0, 2.0, math.inf, math.inf], 0.25, 1.75),
+        ([math.inf, math.inf], 0.5, math.inf),
+        ([7.0], 0.75, 7.0),
+    ],
+)
+def test_a_quantile_is_interpolated(values, part, wanted):
+    assert quantile(values, part) == wanted
+
+
+def test_the_columns_of_a_table_are_aligned():
+    assert aligned([("job", "kv"), ("a", "local"), ("b-long", "")]) == [
+        "job     kv",
+        "a       local",
+        "b-long",
+    ]
+    assert aligned([]) == []
 
 
 def test_messages_about_one_thing_have_no_plural():

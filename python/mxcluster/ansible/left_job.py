@@ -11,13 +11,12 @@ ansible-playbook reads the file and shows the job. A child inherits the path of 
 import contextlib
 import json
 import os
-from typing import Any, Dict, List, Mapping
+from typing import Any, List, Mapping, Optional
 
 from mxcluster.ansible import attempts
 from mxcluster.file_io import read_json, replace
-from mxcluster.job import listing
-
-Json = Dict[str, Any]
+from mxcluster.job import job_messages
+from mxcluster.model.listing import InterruptedJob
 
 # This environment variable holds the path of the file.
 NOTE = "MXCLUSTER_LEFT_JOB"
@@ -36,7 +35,7 @@ class LeftJob:
     def __init__(self, folder: str) -> None:
         if not attempts.is_child():
             os.environ[NOTE] = os.path.join(folder, "left-job.json")
-        self._planned: Json = {}
+        self._planned: Optional[InterruptedJob] = None
         self._noted = False
 
     def learn(self, action: str, result: Mapping[str, Any]) -> None:
@@ -44,7 +43,7 @@ class LeftJob:
         if action in PLANNERS and "packed_plan" in result:
             options = result["options"]
             lease = None if options["detach"] else options["lease"]
-            self._planned = {"job": result["job"], "lease": lease}
+            self._planned = InterruptedJob(job=result["job"], lease=lease)
 
     def at_task(self, action: str, arguments: Mapping[str, Any]) -> None:
         """Note the job before it begins on a node, and forget the job after its end.
@@ -59,7 +58,7 @@ class LeftJob:
             and action == "mxcluster_node"
             and arguments.get("command") in BEGINS
         ):
-            replace(os.environ[NOTE], json.dumps(self._planned))
+            replace(os.environ[NOTE], json.dumps(self._planned.encode()))
             self._noted = True
 
     def forget(self) -> None:
@@ -75,5 +74,5 @@ class LeftJob:
         """
         if attempts.is_child():
             return []
-        found = read_json(os.environ[NOTE])
-        return listing.told_of_interrupted(inventory=inventory, **found) if found else []
+        found = read_json(os.environ[NOTE], InterruptedJob.decode)
+        return job_messages.of_interrupted(found, inventory) if found else []

@@ -1,6 +1,5 @@
 """Run train.yml as a child process, and return the exit status of the job."""
 
-import json
 import os
 import pathlib
 import signal
@@ -12,7 +11,9 @@ from typing import Any, Dict, List, Optional
 import yaml
 
 import mxcluster
-from mxcluster.errors import DAMAGED, BadInput
+from mxcluster.errors import BadInput
+from mxcluster.file_io import read_json
+from mxcluster.model.verdict import Verdict
 from mxcluster.node import processes
 
 Json = Dict[str, Any]
@@ -41,7 +42,7 @@ def run(inventories: List[str], knobs: Json) -> int:
         chosen = [word for path in inventories for word in ("-i", path)]
         argv = [program, *chosen, "train.yml", "-e", "@" + given]
         code = _wait(argv, dict(os.environ, PWD=str(PROJECT), MXCLUSTER_VERDICT=verdict))
-        return status_of(code, _read(verdict))
+        return status_of(code, read_json(verdict, Verdict.decode))
 
 
 class _Verbatim(yaml.SafeDumper):
@@ -79,30 +80,17 @@ def _wait(argv: List[str], environment: Dict[str, str]) -> int:
             continue
 
 
-def _read(path: str) -> Optional[Json]:
-    """Return the verdict in the file `path`, None without a verdict."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            found = json.load(stream)
-    except (OSError,) + DAMAGED:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def status_of(code: int, verdict: Optional[Json]) -> int:
+def status_of(code: int, verdict: Optional[Verdict]) -> int:
     """Return the exit status of a job.
 
     A successful job gives 0. If a process of the job failed first, the status of this process
     counts, or 128 + n after signal n. Without such a process the function returns `code` or 1.
 
-    Args: `code` the exit status of ansible-playbook; `verdict` the result of `job.verdict.compute`,
-    None without a verdict.
+    Args: `code` the exit status of ansible-playbook; `verdict` None without a verdict.
     """
-    if verdict is None or verdict.get("ok"):
+    if verdict is None or verdict.ok:
         return code
-    found = (verdict.get("first_failure") or {}).get("exit_code")
-    if isinstance(found, int) and found > 0:
-        return found
-    if isinstance(found, int) and found < 0:
-        return 128 - found
+    failed = verdict.first_failure.exit_code if verdict.first_failure else None
+    if failed:
+        return failed if failed > 0 else 128 - failed
     return INTERRUPTED if code == INTERRUPTED else 1

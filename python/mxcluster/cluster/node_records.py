@@ -16,10 +16,9 @@ def of_file(path: str) -> Optional[NodeRecord]:
     """
     host = os.path.basename(path)[: -len(".json")]
     try:
-        found: Optional[NodeRecord] = read_json(path, lambda value: from_file(host, value), CURE)
+        return read_json(path, lambda value: from_file(host, value), CURE)
     except BadInput as refusal:
         return DamagedRecord(host=host, job_dir="", data_dir="", fault=str(refusal))
-    return found
 
 
 def read(folder: str) -> Records:

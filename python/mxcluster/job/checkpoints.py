@@ -20,27 +20,42 @@ controller reports that all files of this checkpoint have arrived. Then worker 0
 complete checkpoint as held.
 """
 
-import collections
 import json
 import os
 import re
-from typing import Any, Callable, Dict, List, Pattern, Tuple
+from typing import Callable, List, NamedTuple, Optional, Pattern, Sequence, Tuple, Type, TypeVar
 
-from mxcluster.errors import DAMAGED, BadInput
-from mxcluster.file_io import digest
+from mxcluster.errors import BadInput
+from mxcluster.file_io import read_json, sha256
+from mxcluster.model.checkpoint import (
+    CURE,
+    CheckpointManifest,
+    FileDigest,
+    Manifest,
+    ServerManifest,
+)
+from mxcluster.model.checkpoint import FILE as FILE
+
+M = TypeVar("M", bound=Manifest)
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
 FOLDER, RESUMED = "checkpoints", "resume"
 # Files in the job folder with the name of a checkpoint. HELD names the checkpoint that the nodes
 # keep for the controller. TAKEN names the last checkpoint that the controller has fetched.
 HELD, TAKEN = "held", "taken"
-FILE = re.compile(
-    r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)"
-)
 
-# `name`: network and epoch, such as "mlp-0005". `files`: the paths of all files. `content`: the
-# content of the manifest, a dict.
-Checkpoint = collections.namedtuple("Checkpoint", "name epoch files content")
+
+class Checkpoint(NamedTuple):
+    """A complete checkpoint on disk."""
+
+    name: str  # network and epoch, such as "mlp-0005"
+    files: List[str]  # the paths of all files
+    manifest: CheckpointManifest
+
+    @property
+    def epoch(self) -> int:
+        """The number of trained epochs."""
+        return self.manifest.epoch
 
 
 def name_of(network: str, epochs: int) -> str:
@@ -48,7 +63,7 @@ def name_of(network: str, epochs: int) -> str:
     return "%s-%04d" % (network, epochs)
 
 
-def write(path: str, fill: Callable[[str], Any]) -> None:
+def write(path: str, fill: Callable[[str], object]) -> None:
     """Write the file `path` so that a crash leaves no partial file with this name.
 
     Args: `fill(name)` writes the content into the file `name` beside `path`. Then `write` forces
@@ -64,18 +79,21 @@ def write(path: str, fill: Callable[[str], Any]) -> None:
     os.replace(partial, path)
 
 
-def write_manifest(path: str, files: List[str], **content: Any) -> None:
-    """Write the manifest `path` with the digests of `files` and the entries of `content`.
-
-    Args: `files` paths in the folder of the manifest; `content` further entries, as JSON values.
-    """
-    content["files"] = {os.path.basename(name): digest(name) for name in files}
+def write_manifest(path: str, files: Sequence[str], manifest: Manifest) -> None:
+    """Write `manifest` to `path`, with the digests of `files` in the folder of the manifest."""
+    digests = {os.path.basename(name): digest(name) for name in files}
+    content = manifest.replaced(files=digests).encode()
 
     def fill(partial: str) -> None:
         with open(partial, "w", encoding="utf-8") as stream:
             json.dump(content, stream, indent=1, sort_keys=True)
 
     write(path, fill)
+
+
+def digest(path: str) -> FileDigest:
+    """Return the size and digest of the file `path`."""
+    return FileDigest(sha256=sha256(path), bytes=os.path.getsize(path))
 
 
 def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
@@ -156,7 +174,7 @@ def is_there(folder: str, name: str) -> bool:
         return False
 
 
-def last_complete(folder: str, network: str) -> Tuple[Any, List[str]]:
+def last_complete(folder: str, network: str) -> Tuple[Optional[Checkpoint], List[str]]:
     """Return (the network's last complete Checkpoint in `folder`, [problem, ...]).
 
     The Checkpoint is None if no checkpoint is complete. The list has one message (str) for each
@@ -179,51 +197,39 @@ def read(folder: str, name: str, digests: bool = True) -> Checkpoint:
     is missing or damaged.
     """
     whole = os.path.join(folder, name + ".json")
-    content = _checked(whole, digests)
-    files = [whole] + [os.path.join(folder, file) for file in sorted(content["files"])]
-    try:
-        for rank in range(int(content["servers"])):
-            part = os.path.join(folder, "%s.server-%d.json" % (name, rank))
-            if _checked(part, digests)["id"] != content["id"]:
-                raise BadInput(
-                    "%s and %s belong to different saves of this epoch: use another checkpoint"
-                    % (part, whole)
-                )
-            files += [part, part[: -len("json")] + "npz"]
-        return Checkpoint(name, int(content["epoch"]), files, content)
-    except DAMAGED as error:
-        raise BadInput(
-            "%s is an invalid manifest of a checkpoint: use another checkpoint" % whole
-        ) from error
+    manifest = _checked(whole, CheckpointManifest, digests)
+    files = [whole] + [os.path.join(folder, file) for file in sorted(manifest.files)]
+    for rank in range(manifest.servers):
+        part = os.path.join(folder, "%s.server-%d.json" % (name, rank))
+        if _checked(part, ServerManifest, digests).id != manifest.id:
+            raise BadInput(
+                "%s and %s belong to different saves of this epoch: %s" % (part, whole, CURE)
+            )
+        files += [part, part[: -len("json")] + "npz"]
+    return Checkpoint(name, files, manifest)
 
 
-def _checked(path: str, digests: bool = True) -> Dict[str, Any]:
-    """Check the files that the manifest `path` lists, and return the content of the manifest.
+def _checked(path: str, kind: Type[M], digests: bool = True) -> M:
+    """Check the files that the manifest `path` lists, and return the manifest.
 
     If `digests` is False, the function checks only the sizes of the files. Raises BadInput with the
     name of the first file that is missing or damaged.
     """
     try:
-        with open(path, encoding="utf-8") as stream:
-            content: Dict[str, Any] = json.load(stream)
-        for name, expected in content["files"].items():
-            file = os.path.join(os.path.dirname(path), os.path.basename(name))
+        manifest = read_json(path, kind.decode, CURE)
+        for name, expected in manifest.files.items() if manifest else ():
+            file = os.path.join(os.path.dirname(path), name)
             if not (
-                digest(file) == expected if digests else os.path.getsize(file) == expected["bytes"]
+                digest(file) == expected if digests else os.path.getsize(file) == expected.bytes
             ):
-                raise BadInput(
-                    "%s differs from its digest or size in %s: use another checkpoint"
-                    % (os.path.join(os.path.dirname(path), name), path)
-                )
-        return content
+                raise BadInput("%s differs from its digest or size in %s: %s" % (file, path, CURE))
     except OSError as error:
         raise BadInput(
-            "%s cannot be read (%s): use another checkpoint" % (error.filename, error.strerror)
+            "%s cannot be read (%s): %s" % (error.filename, error.strerror, CURE)
         ) from error
-    except DAMAGED as error:
-        raise BadInput(
-            "%s is an invalid manifest of a checkpoint: use another checkpoint" % path
-        ) from error
+    if manifest is None:
+        raise BadInput("%s does not exist: %s" % (path, CURE))
+    return manifest
 
 
 def networks(folder: str) -> List[str]:

@@ -213,8 +213,8 @@ class Record:
     def decode(cls: Type[R], value: object) -> R:
         """Return the record of JSON `value`.
 
-        Raises Wrong with the place of a value that does not match its shape, of a missing field,
-        and, in a strict class, of an unknown name.
+        Raises Wrong with the place of a value that does not match its shape, of a missing field, of
+        fields that contradict each other, and, in a strict class, of an unknown name.
         """
         if not isinstance(value, dict):
             raise Wrong("an object", value)
@@ -239,7 +239,11 @@ class Record:
             cls._refuse_unknown(value)
         if lacking:
             raise Wrong("an object with %s" % ", ".join(lacking), sorted(map(str, value)))
+        found.refuse_contradictions()
         return found
+
+    def refuse_contradictions(self) -> None:
+        """Raise Wrong if valid fields contradict each other. `decode` calls the method."""
 
     @classmethod
     def _of_kind(cls: Type[R], value: Mapping[str, object]) -> R:

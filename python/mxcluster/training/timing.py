@@ -6,6 +6,8 @@ All functions are pure, except for the clock.
 import time
 from typing import Any, Callable, List, Sequence
 
+from mxcluster.lists import quantile
+
 LEAST_STEPS = 7
 MOST_STEPS = 1000
 TIGHT = 0.01  # error of the median at which the measurement ends, relative to the median
@@ -43,15 +45,6 @@ def repeat(
 
 def _is_known(times: Sequence[float]) -> bool:
     return error(times) < TIGHT or len(times) >= MOST_STEPS
-
-
-def quantile(values: Sequence[float], part: float) -> float:
-    """Return the quantile `part` (0 to 1) of `values`, interpolated linearly."""
-    ordered = sorted(values)
-    place = part * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def median(values: Sequence[float]) -> float:

@@ -91,7 +91,7 @@ def test_a_waiting_job_tells_the_reason_of_the_queue(state, folder):
         assert os.stat(folder.file(name)).st_mode & 0o777 == 0o600
     assert "PASSWORD" not in open(folder.file("plan.json")).read()
     [job] = listing.merge({"login": ask("jobs", jobs_dir=os.path.dirname(folder.path), check=True)})
-    assert job["state"] == "running" and job["nodes"] == {"login": "running"}
+    assert job.state == "running" and job.nodes == {"login": "running"}
 
 
 def test_a_second_start_of_the_same_job_does_nothing(state, folder, monkeypatch):

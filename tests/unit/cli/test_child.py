@@ -4,21 +4,24 @@ import pytest
 
 from mxcluster import cli
 from mxcluster.cli import child
+from tests.unit.job.report import fake_run
 
-FAILED = {"ok": False}
+
+def failed(exit_code):
+    return fake_run.verdict(fake_run.failure(exit_code=exit_code))
 
 
 @pytest.mark.parametrize(
     "code, verdict, status",
     [
-        (0, {"ok": True}, 0),
+        (0, fake_run.verdict(), 0),
         (0, None, 0),  # such as detach
         (2, None, 2),  # refused before a job began
-        (2, dict(FAILED, first_failure={"exit_code": 3}), 3),
-        (2, dict(FAILED, first_failure={"exit_code": -9}), 137),
-        (2, dict(FAILED, first_failure={"exit_code": None}), 1),
-        (2, dict(FAILED, first_failure={"exit_code": 0}), 1),  # ended before it was done
-        (130, dict(FAILED, first_failure={"exit_code": None}), 130),
+        (2, failed(3), 3),
+        (2, failed(-9), 137),
+        (2, failed(None), 1),
+        (2, failed(0), 1),  # ended before it was done
+        (130, failed(None), 130),
     ],
 )
 def test_the_exit_status(code, verdict, status):

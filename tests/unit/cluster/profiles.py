@@ -1,5 +1,13 @@
 """Make measured profiles for tests."""
 
+from mxcluster.cluster import profile
+from mxcluster.model.profile import MeasuredProfile
+
+
+def completed(content, groups=0):
+    """Return the profile with the measured part `content`, a dict."""
+    return profile.complete(MeasuredProfile.decode(content), groups)
+
 
 def measured(speeds, servers=(100.0,), alone=None, exchange=0.001, spread=0.01, **more):
     """Return the measured part of a profile.

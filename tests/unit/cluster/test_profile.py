@@ -1,9 +1,7 @@
 """The profile of a cluster: what follows from the measured part, its checks, and its fit."""
 
-import copy
 import itertools
 import json
-import math
 import time
 
 import pytest
@@ -11,36 +9,35 @@ import pytest
 from mxcluster.cluster import profile
 from mxcluster.cluster.files import check_data_sharding
 from mxcluster.errors import BadInput
-from tests.unit.cluster.profiles import measured
+from mxcluster.model.profile import MeasuredProfile, Profile
+from mxcluster.model.shapes import Wrong
+from tests.unit.cluster.profiles import completed, measured
 
 UNEQUAL = {"a": 100, "b": 101, "c": 50, "d": 25}
 
 
 def test_what_follows_from_the_speeds():
     given = measured(UNEQUAL, servers=[100.0, 300.0])
-    before = copy.deepcopy(given)
-    found = profile.complete(given)
-    assert given == before, "the argument is changed"
-    assert found["noise"] == 0.05
-    assert found["groups"] == [[0, 1], [2], [3]]
-    assert found["labels"] == ["speed1", "speed2", "speed3"]
+    found = completed(given)
+    assert found.noise == 0.05
+    assert found.groups == [[0, 1], [2], [3]]
+    assert found.labels == ["speed1", "speed2", "speed3"]
     total = 100 + 100 + 50 + 25
-    ends = [end for _, end in found["shares"]]
+    ends = [end for _, end in found.shares]
     assert ends == [100 / total, 200 / total, 250 / total, 1.0]
-    check_data_sharding([tuple(share) for share in found["shares"]], 4)
+    check_data_sharding(found.shares, 4)
     # Times of a model: 10 ms + 2 ms, and 3.3 ms + 2 ms: 112 numbers for the server 1.
-    assert found["placement"] == [1, 1, 0, 0]
-    assert found["advice"][0].startswith("groups: 3 groups have the largest Calinski-Harabasz")
+    assert found.placement == [1, 1, 0, 0]
+    assert found.advice[0].startswith("groups: 3 groups have the largest Calinski-Harabasz")
     for name in given:
-        assert found[name] == given[name]
-    assert json.loads(json.dumps(found)) == found
-    assert profile.read(json.dumps(found)) == found == profile.read(found)
+        assert found.encode()[name] == given[name]
+    assert Profile.decode(json.loads(json.dumps(found.encode()))) == found
 
 
 def test_the_user_asks_for_a_number_of_groups():
-    assert profile.complete(measured(UNEQUAL), groups=2)["groups"] == [[0, 1], [2, 3]]
+    assert completed(measured(UNEQUAL), groups=2).groups == [[0, 1], [2, 3]]
     with pytest.raises(BadInput, match="groups=5 is more than the 4 workers"):
-        profile.complete(measured(UNEQUAL), groups=5)
+        completed(measured(UNEQUAL), groups=5)
 
 
 @pytest.mark.parametrize(
@@ -50,41 +47,28 @@ def test_the_noise_is_the_median_spread_with_a_floor(spreads, noise):
     given = measured(UNEQUAL)
     for worker, spread in zip(given["workers"], spreads):
         worker["together"]["spread"], worker["alone"]["spread"] = spread, 5.0
-    assert profile.complete(given)["noise"] == pytest.approx(noise)
+    assert completed(given).noise == pytest.approx(noise)
 
 
 def test_the_workers_of_a_host_stay_together():
     """The file groups names a host by its address."""
     for speeds in ([100, 20], [20, 100]):
-        found = profile.complete(measured({"a": speeds, "b": [100, 100], "c": 19.9}))
-        assert found["groups"] == [[2, 3], [0, 1, 4]]
-    lengths = [end - begin for begin, end in found["shares"]]
+        found = completed(measured({"a": speeds, "b": [100, 100], "c": 19.9}))
+        assert found.groups == [[2, 3], [0, 1, 4]]
+    lengths = [end - begin for begin, end in found.shares]
     assert lengths[0] == pytest.approx(lengths[4]) == pytest.approx(19.9 / (3 * 19.9 + 200))
 
 
 def test_groups_follow_the_speeds_together():
-    found = profile.complete(measured({"a": 50, "b": 50}, alone={"a": 100, "b": 50}))
-    assert found["groups"] == [[0, 1]]
-
-
-@pytest.mark.parametrize("kind", ["alone", "together"])
-@pytest.mark.parametrize("speed", [None, 0, -1, math.nan, "x"])
-def test_a_worker_without_a_speed_is_named(kind, speed):
-    given = measured({"a": [100, 100], "b": 5})
-    given["workers"][1][kind]["samples_per_s"] = speed
-    words = "^the measured profile, %s: a worker 1: the speed .* Measure this speed again" % kind
-    with pytest.raises(BadInput, match=words):
-        profile.complete(given)
-    del given["workers"][1][kind]["samples_per_s"]
-    with pytest.raises(BadInput, match="a worker 1: the speed is missing"):
-        profile.complete(given)
+    found = completed(measured({"a": 50, "b": 50}, alone={"a": 100, "b": 50}))
+    assert found.groups == [[0, 1]]
 
 
 def test_a_profile_without_workers_or_servers():
-    with pytest.raises(BadInput, match="no worker has a speed"):
-        profile.complete(measured({"a": []}))
-    found = profile.complete(measured({"a": 5}, servers=()))
-    assert found["placement"] == [] and found["groups"] == [[0]] and found["shares"] == [[0, 1]]
+    with pytest.raises(Wrong, match=r"workers=\[\] is not a list with a worker"):
+        MeasuredProfile.decode(measured({"a": []}))
+    found = completed(measured({"a": 5}, servers=()))
+    assert found.placement == [] and found.groups == [[0]] and found.shares == [(0, 1)]
 
 
 def _at(*path, value):
@@ -102,62 +86,65 @@ def _at(*path, value):
         (_at("schema", value=2), "schema=2 is not the schema 1"),
         (_at("batch_size", value=0), "batch_size=0 is not a whole number"),
         (_at("workers", 0, "number", value=1), None),
-        (_at("workers", 1, "host", value="a"), "a worker 0 occurs 2 times"),
-        (_at("servers", 0, "updates_per_s", value=0), "updates_per_s=0 is not a number above 0"),
-        (_at("workers", 0, "exchange_s", value=-1), "exchange_s=-1 is not a number of at least 0"),
-        (_at("workers", 0, "servers", value=[]), "a worker 0 has the network times of 0 servers"),
+        (_at("workers", 1, "host", value="a"), "workers=.'a worker 0'. is not a list with each"),
+        (_at("workers", 0, "alone", "samples_per_s", value=0), "alone.samples_per_s=0 is not"),
+        (_at("workers", 0, "gpus", value=[1]), "gpu_speeds=None is not a list with a speed"),
+        (_at("servers", 0, "updates_per_s", value=0), "updates_per_s=0 is not a number from"),
+        (_at("workers", 0, "exchange_s", value=-1), "exchange_s=-1 is not a number from 0"),
+        (_at("workers", 0, "servers", value=[]), r"workers\[0\].servers=0 is not .* of 1 servers"),
         (_at("workers", 0, "together", value={}), "together"),
         (_at("workers", value={}), "workers={} is not a list"),
         (_at("noise", value="x"), "noise='x' is not a number"),
-        (_at("groups", value=[[0, 1], [2], [3], []]), "a group has no worker"),
-        (
-            _at("groups", value=[[0, 1], [2, 9], [3]]),
-            "the groups name a worker 9, but the profile has 4",
-        ),
-        (_at("groups", value=[[0, 1], [2, 3], [3]]), "the worker 3 is in 2 groups"),
-        (_at("labels", value=["x"]), "1 label for 3 groups"),
-        (_at("shares", 0, value=[0.5]), "a share is not a pair of numbers"),
-        (_at("shares", 0, value=[0.1, 0.2]), "shares line 1"),
-        (_at("shares", value=[[0, 1]]), "1 line for 4 workers"),
-        (_at("placement", value=[0]), "the placement has 1 parameters, but the network has 4"),
-        (_at("placement", value=[0, 0, 0, 1]), "a server beyond the 1 servers"),
+        (_at("groups", value=[[0, 1]]), "groups=.* is not a list of groups with each worker once"),
+        (_at("groups", value=[[0, 1], [2], [3], []]), "groups=.*with each worker once"),
+        (_at("groups", value=[[0, 1], [2, 9], [3]]), "groups=.*with each worker once"),
+        (_at("groups", value=[[0, 1], [2, 3], [3]]), "groups=.*with each worker once"),
+        (_at("labels", value=["x"]), "labels=.*a label of each group"),
+        (_at("shares", 0, value=[0.5]), r"shares\[0\]=.* is not a pair of numbers"),
+        (_at("shares", 0, value=[0.1, 0.2]), "shares=.* is not a division of 0 to 1"),
+        (_at("shares", value=[[0, 1]]), "shares=.* is not a division of 0 to 1"),
+        (_at("placement", value=[0]), "placement=.0. is not a list with a server of each"),
+        (_at("placement", value=[0, 0, 0, 1]), "placement=.* is not a list of servers below 1"),
+        (_at("advice", value=3), "advice=3 is not a list"),
     ],
 )
-def test_damaged_content_is_refused(change, words):
-    content = profile.complete(measured(UNEQUAL))
+def test_damaged_content_is_refused(change, words, tmp_path):
+    content, path = completed(measured(UNEQUAL)).encode(), tmp_path / "profile.json"
     change(content)
+    path.write_text(json.dumps(content))
     if words is None:  # not damaged: the numbers of a host need not begin at 0
-        assert profile.read(content)
+        assert profile.of_file(str(path))
         return
-    with pytest.raises(BadInput, match="p.json.*" + words) as refusal:
-        profile.read(content, "p.json")
-    assert "run profile.yml again" in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    with pytest.raises(BadInput, match="profile.json is damaged .*%s.*run profile.yml" % words):
+        profile.of_file(str(path))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", "[" * 10000, '{"schema": 1}'])
-def test_content_that_is_no_profile_is_refused(text):
-    with pytest.raises(BadInput, match=r"^profile.json is damaged \(.*\): run profile.yml again$"):
-        profile.read(text)
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", "[" * 100000, '{"schema": 1}'])
+def test_content_that_is_no_profile_is_refused(text, tmp_path):
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=r"profile.json is damaged \(.*\): run profile.yml again$"):
+        profile.of_file(str(path))
+    assert profile.of_file(str(tmp_path / "none.json")) is None
 
 
 def test_the_workers_of_a_host_must_be_in_one_group():
-    content = profile.complete(measured({"a": [100, 100], "b": 5}))
+    content = completed(measured({"a": [100, 100], "b": 5})).encode()
     content.update(groups=[[0], [1, 2]])
-    with pytest.raises(BadInput, match="the workers of a are in different groups"):
-        profile.read(content)
+    with pytest.raises(Wrong, match="is not a list with all workers of a host in one group"):
+        Profile.decode(content)
 
 
-@pytest.mark.parametrize("name", sorted(set(profile.complete(measured(UNEQUAL)))))
+@pytest.mark.parametrize("name", sorted(set(Profile.FIELDS) - {"schema"}))
 def test_every_entry_is_needed(name):
-    content = profile.complete(measured(UNEQUAL))
+    content = completed(measured(UNEQUAL)).encode()
     del content[name]
-    with pytest.raises(BadInput, match="is damaged .*%s.*run profile.yml again" % name):
-        profile.read(content)
+    with pytest.raises(Wrong, match="an object with " + name):
+        Profile.decode(content)
 
 
 def test_the_fit_to_the_workers_of_a_job():
-    found = profile.complete(measured({"a": [100, 100], "b": 50, "c": 25}))
+    found = completed(measured({"a": [100, 100], "b": 50, "c": 25}))
     everyone = [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
     whole = profile.fits(found, everyone)
     assert whole.positions == [0, 1, 2, 3] and whole.note == ""
@@ -176,7 +163,7 @@ def test_the_fit_to_the_workers_of_a_job():
 
 
 def test_workers_that_are_gone_leave_the_others_in_their_groups():
-    found = profile.complete(measured({"a": [100, 100], "b": 50, "c": 25}))
+    found = completed(measured({"a": [100, 100], "b": 50, "c": 25}))
     fit = profile.fits(found, [("c", 0), ("a", 1)])
     assert profile.groups_of(fit) == ([[1], [0]], ["speed1", "speed3"])
     assert fit.note == (
@@ -186,7 +173,7 @@ def test_workers_that_are_gone_leave_the_others_in_their_groups():
 
 
 def test_a_worker_that_the_profile_lacks_is_named():
-    found = profile.complete(measured({"a": 100, "b": 50}))
+    found = completed(measured({"a": 100, "b": 50}))
     fit = profile.fits(found, [("a", 0), ("a", 1), ("x", 0)])
     assert fit.positions is None
     assert fit.note == (
@@ -199,13 +186,13 @@ def test_the_speed_of_a_server_is_that_of_update_and_network():
     given = measured({"a": 1, "b": 1, "c": 1}, servers=[100.0, 10.0])
     for worker, seconds in zip(given["workers"], (0.01, 0.02, 9.0)):
         worker["servers"][1] = {"push_s": seconds, "pull_s": 3 * seconds}
-    speeds = profile.server_speeds(given)
+    speeds = profile.server_speeds(MeasuredProfile.decode(given))
     assert list(speeds) == ["a server 0", "a server 1"]
     assert list(speeds.values()) == pytest.approx([1 / 0.012, 1 / 0.18])
 
 
 def advised(*arguments, **more):
-    return "\n".join(profile.complete(measured(*arguments, **more))["advice"])
+    return "\n".join(completed(measured(*arguments, **more)).advice)
 
 
 def test_advice_on_a_network_that_is_too_small():
@@ -261,6 +248,6 @@ def test_advice_on_workers_that_share_a_host():
 def test_a_thousand_workers():
     speeds = {"n%d" % index: 100.0 + 37 * index % 1000 for index in range(1000)}
     began = time.process_time()
-    found = profile.complete(measured(speeds, servers=[100.0] * 8))
-    assert profile.read(json.dumps(found)) == found
+    found = completed(measured(speeds, servers=[100.0] * 8))
+    assert Profile.decode(json.loads(json.dumps(found.encode()))) == found
     assert time.process_time() - began < 2

@@ -8,6 +8,7 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints, options
 from mxcluster.job.plan import inputs
+from mxcluster.model.checkpoint import CheckpointManifest, ServerManifest
 from tests.inventories.cases import load
 
 
@@ -27,14 +28,11 @@ def save(folder, epoch, servers=2, number=None, network="mlp", **more):
         checkpoints.write_manifest(
             str(folder / ("%s.server-%d.json" % (name, rank))),
             [states],
-            id=number,
-            rank=rank,
-            servers=servers,
+            ServerManifest(files={}, id=number, rank=rank, servers=servers),
         )
     weights = put(".params", "weights")
-    checkpoints.write_manifest(
-        str(folder / (name + ".json")), [weights], id=number, epoch=epoch, servers=servers, **more
-    )
+    manifest = CheckpointManifest(files={}, id=number, epoch=epoch, servers=servers, **more)
+    checkpoints.write_manifest(str(folder / (name + ".json")), [weights], manifest)
 
 
 def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
@@ -76,9 +74,9 @@ def test_the_last_checkpoint_is_found_with_all_its_files(tmp_path):
 @pytest.mark.parametrize(
     "harm,words",
     [
-        (lambda at: (at / "mlp-0010.json").unlink(), "mlp-0010.json cannot be read"),
-        (lambda at: (at / "mlp-0010.json").write_text("{"), "is an invalid manifest"),
-        (lambda at: (at / "mlp-0010.json").write_text("[]"), "is an invalid manifest"),
+        (lambda at: (at / "mlp-0010.json").unlink(), "mlp-0010.json does not exist"),
+        (lambda at: (at / "mlp-0010.json").write_text("{"), "mlp-0010.json is damaged"),
+        (lambda at: (at / "mlp-0010.json").write_text("[]"), "mlp-0010.json is damaged"),
         (
             lambda at: (at / "mlp-0010.params").write_text("weight"),
             "mlp-0010.params differs from its digest or size",
@@ -115,12 +113,14 @@ def test_digits_of_other_scripts_are_no_epoch(tmp_path, digits):
     assert found.name == "mlp-0003" and problems == []
 
 
-@pytest.mark.parametrize("content", ['{"files": {}, "servers": Infinity}', "[" * 200000])
+@pytest.mark.parametrize(
+    "content", ['{"files": {}, "servers": Infinity}', '{"files": {"../x": {}}}', "[" * 200000]
+)
 def test_a_hostile_manifest_is_damaged(tmp_path, content):
     save(tmp_path, 3)
     (tmp_path / "mlp-0003.json").write_text(content)
     found, problems = checkpoints.last_complete(str(tmp_path), "mlp")
-    assert found is None and "mlp-0003.json is an invalid manifest" in problems[0]
+    assert found is None and "mlp-0003.json is damaged" in problems[0]
 
 
 def test_old_checkpoints_are_deleted(tmp_path):

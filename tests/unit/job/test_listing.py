@@ -5,7 +5,8 @@ import json
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.job import listing
+from mxcluster.job import job_messages, listing
+from mxcluster.model.listing import Held
 
 ASKED = {host: {"python": "/env/python", "jobs_dir": "/jobs/" + host} for host in ("a", "b")}
 PROCESS = {
@@ -63,7 +64,7 @@ def answers(*of_a, b=()):
 
 def states(*given, **more):
     return {
-        job["job"]: (job["state"], job["nodes"])
+        job.job: (job.state, job.nodes)
         for job in listing.merge(answers(*given, **more), now=1060.0)
     }
 
@@ -103,11 +104,8 @@ def test_the_state_of_a_job_follows_from_its_nodes():
 
 def test_the_list_shows_ports_gpus_and_progress():
     found = listing.merge(answers(entry("one", lease=0)), now=1060.0)[0]
-    assert (
-        found["holds"] == {"a": {"ports": {"9091": "scheduler-0"}, "gpus": [0]}}
-        and found["detached"]
-    )
-    assert "running 1:00" in found["progress"]
+    assert found.holds == {"a": Held(ports={"9091": "scheduler-0"}, gpus=[0])} and found.detached
+    assert "running 1:00" in found.progress
     text = listing.table([found], now=1060.0)
     assert text[0].split() == ["job", "state", "started", "kv", "nodes", "ports", "GPUs"]
     assert text[1].split() == [
@@ -123,12 +121,12 @@ def test_the_list_shows_ports_gpus_and_progress():
     ]
     assert "missing: b" in text[-1]
     assert listing.table([]) == ["no job has run on these nodes"]
-    assert json.loads(listing.as_json([found], ["c"], {}))["not_asked"] == ["c"]
+    assert json.loads(job_messages.as_json([found], ["c"], {}))["not_asked"] == ["c"]
 
 
 def test_an_expired_lease_is_shown_in_words():
     found = listing.merge(answers(entry("one", "ended", reason="lease"), b=None), now=1060.0)
-    assert found[0]["state"] == "lease", "the value for programs"
+    assert found[0].state == "lease", "the value for programs"
     text = listing.table(found, now=1060.0)
     assert text[1].split()[:5] == ["one", "lease", "ran", "out", "1:00"], text
     assert "the lease ran out, the node received no renewal" in text[2], text
@@ -158,8 +156,8 @@ def test_an_invalid_job_name_is_dropped():
 
 def test_the_only_running_job_is_chosen_and_several_are_refused():
     one, two, old = entry("one"), entry("two"), entry("old", "ended", reason="done")
-    assert listing.choose(listing.merge(answers(one, old)), "")["job"] == "one"
-    assert listing.choose(listing.merge(answers(one, two)), "two")["job"] == "two"
+    assert listing.choose(listing.merge(answers(one, old)), "").job == "one"
+    assert listing.choose(listing.merge(answers(one, two)), "two").job == "two"
     assert listing.choose(listing.merge(answers(old)), "") is None
     with pytest.raises(
         BadInput, match="2 jobs are running or prepared: name a job with -e job="
@@ -182,8 +180,8 @@ def test_the_only_running_job_is_chosen_and_several_are_refused():
 def test_a_job_is_stopped_only_by_name_or_all():
     one, two, old = entry("one"), entry("two"), entry("old", "ended", reason="done")
     found = listing.merge(answers(one, two, old))
-    assert [job["job"] for job in listing.choose_to_stop(found, "one", False)] == ["one"]
-    assert {job["job"] for job in listing.choose_to_stop(found, "", True)} == {"one", "two"}
+    assert [job.job for job in listing.choose_to_stop(found, "one", False)] == ["one"]
+    assert {job.job for job in listing.choose_to_stop(found, "", True)} == {"one", "two"}
     assert listing.choose_to_stop(listing.merge(answers(old)), "", True) == []
     with pytest.raises(
         BadInput, match="give -e job=<id>, or -e all=true.*running and prepared jobs(.|\n)*\none"
@@ -374,37 +372,39 @@ def test_a_plan_of_another_type_is_refused(value):
 def test_the_result_of_a_stop_is_shown():
     job = listing.merge(answers(entry("one"), b=[entry("one", host="b")]))[0]
     ended = {"ran": True, "status": {"left": []}}
-    assert listing.told_of_stop(job, {"a": ended, "b": ended}, False) == {
-        "text": ["OK        the job one has been ended on a b"],
-        "ok": True,
-    }
-    assert not listing.told_of_stop(job, {"a": ended, "b": None}, False)["ok"]
-    left = listing.told_of_stop(
+    assert job_messages.of_stop(job, {"a": ended, "b": ended}, False) == (
+        ["OK        the job one has been ended on a b"],
+        True,
+    )
+    assert not job_messages.of_stop(job, {"a": ended, "b": None}, False).ok
+    left = job_messages.of_stop(
         job,
         {"a": ended, "b": {"ran": True, "status": {}, "left": ["pid 7 (python) still runs"]}},
         False,
     )
-    assert not left["ok"] and "left      b: pid 7 (python) still runs" in left["text"]
-    assert "not searched: a" in left["text"]
+    assert not left.ok and "left      b: pid 7 (python) still runs" in left.lines
+    assert "not searched: a" in left.lines
     clean = dict(ended, left=[])
-    assert listing.told_of_stop(job, {"a": clean, "b": clean}, False)["text"][1:] == [
+    assert job_messages.of_stop(job, {"a": clean, "b": clean}, False).lines[1:] == [
         "left      nothing: no process, port, unit or firewall rule on 2 nodes"
     ]
-    assert listing.told_of_stops([], {}, False) == {
-        "text": ["OK        no job runs on these nodes"],
-        "ok": True,
-    }
-    both = listing.told_of_stops(
-        [job, dict(job, job="two")], {"one": {"a": ended, "b": ended}, "two": {"a": ended}}, False
+    assert job_messages.of_stops([], {}, False) == (
+        ["OK        no job runs on these nodes"],
+        True,
     )
-    assert not both["ok"] and both["text"][0] == "OK        the job one has been ended on a b"
-    assert "FAILED    the job two has been ended on a" in both["text"]
-    assert "would be ended on a b" in listing.told_of_stop(job, {}, True)["text"][0]
+    both = job_messages.of_stops(
+        [job, job.replaced(job="two")],
+        {"one": {"a": ended, "b": ended}, "two": {"a": ended}},
+        False,
+    )
+    assert not both.ok and both.lines[0] == "OK        the job one has been ended on a b"
+    assert "FAILED    the job two has been ended on a" in both.lines
+    assert "would be ended on a b" in job_messages.of_stop(job, {}, True).lines[0]
 
 
 def test_logs_are_shown_by_node_and_process():
     with pytest.raises(BadInput, match="-e job="):
-        listing.told_of_logs("", {"a": None})
-    assert listing.told_of_logs(
+        job_messages.of_logs("", {"a": None})
+    assert job_messages.of_logs(
         "one", {"b": {"worker-1": ["x\x1b[0m"]}, "a": {"agent": []}, "c": None}
     ) == ["LOGS      of the job one", "  a/agent | (nothing)", "  b/worker-1 | x"]

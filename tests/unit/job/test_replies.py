@@ -188,13 +188,13 @@ def test_a_job_whose_unit_runs_cannot_be_hidden(told):
         "node2": {"jobs": [dict(ENTRY, nodes=["node2"])], "units": []},
     }
     found = listing.merge(answers)
-    assert [job["job"] for job in found] == ["j"] and found[0]["nodes"] == {
+    assert [job.job for job in found] == ["j"] and found[0].nodes == {
         "node1": "running",
         "node2": "done",
     }
     assert (
-        found[0]["state"] == "running"
-        and listing.choose(found, "")["job"] == "j"
+        found[0].state == "running"
+        and listing.choose(found, "").job == "j"
         and listing.table(found)
     )
 

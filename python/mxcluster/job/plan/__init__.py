@@ -34,6 +34,7 @@ from mxcluster.job.plan.table import batches, table
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables, of_hosts
 from mxcluster.model.node_record import MachineFacts, NodeRecord
+from mxcluster.model.profile import Profile
 
 __all__ = ["make_plan", "make_cluster_files", "for_node", "talks", "table", "batches"]
 
@@ -55,7 +56,7 @@ def make_plan(
     data_dirs: Optional[Dict[str, str]] = None,
     model_file: Optional[str] = None,
     held: Optional[ports.Held] = None,
-    profile: Optional[Dict[str, Any]] = None,
+    profile: Optional[Profile] = None,
     checkpoint: Optional[Dict[str, Any]] = None,
     first_port: int = ports.FIRST,
 ) -> Plan:
@@ -75,7 +76,7 @@ def make_plan(
             to the job folder.
         held: {host: ports and GPUs in use, from `mxcluster.node.probe.held`}. With None, all ports
             and GPUs count as free.
-        profile: the measured speeds of the cluster, from `cluster.profile.read`. A profile that
+        profile: the measured speeds of the cluster, from `cluster.profile.of_file`. A profile that
             fits the job supplies the groups, shares, first batch sizes, GPU speeds and servers of
             parameters that the user has left out.
         checkpoint: the manifest of the checkpoint from which the job resumes.
@@ -254,7 +255,7 @@ def make_cluster_files(
     inventory: Dict[str, Any],
     records: Mapping[str, MachineFacts],
     files: Dict[str, Optional[str]],
-    profile: Optional[Dict[str, Any]] = None,
+    profile: Optional[Profile] = None,
 ) -> Dict[str, Any]:
     """Return the addresses and cluster files of the whole cluster. BadInput lists all faults.
 

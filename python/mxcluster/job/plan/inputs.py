@@ -31,6 +31,7 @@ from mxcluster.lists import several, unique
 from mxcluster.model import shapes
 from mxcluster.model.host_variables import HostVariables, of_hosts
 from mxcluster.model.node_record import MachineFacts, Network, NodeRecord
+from mxcluster.model.profile import Profile
 from mxcluster.numbers import to_int
 
 Json = Dict[str, Any]
@@ -115,7 +116,7 @@ def plan_job(
             model_file="model.params" if model else None,
             held=held,
             profile=measured,
-            checkpoint=checkpoint.content if checkpoint else None,
+            checkpoint=checkpoint.manifest.encode() if checkpoint else None,
         )
     except BadInput as refusal:
         named = [name + "_file" for name, text in files.items() if text is not None]
@@ -176,7 +177,7 @@ def _batch_job(
         records,
         job,
         "model.params" if model else None,
-        checkpoint.content if checkpoint else None,
+        checkpoint.manifest.encode() if checkpoint else None,
     )
     host = next(iter(plan["nodes"]))
     script = ""
@@ -409,8 +410,7 @@ def _options_of_run(folder: str) -> Optional[Json]:
 
     BadInput if the file is damaged.
     """
-    found: Optional[Json] = read_json(os.path.join(folder, "plan.json"), _sound_options)
-    return found
+    return read_json(os.path.join(folder, "plan.json"), _sound_options)
 
 
 def _sound_options(plan: Any) -> Json:
@@ -472,7 +472,7 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
     return dict(inventory, groups=left), notes
 
 
-def read_profile(records_dir: str) -> Optional[Json]:
+def read_profile(records_dir: str) -> Optional[Profile]:
     """Return the checked profile from the file profile.json beside the folder `records_dir`.
 
     The result is None without this file. BadInput if the file is damaged.

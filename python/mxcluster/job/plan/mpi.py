@@ -16,7 +16,7 @@ from mxcluster.job.option_types import Knob, cast_value, is_job_id
 from mxcluster.job.options import LOADER_VARIABLES, is_own
 from mxcluster.job.plan import addresses, containers, gpus, members, ports
 from mxcluster.job.plan_shape import KIND
-from mxcluster.lists import several, unique
+from mxcluster.lists import aligned, several, unique
 from mxcluster.model.host_variables import of_hosts
 from mxcluster.model.node_record import NodeRecord
 from mxcluster.package import OWN_FOLDERS
@@ -323,9 +323,5 @@ def table(plan: Json) -> str:
         )
         for process, one in zip(plan["processes"], spec["hosts"])
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines.append("")
-    lines += [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
-    ]
+    lines += ["", *aligned(rows)]
     return "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@ from mxcluster.environment import BOUND
 from mxcluster.errors import refuse
 from mxcluster.job.plan.groups import Groups
 from mxcluster.lists import listed
+from mxcluster.model.profile import CURE, Profile
 
 Json = Dict[str, Any]
 FILE, LABELS, PROFILE, NOBODY = "file", "labels", "profile", ""  # the origin of a plan's groups
@@ -29,10 +30,10 @@ def numbered(lines: Sequence[str]) -> List[Tuple[str, int]]:
     return result
 
 
-def fit(found: Optional[Json], workers: Sequence[str]) -> Optional[profile.Fit]:
+def fit(found: Optional[Profile], workers: Sequence[str]) -> Optional[profile.Fit]:
     """Return the Fit of the profile `found` to the job's workers; None without a profile.
 
-    Args: `found` from `cluster.profile.read`; `workers` the host of each worker.
+    Args: `workers` the host of each worker.
     """
     return None if found is None else profile.fits(found, numbered(workers))
 
@@ -76,7 +77,7 @@ def gpu_speeds(
         speeds = [found[host][gpu] for gpu in numbers if gpu in found[host]]
         if len(speeds) < 2 or len(speeds) < len(numbers):
             continue
-        if max(speeds) > (1 + fitted.profile["noise"]) * min(speeds):
+        if max(speeds) > (1 + fitted.profile.noise) * min(speeds):
             different.add(host)
         if 0 in work_load.split(batch, speeds):
             starving.add(host)
@@ -98,7 +99,7 @@ def weights(
 
 
 def placement(
-    found: Optional[Json], options: Json, servers: Sequence[str], groups: int
+    found: Optional[Profile], options: Json, servers: Sequence[str], groups: int
 ) -> Tuple[List[int], str]:
     """Return ([index of the server of each parameter], a note for the user or "").
 
@@ -106,21 +107,20 @@ def placement(
     If the profile is of another network or lacks a server, the list is empty, and the note gives
     this reason. With an empty list, MXNet or the store chooses the servers.
 
-    Args: `found` from `cluster.profile.read`; `servers` the host of each server; `groups` the
+    Args: `servers` the host of each server; `groups` the
     number of groups.
     """
     scheme = schemes.of(options["kv"])
     stock = not scheme.store or scheme.with_one_group and groups == 1
     if found is None or stock or options["script"] or len(servers) < 2:
         return [], ""
-    if options["network"] != found["network"]:
+    if options["network"] != found.network:
         return [], "%s is of the network %s, so the profile chooses no servers for parameters" % (
             profile.title(found),
-            found["network"],
+            found.network,
         )
     places = {
-        (server["host"], server["number"]): position
-        for position, server in enumerate(found["servers"])
+        (server.host, server.number): position for position, server in enumerate(found.servers)
     }
     wanted = numbered(servers)
     missing = ["%s server %d" % server for server in wanted if server not in places]
@@ -128,12 +128,12 @@ def placement(
         return [], "%s has no speed of %s, so the profile chooses no servers for parameters: %s" % (
             profile.title(found),
             ", ".join(missing),
-            profile.CURE,
+            CURE,
         )
     speeds = list(profile.server_speeds(found).items())
     return (
         grouping.placement(
-            found["parameters"],
+            found.parameters,
             dict(speeds[places[server]] for server in wanted),
             options["bigarray_bound"] or int(options["env"].get(BOUND, grouping.BIGARRAY_BOUND)),
         ),
@@ -201,9 +201,12 @@ def entry(
     lines = []
     if uses:
         other = [
-            "%s %s" % (words, found[name])
-            for name, words in (("network", "network"), ("batch_size", "batch size"))
-            if not options["script"] and options[name] != found[name]
+            "%s %s" % (words, value)
+            for name, words, value in (
+                ("network", "network", found.network),
+                ("batch_size", "batch size", found.batch_size),
+            )
+            if not options["script"] and options[name] != value
         ]
         lines.append(
             "%s gives the %s%s"
@@ -216,11 +219,11 @@ def entry(
     wanted = grouped and origin in (PROFILE, NOBODY) or wants_shares or wants_sizes
     lines += [line for line in (fitted.note if wanted else "", note) if line]
     return {
-        "job": found["job"],
-        "time": found["time"],
+        "job": found.job,
+        "time": found.time,
         "fits": does_fit,
         "uses": uses,
         "notes": lines,
-        "noise": found["noise"],
+        "noise": found.noise,
         "speeds": list(profile.job_speeds(fitted).values()),
     }

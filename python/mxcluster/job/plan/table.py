@@ -11,7 +11,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import batch_sizes, launchers
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import containers, paces
-from mxcluster.lists import several, spans
+from mxcluster.lists import aligned, several, spans
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
 
@@ -19,11 +19,7 @@ HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group
 def table(plan: Dict[str, Any]) -> str:
     """Return the plan as text: job, scheme, program and batches, then a line for each process."""
     rows = [HEADINGS] + [_row(process, plan) for process in plan["processes"]]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
-    ]
-    return "\n".join(_heading(plan) + [""] + lines) + "\n"
+    return "\n".join(_heading(plan) + [""] + aligned(rows)) + "\n"
 
 
 def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:

@@ -6,10 +6,9 @@ The report needs jinja2 and matplotlib on the controller, and imports both at th
 do not need these packages.
 """
 
-import contextlib
 import json
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mxcluster import events as event_files
 from mxcluster.cluster import profile as profiles
@@ -18,19 +17,31 @@ from mxcluster.file_io import replace
 from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
 from mxcluster.job.plan import measuring, paces
-from mxcluster.job.report import archive, checkpoint_arrivals, files, profile, series, sound_events
+from mxcluster.job.report import (
+    archive,
+    checkpoint_arrivals,
+    files,
+    node_ends,
+    profile,
+    series,
+    sound_events,
+)
+from mxcluster.model.events import Event
+from mxcluster.model.node_end import NodeEnd
+from mxcluster.model.verdict import Verdict
 
-MOST_TOLD = 500  # most characters of a line, and most lines of a node
+Plan = Dict[str, Any]
+Status = Dict[str, Any]
 
 
 def assemble(
     run_dir: str,
-    archives: Dict[str, str],
-    plan: Optional[Dict[str, Any]] = None,
+    archives: Mapping[str, str],
+    plan: Optional[Plan] = None,
     cache_dir: Optional[str] = None,
-    answers: Optional[Dict[str, Dict[str, Any]]] = None,
+    ends: Optional[Mapping[str, NodeEnd]] = None,
     engine: Optional[Dict[str, Any]] = None,
-) -> Dict[str, Any]:
+) -> Verdict:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
     A second call with the same arguments gives the same result.
@@ -41,14 +52,14 @@ def assemble(
             archive makes the verdict a failure. The run folder keeps the files of the other hosts.
         plan: the plan, which the function writes to plan.json. None if plan.json exists already.
         cache_dir: as in `write`.
-        answers: {host: result of `heard`}. If a host's archive is unusable, the status in this
-            result counts.
+        ends: {host: NodeEnd}. If a host's archive is unusable, the status in its NodeEnd counts.
         engine: as in `verdict.compute`.
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
+    known = {host: (ends or {}).get(host) or NodeEnd() for host in plan["nodes"]}
     problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
     if plan["options"].get("savemodel"):
         checkpoint_arrivals.settle(
@@ -56,14 +67,45 @@ def assemble(
             plan["options"]["network"],
             plan["options"]["keep_checkpoints"],
         )
-    found = {
-        host: path
-        for host, path in (
-            (host, os.path.join(files.node_dir(run_dir, host), event_files.FILE))
-            for host in plan["nodes"]
-        )
-        if os.path.exists(path)
+    events, damaged = _merged_events(plan, run_dir)
+    statuses = {host: _status(plan, host, run_dir, end, problems) for host, end in known.items()}
+    slowness = paces.emulated(plan)
+    content = verdicts.compute(
+        plan,
+        statuses,
+        events,
+        problems,
+        lost={host: end.lost.encode() for host, end in known.items() if end.lost},
+        untrue={host: end.untrue for host, end in known.items() if end.untrue},
+        left={host: list(end.left) for host, end in known.items() if end.left is not None},
+        warnings=([slowness] if slowness else [])
+        + sound_events.warnings(damaged)
+        + series.dropped_groups(plan, events)
+        + profile.drifted(plan, events)
+        + [line for host, end in known.items() for line in node_ends.warnings(host, end)],
+        files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
+        engine=engine,
+    )
+    verdict = Verdict.decode(content)
+    if verdict.ok and measuring.is_profile(plan["options"]):
+        found_profile = profiles.complete(profile.measured(plan, events))
+        files.write_json(os.path.join(run_dir, profile.FILE), found_profile.encode())
+        verdict = verdict.replaced(proposal=profile.lines(found_profile))
+    files.write_json(os.path.join(run_dir, "verdict.json"), verdict.encode())
+    write(run_dir, cache_dir)
+    return verdict
+
+
+def _merged_events(plan: Plan, run_dir: str) -> Tuple[List[Event], Dict[str, int]]:
+    """Merge the events of all nodes into events.jsonl of the run folder.
+
+    Returns (events, {host: number of damaged events}).
+    """
+    paths = {
+        host: os.path.join(files.node_dir(run_dir, host), event_files.FILE)
+        for host in plan["nodes"]
     }
+    found = {host: path for host, path in paths.items() if os.path.exists(path)}
     damaged: List[str] = []
     lines = event_files.merge(
         {path: sound_events.own_events(plan, host) for host, path in found.items()}, damaged.append
@@ -72,110 +114,33 @@ def assemble(
         os.path.join(run_dir, event_files.FILE),
         "".join(json.dumps(line.content) + "\n" for line in lines),
     )
-    events = [line.event for line in lines]
-    statuses = {}  # type: Dict[str, Any]
-    for host in plan["nodes"]:
+    return [line.event for line in lines], {host: damaged.count(found[host]) for host in found}
+
+
+def _status(
+    plan: Plan, host: str, run_dir: str, end: NodeEnd, problems: Dict[str, str]
+) -> Optional[Status]:
+    """Return the last status of `host`, or None without a valid status.
+
+    A problem with the node's files goes to `problems`, {host: problem}. The status in `end` then
+    counts.
+    """
+    status: Optional[Status] = None
+    if host not in problems:
         try:
-            known = None if host in problems else files.read_status(run_dir, host)
-            statuses[host] = replies.packed(host, known, plan) if known is not None else None
+            known = files.read_status(run_dir, host)
+            status = None if known is None else replies.packed(host, known, plan)
         except BadInput as refusal:
             problems[host] = str(refusal)
-    said = {host: (answers or {}).get(host) or {} for host in plan["nodes"]}
-    for host in problems:
-        statuses[host] = None
-        problems[host] = said[host].get("problem") or problems[host]
-        with contextlib.suppress(BadInput):
-            statuses[host] = (
-                replies.packed(host, said[host]["status"], plan)
-                if said[host].get("status")
-                else None
-            )
-    for host, one in said.items():
-        if one.get("uneven") and statuses[host] and not statuses[host].get("first_failure"):
-            statuses[host]["first_failure"] = stall_cause.failure(plan, host, one["uneven"])
-    verdict = verdicts.compute(
-        plan,
-        statuses,
-        events,
-        problems,
-        lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
-        untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
-        left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
-        warnings=[line for line in [paces.emulated(plan)] if line]
-        + sound_events.warnings({host: damaged.count(path) for host, path in found.items()})
-        + series.unheard_groups(plan, events)
-        + profile.drifted(plan, events)
-        + [line for host in plan["nodes"] for line in _told(host, said[host])],
-        files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
-        engine=engine,
-    )
-    if verdict["ok"] and measuring.is_profile(plan["options"]):
-        found_profile = profiles.complete(profile.measured(plan, events))
-        files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
-        verdict["proposal"] = profile.lines(found_profile)
-    files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
-    write(run_dir, cache_dir)
-    return verdict
-
-
-def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
-    """Return a node's entry (dict) in the `answers` of `assemble`, with None for unknown values.
-
-    Args:
-        wait: the result (dict) of the task that waits for the node.
-        contact: the result (dict) of the task that contacts the node.
-
-    A value of another type counts as a missing result.
-    """
-    wait, contact = (given if isinstance(given, dict) else {} for given in (wait, contact))
-    collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
-    problem = refusal(wait) or collect.get("problem")
-    return {
-        "status": wait.get("status"),
-        "lost": wait.get("lost") or contact.get("lost"),
-        "left": collect.get("left"),
-        "problem": problem,
-        "untrue": collect.get("untrue"),
-        "behind": collect.get("behind"),
-        "outside": collect.get("outside"),
-        "uneven": wait.get("uneven"),
-    }
-
-
-def refusal(result: Dict[str, Any]) -> Optional[str]:
-    """Return the reason why a task failed on a node, or None if the task succeeded.
-
-    If a module crashed, the reason holds the last line of the module's stderr.
-
-    Args:
-        result: the result of the task (dict).
-    """
-    if not (result.get("failed") or result.get("unreachable")):
-        return None
-    message = str(result.get("msg") or "Ansible gave no reason")
-    if message.startswith("MODULE FAILURE"):
-        lines = (
-            str(result.get("module_stderr") or result.get("module_stdout") or "")
-            .strip()
-            .splitlines()
-        )
-        message = "the module of a task crashed on the node: %s" % (
-            lines[-1].strip() if lines else "the module printed no error"
-        )
-    return message
-
-
-def _told(host: str, said: Dict[str, Any]) -> List[str]:
-    """Return the warnings of the node `host`: files that stayed, processes outside of the unit.
-
-    The list has at most MOST_TOLD warnings of each kind. Args: `said` the node's result of `heard`.
-    """
-    return [
-        "%s: %s" % (host, line[:MOST_TOLD])
-        for told in (said.get("behind"), said.get("outside"))
-        for line in (told if isinstance(told, list) else [])[:MOST_TOLD]
-        if isinstance(line, str)
-    ]
+    if host in problems:
+        problems[host] = end.problem or problems[host]
+        try:
+            status = replies.packed(host, end.status, plan) if end.status else None
+        except BadInput:
+            status = None
+    if status and end.uneven and not status.get("first_failure"):
+        status["first_failure"] = stall_cause.failure(plan, host, end.uneven.encode())
+    return status
 
 
 def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
@@ -201,7 +166,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     damaged: List[str] = []
     lines = event_files.merge({path: sound_events.own_events(plan)}, damaged.append)
     told = sound_events.warnings({event_files.FILE: len(damaged)})
-    verdict = dict(verdict, warnings=verdict.get("warnings", []) + told)
+    verdict = verdict.replaced(warnings=[*verdict.warnings, *told])
     data = series.collect(plan, [line.event for line in lines])._replace(
         profile=profiles.of_file(os.path.join(run_dir, profile.FILE))
     )

@@ -15,18 +15,18 @@ import json
 import os
 import shutil
 import time
-from typing import Any, Callable, Dict, Match, Optional, cast
+from typing import Any, Callable, Dict, Mapping, Match, Optional, cast
 
 from mxcluster.errors import DAMAGED
-from mxcluster.file_io import digest
 from mxcluster.job import checkpoints
 from mxcluster.job.report import files as run_files
+from mxcluster.model.checkpoint import FILE, FileDigest, Manifest, Offer
 
 FOLDER = ".arriving"
 LEAST, MOST = 1 << 20, 16 << 20  # bytes of a piece
 QUICK = 1.0  # seconds for a piece; after a slower piece, the next piece is smaller
 
-Json = Dict[str, Any]
+Plan = Dict[str, Any]
 Ask = Callable[[str, int, int], Optional[bytes]]
 
 
@@ -42,7 +42,7 @@ class Arrivals:
         plan: the job's plan, which `resume` needs. `bring` first writes the plan beside `folder`.
     """
 
-    def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Json) -> None:
+    def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Plan) -> None:
         self.folder, self.host, self.kept, self.ask, self.plan = folder, host, kept, ask, plan
         self.transit = os.path.join(folder, FOLDER)
         self.most = LEAST
@@ -55,17 +55,16 @@ class Arrivals:
         wanted = checkpoints.told(self.transit, checkpoints.HELD)
         return wanted if wanted and checkpoints.is_there(self.folder, wanted) else ""
 
-    def bring(self, offered: Json, seconds: float) -> None:
+    def bring(self, offered: object, seconds: float) -> None:
         """Fetch the node's files of the wanted checkpoint, for about `seconds` seconds.
 
         The next call continues an incomplete file at the point where this call stopped.
 
-        Args: `offered` {"held": name of the held checkpoint, "parts": {name of a manifest on this
-        node: text of the manifest}}.
+        Args: `offered` the JSON of an Offer.
         """
         until = time.monotonic() + seconds
         own = os.path.join(self.transit, self.host)
-        for manifest, text in self._missing(offered).items():
+        for manifest, text in self._missing(Offer.decode(offered)).items():
             files = files_of(manifest, text)
             if files is None:
                 continue
@@ -78,7 +77,7 @@ class Arrivals:
             for name in list(files) + [manifest]:
                 os.replace(os.path.join(own, name), os.path.join(self.folder, name))
             # `_missing` returns names that FILE matches.
-            match = cast(Match[str], checkpoints.FILE.fullmatch(manifest))
+            match = cast(Match[str], FILE.fullmatch(manifest))
             checkpoints.keep(self.folder, match.group("network"), self.kept)
 
     def _keep_plan(self, own: str) -> None:
@@ -88,21 +87,18 @@ class Arrivals:
             run_files.write_json(draft, self.plan)
             os.replace(draft, path)
 
-    def _missing(self, offered: Json) -> Dict[str, str]:
+    def _missing(self, offered: Offer) -> Dict[str, str]:
         """Return {name: text} of the wanted checkpoint's manifests that `folder` lacks."""
-        held = str(offered.get("held") or "")
-        if checkpoints.FILE.fullmatch(held + ".json") and held != checkpoints.told(
+        held = offered.held
+        if FILE.fullmatch(held + ".json") and held != checkpoints.told(
             self.transit, checkpoints.HELD
         ):
             os.makedirs(self.transit, exist_ok=True)
             checkpoints.tell(self.transit, checkpoints.HELD, held)
         wanted = checkpoints.told(self.transit, checkpoints.HELD)
-        found = [
-            (name, checkpoints.FILE.fullmatch(str(name)))
-            for name in sorted(offered.get("parts") or {})
-        ]
+        found = [(name, FILE.fullmatch(name)) for name in sorted(offered.parts)]
         return {
-            name: str(offered["parts"][name])
+            name: offered.parts[name]
             for name, match in found
             if match
             and match.group("name") == wanted
@@ -110,21 +106,21 @@ class Arrivals:
             and not os.path.exists(os.path.join(self.folder, name))
         }
 
-    def _file(self, name: str, expected: Json, until: float) -> bool:
+    def _file(self, name: str, expected: FileDigest, until: float) -> bool:
         """Fetch the rest of the file `name`, and return True if the file matches its digest.
 
         The method deletes a complete file with a wrong digest.
 
-        Args: `expected` the file's {"sha256", "bytes"} in the manifest; `until` the value of
+        Args: `expected` the file's digest in the manifest; `until` the value of
         time.monotonic() at which the method stops.
         """
         path = os.path.join(self.transit, self.host, name)
         with open(path, "ab") as stream:
-            while stream.tell() < expected["bytes"]:
+            while stream.tell() < expected.bytes:
                 began = time.monotonic()
                 if began >= until:
                     return False
-                most = min(self.most, expected["bytes"] - stream.tell())
+                most = min(self.most, expected.bytes - stream.tell())
                 data = self.ask(name, stream.tell(), most)
                 if not data or len(data) > most:
                     return False
@@ -134,24 +130,21 @@ class Arrivals:
                     if time.monotonic() - began < QUICK
                     else max(LEAST, self.most // 2)
                 )
-        if digest(path) == expected:
+        if checkpoints.digest(path) == expected:
             return True
         # The pieces belong to two attempts, or the file on the node has changed.
         os.remove(path)
         return False
 
 
-def files_of(manifest: str, text: str) -> Optional[Dict[str, Json]]:
-    """Return {file: {"sha256", "bytes"}} from the `text` of the manifest named `manifest`.
+def files_of(manifest: str, text: str) -> Optional[Mapping[str, FileDigest]]:
+    """Return {file: digest} from the `text` of the manifest named `manifest`.
 
     The result is None if the manifest is invalid or names files of another checkpoint.
     """
     stem = manifest[: -len(".json")]
     try:
-        files = {
-            file: {"sha256": str(said["sha256"]), "bytes": int(said["bytes"])}
-            for file, said in json.loads(text)["files"].items()
-        }
+        files = Manifest.decode(json.loads(text)).files
     except DAMAGED:
         return None
     return files if set(files) <= {stem + ".params", stem + ".npz"} else None

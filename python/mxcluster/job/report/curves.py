@@ -4,13 +4,15 @@ Y is the number of a parameter's updates since the group's last update (dist_gsy
 the same colour in all panels, and each group has a line style.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from mxcluster.job.report import profile_panels, series, style
 from mxcluster.job.report.series import Curve, Run, group_label, label, several_groups
 from mxcluster.job.report.style import BAD, COLOURS, INK
+from mxcluster.model.verdict import Verdict
 
 Json = Dict[str, Any]
+Axis = Any  # matplotlib's Axes
 
 STYLES = (
     "-",
@@ -26,7 +28,7 @@ FEW_POINTS = 30  # a curve that is not smoothed, with so few points, has a mark 
 UNITS = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, float("inf")))
 
 
-def draw(data: Run, plan: Json, verdict: Json, cache_dir: Optional[str] = None) -> bytes:
+def draw(data: Run, plan: Json, verdict: Verdict, cache_dir: Optional[str] = None) -> bytes:
     """Return the picture of a run as a PNG (bytes), or b"" if no series has a point.
 
     Args: `data` from series.collect(); `plan` and `verdict` of the job; `cache_dir` the folder of
@@ -58,8 +60,17 @@ def layout(panels: int) -> List[List[str]]:
     return [[names[first], names[min(first + 1, panels - 1)]] for first in range(0, panels, 2)]
 
 
-def _looks(data: Run, plan: Json) -> Dict[int, Json]:
-    """Return {worker index: dict of matplotlib's arguments for the worker's line}."""
+class Look(NamedTuple):
+    """The arguments of matplotlib for the line of a worker."""
+
+    color: Any  # a name, or (red, green, blue, alpha)
+    linestyle: Any  # a name, or (offset, lengths)
+    linewidth: float
+    alpha: float
+
+
+def _looks(data: Run, plan: Json) -> Dict[int, Look]:
+    """Return {worker index: Look}."""
     from matplotlib import colormaps
 
     indices = sorted(data.workers)
@@ -75,12 +86,12 @@ def _looks(data: Run, plan: Json) -> Dict[int, Json]:
             if many
             else COLOURS[place % len(COLOURS)]
         )
-        looks[index] = {
-            "color": colour,
-            "linestyle": STYLES[group_of.get(index, 0)] if styled else "-",
-            "linewidth": 1.0 if many else 1.7,
-            "alpha": 0.75 if many else 0.95,
-        }
+        looks[index] = Look(
+            colour,
+            STYLES[group_of.get(index, 0)] if styled else "-",
+            linewidth=1.0 if many else 1.7,
+            alpha=0.75 if many else 0.95,
+        )
     return looks
 
 
@@ -99,7 +110,7 @@ def _time_axis(data: Run) -> Tuple[str, float, float]:
     return unit, seconds, 1.02 * longest / seconds or 1.0
 
 
-def _lines(axis: Any, curve: Curve, data: Run, looks: Dict[int, Json]) -> None:
+def _lines(axis: Axis, curve: Curve, data: Run, looks: Dict[int, Look]) -> None:
     """Draw the curve of each worker over the time since the job's first event."""
     unit, size, end = _time_axis(data)
     for index, worker in sorted(data.workers.items()):
@@ -108,7 +119,8 @@ def _lines(axis: Any, curve: Curve, data: Run, looks: Dict[int, Json]) -> None:
         axis.plot(
             [x / size for x, _ in points],
             [y for _, y in points],
-            **dict(looks[index], **({"marker": "o", "markersize": 3} if few else {})),
+            **looks[index]._asdict(),
+            **({"marker": "o", "markersize": 3} if few else {}),
         )
     axis.set_xlabel(unit)
     axis.set_title(curve.title)
@@ -123,7 +135,7 @@ def _lines(axis: Any, curve: Curve, data: Run, looks: Dict[int, Json]) -> None:
     axis.set_xlim(0, end)
 
 
-def _histogram(axis: Any, data: Run, plan: Json, looks: Dict[int, Json]) -> None:
+def _histogram(axis: Axis, data: Run, plan: Json, looks: Dict[int, Look]) -> None:
     """Draw the histogram of Y: the percentage of each group's updates for each value of Y."""
     groups = sorted(group for group, found in data.histograms.items() if found.updates)
     highest = max(y for group in groups for y in data.histograms[group].counts)
@@ -161,27 +173,27 @@ def _histogram(axis: Any, data: Run, plan: Json, looks: Dict[int, Json]) -> None
         axis.legend(fontsize=9)
 
 
-def _group_colour(plan: Json, group: int, looks: Dict[int, Json]) -> Any:
+def _group_colour(plan: Json, group: int, looks: Dict[int, Look]) -> Any:
     """Return the colour of a group: the colour of the worker in the middle of the group."""
     members = plan["groups"][group]
-    return looks[members[(len(members) - 1) // 2]]["color"]
+    return looks[members[(len(members) - 1) // 2]].color
 
 
-def _mark_failure(axis: Any, data: Run, verdict: Json, named: bool) -> None:
+def _mark_failure(axis: Axis, data: Run, verdict: Verdict, named: bool) -> None:
     """Draw a vertical line at the time of the first failure, if the job failed.
 
     Args: `named` True to write the name of the failed process beside the line.
     """
-    failure = verdict.get("first_failure")
-    if failure and failure.get("time") is not None:
+    failure = verdict.first_failure
+    if failure and failure.time is not None:
         _, size, end = _time_axis(data)
-        moment = (failure["time"] - (data.begin or 0.0)) / size
+        moment = (failure.time - (data.begin or 0.0)) / size
         axis.set_xlim(0, max(end, 1.02 * moment))
         axis.axvline(moment, color=BAD, linewidth=1.2, linestyle=(0, (2, 2)))
         if named:
             is_early = moment < axis.get_xlim()[1] / 2  # the text has more room on the other side
             axis.annotate(
-                " %s failed " % failure["name"],
+                " %s failed " % failure.name,
                 (moment, 0.97),
                 ha="left" if is_early else "right",
                 va="top",
@@ -192,7 +204,7 @@ def _mark_failure(axis: Any, data: Run, verdict: Json, named: bool) -> None:
 
 
 def _legend(
-    figure: Any, axes: Dict[str, Any], data: Run, plan: Json, looks: Dict[int, Json]
+    figure: Any, axes: Dict[str, Any], data: Run, plan: Json, looks: Dict[int, Look]
 ) -> None:
     """Draw a legend that names all workers.
 
@@ -206,12 +218,14 @@ def _legend(
     if not drawn:
         return
     if len(looks) <= LEGEND_WORKERS:
-        handles = [Line2D([], [], label=label(plan, index), **looks[index]) for index in drawn]
+        handles = [
+            Line2D([], [], label=label(plan, index), **looks[index]._asdict()) for index in drawn
+        ]
     else:
         indices = sorted(looks)
         scale = ScalarMappable(
             BoundaryNorm([i - 0.5 for i in range(len(indices) + 1)], len(indices)),
-            ListedColormap([looks[index]["color"] for index in indices]),
+            ListedColormap([looks[index].color for index in indices]),
         )
         bar = figure.colorbar(
             scale, ax=list(axes.values()), location="right", aspect=50, pad=0.015, fraction=0.02

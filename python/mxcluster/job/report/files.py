@@ -9,22 +9,11 @@ from mxcluster.file_io import read_json, replace
 from mxcluster.job import plan_shape
 from mxcluster.job.verdict import printable
 from mxcluster.model import shapes
+from mxcluster.model.verdict import CURE, Verdict
 from mxcluster.package import OWN_FOLDERS
 
 TAIL_LINES = 60
 TAIL_BYTES = 64 * 1024
-VERDICT_CURE = "restore this file, or fetch the results again with train.yml -e attach=<job>"
-_text = shapes.text
-_failure = shapes.fields({"reason": _text}, rest=shapes.anything)
-_verdict = shapes.fields(
-    {"ok": shapes.flag},
-    {
-        "first_failure": shapes.optional(_failure),
-        "accuracy": shapes.optional(shapes.figure),
-        "warnings": shapes.each(_text, plan_shape.MOST),
-    },
-    shapes.anything,
-)
 
 
 def node_dir(run_dir: str, host: str) -> str:
@@ -37,31 +26,26 @@ def read_plan(run_dir: str) -> Dict[str, Any]:
 
     Raises BadInput if the folder has no plan.json, or if this file is damaged.
     """
-    found: Optional[Dict[str, Any]] = read_json(
-        os.path.join(run_dir, "plan.json"), plan_shape.of_run
-    )
+    found = read_json(os.path.join(run_dir, "plan.json"), plan_shape.of_run)
     if found is None:
         raise BadInput("%s has no plan.json: give the folder of a job, runs/<job>" % run_dir)
     return found
 
 
-def read_verdict(run_dir: str) -> Optional[Dict[str, Any]]:
+def read_verdict(run_dir: str) -> Optional[Verdict]:
     """Return the verdict of the run in the folder `run_dir`, or None without a verdict.
 
     Raises BadInput if verdict.json is damaged.
     """
-    found: Optional[Dict[str, Any]] = read_json(
-        os.path.join(run_dir, "verdict.json"), _verdict, VERDICT_CURE
-    )
-    return found
+    return read_json(os.path.join(run_dir, "verdict.json"), Verdict.decode, CURE)
 
 
-def read_status(run_dir: str, host: str) -> Optional[Dict[str, Any]]:
-    """Return the last status that the agent of `host` wrote, or None without a status."""
-    found: Optional[Dict[str, Any]] = read_json(
-        os.path.join(node_dir(run_dir, host), "status.json")
-    )
-    return found
+def read_status(run_dir: str, host: str) -> object:
+    """Return the content of the last status.json of `host`, or None without this file.
+
+    `mxcluster.job.replies` checks the content.
+    """
+    return read_json(os.path.join(node_dir(run_dir, host), "status.json"), shapes.anything)
 
 
 def own_files(run_dir: str, host: str) -> int:
@@ -104,6 +88,6 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
     ]
 
 
-def write_json(path: str, content: Any) -> None:
+def write_json(path: str, content: object) -> None:
     """Write `content` as JSON to the file `path`, and replace an earlier file."""
     replace(path, json.dumps(content, indent=1) + "\n")

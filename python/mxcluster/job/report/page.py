@@ -4,17 +4,19 @@ import base64
 import datetime
 import json
 import os
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.exit_codes import describe
 from mxcluster.job.plan import mpi
 from mxcluster.job.report import series
 from mxcluster.job.report.series import Run, group_label, several_groups
 from mxcluster.job.verdict import clock, figure, hints, printable, sentence
-from mxcluster.lists import spans
+from mxcluster.lists import several, spans
 from mxcluster.model.events import Note
+from mxcluster.model.verdict import Verdict
 
 Json = Dict[str, Any]
+Variables = Mapping[str, object]  # {variable of a template: value}
 
 TEMPLATE, STYLES = (
     os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
@@ -22,7 +24,69 @@ TEMPLATE, STYLES = (
 )
 
 
-def render(data: Run, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]) -> str:
+class Tile(NamedTuple):
+    """A figure at the top of the page."""
+
+    name: str
+    value: str
+    hint: str
+
+
+class ProcessRow(NamedTuple):
+    """A row of the table of processes, with "" for unknown fields."""
+
+    process: str  # role and index
+    host: str
+    address: str
+    port: str
+    gpus: str
+    exit: str
+    good: bool  # the exit code is 0
+    first: bool  # the process failed first
+    group: str = ""
+    share: str = ""
+    in_share: str = ""
+    samples: str = ""
+    speed: str = ""
+    waited: str = ""
+
+
+class YRow(NamedTuple):
+    """A row of the table of Y: a group.
+
+    Y is the number of a parameter's updates since the group's last update (dist_gsync).
+    """
+
+    group: str
+    members: str
+    updates: int
+    mean: str
+    dropped: int
+    bars: List[Tuple[int, int, float]]  # [(Y, number of updates, percent of the updates), ...]
+    most: int  # the largest number of updates of a bar
+
+
+class SizesRow(NamedTuple):
+    """The batch sizes of a group from one time on."""
+
+    when: str  # time since the job's first event
+    epoch: str  # from 1
+    group: str  # the group's label, "" for all workers
+    sizes: str  # of the workers in order
+    speeds: str  # samples per second of the workers in order
+
+
+class NoteRow(NamedTuple):
+    """A remark of a process."""
+
+    when: str
+    who: str
+    text: str
+
+
+def render(
+    data: Run, plan: Json, verdict: Verdict, picture: bytes, logs: Mapping[str, List[str]]
+) -> str:
     """Return the text of report.html.
 
     Args: `data` from series.collect(); `plan` and `verdict` of the job; `picture` the PNG from
@@ -31,7 +95,7 @@ def render(data: Run, plan: Json, verdict: Json, picture: bytes, logs: Dict[str,
     return fill(TEMPLATE, context(data, plan, verdict, picture, logs))
 
 
-def fill(path: str, variables: Json) -> str:
+def fill(path: str, variables: Variables) -> str:
     """Return the text of the template file `path`, filled with `variables` and the common styles.
 
     The template extends frame.html, so `variables` must include the result of `frame`.
@@ -52,8 +116,14 @@ def fill(path: str, variables: Json) -> str:
 
 
 def frame(
-    name: str, badge: str, is_bad: bool, under: Sequence[str], knobs: Json, title: str, files: str
-) -> Json:
+    name: str,
+    badge: str,
+    is_bad: bool,
+    under: Sequence[str],
+    knobs: Mapping[str, object],
+    title: str,
+    files: str,
+) -> Variables:
     """Return {variable: value} for the template frame.html, which all reports use.
 
     Args:
@@ -87,21 +157,21 @@ def embedded(picture: bytes) -> str:
 
 
 def context(
-    data: Run, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
-) -> Json:
+    data: Run, plan: Json, verdict: Verdict, picture: bytes, logs: Mapping[str, List[str]]
+) -> Variables:
     """Return {variable: value} for the template page.html.
 
     The arguments are the arguments of `render`.
     """
-    failure = verdict["first_failure"]
+    failure = verdict.first_failure
     rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
     when = date(data.begin)
     return {
         **frame(
-            verdict["job"],
-            "OK" if verdict["ok"] else "FAILED",
-            not verdict["ok"],
-            (verdict["kv"], _what(plan["options"]), "started " + when if when else ""),
+            verdict.job,
+            "OK" if verdict.ok else "FAILED",
+            not verdict.ok,
+            (verdict.kv, _what(plan["options"]), "started " + when if when else ""),
             {
                 name: value
                 for name, value in plan["options"].items()
@@ -110,15 +180,14 @@ def context(
             "Options",
             "verdict.json, events.jsonl, plan.json, nodes/",
         ),
-        "verdict": verdict,
         "tiles": tiles(plan, verdict),
         "failure": failure
         and {
-            "sentence": sentence(failure),
-            "log": [printable(entry) for entry in failure["log"]],
-            "hints": hints(failure),
+            "sentence": sentence(failure.encode()),
+            "log": [printable(entry) for entry in failure.log],
+            "hints": hints(failure.encode()),
         },
-        "warnings": [printable(warning) for warning in verdict.get("warnings", [])],
+        "warnings": [printable(warning) for warning in verdict.warnings],
         "picture": embedded(picture),
         "alt": alternative(data),
         "curves": ", ".join(curve.name for curve in series.CURVES),
@@ -128,7 +197,7 @@ def context(
         "columns": {
             name
             for name in ("gpus", "samples", "speed", "waited")
-            if any(row[name] for row in rows)
+            if any(getattr(row, name) for row in rows)
         },
         "y": y_table(data, plan),
         "dropped": any(histogram.dropped for histogram in data.histograms.values()),
@@ -141,40 +210,25 @@ def context(
     }
 
 
-def tiles(plan: Json, verdict: Json) -> List[Json]:
-    """Return the figures at the top of the page as a list of {"name", "value", "hint"}.
-
-    All values are strings.
-    """
-    accuracy, speed = verdict["accuracy"], verdict["samples_per_s"]
+def tiles(plan: Json, verdict: Verdict) -> List[Tile]:
+    """Return the figures at the top of the page."""
     counts = (
         (len(plan.get("groups") or []), "group"),
         (plan["servers"], "server"),
         (len(plan["nodes"]), "node"),
     )
-    found = [
-        {
-            "name": "Accuracy",
-            "value": "%.2f %%" % (100 * accuracy),
-            "hint": "held-out samples, worker-0",
-        }
-        if accuracy is not None
-        else None,
-        {
-            "name": "Time",
-            "value": clock(verdict["seconds"]),
-            "hint": "until the job ended" if plan.get("mpi") or not verdict["ok"] else "training",
-        },
-        {"name": "Speed", "value": figure(speed), "hint": "samples/s of all workers"}
-        if speed is not None
-        else None,
-        {
-            "name": "MPI processes" if plan.get("mpi") else "Workers",
-            "value": str(plan["workers"]),
-            "hint": ", ".join(several(number, word) for number, word in counts if number),
-        },
-    ]
-    return [tile for tile in found if tile]
+    found = []
+    if verdict.accuracy is not None:
+        accuracy = "%.2f %%" % (100 * verdict.accuracy)
+        found.append(Tile("Accuracy", accuracy, "held-out samples, worker-0"))
+    is_whole = plan.get("mpi") or not verdict.ok
+    hint = "until the job ended" if is_whole else "training"
+    found.append(Tile("Time", clock(verdict.seconds), hint))
+    if verdict.samples_per_s is not None:
+        found.append(Tile("Speed", figure(verdict.samples_per_s), "samples/s of all workers"))
+    name = "MPI processes" if plan.get("mpi") else "Workers"
+    hint = ", ".join(several(number, word) for number, word in counts if number)
+    return found + [Tile(name, str(plan["workers"]), hint)]
 
 
 def alternative(data: Run) -> str:
@@ -188,36 +242,27 @@ def alternative(data: Run) -> str:
     return "; ".join(parts)
 
 
-def y_table(data: Run, plan: Json) -> List[Json]:
-    """Return the rows of the table of Y, one dict for each group.
-
-    Y is the number of a parameter's updates since the group's last update (dist_gsync).
-    The entry "bars" of a row is [(Y, number of updates, percent of the updates), ...].
-    """
+def y_table(data: Run, plan: Json) -> List[YRow]:
+    """Return the rows of the table of Y."""
     return [
-        {
-            "group": group_label(plan, group),
-            "members": ", ".join(spans(plan["groups"][group], "–")),
-            "updates": histogram.updates,
-            "mean": "" if histogram.mean is None else "%.2f" % histogram.mean,
-            "dropped": histogram.dropped,
-            "bars": [
+        YRow(
+            group=group_label(plan, group),
+            members=", ".join(spans(plan["groups"][group], "–")),
+            updates=histogram.updates,
+            mean="" if histogram.mean is None else "%.2f" % histogram.mean,
+            dropped=histogram.dropped,
+            bars=[
                 (y, count, round(100.0 * count / histogram.updates, 1))
                 for y, count in histogram.counts.items()
             ],
-            "most": max(histogram.counts.values(), default=0),
-        }
+            most=max(histogram.counts.values(), default=0),
+        )
         for group, histogram in data.histograms.items()
     ]
 
 
-def sizes_table(data: Run, plan: Json) -> List[Json]:
+def sizes_table(data: Run, plan: Json) -> List[SizesRow]:
     """Return the rows of the table of batch sizes, the oldest sizes first.
-
-    A row holds the batch sizes of a group from one time on. The fields are "when" (time since the
-    job's first event), "epoch" (from 1), "group" (the group's label, "" for all workers), "sizes"
-    and "speeds" (samples per second). "sizes" and "speeds" are strings with the workers' values
-    in order.
 
     The list is empty for a job that does not balance batch sizes.
     """
@@ -228,74 +273,69 @@ def sizes_table(data: Run, plan: Json) -> List[Json]:
         members[0]: plan["group_labels"][number] if len(groups) > 1 else ""
         for number, members in enumerate(groups)
     }
-    rows = [
-        {
-            "when": "",
-            "epoch": "",
-            "group": labels[members[0]],
-            "sizes": [first[index] for index in members],
-            "speeds": [],
-        }
-        for members in groups
+
+    def row(
+        when: str, epoch: str, first: Optional[int], sizes: Sequence[int], speeds: Sequence[float]
+    ) -> SizesRow:
+        group = labels.get(first, "")
+        return SizesRow(
+            when, epoch, group, ", ".join(map(str, sizes)), ", ".join(map(figure, speeds))
+        )
+
+    return [
+        row("", "", members[0], [first[index] for index in members], []) for members in groups
     ] + [
-        {
-            "when": clock(event.time - (data.begin or 0.0)),
-            "epoch": event.epoch + 1,
-            "group": labels.get(event.index, ""),
-            "sizes": event.sizes,
-            "speeds": event.speeds,
-        }
+        row(
+            clock(event.time - (data.begin or 0.0)),
+            str(event.epoch + 1),
+            event.index,
+            event.sizes,
+            event.speeds,
+        )
         for event in data.balance
     ]
-    return [
-        dict(
-            row,
-            sizes=", ".join(map(str, row["sizes"])),
-            speeds=", ".join(map(figure, row["speeds"])),
-        )
-        for row in rows
-    ]
 
 
-def _row(process: Json, data: Run, plan: Json, verdict: Json) -> Json:
-    """Return the row of `process` in the table of processes, with "" for unknown fields."""
-    code = verdict["exit_codes"].get(process["name"])
-    failure = verdict["first_failure"]
-    row = {
-        "role": process["role"],
-        "index": "" if process["index"] is None else process["index"],
-        "host": process["host"],
-        "address": process.get("address") or "",
-        "port": process.get("port") or "",
-        "gpus": ", ".join(map(str, process.get("gpus") or [])),
-        "group": "",
-        "share": "",
-        "in_share": "",
-        "samples": "",
-        "speed": "",
-        "waited": "",
-        "exit": "not known" if code is None else "0" if code == 0 else describe(code),
-        "good": code == 0,
-        "first": bool(failure) and failure["name"] == process["name"],
-    }
+def _row(process: Json, data: Run, plan: Json, verdict: Verdict) -> ProcessRow:
+    """Return the row of `process` in the table of processes."""
+    code = verdict.exit_codes.get(process["name"])
+    failure = verdict.first_failure
+    row = ProcessRow(
+        process=" ".join(
+            str(process[name]) for name in ("role", "index") if process[name] is not None
+        ),
+        host=process["host"],
+        address=process.get("address") or "",
+        port=str(process.get("port") or ""),
+        gpus=", ".join(map(str, process.get("gpus") or [])),
+        exit="not known" if code is None else "0" if code == 0 else describe(code),
+        good=code == 0,
+        first=failure is not None and failure.name == process["name"],
+    )
     if process["role"] != "worker":
         return row
     worker = data.workers[process["index"]]
     start, end, waits = worker.start, worker.end, worker.waits
-    row["group"] = group_label(plan, process["group"]) if process.get("group") is not None else ""
-    if process.get("share"):
-        row["share"] = "%.4g – %.4g" % tuple(process["share"])
+    in_share = samples = speed = waited = ""
     if start and start.samples_in_share is not None:
-        row["in_share"] = "%d samples" % start.samples_in_share
+        in_share = "%d samples" % start.samples_in_share
         if start.repeated:
-            row["in_share"] += ", %d repeated" % start.repeated
+            in_share += ", %d repeated" % start.repeated
     if end and end.samples is not None:
-        row["samples"] = str(end.samples)
+        samples = str(end.samples)
     if end and end.samples_per_s is not None:
-        row["speed"] = figure(end.samples_per_s)
+        speed = figure(end.samples_per_s)
     if waits and waits.waited_s is not None and waits.seconds:
-        row["waited"] = "%.1f %%" % (100.0 * waits.waited_s / waits.seconds)
-    return row
+        waited = "%.1f %%" % (100.0 * waits.waited_s / waits.seconds)
+    group, share = process.get("group"), process.get("share")
+    return row._replace(
+        group="" if group is None else group_label(plan, group),
+        share="%.4g – %.4g" % tuple(share) if share else "",
+        in_share=in_share,
+        samples=samples,
+        speed=speed,
+        waited=waited,
+    )
 
 
 def _what(options: Json) -> str:
@@ -312,12 +352,7 @@ def _what(options: Json) -> str:
     return "%s on %s" % (options["network"], options["data"]) if options.get("network") else ""
 
 
-def several(number: int, word: str) -> str:
-    """Return `number` and the noun `word` as text, for example "1 node" or "2 nodes"."""
-    return "%d %s%s" % (number, word, "" if number == 1 else "s")
-
-
-def date(seconds: Any) -> str:
+def date(seconds: Optional[float]) -> str:
     """Return unix `seconds` as text with the local date and time, or "" for None."""
     return (
         ""
@@ -326,11 +361,7 @@ def date(seconds: Any) -> str:
     )
 
 
-def _note(event: Note, begin: float) -> Json:
+def _note(event: Note, begin: float) -> NoteRow:
     index = "" if event.index is None else event.index
     who = "%s %s on %s" % (event.role or "process", index, event.host)
-    return {
-        "when": clock(event.time - begin),
-        "who": printable(who),
-        "text": printable(event.text),
-    }
+    return NoteRow(clock(event.time - begin), printable(who), printable(event.text))

@@ -1,12 +1,17 @@
 """Make profile.json from a job that measured the cluster, and describe the proposal in text."""
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
 from mxcluster.job.verdict import figure, printable
+from mxcluster.lists import aligned
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
+from mxcluster.model.profile import CURE, MeasuredProfile, Worker
+from mxcluster.model.profile import Profile as ClusterProfile
+from mxcluster.model.record import encode
+from mxcluster.model.shapes import Wrong
 
 Json = Dict[str, Any]
 
@@ -16,17 +21,12 @@ _MOST_ADVICE = 8  # lines
 _MOST_LINES = 32  # workers in the table on the terminal; profile.json has all
 
 
-def measured(plan: Json, events: Sequence[Event]) -> Json:
-    """Return the measured part of a profile (dict), the argument of `cluster.profile.complete`.
-
-    Args:
-        plan: the plan of the job.
-        events: the events of all nodes.
+def measured(plan: Json, events: Sequence[Event]) -> MeasuredProfile:
+    """Return the measured part of a profile from the `events` of all nodes.
 
     Raises BadInput if a worker or a server has sent no valid figures.
     """
-    servers = _of_role(plan, "server")
-    order = ranks(servers)  # a worker's event lists the servers by rank
+    servers, workers = _of_role(plan, "server"), _of_role(plan, "worker")
     profile_of = {
         event.index: event
         for event in events
@@ -39,109 +39,117 @@ def measured(plan: Json, events: Sequence[Event]) -> Json:
     }
     silent = [
         process["name"]
-        for known, processes in ((profile_of, _of_role(plan, "worker")), (speed_of, servers))
+        for known, processes in ((profile_of, workers), (speed_of, servers))
         for process in processes
         if process["index"] not in known
     ]
     if silent:
-        raise BadInput(
-            "the profile lacks the figures of %s: run profile.yml again" % ", ".join(silent)
-        )
-    options = plan["options"]
-    found: Json = {
-        "schema": profiles.SCHEMA,
+        raise BadInput("the profile lacks the figures of %s: %s" % (", ".join(silent), CURE))
+    first, options = profile_of[0], plan["options"]
+    order = ranks(servers)  # a worker's event lists the servers by rank
+    found = {
         "job": plan["job"],
-        "time": profile_of[0].time,
-        "mxnet": profile_of[0].mxnet,
-        "parameters": profile_of[0].parameters,
-        "workers": [],
-        "servers": [],
-    }
-    for name in ("network", "data", "batch_size"):
-        found[name] = options[name]
-    for process, number in _numbered(_of_role(plan, "worker")):
-        event = profile_of[process["index"]]
-        if len(event.servers) != len(servers):
-            raise BadInput(
-                "the profile lacks figures of %s for the servers: run profile.yml again"
-                % process["name"]
-            )
-        worker = {
-            "host": process["host"],
-            "number": number,
-            "alone": event.alone.encode(),
-            "together": event.together.encode(),
-            "exchange_s": event.exchange_s,
-            "servers": [event.servers[rank].encode() for rank in order],
-        }
-        if event.gpu_speeds:
-            worker.update(gpus=process.get("gpus") or [], gpu_speeds=event.gpu_speeds)
-        found["workers"].append(worker)
-    for process, number in _numbered(servers):
-        found["servers"].append(
+        "time": first.time,
+        "mxnet": first.mxnet,
+        "parameters": first.parameters,
+        "workers": [
+            _worker(process, number, profile_of[process["index"]], order)
+            for process, number in _numbered(workers)
+        ],
+        "servers": [
             {
                 "host": process["host"],
                 "number": number,
                 "updates_per_s": speed_of[process["index"]],
             }
-        )
-    return found
+            for process, number in _numbered(servers)
+        ],
+        "network": options["network"],
+        "data": options["data"],
+        "batch_size": options["batch_size"],
+    }
+    try:
+        return MeasuredProfile.decode(encode(found))
+    except Wrong as wrong:
+        raise BadInput("the measured profile is invalid (%s): %s" % (wrong, CURE)) from None
 
 
-def lines(profile: Json) -> List[str]:
+def _worker(process: Json, number: int, event: Profile, order: Sequence[int]) -> Worker:
+    """Return the measurements of the worker `process`.
+
+    Raises BadInput for invalid figures.
+
+    Args: `number` of the worker on its host; `order` the rank of each server.
+    """
+    found = {
+        "host": process["host"],
+        "number": number,
+        "alone": event.alone,
+        "together": event.together,
+        "exchange_s": event.exchange_s,
+        "servers": [event.servers[rank] for rank in order if rank < len(event.servers)],
+    }
+    if event.gpu_speeds:
+        found.update(gpus=process.get("gpus") or [], gpu_speeds=event.gpu_speeds)
+    try:
+        if len(event.servers) != len(order):
+            raise Wrong("a list with times of each server", len(event.servers), "servers")
+        return Worker.decode(encode(found))
+    except Wrong as wrong:
+        raise BadInput(
+            "the figures of %s on %s are invalid (%s): %s"
+            % (process["name"], process["host"], wrong, CURE)
+        ) from None
+
+
+def lines(profile: ClusterProfile) -> List[str]:
     """Return the speeds and the proposed groups and shares in `profile` as lines for a terminal.
 
     First comes a table of the workers: the speeds in samples/s, the time of an exchange in ms, the
     group, and the share in percent. Then come the speeds of GPUs and servers, and the advice.
-
-    Args: `profile` the result of `cluster.profile.complete`, which has all entries.
     """
     group_of = {
         worker: label
-        for label, members in zip(profile["labels"], profile["groups"])
+        for label, members in zip(profile.labels, profile.groups)
         for worker in members
     }
     rows = [("worker", "alone", "together", "exchange", "group", "share")]
-    for index, worker in enumerate(profile["workers"]):
-        begin, end = profile["shares"][index]
+    for index, worker in enumerate(profile.workers):
+        begin, end = profile.shares[index]
         rows.append(
             (
-                "%s/%d" % (worker["host"], worker["number"]),
-                figure(worker["alone"]["samples_per_s"]),
-                figure(worker["together"]["samples_per_s"]),
-                "%.1f ms" % (1e3 * worker["exchange_s"]),
+                "%s/%d" % (worker.host, worker.number),
+                figure(worker.alone.samples_per_s),
+                figure(worker.together.samples_per_s),
+                "%.1f ms" % (1e3 * worker.exchange_s),
                 group_of[index],
                 "%.2f %%" % (100 * (end - begin)),
             )
         )
-    more = len(rows) - 1 - _MOST_LINES
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    told = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-        for row in rows[: 1 + _MOST_LINES]
-    ]
+    found = aligned(rows)[: 1 + _MOST_LINES]
+    more = len(rows) - len(found)
     if more > 0:
-        told.append("and %d more workers, in %s" % (more, FILE))
-    told.append(
+        found.append("and %d more workers, in %s" % (more, FILE))
+    found.append(
         "speeds in samples/s of %s on %s, batches of %d; noise %.1f %%"
-        % (profile["network"], profile["data"], profile["batch_size"], 100 * profile["noise"])
+        % (profile.network, profile.data, profile.batch_size, 100 * profile.noise)
     )
     for host, speeds in sorted(profiles.gpu_speeds(profile).items()):
         if speeds:
-            told.append(
+            found.append(
                 "GPUs of %s alone: %s samples/s"
                 % (host, ", ".join("%d: %s" % (gpu, figure(speeds[gpu])) for gpu in sorted(speeds)))
             )
-    for server in profile["servers"]:
-        told.append(
-            "server %s/%d: %s updates of the model a second"
-            % (server["host"], server["number"], figure(server["updates_per_s"]))
-        )
-    told += profile["advice"][:_MOST_ADVICE]
-    more = len(profile["advice"]) - _MOST_ADVICE
+    found += [
+        "server %s/%d: %s updates of the model a second"
+        % (server.host, server.number, figure(server.updates_per_s))
+        for server in profile.servers
+    ]
+    found += profile.advice[:_MOST_ADVICE]
+    more = len(profile.advice) - _MOST_ADVICE
     if more > 0:
-        told.append("and %d more lines of advice, in %s" % (more, FILE))
-    return [printable(line) for line in told]
+        found.append("and %d more lines of advice, in %s" % (more, FILE))
+    return [printable(line) for line in found]
 
 
 def drifted(plan: Json, events: Sequence[Event]) -> List[str]:
@@ -184,12 +192,10 @@ def _of_role(plan: Json, role: str) -> List[Json]:
     return [process for process in plan["processes"] if process["role"] == role]
 
 
-def _numbered(processes: List[Json]) -> List[Any]:
-    """Return [(process, number), ...], where numbers count each host's processes from 0."""
+def _numbered(processes: List[Json]) -> Iterator[Tuple[Json, int]]:
+    """Yield (process, number), where numbers count each host's processes from 0."""
     seen: Dict[str, int] = {}
-    result = []
     for process in processes:
         number = seen.get(process["host"], 0)
         seen[process["host"]] = number + 1
-        result.append((process, number))
-    return result
+        yield process, number

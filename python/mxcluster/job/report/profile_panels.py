@@ -1,11 +1,12 @@
 """Draw the panels of a profile: the workers' speeds and step times, and the servers' speeds."""
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, List, Sequence, Union
 
 from mxcluster.job.report.series import Run
 from mxcluster.job.report.style import COLOURS, FAINT
+from mxcluster.model.profile import Profile, Server, Worker
 
-Json = Dict[str, Any]
+Axis = Any  # matplotlib's Axes
 
 _MOST_NAMES = 24  # with more workers the axis has numbers in place of names
 
@@ -15,57 +16,52 @@ def panels(data: Run) -> List[Callable[..., None]]:
     return [_speeds, _steps, _servers] if data.profile else []
 
 
-def _speeds(axis: Any, data: Run, *_: object) -> None:
+def _speeds(axis: Axis, data: Run, *_: object) -> None:
     """Draw each worker's speed alone (pale) and together with all workers, coloured by group."""
     profile = _profile(data)
-    places = range(len(profile["workers"]))
-    for group, (label, members) in enumerate(zip(profile["labels"], profile["groups"])):
+    alone = [worker.alone.samples_per_s for worker in profile.workers]
+    together = [worker.together.samples_per_s for worker in profile.workers]
+    for group, (label, members) in enumerate(zip(profile.labels, profile.groups)):
         colour = COLOURS[group % len(COLOURS)]
-        for kind, shade, text in (
-            ("alone", 0.35, None),
-            ("together", 1.0, "group %s" % label),
+        for speeds, width, shade, text in (
+            (alone, 0.8, 0.35, None),
+            (together, 0.5, 1.0, "group %s" % label),
         ):
+            places = sorted(members)
             axis.bar(
-                [place for place in places if place in members],
-                [
-                    profile["workers"][place][kind]["samples_per_s"]
-                    for place in places
-                    if place in members
-                ],
-                0.8 if kind == "alone" else 0.5,
+                places,
+                [speeds[place] for place in places],
+                width,
                 color=colour,
                 alpha=shade,
                 label=text,
             )
     axis.set_title("Speed of the workers: alone (pale), and all at once")
     axis.set_ylabel("samples/s")
-    _name(axis, profile["workers"])
+    _name(axis, profile.workers)
     axis.legend(fontsize=9)
 
 
-def _steps(axis: Any, data: Run, *_: object) -> None:
+def _steps(axis: Axis, data: Run, *_: object) -> None:
     """Draw each worker's step time, and on top the time of the exchange with the servers."""
     profile = _profile(data)
-    places = list(range(len(profile["workers"])))
-    steps = [
-        1e3 * profile["batch_size"] / worker["together"]["samples_per_s"]
-        for worker in profile["workers"]
-    ]
-    exchanges = [1e3 * worker["exchange_s"] for worker in profile["workers"]]
+    places = list(range(len(profile.workers)))
+    steps = [1e3 * profile.batch_size / worker.together.samples_per_s for worker in profile.workers]
+    exchanges = [1e3 * worker.exchange_s for worker in profile.workers]
     axis.bar(places, steps, 0.6, color=COLOURS[0], label="forward and backward")
     axis.bar(places, exchanges, 0.6, bottom=steps, color=COLOURS[1], label="push and pull")
     axis.set_title("A step, and the exchange with the servers")
     axis.set_ylabel("milliseconds")
-    _name(axis, profile["workers"])
+    _name(axis, profile.workers)
     axis.legend(fontsize=9)
 
 
-def _servers(axis: Any, data: Run, *_: object) -> None:
+def _servers(axis: Axis, data: Run, *_: object) -> None:
     """Draw the number of updates of the whole model per second for each server."""
-    servers = _profile(data)["servers"]
+    servers = _profile(data).servers
     axis.bar(
         list(range(len(servers))),
-        [server["updates_per_s"] for server in servers],
+        [server.updates_per_s for server in servers],
         0.6,
         color=COLOURS[2],
     )
@@ -74,12 +70,12 @@ def _servers(axis: Any, data: Run, *_: object) -> None:
     _name(axis, servers)
 
 
-def _profile(data: Run) -> Json:
+def _profile(data: Run) -> Profile:
     assert data.profile  # `panels` returns no function otherwise
     return data.profile
 
 
-def _name(axis: Any, nodes: List[Json]) -> None:
+def _name(axis: Axis, nodes: Sequence[Union[Worker, Server]]) -> None:
     """Label the x axis with hosts, and with process numbers on hosts with several processes."""
     axis.grid(axis="x", visible=False)
     axis.set_ylim(bottom=0)
@@ -87,13 +83,11 @@ def _name(axis: Any, nodes: List[Json]) -> None:
     if len(nodes) > _MOST_NAMES:
         axis.set_xlabel("number of the process", color=FAINT)
         return
-    hosts = [node["host"] for node in nodes]
+    hosts = [node.host for node in nodes]
     axis.set_xticks(
         range(len(nodes)),
         [
-            node["host"]
-            if hosts.count(node["host"]) == 1
-            else "%s/%d" % (node["host"], node["number"])
+            node.host if hosts.count(node.host) == 1 else "%s/%d" % (node.host, node.number)
             for node in nodes
         ],
         rotation=45 if len(nodes) > 8 else 0,

@@ -16,6 +16,7 @@ from mxcluster.model.events import (
     StoreWaits,
     Updates,
 )
+from mxcluster.model.profile import Profile
 
 Json = Dict[str, Any]
 Points = List[Tuple[float, float]]  # [(seconds since the job's first event, value)]
@@ -99,7 +100,7 @@ class Run(NamedTuple):
     histograms: Dict[int, Histogram]  # by group
     balance: List[Balance]
     notes: List[Note]
-    profile: Optional[Json] = None  # the content of profile.json
+    profile: Optional[Profile] = None
 
 
 def collect(plan: Json, events: Sequence[Event]) -> Run:
@@ -177,7 +178,7 @@ def y_histograms(events: Iterable[Event]) -> Dict[int, Histogram]:
     }
 
 
-def unheard_groups(plan: Json, events: Iterable[Event]) -> List[str]:
+def dropped_groups(plan: Json, events: Iterable[Event]) -> List[str]:
     """Return a warning for each group with more dropped updates than applied updates."""
     return [
         "group %s: the servers dropped %d of %d updates, because Y was above gsync_max_y=%s. "

@@ -22,9 +22,9 @@ from mxcluster.job.option_types import (
     to_text,
 )
 from mxcluster.job.sweep.schemes_table import NAMES
+from mxcluster.model.sweep import BENCHMARK as BENCHMARK
+from mxcluster.model.sweep import COMPARE as COMPARE
 from mxcluster.numbers import to_float, to_int
-
-BENCHMARK, COMPARE = "benchmark.yml", "compare.yml"
 
 MOST_JOBS = 10000
 MOST_ITEMS = 1000  # of a list

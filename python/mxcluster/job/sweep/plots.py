@@ -3,16 +3,16 @@
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mxcluster.job.report import style
-from mxcluster.job.sweep import results
+from mxcluster.job.sweep.summary import BEST, BenchmarkRow, ComparisonRow
+from mxcluster.model.sweep import OK, BenchmarkAbout
 
-Json = Dict[str, Any]
-
+Axis = Any  # matplotlib's Axes
 SERIES = ("network", "kv", "batch_size", "gpus", "scaling")
 MOST_BARS = 8  # largest Y in a histogram
 LABEL_ROOM = 0.1  # height for a line of text above the data, as a part of the y axis
 
 
-def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
+def benchmark(rows: Sequence[BenchmarkRow], cache_dir: Optional[str] = None) -> bytes:
     """Return the plots of a benchmark as a PNG (bytes): throughput, efficiency and time per batch.
 
     The result is b"" without a successful job.
@@ -20,7 +20,7 @@ def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
     Args: `rows` from `summary.benchmark_rows`; `cache_dir` the folder of matplotlib's font list,
     None for a temporary folder.
     """
-    series = _series([row for row in rows if row["state"] == results.OK])
+    series = _series([row for row in rows if row.state == OK])
     if not series:
         return b""
     with style.matplotlib_in(cache_dir), style.new_figure([["0", "1"], ["2", "2"]]) as drawn:
@@ -28,14 +28,14 @@ def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
         titles = ("Samples per second", "Efficiency against the fewest workers", "Time of a batch")
         for place, (label, points) in enumerate(series):
             colour = style.COLOURS[place % len(style.COLOURS)]
-            workers = [row["about"]["workers"] for row in points]
+            workers = [row.about.workers for row in points]
             look = {"color": colour, "marker": "o", "markersize": 4, "linewidth": 1.7}
-            axes["0"].plot(workers, [row["samples_per_s"] for row in points], label=label, **look)
-            axes["1"].plot(workers, [100 * row["efficiency"] for row in points], **look)
-            medians = [1000 * row["median_s"] for row in points]
+            axes["0"].plot(workers, [row.samples_per_s for row in points], label=label, **look)
+            axes["1"].plot(workers, [100 * (row.efficiency or 0) for row in points], **look)
+            medians = [1000 * row.median_s for row in points]
             spread = [
-                [max(0.0, 1000 * (row["median_s"] - row["p10_s"])) for row in points],
-                [max(0.0, 1000 * (row["p90_s"] - row["median_s"])) for row in points],
+                [max(0.0, 1000 * (row.median_s - row.p10_s)) for row in points],
+                [max(0.0, 1000 * (row.p90_s - row.median_s)) for row in points],
             ]
             axes["2"].errorbar(workers, medians, yerr=spread, capsize=3, **look)
         for name, title in zip("012", titles):
@@ -49,7 +49,9 @@ def benchmark(rows: Sequence[Json], cache_dir: Optional[str] = None) -> bytes:
         return style.png(figure)
 
 
-def comparison(rows: Sequence[Json], target: float, cache_dir: Optional[str] = None) -> bytes:
+def comparison(
+    rows: Sequence[ComparisonRow], target: float, cache_dir: Optional[str] = None
+) -> bytes:
     """Return the plots of a comparison as a PNG (bytes), b"" while the best rates are unknown.
 
     The plots show the jobs at each scheme's best rate: accuracy over time, time to the target,
@@ -58,7 +60,7 @@ def comparison(rows: Sequence[Json], target: float, cache_dir: Optional[str] = N
     Args: `rows` from `summary.comparison_rows`; `target` the accuracy from 0 to 1; `cache_dir` the
     folder of matplotlib's font list, None for a temporary folder.
     """
-    best = [row for row in rows if "best" in row["kinds"] and row["jobs"]]
+    best = [row for row in rows if BEST in row.kinds and row.jobs]
     if not best:
         return b""
     ys = _histograms(best)
@@ -66,8 +68,7 @@ def comparison(rows: Sequence[Json], target: float, cache_dir: Optional[str] = N
     with style.matplotlib_in(cache_dir), style.new_figure(layout) as drawn:
         figure, axes = drawn
         colours = {
-            row["scheme"]: style.COLOURS[place % len(style.COLOURS)]
-            for place, row in enumerate(best)
+            row.scheme: style.COLOURS[place % len(style.COLOURS)] for place, row in enumerate(best)
         }
         _accuracy(axes["0"], best, target, colours)
         _times(axes["1"], best, target, colours)
@@ -78,68 +79,70 @@ def comparison(rows: Sequence[Json], target: float, cache_dir: Optional[str] = N
         return style.png(figure)
 
 
-def _series(rows: Sequence[Json]) -> List[Tuple[str, List[Json]]]:
+def _series(rows: Sequence[BenchmarkRow]) -> List[Tuple[str, List[BenchmarkRow]]]:
     """Return [(label, rows by rising number of workers)] of the lines in the plots of a benchmark.
 
     A label names the values that differ between the lines. Weak and strong scaling share one job
     with one worker. This job belongs to the line of the first scaling in the knob `scaling`.
     """
-    varying = [name for name in SERIES if len({str(row["about"][name]) for row in rows}) > 1]
-    if any(row["about"]["scaling"] == "strong" for row in rows):
+    varying = [name for name in SERIES if len({str(getattr(row.about, name)) for row in rows}) > 1]
+    if any(row.about.scaling == "strong" for row in rows):
         # The batch size of a worker differs inside a series of strong scaling.
         varying = [name for name in varying if name != "batch_size"] + ["total"]
-    found = {}  # type: Dict[Tuple[str, ...], List[Json]]
+    found = {}  # type: Dict[Tuple[str, ...], List[BenchmarkRow]]
     for row in rows:
-        found.setdefault(_key(row["about"], row["about"]["scaling"], varying), []).append(row)
+        found.setdefault(_key(row.about, row.about.scaling, varying), []).append(row)
     for row in rows:
-        about = row["about"]
-        if about["workers"] == 1:
+        if row.about.workers == 1:
             # Both kinds of scaling have this job, and it ran under the first one.
-            other = "weak" if about["scaling"] == "strong" else "strong"
-            points = found.get(_key(about, other, varying))
-            if points is not None and all(one["about"]["workers"] > 1 for one in points):
+            other = "weak" if row.about.scaling == "strong" else "strong"
+            points = found.get(_key(row.about, other, varying))
+            if points is not None and all(one.about.workers > 1 for one in points):
                 points.append(row)
     return [
-        (", ".join(key) or "all jobs", sorted(points, key=lambda row: int(row["about"]["workers"])))
+        (", ".join(key) or "all jobs", sorted(points, key=lambda row: row.about.workers))
         for key, points in found.items()
     ]
 
 
-def _key(about: Json, scaling: str, varying: Sequence[str]) -> Tuple[str, ...]:
+def _key(about: BenchmarkAbout, scaling: str, varying: Sequence[str]) -> Tuple[str, ...]:
     """Return the label of a job's series under `scaling`, a text for each name of `varying`."""
-    total = "%d in all" % (about["batch_size"] * about["workers"])
+    total = "%d in all" % (about.batch_size * about.workers)
     if scaling == "weak":
-        total = "%d each" % about["batch_size"]
-    values = dict(about, scaling=scaling, total=total)
+        total = "%d each" % about.batch_size
+    values = dict(about.encode(), scaling=scaling, total=total)
     return tuple(str(values[name]) for name in varying)
 
 
-def _accuracy(axis: Any, rows: Sequence[Json], target: float, colours: Dict[str, str]) -> None:
+def _accuracy(
+    axis: Axis, rows: Sequence[ComparisonRow], target: float, colours: Dict[str, str]
+) -> None:
     for row in rows:
-        look = {"color": colours[row["scheme"]], "linewidth": 1.2, "alpha": 0.8}
-        for number, job in enumerate(row["jobs"]):
-            label = "%s, lr %g" % (row["title"], row["lr"]) if number == 0 else None
-            curve = job["curve"]
-            axis.plot([x for x, _ in curve], [y for _, y in curve], label=label, **look)
+        look = {"color": colours[row.scheme], "linewidth": 1.2, "alpha": 0.8}
+        for number, job in enumerate(row.jobs):
+            label = "%s, lr %g" % (row.title, row.lr) if number == 0 else None
+            axis.plot([x for x, _ in job.curve], [y for _, y in job.curve], label=label, **look)
     axis.axhline(target, color=style.FAINT, linewidth=1, linestyle=(0, (2, 2)))
     axis.set_title("Validation accuracy, a line for each seed")
     axis.set_xlabel("seconds")
     axis.set_xlim(left=0)
 
 
-def _times(axis: Any, rows: Sequence[Json], target: float, colours: Dict[str, str]) -> None:
+def _times(
+    axis: Axis, rows: Sequence[ComparisonRow], target: float, colours: Dict[str, str]
+) -> None:
     for place, row in enumerate(rows):
-        points = [job["target_s"] for job in row["jobs"] if job["target_s"] is not None]
-        colour, time = colours[row["scheme"]], row["target_s"]
+        points = [job.target_s for job in row.jobs if job.target_s is not None]
+        colour, time = colours[row.scheme], row.target_s
         axis.plot([place] * len(points), points, "o", color=colour, markersize=4, alpha=0.7)
-        if time["median"] is not None:
-            axis.plot([place - 0.25, place + 0.25], [time["median"]] * 2, color=colour, linewidth=3)
-        if time["low"] is not None and time["high"] is not None:
-            axis.bar(place, time["high"] - time["low"], 0.5, time["low"], color=colour, alpha=0.25)
-        missed = len(row["jobs"]) - len(points)
+        if time.median is not None:
+            axis.plot([place - 0.25, place + 0.25], [time.median] * 2, color=colour, linewidth=3)
+        if time.low is not None and time.high is not None:
+            axis.bar(place, time.high - time.low, 0.5, time.low, color=colour, alpha=0.25)
+        missed = len(row.jobs) - len(points)
         if missed:
             axis.annotate(
-                "%d of %d never" % (missed, len(row["jobs"])),
+                "%d of %d never" % (missed, len(row.jobs)),
                 (place, 0.98),
                 xycoords=("data", "axes fraction"),
                 ha="center",
@@ -150,18 +153,18 @@ def _times(axis: Any, rows: Sequence[Json], target: float, colours: Dict[str, st
     axis.set_title("Seconds to an accuracy of %g %%: seeds, median, quartiles" % (100 * target))
     _named(axis, rows)
     axis.set_ylim(bottom=0)
-    if any(job["target_s"] is None for row in rows for job in row["jobs"]):
+    if any(job.target_s is None for row in rows for job in row.jobs):
         _leave_room(axis)
 
 
-def _speeds(axis: Any, rows: Sequence[Json], colours: Dict[str, str]) -> None:
+def _speeds(axis: Axis, rows: Sequence[ComparisonRow], colours: Dict[str, str]) -> None:
     for place, row in enumerate(rows):
-        speed, waited = row["samples_per_s"]["median"], row["waited"]["median"]
-        axis.bar(place, speed or 0, 0.6, color=colours[row["scheme"]])
+        speed, waited = row.samples_per_s.median or 0, row.waited.median
+        axis.bar(place, speed, 0.6, color=colours[row.scheme])
         if waited is not None:
             axis.annotate(
                 "waits %.0f %%" % (100 * waited),
-                (place, speed or 0),
+                (place, speed),
                 ha="center",
                 va="bottom",
                 fontsize=8,
@@ -172,14 +175,14 @@ def _speeds(axis: Any, rows: Sequence[Json], colours: Dict[str, str]) -> None:
     _leave_room(axis)
 
 
-def _histograms(rows: Sequence[Json]) -> Dict[str, Dict[int, float]]:
+def _histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Dict[int, float]]:
     """Return {label of a group: {Y: percent of updates}} of the first row with values of Y."""
     for row in rows:
         counts = {}  # type: Dict[str, Dict[int, int]]
-        for job in row["jobs"]:
-            for group, one in (job.get("y") or {}).items():
+        for job in row.jobs:
+            for group, one in job.y.items():
                 of_group = counts.setdefault(group, {})
-                for y, count in one["counts"].items():
+                for y, count in one.counts.items():
                     of_group[int(y)] = of_group.get(int(y), 0) + count
         if counts:
             return {
@@ -189,7 +192,7 @@ def _histograms(rows: Sequence[Json]) -> Dict[str, Dict[int, float]]:
     return {}
 
 
-def _bars_of_y(axis: Any, groups: Dict[str, Dict[int, float]]) -> None:
+def _bars_of_y(axis: Axis, groups: Dict[str, Dict[int, float]]) -> None:
     width = 0.8 / len(groups)
     for place, (group, shares) in enumerate(groups.items()):
         shown = {y: share for y, share in shares.items() if y <= MOST_BARS}
@@ -208,7 +211,7 @@ def _bars_of_y(axis: Any, groups: Dict[str, Dict[int, float]]) -> None:
     _whole(axis)
 
 
-def _leave_room(axis: Any, lines: int = 1) -> None:
+def _leave_room(axis: Axis, lines: int = 1) -> None:
     """Extend the y axis at its top, so that words above the data lie inside the axes.
 
     Args: `axis` has its data already; `lines` of text, each with the height LABEL_ROOM.
@@ -217,12 +220,12 @@ def _leave_room(axis: Any, lines: int = 1) -> None:
     axis.set_ylim(low, high + min(1.0, lines * LABEL_ROOM) * (high - low))
 
 
-def _named(axis: Any, rows: Sequence[Json]) -> None:
-    axis.set_xticks(range(len(rows)), [row["title"].replace(" ", "\n") for row in rows], fontsize=8)
+def _named(axis: Axis, rows: Sequence[ComparisonRow]) -> None:
+    axis.set_xticks(range(len(rows)), [row.title.replace(" ", "\n") for row in rows], fontsize=8)
     axis.grid(axis="x", visible=False)
 
 
-def _whole(axis: Any) -> None:
+def _whole(axis: Axis) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

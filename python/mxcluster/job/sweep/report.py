@@ -1,37 +1,46 @@
 """Write report.html and plots.png of a sweep from the specification and the records."""
 
 import os
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from mxcluster.file_io import replace
 from mxcluster.job.report import page
-from mxcluster.job.sweep import plots, results, stages, summary
-from mxcluster.job.sweep.knob_table import BENCHMARK
+from mxcluster.job.sweep import plots, stages, summary
+from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict import printable
+from mxcluster.model.sweep import (
+    FAILED,
+    Benchmark,
+    Comparison,
+    ComparisonRecord,
+    JobRecord,
+    Specification,
+)
 
-Json = Dict[str, Any]
-Records = Mapping[str, Json]
+Table = List[List[str]]  # row 0 has the column titles
 
 TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 PAGE, PICTURE = "report.html", "plots.png"
-ALT = {
-    True: "Samples per second, efficiency and time of a batch by the number of workers",
-    False: "Accuracy over time, time to the target, samples per second and Y of each scheme",
-}
+ALT_OF_BENCHMARK = "Samples per second, efficiency and time of a batch by the number of workers"
+ALT_OF_COMPARISON = (
+    "Accuracy over time, time to the target, samples per second and Y of each scheme"
+)
 
 
-def write(folder: str, spec: Json, records: Records, cache_dir: Optional[str] = None) -> None:
+def write(
+    folder: str, spec: Specification, records: Records, cache_dir: Optional[str] = None
+) -> None:
     """Write report.html and plots.png into `folder`. Without data to plot, remove plots.png.
 
-    Args: `folder` the folder of the sweep; `spec` the specification; `records` {name of a job:
-    record}; `cache_dir` the folder of matplotlib's font list, None for a temporary folder.
+    Args: `folder` the folder of the sweep; `cache_dir` the folder of matplotlib's font list, None
+    for a temporary folder.
     """
-    is_benchmark = spec["playbook"] == BENCHMARK
-    if is_benchmark:
+    picture = b""
+    if isinstance(spec, Benchmark):
         picture = plots.benchmark(summary.benchmark_rows(spec, records), cache_dir)
-    else:
+    elif isinstance(spec, Comparison):
         rows = summary.comparison_rows(spec, records)
-        picture = plots.comparison(rows, spec["knobs"]["target"], cache_dir)
+        picture = plots.comparison(rows, spec.knobs.target, cache_dir)
     path = os.path.join(folder, PICTURE)
     if picture:
         replace(path, picture)
@@ -40,42 +49,42 @@ def write(folder: str, spec: Json, records: Records, cache_dir: Optional[str] = 
     replace(os.path.join(folder, PAGE), page.fill(TEMPLATE, context(spec, records, picture)))
 
 
-def context(spec: Json, records: Records, picture: bytes) -> Json:
+def context(spec: Specification, records: Records, picture: bytes) -> page.Variables:
     """Return {variable: value} for the template page.html.
 
-    Args: `spec` and `records` as for `write`; `picture` the PNG of the plots, or b"".
+    Args: `picture` the PNG of the plots, or b"".
     """
     jobs = stages.known_jobs(spec, records)
     found = [records[job.name] for job in jobs if job.name in records]
-    failed = sum(one["state"] == results.FAILED for one in found)
+    failed = sum(one.state == FAILED for one in found)
     return {
         **page.frame(
-            spec["sweep"],
+            spec.sweep,
             "%d FAILED" % failed if failed else "OK" if len(found) == len(jobs) else "UNFINISHED",
             bool(failed),
             (
-                spec["playbook"],
+                spec.KIND,
                 "%d of %d jobs" % (len(found), len(jobs)),
-                "begun " + page.date(spec["begun"]),
+                "begun " + page.date(spec.begun),
             ),
-            {**spec["base"], **spec["knobs"]},
+            {**spec.base, **spec.knobs.encode()},
             "Knobs",
             "results.jsonl, results.csv, sweep.json",
         ),
-        "notes": [printable(note) for note in spec["notes"]],
-        "findings": ([] if spec["playbook"] == BENCHMARK else summary.findings(spec, records))
-        + summary.late(spec, {one["job"]: one for one in found})
+        "notes": [printable(note) for note in spec.notes],
+        "findings": (summary.findings(spec, records) if isinstance(spec, Comparison) else [])
+        + summary.late(spec, {one.job: one for one in found})
         + summary.too_efficient(spec, records),
         "tables": tables(spec, records),
         "picture": page.embedded(picture),
-        "alt": ALT[spec["playbook"] == BENCHMARK],
+        "alt": ALT_OF_BENCHMARK if isinstance(spec, Benchmark) else ALT_OF_COMPARISON,
         "environments": environments(found),
     }
 
 
-def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]]]:
-    """Return [(title, explanation, rows)] of the report's tables; row 0 has the column titles."""
-    if spec["playbook"] == BENCHMARK:
+def tables(spec: Specification, records: Records) -> List[Tuple[str, str, Table]]:
+    """Return [(title, explanation, table)] of the report's tables."""
+    if isinstance(spec, Benchmark):
         table = summary.benchmark_table(summary.benchmark_rows(spec, records))
         under = (
             "samples/s: sum of the workers, each over its measured batches. efficiency: samples/s "
@@ -83,7 +92,8 @@ def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]
             "quantile of the fastest worker; p90: 90 % quantile of the slowest worker."
         )
         return [("Jobs", under, table)]
-    target, rows = spec["knobs"]["target"], summary.comparison_rows(spec, records)
+    assert isinstance(spec, Comparison)
+    target, rows = spec.knobs.target, summary.comparison_rows(spec, records)
     found, failed = [], summary.failed_schemes(spec, records)
     if rows or failed:
         under = (
@@ -98,43 +108,41 @@ def tables(spec: Json, records: Records) -> List[Tuple[str, str, List[List[str]]
     return found + [("Jobs", under, jobs_table(spec, records))]
 
 
-def jobs_table(spec: Json, records: Records) -> List[List[str]]:
-    """Return the table of a comparison's jobs as rows of strings; row 0 has the column titles."""
+def jobs_table(spec: Comparison, records: Records) -> Table:
+    """Return the table of a comparison's jobs."""
     table = [["job", "state", "to the target", "accuracy", "samples", "samples/s", "waited"]]
     for job in stages.known_jobs(spec, records):
         one = records.get(job.name)
-        if one is None:
+        if not isinstance(one, ComparisonRecord):
             table.append([job.name, "to do", "", "", "", "", ""])
             continue
-        speed = one.get("samples_per_s")
         table.append(
             [
-                one["id"],
-                one["state"],
-                summary.seconds(one.get("target_s")),
-                summary.percent(one.get("accuracy"), 2),
-                str(one.get("samples", "")),
-                "-" if speed is None else "%.4g" % speed,
-                summary.percent(one.get("waited")),
+                one.id,
+                one.state,
+                summary.seconds(one.target_s),
+                summary.percent(one.accuracy, 2),
+                str(one.samples),
+                "-" if one.samples_per_s is None else "%.4g" % one.samples_per_s,
+                summary.percent(one.waited),
             ]
         )
     return table
 
 
-def environments(found: List[Json]) -> List[Tuple[str, str]]:
+def environments(found: Iterable[JobRecord]) -> List[Tuple[str, str]]:
     """Return [(names of jobs, environment)] as strings, one pair for each different environment.
 
     Args: `found` the records of the jobs.
     """
-    jobs = {}  # type: Dict[str, List[str]]
+    jobs: Dict[str, List[str]] = {}
     for one in found:
-        about = one["environment"]
         words = [
             "%s %s" % (name, ", ".join(map(str, value)) if isinstance(value, list) else value)
-            for name, value in about.items()
+            for name, value in one.environment.encode().items()
             if value not in ([], "") and name not in ("nodes", "workers", "servers")
         ]
-        jobs.setdefault(printable("; ".join(words)), []).append(one["job"])
+        jobs.setdefault(printable("; ".join(words)), []).append(one.job)
     return [
         ("all jobs" if len(jobs) == 1 else ", ".join(names), text) for text, names in jobs.items()
     ]

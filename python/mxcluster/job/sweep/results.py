@@ -7,84 +7,44 @@ the environment of the job, so that later changes of the cluster leave the recor
 import csv
 import io
 import json
-import math
 import os
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from mxcluster import __version__, exit_codes
 from mxcluster import events as event_files
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
-from mxcluster.job.option_types import is_job_id
 from mxcluster.job.report import files, series
-from mxcluster.job.sweep.knob_table import BENCHMARK
-from mxcluster.job.sweep.specs import Job
-from mxcluster.model import shapes
+from mxcluster.job.sweep.specs import Job, Plan
+from mxcluster.lists import quantile
 from mxcluster.model.events import Batch, End, Epoch, Event, Machine, Measured, Start, Waits
+from mxcluster.model.record import encode
+from mxcluster.model.sweep import (
+    DIVERGED,
+    FAILED,
+    OK,
+    BenchmarkRecord,
+    Comparison,
+    ComparisonRecord,
+    Environment,
+    GroupUpdates,
+    JobRecord,
+    Specification,
+)
+from mxcluster.model.verdict import Verdict
 
-Json = Dict[str, Any]
 Points = List[Tuple[float, float]]
+Figures = Dict[str, object]  # {field of a record: value}
 
 FILE, TABLE = "results.jsonl", "results.csv"
-OK, DIVERGED, FAILED = "ok", "diverged", "failed"
 LATE_SHARE = 0.01  # of a worker's steps
 
 E = TypeVar("E", bound=Event)
 
-_text = shapes.text
-_texts = shapes.each(_text)
-# An accuracy may be NaN.
-_figure = shapes.optional(shapes.figure)
-_point = shapes.passing(list, lambda value: len(value) == 2, "[s, accuracy]")
-# The fields of a record that the tables, plots and reports read, and those of each playbook.
-_RECORD = {
-    "job": _text,
-    "id": shapes.passing(str, is_job_id, "a job's id"),
-    "state": shapes.one_of(OK, DIVERGED, FAILED),
-    "why": shapes.optional(_text),
-    "about": shapes.fields({}, rest=shapes.anything),
-    "wall_s": shapes.number,
-    "environment": shapes.fields({}, rest=shapes.anything),
-}  # type: Dict[str, shapes.Shape[Any]]
-_POSSIBLE = {
-    "late": shapes.flag,
-    "late_steps": shapes.whole(),
-    "accuracy": _figure,
-    "samples_per_s": _figure,
-}  # type: Dict[str, shapes.Shape[Any]]
-_about = shapes.fields(
-    {
-        "network": _text,
-        "kv": _text,
-        "batch_size": shapes.whole(1),
-        "gpus": shapes.optional(shapes.whole()),
-        "scaling": _text,
-        "workers": shapes.whole(1),
-    }
-)
-_MEASURED = dict.fromkeys(("samples_per_s", "median_s", "p10_s", "p90_s"), shapes.number)  # type: Dict[str, shapes.Shape[Any]]
-_COMPARISON = {
-    "target_s": _figure,
-    "accuracy": _figure,
-    "samples_per_s": _figure,
-    "waited": _figure,
-    "samples": shapes.number,
-    "curve": shapes.each(lambda value: shapes.each(shapes.number)(_point(value)), 10**6),
-    "y": shapes.table(
-        _text,
-        shapes.fields(
-            {
-                "mean": shapes.number,
-                "counts": shapes.table(
-                    shapes.matching("[0-9]{1,9}", "a whole number"), shapes.whole(), 10**6
-                ),
-            }
-        ),
-    ),
-}  # type: Dict[str, shapes.Shape[Any]]
 
-
-def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Optional[Json]:
+def record(
+    spec: Specification, job: Job, job_id: str, run_dir: str, wall_s: float
+) -> Optional[JobRecord]:
     """Return the record of an ended job, or None without a verdict.
 
     Args: `job_id` the id of the run; `run_dir` the folder of the run; `wall_s` the seconds that
@@ -95,46 +55,50 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
         return None
     plan, path = files.read_plan(run_dir), os.path.join(run_dir, event_files.FILE)
     events = [line.event for line in event_files.read(path)] if os.path.exists(path) else []
-    state = state_of(verdict)
-    failure = verdict.get("first_failure")
+    state, failure = state_of(verdict), verdict.first_failure
+    figures = (
+        comparison_figures(events, verdict, plan, spec.knobs.target)
+        if isinstance(spec, Comparison)
+        else benchmark_figures(events, plan["workers"])
+    )
+    why = None if state == OK or not failure else failure.reason
+    if state == OK and not figures:
+        state = FAILED
+        why = "a worker has not reported the measured batches: read the logs of the job"
     found = {
         "job": job.name,
         "id": job_id,
         "state": state,
-        "why": None if state == OK or not failure else failure["reason"],
+        "why": why,
         "about": job.about,
         "wall_s": round(wall_s, 3),
         "environment": environment(plan, events),
         **lateness(events),
+        **figures,
     }
-    if spec["playbook"] == BENCHMARK:
-        found.update(benchmark_figures(events, plan["workers"]) or {})
-        if state == OK and found.get("samples_per_s") is None:
-            found.update(
-                state=FAILED,
-                why="a worker has not reported the measured batches: read the logs of the job",
-            )
-    else:
-        found.update(comparison_figures(events, verdict, plan, spec["knobs"]["target"]))
-    return found
+    return _kind(spec).decode(encode(found))
 
 
-def state_of(verdict: Json) -> str:
+def _kind(spec: Specification) -> Type[JobRecord]:
+    return ComparisonRecord if isinstance(spec, Comparison) else BenchmarkRecord
+
+
+def state_of(verdict: Verdict) -> str:
     """Return OK, DIVERGED or FAILED for a verdict.
 
     DIVERGED means a wrong learning rate: the job learned nothing, or the loss became NaN. A sweep
     counts a diverged job as a result.
     """
-    if verdict["ok"]:
+    if verdict.ok:
         return OK
-    failure = verdict.get("first_failure") or {}
-    wrong_rate = failure.get("kind") == "learning" or (
-        failure.get("exit_code") == exit_codes.NOT_A_NUMBER
+    failure = verdict.first_failure
+    wrong_rate = failure is not None and (
+        failure.kind == "learning" or failure.exit_code == exit_codes.NOT_A_NUMBER
     )
     return DIVERGED if wrong_rate else FAILED
 
 
-def lateness(events: Iterable[Event]) -> Json:
+def lateness(events: Iterable[Event]) -> Figures:
     """Return {"late_steps": int, "late": bool} of a job with emulated slowness, {} for other jobs.
 
     A late step took longer than `slowdown` and `step_ms` say, because its machine was overloaded.
@@ -154,8 +118,8 @@ def lateness(events: Iterable[Event]) -> Json:
     }
 
 
-def benchmark_figures(events: Iterable[Event], workers: int) -> Optional[Json]:
-    """Return {name: figure} of all workers' measured batches, None if a worker's report is missing.
+def benchmark_figures(events: Iterable[Event], workers: int) -> Figures:
+    """Return {name: figure} of all workers' measured batches, {} if a worker's report is missing.
 
     samples_per_s is the sum of the workers' rates. median_s, p10_s and p90_s are seconds per batch:
     the median of the workers' medians, the smallest p10_s, and the largest p90_s.
@@ -164,7 +128,7 @@ def benchmark_figures(events: Iterable[Event], workers: int) -> Optional[Json]:
     """
     found = _of_workers(events, Measured)
     if set(found) != set(range(workers)):
-        return None
+        return {}
     each = list(found.values())
     return {
         "samples_per_s": sum(one.samples_per_s for one in each),
@@ -176,18 +140,15 @@ def benchmark_figures(events: Iterable[Event], workers: int) -> Optional[Json]:
     }
 
 
-def comparison_figures(events: Sequence[Event], verdict: Json, plan: Json, target: float) -> Json:
-    """Return {name: figure} of one job of a comparison.
+def comparison_figures(
+    events: Sequence[Event], verdict: Verdict, plan: Plan, target: float
+) -> Figures:
+    """Return {name: figure} of one job of a comparison, see `ComparisonRecord`.
 
-    curve: [(seconds since the first worker's start, accuracy)] from worker 0, at the end of each
-        epoch and at the end of the job. Under some schemes a fast worker 0 ends before the others.
-    target_s: the seconds until worker 0 measured the accuracy `target`, or None.
-    accuracy: the final accuracy of the job, or None.
-    samples: the number of samples of all workers.
-    seconds: the training time of the slowest worker.
-    samples_per_s: from `common_rate`.
-    waited: the share of the workers' training time spent waiting, from 0 to 1; None if unknown.
-    y: {label of a group: {"mean", "counts": {Y: count}}}.
+    Worker 0 measures the accuracy at the end of each epoch and at the end of the job. Under some
+    schemes a fast worker 0 ends before the others.
+
+    Args: `target` the accuracy to reach.
     """
     own = [event for event in events if event.role == "worker"]
     begin = min([event.time for event in own if isinstance(event, Start)], default=None)
@@ -203,13 +164,15 @@ def comparison_figures(events: Sequence[Event], verdict: Json, plan: Json, targe
     return {
         "curve": [(round(moment, 3), round(accuracy, 5)) for moment, accuracy in points],
         "target_s": next((moment for moment, accuracy in points if accuracy >= target), None),
-        "accuracy": verdict.get("accuracy"),
+        "accuracy": verdict.accuracy,
         "samples": sum(end.samples or 0 for end in ends),
         "seconds": max([end.seconds or 0.0 for end in ends], default=0.0),
         "samples_per_s": common_rate(events),
         "waited": sum(one.waited_s for one in waits) / trained if trained > 0 else None,
         "y": {
-            series.group_label(plan, group): {"mean": one.mean, "counts": one.counts}
+            series.group_label(plan, group): GroupUpdates(
+                mean=one.mean or 0.0, counts={str(y): count for y, count in one.counts.items()}
+            )
             for group, one in series.y_histograms(events).items()
         },
     }
@@ -239,58 +202,39 @@ def common_rate(events: Iterable[Event]) -> Optional[float]:
     return sum(_at(points, end) - _at(points, begin) for points in reports.values()) / (end - begin)
 
 
-def environment(plan: Json, events: Iterable[Event]) -> Json:
-    """Return the environment of a job as a dict: nodes, processes, versions, CPUs and GPUs."""
+def environment(plan: Plan, events: Iterable[Event]) -> Environment:
+    """Return the environment of a job."""
     hosts = {one["index"]: one["host"] for one in plan["processes"] if one["role"] == "worker"}
     by_host = {
         hosts[index]: one for index, one in _of_workers(events, Machine).items() if index in hosts
     }
     machines = by_host.values()
-    return {
-        "mxcluster": __version__,
-        "mxnet": sorted({one.mxnet for one in machines} - {""}),
-        "numpy": sorted({one.numpy for one in machines} - {""}),
-        "python": sorted({one.python for one in machines} - {""}),
-        "cpus": sorted(
-            {"%s, %d cores" % (one.cpu or "unknown CPU", one.cores) for one in machines}
-        ),
-        "gpus": sorted({name for one in machines for name in one.gpus}),
-        "nodes": len(plan["nodes"]),
-        "workers": plan["workers"],
-        "servers": plan["servers"],
-    }
+    return Environment(
+        mxcluster=__version__,
+        mxnet=sorted({one.mxnet for one in machines} - {""}),
+        numpy=sorted({one.numpy for one in machines} - {""}),
+        python=sorted({one.python for one in machines} - {""}),
+        cpus=sorted({"%s, %d cores" % (one.cpu or "unknown CPU", one.cores) for one in machines}),
+        gpus=sorted({name for one in machines for name in one.gpus}),
+        nodes=len(plan["nodes"]),
+        workers=plan["workers"],
+        servers=plan["servers"],
+    )
 
 
-def quantile(values: Sequence[Optional[float]], part: float) -> Optional[float]:
-    """Return the quantile `part` (0 to 1) of `values`, with linear interpolation.
-
-    A value None counts as infinite. The result is None without values, or if the quantile is
-    infinite.
-    """
-    numbers = sorted(math.inf if value is None else value for value in values)
-    if not numbers:
-        return None
-    place = part * (len(numbers) - 1)
-    low, high = numbers[math.floor(place)], numbers[math.ceil(place)]
-    if math.isinf(high) and place > math.floor(place) or math.isinf(low):
-        return None
-    return low + (high - low) * (place - math.floor(place)) if low != high else low
-
-
-def read(folder: str, playbook: str) -> Dict[str, Json]:
+def read(folder: str, spec: Specification) -> Dict[str, JobRecord]:
     """Return {name of a job: record} from the file results.jsonl in `folder`; {} without the file.
 
     Raises BadInput for a damaged line.
-
-    Args: `playbook` the playbook of the sweep, which decides the figures of a record.
     """
-    found, path = {}, os.path.join(folder, FILE)
+    found, path = {}, os.path.join(folder, FILE)  # type: Dict[str, JobRecord], str
     if not os.path.exists(path):
         return {}
+    kind = _kind(spec)
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
-                one = _record_of(playbook, json.loads(line.decode("utf-8")))
+                one = kind.decode(json.loads(line.decode("utf-8")))
             except DAMAGED as error:
                 if not line.endswith(b"\n"):  # torn by a full disk
                     continue
@@ -298,34 +242,24 @@ def read(folder: str, playbook: str) -> Dict[str, Json]:
                     "%s is damaged in line %d (%s): restore the file, or remove this line. Without "
                     "the line, the sweep runs the job of the line once more" % (path, number, error)
                 ) from error
-            found[one["job"]] = one
+            found[one.job] = one
     return found
 
 
-def _record_of(playbook: str, value: Any) -> Json:
-    """Return the record `value` of a job after a check. Raises shapes.Wrong if it is damaged."""
-    found: Json = shapes.fields(_RECORD, _POSSIBLE, shapes.anything)(value)
-    if playbook == BENCHMARK:
-        figures = dict(_MEASURED if found["state"] == OK else {}, about=_about)
-    else:
-        figures = _COMPARISON
-    shapes.fields(figures)(found)
-    return found
-
-
-def write(folder: str, records: Iterable[Json]) -> None:
+def write(folder: str, records: Iterable[JobRecord]) -> None:
     """Write the records to results.jsonl and results.csv in `folder`, and replace earlier files."""
     records = list(records)
-    replace(os.path.join(folder, FILE), "".join(json.dumps(one) + "\n" for one in records))
+    lines = "".join(json.dumps(one.encode()) + "\n" for one in records)
+    replace(os.path.join(folder, FILE), lines)
     replace(os.path.join(folder, TABLE), as_csv(records))
 
 
-def as_csv(records: Sequence[Json]) -> str:
+def as_csv(records: Sequence[JobRecord]) -> str:
     """Return the records as CSV text with a header line.
 
     A list of strings becomes "a; b". Other lists and dicts become JSON.
     """
-    rows = [_flat(one) for one in records]
+    rows = [_row(one) for one in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
@@ -335,22 +269,22 @@ def as_csv(records: Sequence[Json]) -> str:
     return output.getvalue()
 
 
-def _flat(one: Json) -> Json:
-    row = {}
-    for name, value in one.items():
-        if name in ("about", "environment"):
+def _row(one: JobRecord) -> Dict[str, str]:
+    row = {}  # type: Dict[str, str]
+    for name, value in one.encode().items():
+        if isinstance(value, dict) and name in ("about", "environment"):
             row.update({key: _cell(item) for key, item in value.items() if key not in row})
         else:
             row[name] = _cell(value)
     return row
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return "; ".join(value)
     if isinstance(value, (list, dict)):
         return json.dumps(value)
-    return "" if value is None else value
+    return "" if value is None else str(value)
 
 
 def _of_workers(events: Iterable[Event], kind: Type[E]) -> Dict[int, E]:

@@ -4,34 +4,39 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence
 
 from mxcluster.errors import BadInput, refuse
 from mxcluster.file_io import read_json, replace
-from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
 from mxcluster.job.report.batch import is_batch
-from mxcluster.job.report.page import several
-from mxcluster.job.sweep import knob_table, results, specs, stages
-from mxcluster.job.sweep.knob_table import BENCHMARK
-from mxcluster.job.sweep.specs import Job
+from mxcluster.job.sweep import knob_table, rendezvous, results, specs, stages
+from mxcluster.job.sweep.specs import Job, Plan
+from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict import clock, figure, printable
-from mxcluster.model import shapes
+from mxcluster.lists import several
+from mxcluster.model.sweep import (
+    BENCHMARK,
+    FAILED,
+    RUNNING_CURE,
+    SPEC_CURE,
+    About,
+    Benchmark,
+    Comparison,
+    ComparisonRecord,
+    JobRecord,
+    Knobs,
+    RunningJob,
+    Specification,
+    job_ids,
+)
 
-Json = Dict[str, Any]
-Say = Callable[[str], None]
+Write = Callable[[str, Specification, Records, str], None]
 
 SPEC, RUNNING, LOCK = "sweep.json", "running.json", ".lock"
 STOPPED = "stopped.json"  # ids of interrupted jobs; the nodes keep the folders of these jobs
 HOSTS = "fastest.hosts"
-SPEC_CURE = "restore this file, or choose another name for the sweep"
-RUNNING_CURE = (
-    "end the sweep's last job with stop.yml, then remove this file and run the playbook again"
-)
-_id = shapes.passing(str, is_job_id, "the id of a job")
-_ids = shapes.each(_id, 10**6)
-_running = shapes.fields({"job": shapes.words, "id": _id})
 
 
 class Means(NamedTuple):
@@ -45,21 +50,21 @@ class Means(NamedTuple):
         say: shows a line to the user.
     """
 
-    plan_of: Callable[[Json], Json]
-    start: Callable[[Json], int]
+    plan_of: specs.PlanOf
+    start: Callable[[Knobs], int]
     stop: Callable[[str], None]
-    say: Say
+    say: Callable[[str], None]
 
 
 def opened(
     playbook: str,
-    given: Json,
-    options: Json,
-    names: Iterable[str],
+    given: Mapping[str, object],
+    options: Knobs,
+    names: Sequence[str],
     runs_dir: str,
     cwd: str,
-    means: Means,
-) -> Json:
+    plan_of: specs.PlanOf,
+) -> Specification:
     """Return the specification of a new or an earlier sweep from the user's knobs.
 
     The function writes no file. Raises BadInput if a knob is wrong, a job is impossible, or the
@@ -72,14 +77,13 @@ def opened(
         names: the names that the user gave with -e.
         runs_dir: the folder of the runs.
         cwd: the folder at which relative paths begin.
-        means: the functions of the sweep; `opened` calls only `plan_of`.
+        plan_of: see `Means`.
     """
-    knobs = knob_table.cast(playbook, given)
+    knobs = knob_table.cast(playbook, dict(given))
     base = specs.base_of(playbook, options, names, cwd)
-    kind = playbook.partition(".")[0]
-    sweep = knobs["sweep"] or time.strftime("%Y%m%d-%H%M%S-") + kind
+    sweep = knobs["sweep"] or time.strftime("%Y%m%d-%H%M%S-") + playbook.partition(".")[0]
     path = os.path.join(runs_dir, sweep, SPEC)
-    earlier: Optional[Json] = read_json(path, lambda value: specs.checked(value, sweep), SPEC_CURE)
+    earlier = read_json(path, lambda value: specs.checked(value, sweep), SPEC_CURE)
     if earlier is not None:
         specs.going_on(earlier, playbook, knobs, base, names)
         return earlier
@@ -93,7 +97,7 @@ def opened(
             "again=%s: the sweep %r does not exist. Name an earlier sweep with -e sweep=<sweep>"
             % (knobs["again"], sweep)
         )
-    plan_of = _measured_before(means.plan_of)
+    plan_of = _measured_before(plan_of)
     spec = specs.begin(playbook, sweep, knobs, base, time.time(), plan_of)
     most = stages.most_jobs(spec)
     if most > knobs["max_jobs"]:
@@ -106,19 +110,18 @@ def opened(
             "the sweep has no job: kv=local and kv=device run with one worker only, and "
             "worker_counts lacks 1. Add 1 to worker_counts, or other schemes to kvs"
         )
-    plans = check(spec, plan_of)
-    spec["notes"] += [line for line in [paces.emulated(plans[0])] if line]
-    return spec
+    slowness = paces.emulated(check(spec, plan_of)[0])
+    return spec.replaced(notes=[*spec.notes, slowness]) if slowness else spec
 
 
-def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
+def _measured_before(plan_of: specs.PlanOf) -> specs.PlanOf:
     """Return a variant of `plan_of` that raises BadInput for a job without a number of workers.
 
     A job that needs a new profile would first measure the cluster, but a sweep needs the groups
     before the first job. A batch system chooses the nodes when a job starts.
     """
 
-    def plan(knobs: Json) -> Json:
+    def plan(knobs: Knobs) -> Plan:
         made = plan_of(knobs)
         if is_batch(made):
             raise BadInput(
@@ -136,13 +139,13 @@ def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
     return plan
 
 
-def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
+def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
     """Return the plans of all jobs that are known at the beginning, in the order of the jobs.
 
     Raises BadInput, which names the first impossible job for each reason. Jobs that differ only in
     seed and learning rate share one plan.
     """
-    plans, seen, problems = [], {}, {}  # type: List[Json], Dict[str, Json], Dict[str, str]
+    plans, seen, problems = [], {}, {}  # type: List[Plan], Dict[str, Plan], Dict[str, str]
     for job in stages.known_jobs(spec, {}):
         alike = repr(
             sorted((name, value) for name, value in job.knobs.items() if name not in ("seed", "lr"))
@@ -150,11 +153,12 @@ def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
         try:
             if alike not in seen:
                 knobs = job.knobs
-                if knobs.get("hosts_file") == specs.HOSTS_FILE:  # `_run` writes the file later
-                    knobs = dict(knobs, hosts_file="", num_workers=spec["fastest"]["workers"])
+                if isinstance(spec, Comparison) and spec.fastest and _is_fastest(job):
+                    # `_run` writes the file later
+                    knobs = dict(knobs, hosts_file="", num_workers=spec.fastest.workers)
                 seen[alike] = plan_of(knobs)
-                if spec["playbook"] == BENCHMARK:
-                    specs.check_rendezvous(spec["knobs"]["rendezvous"], seen[alike])
+                if isinstance(spec, Benchmark):
+                    rendezvous.check(spec.knobs.rendezvous, seen[alike])
             plans.append(seen[alike])
         except BadInput as refusal:
             seen[alike] = {}
@@ -163,7 +167,11 @@ def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
     return plans
 
 
-def go(spec: Json, runs_dir: str, means: Means, again: str = "") -> Dict[str, Json]:
+def _is_fastest(job: Job) -> bool:
+    return job.knobs.get("hosts_file") == specs.HOSTS_FILE
+
+
+def go(spec: Specification, runs_dir: str, means: Means, again: str = "") -> Dict[str, JobRecord]:
     """Run the jobs that lack a record, and return {name of a job: record} of the whole sweep.
 
     The function updates the files of the sweep after every job. Raises BadInput if another process
@@ -177,11 +185,11 @@ def go(spec: Json, runs_dir: str, means: Means, again: str = "") -> Dict[str, Js
         again: "failed" to run failed jobs once more, "late" to run those with late steps once more
             (see `results.lateness`), "" for neither.
     """
-    folder = os.path.join(runs_dir, spec["sweep"])
+    folder = os.path.join(runs_dir, spec.sweep)
     os.makedirs(folder, exist_ok=True)
-    with _locked(folder, spec["sweep"]):
+    with _locked(folder, spec.sweep):
         if not os.path.exists(os.path.join(folder, SPEC)):
-            files.write_json(os.path.join(folder, SPEC), spec)
+            files.write_json(os.path.join(folder, SPEC), spec.encode())
         records = _earlier(spec, folder, runs_dir, means)
         records = {name: one for name, one in records.items() if not _runs_again(one, again)}
         took = []  # type: List[float]
@@ -191,19 +199,19 @@ def go(spec: Json, runs_dir: str, means: Means, again: str = "") -> Dict[str, Js
                 return records
             means.say(progress(spec, records, todo, took))
             one = records[todo[0].name] = _run(spec, todo[0], folder, runs_dir, means)
-            took.append(one["wall_s"])
+            took.append(one.wall_s)
             results.write(folder, in_order(spec, records))
             means.say(outcome(one))
 
 
-def _runs_again(one: Json, again: str) -> bool:
+def _runs_again(one: JobRecord, again: str) -> bool:
     """Return True if the job of the record `one` must run once more. Args: `again` as in `go`."""
     if again == "late":
-        return bool(one.get("late"))
-    return again == "failed" and bool(one["state"] == results.FAILED)
+        return bool(one.late)
+    return again == "failed" and one.state == FAILED
 
 
-def in_order(spec: Json, records: Dict[str, Json]) -> List[Json]:
+def in_order(spec: Specification, records: Records) -> List[JobRecord]:
     """Return the records in the order of the known jobs, then all other records."""
     names = [job.name for job in stages.known_jobs(spec, records)]
     return [records[name] for name in names if name in records] + [
@@ -211,13 +219,13 @@ def in_order(spec: Json, records: Dict[str, Json]) -> List[Json]:
     ]
 
 
-def progress(spec: Json, records: Json, todo: List[Job], took: List[float]) -> str:
+def progress(spec: Specification, records: Records, todo: List[Job], took: List[float]) -> str:
     """Return the line that announces the next job, with an estimate of the remaining time.
 
     Args: `todo` the next jobs; `took` the seconds of each job since the start of the playbook.
     """
     known = len(stages.known_jobs(spec, records))
-    more = "" if spec["playbook"] == BENCHMARK or not _is_first(spec, records) else " or more"
+    more = "" if stages.has_all_jobs(spec, records) else " or more"
     rest = "; about %s left" % clock(len(todo) * sum(took) / len(took)) + more if took else ""
     return "SWEEP     job %d of %d%s, %s: %s%s" % (
         known - len(todo) + 1,
@@ -229,59 +237,54 @@ def progress(spec: Json, records: Json, todo: List[Job], took: List[float]) -> s
     )
 
 
-def outcome(one: Json) -> str:
-    """Return the line (str) that reports the end of a job.
+def outcome(one: JobRecord) -> str:
+    """Return the line that reports the end of a job.
 
     The line has the job's id and state, and the cause of a failure or the speed and the accuracy.
-
-    Args: `one` the record of the job (dict), with the fields "id", "state" and "why" of
-    `results.record`. The fields "samples_per_s" and "accuracy" may be missing.
     """
-    words = [one["state"]]
-    if one["why"] is not None:
-        words = ["%s: %s" % (one["state"], one["why"])]
-    elif one.get("samples_per_s") is not None:
-        words.append("%s samples/s" % figure(one["samples_per_s"]))
-    if one.get("accuracy") is not None:
-        words.append("accuracy %.4f" % one["accuracy"])
-    if one.get("late"):
-        words.append("up to %s of a worker" % several(one["late_steps"], "late step"))
-    return printable("RESULT    %s %s" % (one["id"], ", ".join(words)))
+    words = [one.state if one.why is None else "%s: %s" % (one.state, one.why)]
+    if one.why is None and one.samples_per_s is not None:
+        words.append("%s samples/s" % figure(one.samples_per_s))
+    if isinstance(one, ComparisonRecord) and one.accuracy is not None:
+        words.append("accuracy %.4f" % one.accuracy)
+    if one.late:
+        words.append("up to %s of a worker" % several(one.late_steps or 0, "late step"))
+    return printable("RESULT    %s %s" % (one.id, ", ".join(words)))
 
 
-def described(about: Json) -> str:
+def described(about: About) -> str:
     """Return the values of a job in the sweep as text, such as "network=lenet workers=2"."""
-    return " ".join("%s=%s" % (name, value) for name, value in about.items() if value is not None)
+    return " ".join("%s=%s" % item for item in about.encode().items() if item[1] is not None)
 
 
-def dry_run(spec: Json, runs_dir: str, plan_of: Callable[[Json], Json]) -> List[str]:
+def dry_run(spec: Specification, runs_dir: str, plan_of: specs.PlanOf) -> List[str]:
     """Return the lines of a dry run of a new or an earlier sweep, without writing a file."""
-    records = results.read(path_of(runs_dir, spec), spec["playbook"])
+    records = results.read(path_of(runs_dir, spec), spec)
     return listing(spec, records, check(spec, plan_of))
 
 
-def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., None]) -> None:
+def report_on(spec: Specification, runs_dir: str, cache_dir: str, write: Write) -> None:
     """Write the report of a finished or interrupted sweep, if a job of the sweep has a record.
 
     Args: `cache_dir` the folder of matplotlib's font list; `write` the function `report.write`.
     """
     folder = path_of(runs_dir, spec)
-    records = results.read(folder, spec["playbook"])
+    records = results.read(folder, spec)
     if records:
         write(folder, spec, records, cache_dir)
 
 
-def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List[str]:
+def listing(spec: Specification, records: Records, plans: Iterable[Plan]) -> List[str]:
     """Return the lines of a dry run: the name, state, values and size of every known job.
 
     Args: `plans` the plans of the first known jobs, in order; further jobs show no size.
     """
     jobs = stages.known_jobs(spec, records)
-    lines = ["%s of %s, in runs/%s" % (spec["playbook"], _count(spec), spec["sweep"])]
-    lines += ["note: %s" % note for note in spec["notes"]]
-    done = [one["wall_s"] for one in records.values() if one.get("wall_s")]
+    lines = ["%s of %s, in runs/%s" % (spec.KIND, _count(spec), spec.sweep)]
+    lines += ["note: %s" % note for note in spec.notes]
+    done = [one.wall_s for one in records.values() if one.wall_s]
     for job, plan in zip(jobs, list(plans) + [{}] * len(jobs)):
-        state = records[job.name]["state"] if job.name in records else "to do"
+        state = records[job.name].state if job.name in records else "to do"
         size = (
             "%s and %s on %s; %s"
             % (
@@ -308,7 +311,7 @@ def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List
     return lines
 
 
-def _amount(options: Json) -> str:
+def _amount(options: Plan) -> str:
     if options["measured"]:
         return "%d + %d batches of %d" % (
             options["warm_up"],
@@ -318,39 +321,28 @@ def _amount(options: Json) -> str:
     return "%d epochs, batches of %d" % (options["num_epochs"], options["batch_size"])
 
 
-def _count(spec: Json) -> str:
+def _count(spec: Specification) -> str:
     most = stages.most_jobs(spec)
-    return "%d jobs" % most if spec["playbook"] == BENCHMARK else "up to %d jobs" % most
+    return "%d jobs" % most if isinstance(spec, Benchmark) else "up to %d jobs" % most
 
 
-def _is_first(spec: Json, records: Dict[str, Json]) -> bool:
-    """Return True while a comparison is in its first stage, see `stages`."""
-    return stages.choose(spec, records) is None
-
-
-def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, Json]:
+def _earlier(spec: Specification, folder: str, runs_dir: str, means: Means) -> Dict[str, JobRecord]:
     """End an interrupted job on the nodes, then return the records of all earlier jobs."""
-    records = results.read(folder, spec["playbook"])
+    records = results.read(folder, spec)
     running = os.path.join(folder, RUNNING)
-    interrupted = read_json(running, _running, RUNNING_CURE)
+    interrupted = read_json(running, RunningJob.decode, RUNNING_CURE)
     if interrupted:
-        means.say("SWEEP     ends the interrupted job %s on the nodes" % interrupted["id"])
-        means.stop(interrupted["id"])
-        files.write_json(os.path.join(folder, STOPPED), _stopped(folder) + [interrupted["id"]])
+        means.say("SWEEP     ends the interrupted job %s on the nodes" % interrupted.id)
+        means.stop(interrupted.id)
+        files.write_json(os.path.join(folder, STOPPED), [*_stopped(folder), interrupted.id])
         job = next(
-            (
-                job
-                for job in stages.known_jobs(spec, records)
-                if job.name == interrupted["job"] and job.name not in records
-            ),
-            None,
+            (job for job in stages.next_jobs(spec, records) if job.name == interrupted.job), None
         )
         # The playbook may have ended after the verdict and before the record.
-        found = job and results.record(
-            spec, job, interrupted["id"], os.path.join(runs_dir, interrupted["id"]), 0.0
-        )
-        if found and found["state"] != results.FAILED:
-            records[found["job"]] = found
+        run_dir = os.path.join(runs_dir, interrupted.id)
+        found = results.record(spec, job, interrupted.id, run_dir, 0.0) if job else None
+        if found and found.state != FAILED:
+            records[found.job] = found
         os.remove(running)
         results.write(folder, in_order(spec, records))
     return records
@@ -358,23 +350,23 @@ def _earlier(spec: Json, folder: str, runs_dir: str, means: Means) -> Dict[str, 
 
 def _stopped(folder: str) -> List[str]:
     """Return the ids of the interrupted jobs of the sweep in `folder`."""
-    return list(read_json(os.path.join(folder, STOPPED), _ids) or [])
+    return read_json(os.path.join(folder, STOPPED), job_ids) or []
 
 
-def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json:
+def _run(spec: Specification, job: Job, folder: str, runs_dir: str, means: Means) -> JobRecord:
     """Run one job to the end, and return the record of the job."""
     stopped = _stopped(folder)
     job_id = specs.job_id(
-        spec["sweep"],
+        spec.sweep,
         job.name,
         lambda name: name in stopped or os.path.exists(os.path.join(runs_dir, name)),
     )
     running = os.path.join(folder, RUNNING)
-    files.write_json(running, {"job": job.name, "id": job_id})
+    files.write_json(running, RunningJob(job=job.name, id=job_id).encode())
     knobs = dict(job.knobs, job_id=job_id)
-    if knobs.get("hosts_file") == specs.HOSTS_FILE:
-        knobs["hosts_file"] = os.path.join(os.path.abspath(folder), HOSTS)
-        replace(knobs["hosts_file"], spec["fastest"]["hosts"])
+    if isinstance(spec, Comparison) and spec.fastest and _is_fastest(job):
+        hosts_file = knobs["hosts_file"] = os.path.join(os.path.abspath(folder), HOSTS)
+        replace(hosts_file, spec.fastest.hosts)
     began = time.monotonic()
     status = means.start(knobs)
     found = results.record(
@@ -383,7 +375,7 @@ def _run(spec: Json, job: Job, folder: str, runs_dir: str, means: Means) -> Json
     if found is None:
         raise BadInput(
             "the job %s ended with exit status %d and no verdict: read the output above, remove "
-            "the cause, then continue with -e sweep=%s" % (job_id, status, spec["sweep"])
+            "the cause, then continue with -e sweep=%s" % (job_id, status, spec.sweep)
         )
     os.remove(running)
     return found
@@ -403,7 +395,6 @@ def _locked(folder: str, sweep: str) -> Iterator[None]:
         yield
 
 
-def path_of(runs_dir: str, spec: Json, name: Optional[str] = None) -> str:
-    """Return the path of the sweep's folder, or of the file `name` in this folder."""
-    folder = os.path.join(runs_dir, spec["sweep"])
-    return os.path.join(folder, name) if name else folder
+def path_of(runs_dir: str, spec: Specification) -> str:
+    """Return the path of the sweep's folder."""
+    return os.path.join(runs_dir, spec.sweep)

@@ -1,6 +1,6 @@
 """Define the schemes that compare.yml trains, one row for each name of the knob `schemes`."""
 
-from typing import Any, Dict, List, NamedTuple
+from typing import Dict, List, NamedTuple
 
 from mxcluster.job.knob_table import OPTIONS
 from mxcluster.job.options import BALANCED as SUMMING
@@ -15,7 +15,7 @@ class Row(NamedTuple):
 
     name: str
     title: str
-    knobs: Dict[str, Any]
+    knobs: Dict[str, str]
 
 
 ROWS = (

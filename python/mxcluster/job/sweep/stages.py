@@ -14,14 +14,20 @@ common rate is the rate with the smallest worst rank. Among rates with equal wor
 smallest sum of ranks decides, then the smallest rate.
 """
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxcluster.job.sweep import specs
-from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
+from mxcluster.model.sweep import (
+    FAILED,
+    Benchmark,
+    Comparison,
+    ComparisonRecord,
+    JobRecord,
+    Specification,
+)
 
-Json = Dict[str, Any]
-Records = Mapping[str, Json]
+Records = Mapping[str, JobRecord]  # {name of a job: its record}
 
 
 class Choice(NamedTuple):
@@ -31,61 +37,68 @@ class Choice(NamedTuple):
     common: Optional[float]  # None if all jobs failed
 
 
-def next_jobs(spec: Json, records: Records) -> List[Job]:
-    """Return the known jobs without a record, in order; [] after the last job of the sweep.
-
-    Args: `records` {name of a job: record from `results.record`}.
-    """
+def next_jobs(spec: Specification, records: Records) -> List[Job]:
+    """Return the known jobs without a record, in order; [] after the last job of the sweep."""
     return [job for job in known_jobs(spec, records) if job.name not in records]
 
 
-def known_jobs(spec: Json, records: Records) -> List[Job]:
+def known_jobs(spec: Specification, records: Records) -> List[Job]:
     """Return all jobs of the sweep that follow from `records`, in the order of their runs."""
-    if spec["playbook"] == BENCHMARK:
+    if isinstance(spec, Benchmark):
         return specs.benchmark_jobs(spec)
-    seeds, schemes = specs.seeds_of(spec), spec["knobs"]["schemes"]
+    assert isinstance(spec, Comparison)
+    seeds = specs.seeds_of(spec)
     jobs = [
-        specs.comparison_job(spec, scheme, rate, seeds[0])
-        for scheme in schemes
-        for rate in spec["rates"]
+        specs.comparison_job(spec, scheme, rate.lr, seeds[0])
+        for scheme in spec.knobs.schemes
+        for rate in spec.rates
     ]
     chosen = choose(spec, records)
     if chosen is None:
         return jobs
-    rates = {rate["lr"]: rate for rate in spec["rates"]}
     best = list(chosen.best.items())
-    common = [(scheme, chosen.common) for scheme, lr in best if chosen.common not in (None, lr)]
+    common = [
+        (scheme, chosen.common)
+        for scheme, lr in best
+        if chosen.common is not None and chosen.common != lr
+    ]
     # Order the jobs by seed, so that an interrupted sweep has the same seeds for all schemes.
     return jobs + [
-        specs.comparison_job(spec, scheme, rates[lr], seed)
+        specs.comparison_job(spec, scheme, lr, seed)
         for pairs in (best, common)
         for seed in seeds[1:]
         for scheme, lr in pairs
     ]
 
 
-def most_jobs(spec: Json) -> int:
+def most_jobs(spec: Specification) -> int:
     """Return the largest number of jobs that the sweep can have."""
-    if spec["playbook"] == BENCHMARK:
+    if isinstance(spec, Benchmark):
         return len(specs.benchmark_jobs(spec))
-    schemes, rates = len(spec["knobs"]["schemes"]), len(spec["rates"])
-    return schemes * (rates + min(rates, 2) * (int(spec["knobs"]["seeds"]) - 1))
+    assert isinstance(spec, Comparison)
+    schemes, rates = len(spec.knobs.schemes), len(spec.rates)
+    return schemes * (rates + min(rates, 2) * (spec.knobs.seeds - 1))
 
 
-def choose(spec: Json, records: Records) -> Optional[Choice]:
+def has_all_jobs(spec: Specification, records: Records) -> bool:
+    """Return True unless a comparison is in its first stage, whose records decide further jobs."""
+    return not isinstance(spec, Comparison) or choose(spec, records) is not None
+
+
+def choose(spec: Comparison, records: Records) -> Optional[Choice]:
     """Return the Choice of the best rates and the common rate of a comparison.
 
     The result is None while a job of the first stage has no record.
     """
     seed = specs.seeds_of(spec)[0]
-    lrs = [rate["lr"] for rate in spec["rates"]]
+    lrs = [rate.lr for rate in spec.rates]
     best, ranks = {}, {lr: [] for lr in lrs}  # type: Dict[str, float], Dict[float, List[int]]
-    for scheme in spec["knobs"]["schemes"]:
-        names = [specs.comparison_job(spec, scheme, rate, seed).name for rate in spec["rates"]]
+    for scheme in spec.knobs.schemes:
+        names = [specs.comparison_job(spec, scheme, lr, seed).name for lr in lrs]
         if not all(name in records for name in names):
             return None
         scores = {lr: score(records[name]) for lr, name in zip(lrs, names)}
-        if all(records[name]["state"] == "failed" for name in names):
+        if all(records[name].state == FAILED for name in names):
             continue
         best[scheme] = min(lrs, key=lambda lr: (scores[lr], lr))
         for lr in lrs:
@@ -95,10 +108,10 @@ def choose(spec: Json, records: Records) -> Optional[Choice]:
     return Choice(best, min(lrs, key=lambda lr: (max(ranks[lr]), sum(ranks[lr]), lr)))
 
 
-def score(record: Json) -> Tuple[int, float]:
+def score(record: JobRecord) -> Tuple[int, float]:
     """Return the sort key of a job's record in a comparison; a better job has a smaller key."""
-    if record["state"] == "failed":
+    if record.state == FAILED or not isinstance(record, ComparisonRecord):
         return 2, 0.0
-    if record.get("target_s") is not None:
-        return 0, float(record["target_s"])
-    return 1, -float(record.get("accuracy") or 0.0)
+    if record.target_s is not None:
+        return 0, record.target_s
+    return 1, -(record.accuracy or 0.0)

@@ -18,6 +18,7 @@ from mxnet.optimizer import get_updater
 from mxcluster import events
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
+from mxcluster.model.checkpoint import ServerManifest
 from mxcluster.model.events import Restored
 
 NDArray = Any  # mx.nd.NDArray
@@ -206,9 +207,8 @@ def save(
             numpy.savez(stream, **found)
 
     checkpoints.write(path + ".npz", fill)
-    checkpoints.write_manifest(
-        path + ".json", [path + ".npz"], id=number, rank=rank, servers=servers
-    )
+    manifest = ServerManifest(files={}, id=number, rank=rank, servers=servers)
+    checkpoints.write_manifest(path + ".json", [path + ".npz"], manifest)
 
 
 def load(folder: str, name: str) -> States:
@@ -222,9 +222,8 @@ def load(folder: str, name: str) -> States:
 
     Raises BadInput if a file is missing or has a wrong digest.
     """
-    content = checkpoints.read(folder, name).content
-    parts = []
-    for rank in range(content["servers"]):
+    manifest, parts = checkpoints.read(folder, name).manifest, []
+    for rank in range(manifest.servers):
         with numpy.load(
             os.path.join(folder, "%s.server-%d.npz" % (name, rank)), allow_pickle=False
         ) as file:

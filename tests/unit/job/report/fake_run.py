@@ -7,8 +7,22 @@ import random
 import tarfile
 
 from mxcluster import exit_codes
+from mxcluster.model.verdict import Failure, Verdict
 
 BEGIN = 1795250000.0
+
+
+def failure(**fields):
+    """Return a Failure with these fields, and others of a worker."""
+    known = {"host": "node1", "role": "worker", "index": 1, "name": "worker-1", "reason": "gone"}
+    return Failure(**dict(dict(known, exit_code=None, time=None), **fields))
+
+
+def verdict(first_failure=None, **fields):
+    """Return a Verdict with these fields."""
+    known = {"job": "j", "kv": "k", "accuracy": None, "samples_per_s": None, "seconds": 1.0}
+    known.update(exit_codes={}, nodes={}, ok=first_failure is None)
+    return Verdict(**dict(dict(known, first_failure=first_failure), **fields))
 
 
 def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):

@@ -167,7 +167,7 @@ def test_an_invalid_manifest_fetches_nothing(node, target, text):
     assert node.asked == [] and not list(target.glob("mlp-*"))
 
 
-@pytest.mark.parametrize("held", ["../../x-0001", "/etc/x-0001", "x-1", 3, None, "mlp-0001\n"])
+@pytest.mark.parametrize("held", ["../../x-0001", "/etc/x-0001", "x-1", "mlp-0001\n"])
 def test_an_invalid_name_leaves_the_folder_unchanged(node, target, tmp_path, held):
     node.arrivals.bring({"held": held, "parts": {"%s.json" % held: '{"files": {}}'}}, 5)
     assert node.asked == [] and not target.exists()

@@ -59,8 +59,8 @@ def test_damaged_events_of_a_node_are_left_out_and_counted(tmp_path, cache_dir):
     archives = archives_with(tmp_path / "b", plan, HOSTILE.values())
     verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
     told = "node1: the report leaves out %d damaged events" % len(HOSTILE)
-    assert verdict["warnings"] == clean["warnings"] + [told]
-    assert dict(verdict, warnings=[]) == dict(clean, warnings=[])
+    assert verdict.warnings == [*clean.warnings, told]
+    assert verdict.replaced(warnings=[]) == clean.replaced(warnings=[])
     events = [(tmp_path / name / "events.jsonl").read_text() for name in ("clean", "run")]
     assert events[0] == events[1]
     assert told in (tmp_path / "run" / "report.html").read_text()

@@ -7,6 +7,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
 from mxcluster.job.report import curves, profile, profile_panels, series
 from mxcluster.model.events import End, Profile, ServerSpeed, ServerTimes, Speed
+from tests.unit.job.report import fake_run
 from tests.unit.job.report.fake_run import make_plan
 
 SPEEDS = (100.0, 101.0, 50.0, 51.0)
@@ -52,15 +53,15 @@ def whole(plan):
 
 
 def test_the_events_of_all_nodes_become_a_profile(plan, whole):
-    assert profiles.read(whole) == whole
-    assert [(one["host"], one["number"]) for one in whole["workers"]] == [
+    assert profiles.Profile.decode(whole.encode()) == whole
+    assert [(one.host, one.number) for one in whole.workers] == [
         ("node1", 0),
         ("node1", 1),
         ("node2", 0),
         ("node2", 1),
     ]
-    assert whole["groups"] == [[0, 1], [2, 3]] and whole["parameters"] == SIZES
-    assert (whole["network"], whole["batch_size"], whole["mxnet"]) == ("mlp", 32, "1.9.1")
+    assert whole.groups == [[0, 1], [2, 3]] and whole.parameters == SIZES
+    assert (whole.network, whole.batch_size, whole.mxnet) == ("mlp", 32, "1.9.1")
 
 
 def test_the_speeds_of_a_workers_gpus_are_in_the_profile(plan):
@@ -68,21 +69,21 @@ def test_the_speeds_of_a_workers_gpus_are_in_the_profile(plan):
     next(one for one in plan["processes"] if one["name"] == "worker-2")["gpus"] = [1, 3]
     events[2] = events[2].replaced(gpu_speeds=[30.0, 10.0])
     whole = profiles.complete(profile.measured(plan, events))
-    assert profiles.read(whole) == whole
+    assert profiles.Profile.decode(whole.encode()) == whole
     assert profiles.gpu_speeds(whole) == {"node1": {}, "node2": {1: 30.0, 3: 10.0}}
     assert "GPUs of node2 alone: 1: 30, 3: 10 samples/s" in profile.lines(whole)
     events[2] = events[2].replaced(gpu_speeds=[30.0, 0])
-    with pytest.raises(BadInput, match="damaged"):
-        profiles.complete(profile.measured(plan, events))
+    with pytest.raises(BadInput, match=r"worker-2 on node2 are invalid \(gpu_speeds\[1\]=0 is"):
+        profile.measured(plan, events)
 
 
 def test_a_worker_knows_servers_by_rank_and_the_profile_by_index(plan, whole):
     servers = [one for one in plan["processes"] if one["role"] == "server"]
     order = ranks(servers)
     assert order == [1, 0]  # ps-lite sorts addresses in descending order
-    for worker in whole["workers"]:
-        assert [one["push_s"] for one in worker["servers"]] == [1.0 + rank for rank in order]
-    assert [one["updates_per_s"] for one in whole["servers"]] == [100.0, 101.0]
+    for worker in whole.workers:
+        assert [one.push_s for one in worker.servers] == [1.0 + rank for rank in order]
+    assert [one.updates_per_s for one in whole.servers] == [100.0, 101.0]
 
 
 @pytest.mark.parametrize(
@@ -104,15 +105,17 @@ def test_missing_figures_are_named(plan, drop, words):
 def test_a_worker_with_figures_of_too_few_servers_is_named(plan):
     events = measured_events(plan)
     events[1] = events[1].replaced(servers=events[1].servers[:1])
-    with pytest.raises(BadInput, match="lacks figures of worker-1 for the servers"):
+    with pytest.raises(
+        BadInput, match="the figures of worker-1 on node1 are invalid .*each server"
+    ):
         profile.measured(plan, events)
 
 
 def test_false_figures_of_a_node_are_refused(plan):
     events = measured_events(plan)
     events[1] = events[1].replaced(together=Speed(samples_per_s=-5.0, spread=0.0))
-    with pytest.raises(BadInput, match="node1 worker 1"):
-        profiles.complete(profile.measured(plan, events))
+    with pytest.raises(BadInput, match="worker-1 on node1 are invalid .*together.samples_per_s=-5"):
+        profile.measured(plan, events)
 
 
 def test_the_lines_show_speeds_groups_and_shares(whole):
@@ -129,7 +132,7 @@ def test_many_workers_do_not_fill_the_terminal():
     found = profiles.complete(profile.measured(plan, measured_events(plan, [100.0] * 60)))
     lines = profile.lines(found)
     assert len(lines) < 50 and "and 28 more workers, in profile.json" in lines
-    assert lines[-1] == "and %d more lines of advice, in profile.json" % (len(found["advice"]) - 8)
+    assert lines[-1] == "and %d more lines of advice, in profile.json" % (len(found.advice) - 8)
 
 
 @pytest.mark.parametrize("workers", [4, 60])
@@ -138,7 +141,7 @@ def test_the_picture_has_a_panel_for_workers_steps_and_servers(tmp_path, workers
     found = profiles.complete(profile.measured(plan, measured_events(plan, [100.0] * workers)))
     data = series.collect(plan, [])._replace(profile=found)
     assert len(profile_panels.panels(data)) == 3
-    picture = curves.draw(data, plan, {"first_failure": None}, str(tmp_path))
+    picture = curves.draw(data, plan, fake_run.verdict(), str(tmp_path))
     assert picture.startswith(b"\x89PNG")
 
 

@@ -12,8 +12,9 @@ from PIL import Image
 
 from mxcluster.errors import BadInput
 from mxcluster.job import report
-from mxcluster.job.report import curves, page, series
+from mxcluster.job.report import curves, node_ends, page, series
 from mxcluster.model.events import Batch, End, Event, Note, Updates
+from mxcluster.model.node_end import Lost, NodeEnd
 from tests.unit.job.report import fake_run
 
 
@@ -149,17 +150,7 @@ def test_the_text_describes_the_panels_of_the_picture():
         if groups == 2:
             events.append(Updates(role="server", index=0, group=0, y={"1": 1}))
         data = series.collect(plan, events)
-        verdict = {
-            "ok": True,
-            "job": "j",
-            "kv": "k",
-            "accuracy": None,
-            "samples_per_s": None,
-            "seconds": 1.0,
-            "exit_codes": {},
-            "first_failure": None,
-        }
-        pages[groups] = page.render(data, plan, verdict, b"\x89PNG", {})
+        pages[groups] = page.render(data, plan, fake_run.verdict(), b"\x89PNG", {})
     curves = 'alt="Training loss, Validation accuracy of every worker over time'
     assert curves + '"' in pages[1] and curves + '; Histogram of Y"' in pages[2]
 
@@ -178,7 +169,7 @@ def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkey
         monkeypatch.setattr(fake_run, "server_events", events)
         archives = fake_run.make_archives(str(tmp_path / (name + " archives")), plan)
         run = tmp_path / name
-        verdict = report.assemble(str(run), archives, plan, cache_dir)
+        verdict = report.assemble(str(run), archives, plan, cache_dir).encode()
         warned = [line for line in verdict["warnings"] if "gsync_max_y=3" in line]
         assert verdict["ok"] and len(warned) == (name != "none"), verdict
         pages[name] = Page(run / "report.html")
@@ -192,7 +183,7 @@ def test_a_run_with_dropped_updates_only_has_no_histogram(cache_dir):
     plan = fake_run.make_plan(workers=2)
     events = [dict(event, y={}, dropped={"4": 17}) for event in fake_run.server_events(plan, 0)]
     data = series.collect(plan, list(map(Event.decode, events)))
-    assert data.histograms and not curves.draw(data, plan, {"first_failure": None}, cache_dir)
+    assert data.histograms and not curves.draw(data, plan, fake_run.verdict(), cache_dir)
 
 
 def test_a_dark_screen_inverts_the_picture(good_run):
@@ -208,25 +199,8 @@ def test_every_foreign_text_is_escaped():
     plan.update(job=evil, kv=evil)
     plan["options"]["network"] = evil
     plan["processes"][-1]["host"] = evil
-    failure = {
-        "role": "worker",
-        "index": 1,
-        "name": "worker-1",
-        "host": evil,
-        "reason": evil,
-        "time": None,
-        "log": [evil],
-    }
-    verdict = {
-        "ok": False,
-        "job": evil,
-        "kv": evil,
-        "accuracy": None,
-        "samples_per_s": None,
-        "seconds": 1.0,
-        "exit_codes": {},
-        "first_failure": failure,
-    }
+    failure = fake_run.failure(role=evil, host=evil, reason=evil, log=[evil])
+    verdict = fake_run.verdict(failure, job=evil, kv=evil)
     data = series.collect(plan, [Note(time=1.0, role=evil, index=0, host=evil, text=evil)])
     source = page.render(data, plan, verdict, b"", {"worker-1": [evil]})
     assert "<img" not in source and source.count("&lt;img src=x") >= 9, source
@@ -237,7 +211,7 @@ def test_a_balanced_job_shows_its_batch_sizes_and_its_emulated_slowness(tmp_path
     plan["balance"] = {"sizes": [32] * 4, "least": [1] * 4, "most": [128] * 4}
     plan["slowdowns"] = [1, 1, 1, 2.5]
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
-    verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
+    verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir).encode()
     words = "emulated slowness: the program slows down worker 3 by the factor 2.5. Times and speeds"
     assert [words in warning for warning in verdict["warnings"]] == [True], verdict
     found = Page(tmp_path / "run" / "report.html").text
@@ -284,7 +258,7 @@ def test_pictures_of_all_sizes(how, rows, cache_dir):
     if plan["kv"] == "dist_gsync":
         events += fake_run.server_events(plan, 0)
     data = series.collect(plan, list(map(Event.decode, events)))
-    picture = curves.draw(data, plan, {"first_failure": None}, cache_dir)
+    picture = curves.draw(data, plan, fake_run.verdict(), cache_dir)
     width, height = size_of(picture)
     assert width > 1000 and height > 300 * rows, (width, height)
 
@@ -300,7 +274,7 @@ def test_missing_series_leave_no_empty_panel(kinds, panels, cache_dir, monkeypat
     events = [Event.decode(event) for event in events if event["event"] in kinds]
     layouts, layout = [], curves.layout
     monkeypatch.setattr(curves, "layout", lambda number: layouts.append(number) or layout(number))
-    picture = curves.draw(series.collect(plan, events), plan, {"first_failure": None}, cache_dir)
+    picture = curves.draw(series.collect(plan, events), plan, fake_run.verdict(), cache_dir)
     assert layouts == ([panels] if panels else [])
     assert bool(picture) == bool(panels)
 
@@ -312,12 +286,11 @@ def test_the_name_of_the_failed_process_lies_inside_of_the_axes(
     drawn = []
     monkeypatch.setattr(curves.style, "png", lambda figure: drawn.append(figure) or b"png")
     plan = json.loads((failed_run / "plan.json").read_text())
-    verdict = json.loads((failed_run / "verdict.json").read_text())
     lines = (failed_run / "events.jsonl").read_text().splitlines()
     data = series.collect(plan, [Event.decode(json.loads(line)) for line in lines])
     longest = max(moment for one in data.workers.values() for moment, _ in one.points["loss"])
-    verdict["first_failure"]["time"] = data.begin + part * longest
-    curves.draw(data, plan, verdict, cache_dir)
+    cause = fake_run.failure(time=data.begin + part * longest)
+    curves.draw(data, plan, fake_run.verdict(cause), cache_dir)
     (figure,) = drawn
     figure.canvas.draw()
     ((axis, text),) = [(axis, text) for axis in figure.axes for text in axis.texts]
@@ -328,7 +301,7 @@ def test_the_name_of_the_failed_process_lies_inside_of_the_axes(
 def test_a_job_without_events_has_a_page_and_no_picture(tmp_path):
     plan = fake_run.make_plan(script="/home/me/train.py")
     (tmp_path / "curves.png").write_bytes(b"of an earlier attempt")
-    verdict = report.assemble(str(tmp_path), {}, plan)
+    verdict = report.assemble(str(tmp_path), {}, plan).encode()
     assert not verdict["ok"] and set(verdict["nodes"].values()) == {"missing"}
     assert verdict["first_failure"]["host"] == "node1"
     assert not (tmp_path / "curves.png").exists()
@@ -339,7 +312,7 @@ def test_a_lost_node_does_not_hide_the_logs_of_the_others(tmp_path, cache_dir):
     plan = fake_run.make_plan()
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
     del archives["node2"]
-    verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
+    verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir).encode()
     assert verdict["nodes"] == {"node1": "done", "node2": "missing"}
     assert "the controller collected no archive from node2" in verdict["first_failure"]["reason"]
     assert "worker-0 is ready" in Page(tmp_path / "run" / "report.html").text
@@ -376,14 +349,12 @@ def test_the_command_makes_the_report_again_and_writes_nothing_into_home(good_ru
     ), refused
 
 
-def test_the_list_of_files_left_on_a_node_is_limited(tmp_path):
-    told = {"behind": ["worker-0: 1 file stays", 3, "x" * 1000], "outside": ["pid 7 runs"]}
-    assert report._told("node1", report.heard({"packed": told})) == [
-        "node1: worker-0: 1 file stays",
-        "node1: " + "x" * 500,
-        "node1: pid 7 runs",
-    ]
-    assert report._told("node1", {"behind": "no list"}) == report._told("node1", {}) == []
+def test_the_list_of_files_left_on_a_node_is_limited():
+    behind = ["worker-0: 1 file stays", "x" * 1000, *["more"] * 500]
+    lines = node_ends.warnings("node1", NodeEnd(behind=behind, outside=["pid 7 runs"]))
+    assert lines[:2] == ["node1: worker-0: 1 file stays", "node1: " + "x" * 500]
+    assert len(lines) == 501 and lines[-1] == "node1: pid 7 runs"
+    assert node_ends.warnings("node1", NodeEnd()) == []
 
 
 FULL = {
@@ -410,23 +381,25 @@ FULL = {
     ],
 )
 def test_the_problem_is_the_nodes_own_reason(wait, words):
-    assert report.heard(wait)["problem"] == words
+    assert node_ends.of_results(wait).problem == words
 
 
 def test_an_unreachable_node_is_lost():
     lost = {"since": 1.0, "why": "No route to host"}
-    assert report.heard({}, {"lost": lost})["lost"] == lost
-    assert report.heard({"lost": dict(lost, since=2.0)}, {"user": "root"})["lost"]["since"] == 2.0
+    assert node_ends.of_results({}, {"lost": lost}).lost == Lost(**lost)
+    wait = {"lost": dict(lost, since=2.0)}
+    assert node_ends.of_results(wait, {"user": "root"}).lost.since == 2.0
+    assert "lost.since='x' is not" in node_ends.of_results({"lost": {"since": "x"}}).problem
 
 
 def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
     plan = fake_run.make_plan()
     missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan["nodes"]}
-    answers = {
-        host: report.heard({"failed": True, "msg": "%s has its own reason" % host})
+    ends = {
+        host: node_ends.of_results({"failed": True, "msg": "%s has its own reason" % host})
         for host in ("node1", "node2")
     }
-    verdict = report.assemble(str(tmp_path / "run"), missing, plan, cache_dir, answers)
+    verdict = report.assemble(str(tmp_path / "run"), missing, plan, cache_dir, ends).encode()
     assert (
         verdict["first_failure"]["reason"]
         == "the controller could not collect the status of this node: node1 has its own reason"

@@ -108,7 +108,7 @@ def test_dropped_updates_are_counted_apart():
 def test_a_group_with_mostly_dropped_updates_gets_a_warning():
     plan = fake_run.make_plan()
     plan["options"]["gsync_max_y"] = 4
-    told = series.unheard_groups(
+    told = series.dropped_groups(
         plan,
         [
             updates(0, 0, {"1": 3}, {"5": 3}),
@@ -120,7 +120,7 @@ def test_a_group_with_mostly_dropped_updates_gets_a_warning():
         "group b: the servers dropped 3 of 3 updates, because Y was above gsync_max_y=4. The job "
         "learned nothing from this group: give a larger gsync_max_y"
     ]
-    (told,) = series.unheard_groups(plan, [updates(0, 0, {"1": 3}, {"5": 4})])
+    (told,) = series.dropped_groups(plan, [updates(0, 0, {"1": 3}, {"5": 4})])
     assert (
         "group a: the servers dropped 4 of 7 updates" in told
         and "learned little from this group" in told

@@ -1,6 +1,7 @@
 """Sweeps on the local inventory of four workers in two groups, without starting a job."""
 
 from mxcluster.job.sweep import knob_table, runner, specs
+from mxcluster.model.sweep import BenchmarkRecord, ComparisonRecord, Environment
 from tests.inventories.cases import changed, load, plan_of
 
 LOCAL = load("good/local")
@@ -29,44 +30,42 @@ def compared(*schemes, rates=("1/2", "1"), seeds=3, base=None, target=0.9):
 
 def record(name, target_s=None, accuracy=0.5, state="ok", **more):
     """Return the record of a job of a comparison."""
-    return dict(
-        {
-            "job": name,
-            "id": "mine-" + name,
-            "state": state,
-            "why": None,
-            "about": {},
-            "wall_s": 10.0,
-            "environment": {"mxnet": ["1.9.1"], "nodes": 4},
-            "target_s": target_s,
-            "accuracy": accuracy,
-            "samples": 1000,
-            "samples_per_s": 100.0,
-            "waited": 0.25,
-            "curve": [(1.0, 0.3), (2.0, accuracy)],
-            "y": {},
-        },
-        **more,
-    )
+    known = {
+        "job": name,
+        "id": "mine-" + name,
+        "state": state,
+        "why": None,
+        "about": {"scheme": "bsp", "lr": 0.05, "seed": 0},
+        "wall_s": 10.0,
+        "environment": {"mxnet": ["1.9.1"], "nodes": 4},
+        "target_s": target_s,
+        "accuracy": accuracy,
+        "samples": 1000,
+        "samples_per_s": 100.0,
+        "waited": 0.25,
+        "curve": [(1.0, 0.3), (2.0, accuracy or 0.0)],
+        "y": {},
+    }
+    return ComparisonRecord.decode(dict(known, **more))
 
 
 def measured(job, samples_per_s, state="ok"):
     """Return the record of a Job of a benchmark."""
-    return {
-        "job": job.name,
-        "id": "mine-" + job.name,
-        "state": state,
-        "why": None,
-        "about": job.about,
-        "wall_s": 10.0,
-        "environment": {"mxnet": ["1.9.1"], "nodes": 4},
-        "samples_per_s": samples_per_s,
-        "median_s": 0.01,
-        "p10_s": 0.009,
-        "p90_s": 0.02,
-        "batches": 50,
-        "warm_up": 10,
-    }
+    return BenchmarkRecord(
+        job=job.name,
+        id="mine-" + job.name,
+        state=state,
+        why=None,
+        about=job.about,
+        wall_s=10.0,
+        environment=Environment(mxnet=["1.9.1"], nodes=4),
+        samples_per_s=samples_per_s,
+        median_s=0.01,
+        p10_s=0.009,
+        p90_s=0.02,
+        batches=50,
+        warm_up=10,
+    )
 
 
 def means(plan=planned, start=None, stop=None, said=None):

@@ -9,6 +9,7 @@ import pytest
 from mxcluster import exit_codes
 from mxcluster.job.sweep import results, specs
 from mxcluster.model.events import Event, Updates
+from mxcluster.model.sweep import GroupUpdates
 from tests.unit.job.report import fake_run
 from tests.unit.job.sweep.cluster import compared, spec_of
 
@@ -40,8 +41,8 @@ def test_the_figures_of_a_benchmark():
 
 
 def test_a_worker_without_valid_figures_spoils_the_job():
-    assert results.benchmark_figures([of_measured(0)], 2) is None
-    assert results.benchmark_figures([of_measured(0), of_measured(1), of_measured(7)], 2) is None
+    assert results.benchmark_figures([of_measured(0)], 2) == {}
+    assert results.benchmark_figures([of_measured(0), of_measured(1), of_measured(7)], 2) == {}
 
 
 def test_the_common_rate_is_that_of_the_time_when_all_train():
@@ -79,13 +80,13 @@ def test_the_figures_of_a_comparison():
         event("end", 1, samples=400, seconds=33.0),
     ]
     events += [Updates(time=131.0, role="server", index=0, group=1, y={"1": 3, "3": 1})]
-    found = results.comparison_figures(events, {"accuracy": 0.9}, PLAN, 0.9)
+    found = results.comparison_figures(events, fake_run.verdict(accuracy=0.9), PLAN, 0.9)
     assert found["curve"] == [(10.0, 0.5), (20.0, 0.91), (30.0, 0.89)]
     assert found["target_s"] == 20.0 and found["accuracy"] == 0.9
     assert (found["samples"], found["seconds"]) == (1000, 33.0)
     assert found["waited"] == pytest.approx(10 / 40)
-    assert found["y"] == {"b": {"mean": 1.5, "counts": {1: 3, 3: 1}}}
-    never = results.comparison_figures(events, {"accuracy": 0.9}, PLAN, 0.95)
+    assert found["y"] == {"b": GroupUpdates(mean=1.5, counts={"1": 3, "3": 1})}
+    never = results.comparison_figures(events, fake_run.verdict(accuracy=0.9), PLAN, 0.95)
     assert never["target_s"] is None
 
 
@@ -97,12 +98,12 @@ def test_the_accuracy_at_the_end_of_the_job_counts():
         event("end", 1, 129.0, samples=400, seconds=29.0, accuracy=0.99),
         event("end", 0, 130.0, samples=600, seconds=30.0, accuracy=0.91),
     ]
-    found = results.comparison_figures(events, {"accuracy": 0.91}, PLAN, 0.9)
+    found = results.comparison_figures(events, fake_run.verdict(accuracy=0.91), PLAN, 0.9)
     assert found["curve"] == [(10.0, 0.5), (30.0, 0.91)] and found["target_s"] == 30.0
 
 
 def test_a_job_without_events_has_empty_figures():
-    found = results.comparison_figures([], {"accuracy": None}, PLAN, 0.9)
+    found = results.comparison_figures([], fake_run.verdict(), PLAN, 0.9)
     assert found["curve"] == [] and found["target_s"] is None and found["waited"] is None
 
 
@@ -117,7 +118,7 @@ def test_a_job_is_late_with_more_than_one_late_step_in_a_hundred(tmp_path, steps
     spec = spec_of(worker_counts="1")
     (job,) = specs.benchmark_jobs(spec)
     found = results.record(spec, job, "mine-001", ran(tmp_path / "run", OK, events), 0)
-    assert found["late"] is late
+    assert found.late is late
     assert results.as_csv([found]).splitlines()[0].count("late_steps") == 1
 
 
@@ -136,21 +137,8 @@ def test_a_job_without_emulated_slowness_has_no_late_steps():
     ],
 )
 def test_a_wrong_rate_is_a_result_and_a_fault_is_none(failure, state):
-    assert results.state_of({"ok": failure is None, "first_failure": failure}) == state
-
-
-@pytest.mark.parametrize(
-    "values,part,wanted",
-    [
-        ([3.0, 1.0, 2.0], 0.5, 2.0),
-        ([1.0, 2.0], 0.5, 1.5),
-        ([1.0, None], 0.5, None),
-        ([1.0, 2.0, None, None], 0.25, 1.75),
-        ([], 0.5, None),
-    ],
-)
-def test_a_quantile_counts_a_missing_value_as_infinite(values, part, wanted):
-    assert results.quantile(values, part) == wanted
+    verdict = fake_run.verdict(failure and fake_run.failure(**failure))
+    assert results.state_of(verdict) == state
 
 
 MACHINE = {
@@ -174,8 +162,8 @@ def test_the_environment_names_what_differs():
         for one in plan["processes"]
     ]
     found = results.environment(plan, events)
-    assert found["cpus"] == ["A CPU, 8 cores", "B, 8 cores"] and found["gpus"] == ["V"]
-    assert found["mxnet"] == ["1.9.1"] and found["workers"] == 4 and found["servers"] == 2
+    assert found.cpus == ["A CPU, 8 cores", "B, 8 cores"] and found.gpus == ["V"]
+    assert found.mxnet == ["1.9.1"] and found.workers == 4 and found.servers == 2
 
 
 def ran(folder, verdict, events, plan=None):
@@ -183,12 +171,12 @@ def ran(folder, verdict, events, plan=None):
     folder.mkdir(parents=True)
     plan = plan or fake_run.make_plan(workers=1, groups=1, kv="dist_sync", servers=1)
     (folder / "plan.json").write_text(json.dumps(plan))
-    (folder / "verdict.json").write_text(json.dumps(verdict))
+    (folder / "verdict.json").write_text(json.dumps(verdict.encode()))
     (folder / "events.jsonl").write_text("".join(json.dumps(one.encode()) + "\n" for one in events))
     return str(folder)
 
 
-OK = {"ok": True, "first_failure": None, "accuracy": None}
+OK = fake_run.verdict()
 
 
 def test_a_record_has_figures_and_environment(tmp_path):
@@ -196,25 +184,25 @@ def test_a_record_has_figures_and_environment(tmp_path):
     (job,) = specs.benchmark_jobs(spec)
     run = ran(tmp_path / "run", OK, [of_measured(0), event("machine", **MACHINE)])
     found = results.record(spec, job, "mine-001", run, 12.0)
-    assert (found["state"], found["id"], found["wall_s"]) == ("ok", "mine-001", 12.0)
-    assert found["samples_per_s"] == 1000.0 and found["environment"]["cpus"] == ["A CPU, 8 cores"]
-    assert found["about"]["workers"] == 1
+    assert (found.state, found.id, found.wall_s) == ("ok", "mine-001", 12.0)
+    assert found.samples_per_s == 1000.0 and found.environment.cpus == ["A CPU, 8 cores"]
+    assert found.about.workers == 1
 
 
 def test_a_job_without_a_measurement_has_failed(tmp_path):
     spec = spec_of(worker_counts="1")
     (job,) = specs.benchmark_jobs(spec)
     found = results.record(spec, job, "mine-001", ran(tmp_path / "run", OK, []), 0)
-    assert found["state"] == "failed" and "measured batches" in found["why"]
+    assert found.state == "failed" and "measured batches" in found.why
     assert results.record(spec, job, "mine-001", str(tmp_path / "other"), 0) is None
 
 
 def test_a_failed_job_has_its_reason(tmp_path):
     spec = compared("bsp")
-    job = specs.comparison_job(spec, "bsp", spec["rates"][0], 0)
-    verdict = {"ok": False, "accuracy": None, "first_failure": {"reason": "gone", "exit_code": -9}}
+    job = specs.comparison_job(spec, "bsp", spec.rates[0].lr, 0)
+    verdict = fake_run.verdict(fake_run.failure(exit_code=-9))
     found = results.record(spec, job, "mine-1", ran(tmp_path / "run", verdict, []), 0)
-    assert (found["state"], found["why"], found["target_s"]) == ("failed", "gone", None)
+    assert (found.state, found.why, found.target_s) == ("failed", "gone", None)
 
 
 def test_records_are_kept_as_lines_and_as_csv(tmp_path):
@@ -223,11 +211,11 @@ def test_records_are_kept_as_lines_and_as_csv(tmp_path):
     run = ran(tmp_path / "run", OK, [of_measured(0), event("machine", **MACHINE)])
     found = results.record(spec, job, "mine-001", run, 12.0)
     results.write(str(tmp_path), [found])
-    assert results.read(str(tmp_path), "benchmark.yml") == {"001": json.loads(json.dumps(found))}
+    assert results.read(str(tmp_path), spec) == {"001": found}
     with open(str(tmp_path / "results.jsonl"), "a") as stream:
         stream.write('{"job": "002", "sta')  # a full disk
-    assert set(results.read(str(tmp_path), "benchmark.yml")) == {"001"}
+    assert set(results.read(str(tmp_path), spec)) == {"001"}
     (row,) = csv.DictReader(io.StringIO((tmp_path / "results.csv").read_text()))
     assert row["job"] == "001" and row["network"] == "resnet20" and row["cpus"] == "A CPU, 8 cores"
     assert float(row["samples_per_s"]) == 1000.0
-    assert results.read(str(tmp_path / "nowhere"), "benchmark.yml") == {}
+    assert results.read(str(tmp_path / "nowhere"), spec) == {}

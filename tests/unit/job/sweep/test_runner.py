@@ -8,10 +8,11 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job.sweep import report, results, runner, summary
 from tests.inventories.cases import changed, plan_of
+from tests.unit.job.report import fake_run
 from tests.unit.job.sweep.cluster import LOCAL, means, planned, spec_of
 from tests.unit.job.sweep.test_results import OK, of_measured, ran
 
-FAILED = {"ok": False, "accuracy": None, "first_failure": {"reason": "gone", "exit_code": -9}}
+FAILED = fake_run.verdict(fake_run.failure(exit_code=-9))
 
 
 class Cluster:
@@ -32,7 +33,7 @@ class Cluster:
         if verdict is None:
             return 4
         ran(self.runs / knobs["job_id"], verdict, [of_measured(0)])
-        return 0 if verdict["ok"] else 2
+        return 0 if verdict.ok else 2
 
     def go(self, spec, again=""):
         return runner.go(spec, str(self.runs), self.means, again)
@@ -46,7 +47,7 @@ class Cluster:
             list(given) if names is None else names,
             str(self.runs),
             "/",
-            self.means,
+            self.means.plan_of,
         )
 
 
@@ -64,7 +65,8 @@ def test_a_sweep_runs_all_jobs_in_order(cluster):
     assert not (cluster.runs / "mine").exists(), "opening writes nothing"
     records = cluster.go(spec)
     assert cluster.started == ["mine-001", "mine-002"] and set(records) == {"001", "002"}
-    assert json.loads((cluster.runs / "mine" / "sweep.json").read_text()) == spec
+    path = cluster.runs / "mine" / "sweep.json"
+    assert json.loads(path.read_text()) == spec.encode()
     assert [one["network"] for one in cluster.knobs] == ["mlp", "lenet"]
     assert cluster.said[0] == (
         "SWEEP     job 1 of 2, 001: network=mlp kv=dist_sync batch_size=32 scaling=weak workers=1"
@@ -77,9 +79,10 @@ def test_a_sweep_runs_all_jobs_in_order(cluster):
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(143)])
 def test_an_interrupted_sweep_goes_on_where_it_stopped(cluster, end):
     cluster.verdicts["mine-002"] = end
+    spec = cluster.opened(LISTS)
     with pytest.raises(type(end)):
-        cluster.go(cluster.opened(LISTS))
-    assert set(results.read(str(cluster.runs / "mine"), "benchmark.yml")) == {"001"}
+        cluster.go(spec)
+    assert set(results.read(str(cluster.runs / "mine"), spec)) == {"001"}
     cluster.verdicts.clear()
     records = cluster.go(cluster.opened(names=["sweep"]))
     # The nodes may have a folder of the interrupted job, which would refuse its id.
@@ -105,7 +108,7 @@ def test_a_job_that_failed_because_of_the_interruption_runs_again(cluster):
     ran(cluster.runs / "mine-001", FAILED, [])  # its lease ran out, and a report was made
     records = cluster.go(cluster.opened())
     assert cluster.started == ["mine-001", "mine-001-a2", "mine-002"]
-    assert records["001"]["state"] == "ok"
+    assert records["001"].state == "ok"
 
 
 def test_a_job_without_a_verdict_ends_the_sweep(cluster):
@@ -118,19 +121,19 @@ def test_a_job_without_a_verdict_ends_the_sweep(cluster):
 def test_failed_jobs_run_again_only_on_request(cluster):
     cluster.verdicts["mine-001"] = FAILED
     records = cluster.go(cluster.opened(LISTS))
-    assert [records[name]["state"] for name in ("001", "002")] == ["failed", "ok"]
+    assert [records[name].state for name in ("001", "002")] == ["failed", "ok"]
     assert "RESULT    mine-001 failed: gone" in cluster.said
     cluster.go(cluster.opened())
     assert len(cluster.started) == 2
     records = cluster.go(cluster.opened(), again="failed")
-    assert cluster.started[2:] == ["mine-001-a2"] and records["001"]["id"] == "mine-001-a2"
+    assert cluster.started[2:] == ["mine-001-a2"] and records["001"].id == "mine-001-a2"
     lines = (cluster.runs / "mine" / "results.jsonl").read_text().splitlines()
     assert [json.loads(line)["job"] for line in lines] == ["001", "002"]
 
 
 def test_jobs_with_late_steps_run_again_only_on_request(cluster):
     records = cluster.go(cluster.opened(LISTS))
-    records["002"].update(late=True, late_steps=7)
+    records["002"] = records["002"].replaced(late=True, late_steps=7)
     results.write(str(cluster.runs / "mine"), records.values())
     assert runner.outcome(records["002"]) == (
         "RESULT    mine-002 ok, 1000 samples/s, up to 7 late steps of a worker"
@@ -138,7 +141,7 @@ def test_jobs_with_late_steps_run_again_only_on_request(cluster):
     cluster.go(cluster.opened(), again="failed")
     assert len(cluster.started) == 2, "a job with late steps has not failed"
     records = cluster.go(cluster.opened({"again": "late"}), again="late")
-    assert cluster.started[2:] == ["mine-002-a2"] and not records["002"].get("late")
+    assert cluster.started[2:] == ["mine-002-a2"] and not records["002"].late
 
 
 def test_two_controllers_do_not_run_one_sweep(cluster):
@@ -192,7 +195,7 @@ def test_a_sweep_does_not_measure_the_workers_itself(cluster, playbook):
     grouping = {"options": {"grouping": "auto"}, "names": ["grouping", *given]}
     with pytest.raises(BadInput, match="grouping=auto: no profile fits .* Run profile.yml -e app"):
         cluster.opened(given, playbook, **grouping)
-    assert cluster.opened(given, playbook, names=list(given))["sweep"] == "mine"
+    assert cluster.opened(given, playbook, names=list(given)).sweep == "mine"
 
 
 @pytest.mark.parametrize("playbook", ["benchmark.yml", "compare.yml"])
@@ -208,7 +211,7 @@ def test_a_folder_of_something_else_is_no_sweep(cluster):
     (cluster.runs / "mine").mkdir()
     with pytest.raises(BadInput, match="holds no sweep"):
         cluster.opened()
-    (cluster.runs / "mine" / "sweep.json").write_text('{"schema": 9}')
+    (cluster.runs / "mine" / "sweep.json").write_text('{"schema": 9, "playbook": "compare.yml"}')
     with pytest.raises(BadInput, match="which this version of mxcluster writes"):
         cluster.opened()
 

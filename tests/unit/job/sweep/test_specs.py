@@ -4,26 +4,18 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import options
-from mxcluster.job.sweep import knob_table, specs
+from mxcluster.job.sweep import knob_table, rendezvous, specs
+from mxcluster.model.sweep import FastestGroup
 from tests.unit.job.sweep.cluster import compared, planned, spec_of
-
-
-def test_a_grid_is_expanded_in_a_fixed_order():
-    assert specs.expand([("a", [1, 2]), ("b", ["x", "y"])]) == [
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": "y"},
-        {"a": 2, "b": "x"},
-        {"a": 2, "b": "y"},
-    ]
 
 
 def test_a_benchmark_is_the_product_of_its_lists():
     spec = spec_of(networks="mlp,lenet", kvs="dist_sync,dist_async", batch_sizes="16,32")
     jobs = specs.benchmark_jobs(spec)
-    assert spec["knobs"]["worker_counts"] == [1, 2, 4] and len(jobs) == 2 * 2 * 2 * 3
+    assert spec.knobs.worker_counts == [1, 2, 4] and len(jobs) == 2 * 2 * 2 * 3
     assert [job.name for job in jobs] == ["%03d" % number for number in range(1, 25)]
-    assert [job.about["workers"] for job in jobs[:4]] == [1, 2, 4, 1]
-    assert [job.about["batch_size"] for job in jobs[:6]] == [16] * 3 + [32] * 3
+    assert [job.about.workers for job in jobs[:4]] == [1, 2, 4, 1]
+    assert [job.about.batch_size for job in jobs[:6]] == [16] * 3 + [32] * 3
     assert specs.benchmark_jobs(spec) == jobs, "the same jobs when the sweep goes on"
     for job in jobs:
         options.cast(job.knobs)
@@ -60,7 +52,7 @@ def test_strong_scaling_divides_the_batch():
     assert [job.knobs["batch_size"] for job in specs.benchmark_jobs(spec)] == [64, 32, 16]
     both = spec_of(scaling="weak,strong", batch_sizes="64", worker_counts="1,2")
     # one worker is the same job under both
-    assert [(j.about["scaling"], j.about["workers"]) for j in specs.benchmark_jobs(both)] == [
+    assert [(j.about.scaling, j.about.workers) for j in specs.benchmark_jobs(both)] == [
         ("weak", 1),
         ("weak", 2),
         ("strong", 2),
@@ -76,7 +68,7 @@ def test_a_batch_that_cannot_be_divided_is_refused():
 def test_schemes_without_servers_have_one_worker():
     spec = spec_of(kvs="local,dist_sync", worker_counts="1,2", rendezvous="127.0.0.11:9300")
     jobs = specs.benchmark_jobs(spec)
-    assert [(job.knobs["kv"], job.about["workers"]) for job in jobs] == [
+    assert [(job.knobs["kv"], job.about.workers) for job in jobs] == [
         ("local", 1),
         ("dist_sync", 1),
         ("dist_sync", 2),
@@ -98,8 +90,8 @@ def test_a_rendezvous_is_interface_address_and_port():
     spec = spec_of(rendezvous="lo:127.0.0.11:9300", worker_counts="2")
     (job,) = specs.benchmark_jobs(spec)
     assert (job.knobs["dmlc_interface"], job.knobs["root_port"]) == ("lo", "9300")
-    specs.check_rendezvous("127.0.0.11:9300", planned({"kv": "dist_sync"}))
-    specs.check_rendezvous("10.9.9.9:9300", planned({"kv": "local"}))  # no rendezvous
+    rendezvous.check("127.0.0.11:9300", planned({"kv": "dist_sync"}))
+    rendezvous.check("10.9.9.9:9300", planned({"kv": "local"}))  # no rendezvous
 
 
 @pytest.mark.parametrize(
@@ -108,19 +100,19 @@ def test_a_rendezvous_is_interface_address_and_port():
 )
 def test_a_rendezvous_elsewhere_is_refused(address, words):
     with pytest.raises(BadInput, match="the scheduler runs on node1.*127.0.0.11") as refusal:
-        specs.check_rendezvous(address + ":9300", planned({"kv": "dist_sync"}))
+        rendezvous.check(address + ":9300", planned({"kv": "dist_sync"}))
     assert words in str(refusal.value)
 
 
 def test_the_rates_of_a_comparison():
     rates = specs.rates_of(["1/W", "1/sqrt(W)", "1/2", "1", "2"], 0.1, 4)
-    assert [(rate["factor"], rate["lr"]) for rate in rates] == [
+    assert [(rate.factor, rate.lr) for rate in rates] == [
         ("1/W", 0.025),
         ("1/sqrt(W)", 0.05),  # 1/2 is the same
         ("1", 0.1),
         ("2", 0.2),
     ]
-    assert specs.rates_of(["0.3/3"], 0.1, 4)[0]["lr"] == 0.01
+    assert specs.rates_of(["0.3/3"], 0.1, 4)[0].lr == 0.01
 
 
 @pytest.mark.parametrize("factor", ["0", "1/0", "0/W"])
@@ -131,27 +123,23 @@ def test_a_rate_of_0_is_refused(factor):
 
 def test_a_job_of_a_comparison():
     spec = compared("bsp", "gsp", base={"lr": 0.2, "gsync_y": "one", "seed": 7})
-    rate = spec["rates"][0]
-    job = specs.comparison_job(spec, "gsp", rate, 7)
+    rate = spec.rates[0]
+    job = specs.comparison_job(spec, "gsp", rate.lr, 7)
     assert job.name == "gsp-lr0.1-seed7" and specs.seeds_of(spec) == [7, 8, 9]
     assert (job.knobs["kv"], job.knobs["lr"], job.knobs["lr_scale"]) == ("dist_gsync", 0.1, "none")
     assert job.knobs["gsync_y"] == "one" and job.knobs["measure_waits"] is True
-    assert specs.comparison_job(spec, "bsp", rate, 7).knobs["gsync_y"] == "rate"
+    assert specs.comparison_job(spec, "bsp", rate.lr, 7).knobs["gsync_y"] == "rate"
     for scheme in ("bsp", "gsp"):
-        options.cast(specs.comparison_job(spec, scheme, rate, 7).knobs)
+        options.cast(specs.comparison_job(spec, scheme, rate.lr, 7).knobs)
 
 
 def test_the_fastest_group_trains_alone():
     spec = compared("fastest")
-    assert spec["fastest"] == {
-        "label": "a",
-        "workers": 2,
-        "hosts": "127.0.0.11\n127.0.0.12\n",
-    }
-    job = specs.comparison_job(spec, "fastest", spec["rates"][0], 0)
+    assert spec.fastest == FastestGroup(label="a", workers=2, hosts="127.0.0.11\n127.0.0.12\n")
+    job = specs.comparison_job(spec, "fastest", spec.rates[0].lr, 0)
     assert job.knobs["kv"] == "dist_sync" and job.knobs["hosts_file"] == specs.HOSTS_FILE
     other = spec_of("compare.yml", schemes="fastest", fastest_group="b")
-    assert other["fastest"]["hosts"] == "127.0.0.13\n127.0.0.14\n"
+    assert other.fastest.hosts == "127.0.0.13\n127.0.0.14\n"
 
 
 def test_the_fastest_group_of_a_profile():
@@ -159,7 +147,7 @@ def test_the_fastest_group_of_a_profile():
         found = planned(knobs)
         return dict(found, group_labels=["speed2", "speed1"])
 
-    assert spec_of("compare.yml", plan=plan, schemes="fastest")["fastest"]["label"] == "speed1"
+    assert spec_of("compare.yml", plan=plan, schemes="fastest").fastest.label == "speed1"
 
 
 def test_an_unknown_fastest_group_is_refused():
@@ -173,8 +161,8 @@ def test_one_group_has_no_fastest_group():
         return dict(found, groups=[[0, 1, 2, 3]], group_labels=["all"])
 
     spec = spec_of("compare.yml", plan=plan, schemes="bsp,gsp,fastest")
-    assert spec["knobs"]["schemes"] == ["bsp", "gsp"]
-    assert any("GSP equals BSP" in note for note in spec["notes"])
+    assert spec.knobs.schemes == ["bsp", "gsp"]
+    assert any("GSP equals BSP" in note for note in spec.notes)
     with pytest.raises(BadInput, match="no scheme is left"):
         spec_of("compare.yml", plan=plan, schemes="fastest")
 
@@ -243,7 +231,7 @@ def test_all_wrong_knobs_of_train_yml_are_refused_together():
 
 def test_a_measurement_of_the_inventory_is_none_of_a_comparison():
     spec = compared("bsp")
-    assert specs.comparison_job(spec, "bsp", spec["rates"][0], 0).knobs["measured"] == 0
+    assert specs.comparison_job(spec, "bsp", spec.rates[0].lr, 0).knobs["measured"] == 0
     assert specs.benchmark_jobs(spec_of())[0].knobs["measure_waits"] is False
 
 

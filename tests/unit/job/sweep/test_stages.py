@@ -12,8 +12,8 @@ def records_of(spec, **figures):
     """Return the records of the first stage; `figures` {scheme: [fields of the record by rate]}."""
     found = {}
     for scheme, each in figures.items():
-        for rate, fields in zip(spec["rates"], each):
-            name = "%s-lr%g-seed0" % (scheme, rate["lr"])
+        for rate, fields in zip(spec.rates, each):
+            name = "%s-lr%g-seed0" % (scheme, rate.lr)
             found[name] = record(name, **fields)
     return found
 

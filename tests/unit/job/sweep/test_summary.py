@@ -3,6 +3,7 @@
 import pytest
 
 from mxcluster.job.sweep import plots, report, specs, summary
+from mxcluster.model.sweep import Environment
 from tests.unit.job.sweep.cluster import compared, measured, record, spec_of
 
 
@@ -20,7 +21,7 @@ def benchmark(speeds, **knobs):
 
 def efficiencies(spec, found):
     return [
-        (row["efficiency"] and round(row["efficiency"], 3), row["against"])
+        (row.efficiency and round(row.efficiency, 3), row.against)
         for row in summary.benchmark_rows(spec, found)
     ]
 
@@ -31,7 +32,7 @@ def test_efficiency_is_the_speed_of_a_worker_against_one_worker():
 
 def test_without_one_worker_efficiency_is_against_the_fewest():
     assert efficiencies(*benchmark([180, 320], worker_counts="2,4")) == [(1.0, 2), (0.889, 2)]
-    assert efficiencies(*benchmark([0, 180, 320])) == [(None, None), (1.0, 2), (0.889, 2)]
+    assert efficiencies(*benchmark([0, 180, 320])) == [(None, 0), (1.0, 2), (0.889, 2)]
 
 
 def test_an_efficiency_far_above_1_has_a_remark():
@@ -63,7 +64,7 @@ def test_strong_scaling_compares_equal_batches_of_all_workers():
         worker_counts="1,2",
     )
     about = [
-        (row["about"]["scaling"], row["about"]["batch_size"], row["about"]["workers"])
+        (row.about.scaling, row.about.batch_size, row.about.workers)
         for row in summary.benchmark_rows(spec, found)
     ]
     assert about[2] == ("strong", 32, 2) and about[5] == ("strong", 16, 2)
@@ -90,7 +91,7 @@ def test_a_job_with_the_fewest_workers_is_its_own_base():
 
 def test_the_text_of_a_benchmark():
     spec, found = benchmark([100, 0, 320])
-    found["002"]["why"] = "the GPU is gone\nand more"
+    found["002"] = found["002"].replaced(why="the GPU is gone\nand more")
     lines = summary.text(spec, found, "runs/mine")
     assert lines[0] == "FAILED    sweep mine: 3 jobs, 1 failed"
     assert lines[1].split()[:7] == ["job", "network", "kv", "batch", "GPUs", "scaling", "workers"]
@@ -112,7 +113,7 @@ def test_jobs_with_late_steps_are_named(tmp_path):
         assert not [line for line in summary.text(spec, found, "runs/mine") if "late" in line]
         names = list(found)[:2]
         for name in names:
-            found[name]["late"] = True
+            found[name] = found[name].replaced(late=True)
         text = (
             "these jobs had late steps: mine-%s, mine-%s; run them again with -e sweep=mine "
             "-e again=late on a quieter machine" % tuple(names)
@@ -142,24 +143,25 @@ def comparison(seeds=3, bsp=(10.0, 12.0, 11.0), asp=(5.0, None, 6.0)):
 
 def test_the_rows_of_a_comparison():
     spec, found = comparison()
-    rows = {(row["scheme"], row["lr"]): row for row in summary.comparison_rows(spec, found)}
+    rows = {(row.scheme, row.lr): row for row in summary.comparison_rows(spec, found)}
     assert set(rows) == {("bsp", 0.05), ("asp", 0.025), ("bsp", 0.025)}
-    assert rows["bsp", 0.05]["kinds"] == ["best"]
-    assert rows["asp", 0.025]["kinds"] == ["best", "common"]
-    assert rows["bsp", 0.025]["kinds"] == ["common"] and summary.common_lr(spec, found) == 0.025
+    assert rows["bsp", 0.05].kinds == ["best"]
+    assert rows["asp", 0.025].kinds == ["best", "common"]
+    assert rows["bsp", 0.025].kinds == ["common"]
     bsp, asp = rows["bsp", 0.05], rows["asp", 0.025]
-    assert bsp["target_s"] == {"low": 10.5, "median": 11.0, "high": 11.5}
-    assert bsp["accuracy"]["median"] == pytest.approx(0.91) and bsp["reached"] == 3
-    assert asp["reached"] == 2 and asp["y"] == 1.5
-    assert asp["target_s"] == {"low": 5.5, "median": 6.0, "high": None}, "never is infinite"
-    assert asp["speedup"] == pytest.approx(11 / 6) and bsp["speedup"] == 1.0
+    assert bsp.target_s == (10.5, 11.0, 11.5)
+    assert bsp.accuracy.median == pytest.approx(0.91) and bsp.reached == 3
+    assert asp.reached == 2 and asp.y == 1.5
+    assert asp.target_s == (5.5, 6.0, None), "never is infinite"
+    assert asp.speedup == pytest.approx(11 / 6) and bsp.speedup == 1.0
 
 
 def test_a_failed_job_is_no_result_of_its_scheme():
     spec, found = comparison()
-    found["bsp-lr0.05-seed1"].update(state="failed", target_s=None, why="the node is gone")
+    name = "bsp-lr0.05-seed1"
+    found[name] = found[name].replaced(state="failed", target_s=None, why="the node is gone")
     row = summary.comparison_rows(spec, found)[0]
-    assert row["reached"] == len(row["jobs"]) == 2 and row["target_s"]["median"] == 10.5
+    assert row.reached == len(row.jobs) == 2 and row.target_s.median == 10.5
 
 
 def test_a_target_that_nobody_reaches_is_said():
@@ -167,13 +169,13 @@ def test_a_target_that_nobody_reaches_is_said():
     text = "\n".join(summary.text(spec, found, "runs/mine"))
     assert "never" in text and "0 of 3" in text and "3 of 3" in text
     rows = summary.comparison_rows(spec, found)
-    assert next(row for row in rows if row["scheme"] == "asp")["speedup"] is None
+    assert next(row for row in rows if row.scheme == "asp").speedup is None
 
 
 def test_there_are_no_rows_before_the_end_of_the_first_stage():
     spec, found = comparison()
     del found["bsp-lr0.025-seed0"]
-    assert summary.comparison_rows(spec, found) == [] and summary.common_lr(spec, found) is None
+    assert summary.comparison_rows(spec, found) == []
     assert summary.text(spec, found, "runs/mine")[0].startswith("OK        sweep mine: ")
 
 
@@ -185,7 +187,7 @@ def test_pictures_and_pages(tmp_path):
         (*benchmark([100, 180, 0]), ("100 %", "90 %", "failed", "resnet20")),
         (*comparison(), ("11.0 s", "2 of 3", "bsp-lr0.05-seed2", "1.5")),
     ):
-        folder = tmp_path / spec["playbook"]
+        folder = tmp_path / spec.KIND
         folder.mkdir()
         report.write(str(folder), spec, found, str(tmp_path / "cache"))
         assert (folder / "plots.png").read_bytes().startswith(PNG)
@@ -221,7 +223,7 @@ def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
     spec, found = benchmark([100, 180, 150], scaling="weak,strong", worker_counts="1,2")
     series = plots._series(summary.benchmark_rows(spec, found))
     assert [
-        (name, [(row["about"]["workers"], row["samples_per_s"]) for row in points])
+        (name, [(row.about.workers, row.samples_per_s) for row in points])
         for name, points in series
     ] == [
         ("weak, 32 each", [(1, 100), (2, 180)]),
@@ -232,7 +234,8 @@ def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
 def test_a_scheme_without_a_good_job_says_so():
     spec, found = comparison()
     for lr in ("0.025", "0.05"):
-        found["asp-lr%s-seed0" % lr].update(state="failed", target_s=None, why="gone")
+        name = "asp-lr%s-seed0" % lr
+        found[name] = found[name].replaced(state="failed", target_s=None, why="gone")
     assert summary.failed_schemes(spec, found) == ["ASP"]
     lines = summary.text(spec, found, "runs/mine")
     assert "ASP all failed" in [" ".join(line.split()) for line in lines]
@@ -244,9 +247,10 @@ def test_a_scheme_without_a_good_job_says_so():
 def test_a_row_without_a_good_job_says_so():
     spec, found = comparison()
     for seed in range(3):
-        found["bsp-lr0.025-seed%d" % seed].update(state="failed", why="gone")
-        found["asp-lr0.025-seed%d" % seed].update(target_s=None, accuracy=0.1)
-    rows = [dict(row, jobs=[]) for row in summary.comparison_rows(spec, found)[:1]]
+        bsp, asp = ("%s-lr0.025-seed%d" % (scheme, seed) for scheme in ("bsp", "asp"))
+        found[bsp] = found[bsp].replaced(state="failed", why="gone")
+        found[asp] = found[asp].replaced(target_s=None, accuracy=0.1)
+    rows = [row._replace(jobs=[]) for row in summary.comparison_rows(spec, found)[:1]]
     titles, cells = summary.comparison_table(rows, 0.9)
     assert cells[3] == "all failed" and len(cells) == len(titles) and not any(cells[4:])
 
@@ -281,7 +285,7 @@ def test_words_in_a_plot_lie_inside_of_the_axes_and_on_no_point(monkeypatch, tmp
 
 def test_environments_are_told_once():
     spec, found = benchmark([1, 2, 3])
-    found["003"]["environment"] = {"mxnet": ["1.5.1"], "nodes": 4}
+    found["003"] = found["003"].replaced(environment=Environment(mxnet=["1.5.1"], nodes=4))
     assert report.environments(list(found.values())) == [
         ("001, 002", "mxnet 1.9.1"),
         ("003", "mxnet 1.5.1"),

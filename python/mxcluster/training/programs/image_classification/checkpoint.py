@@ -14,6 +14,7 @@ import mxnet as mx
 
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
+from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.training.kvstore import optimizer_states
 
 Json = Dict[str, Any]
@@ -89,11 +90,14 @@ class Saver(object):
         checkpoints.write_manifest(
             path + ".json",
             [path + ".params"],
-            id=number,
-            epoch=epochs,
-            network=self.network,
-            servers=servers,
-            **self.about,
+            CheckpointManifest(
+                files={},
+                id=number,
+                epoch=epochs,
+                network=self.network,
+                servers=servers,
+                **self.about,
+            ),
         )
         # Delete old checkpoints last, when the new checkpoint is complete.
         held = checkpoints.hold(os.path.dirname(self.folder), name)

@@ -1,0 +1,124 @@
+"""Give advice about workers, servers and hosts from the speeds of a profile. All is pure."""
+
+import statistics
+from typing import List, Sequence, Tuple
+
+from mxcluster.lists import grouped, several
+from mxcluster.model.profile import Profile
+
+# Limits for the exchange's part of a step. Above MUCH, more servers can help. If the part would be
+# below LITTLE even with a single server, one server is enough.
+MUCH, LITTLE = 0.25, 0.05
+
+
+def lines(profile: Profile) -> List[str]:
+    """Return advice about workers, servers and hosts, as sentences from the measured speeds.
+
+    The estimated time of a step is the slowest computation plus the slowest exchange, without any
+    overlap.
+
+    Args: `profile` with its groups and noise.
+    """
+    return _about_gain(profile) + _about_servers(profile) + _about_hosts(profile)
+
+
+def _about_gain(profile: Profile) -> List[str]:
+    workers, groups = profile.workers, profile.groups
+    if len(workers) < 2:
+        return []
+    everyone = list(range(len(workers)))
+    seconds, exchange = _step(profile, everyone)
+    together, in_groups = _throughput(profile, [everyone]), _throughput(profile, groups)
+    alone = {worker.name: worker.alone.samples_per_s for worker in workers}
+    best = max(alone, key=lambda name: alone[name])
+    hosts = len({worker.host for worker in workers})
+    told = "a step of all %d workers takes about %.3g s, including %.3g s for the exchange: " % (
+        len(workers),
+        seconds,
+        exchange,
+    )
+    told += "under dist_sync %.3g samples/s" % together
+    if len(groups) > 1:
+        told += ", under dist_gsync in these %d groups %.3g" % (len(groups), in_groups)
+    told += ", and %s alone computes %.3g" % (best, alone[best])
+    if max(together, in_groups) > alone[best]:
+        return [told]
+    if _throughput(profile, groups, with_exchange=False) > alone[best]:
+        many = "%d nodes" % hosts if hosts > 1 else "%d workers" % len(workers)
+        return [
+            "this network is too small to gain from %s: %s. Train with one worker, or with a "
+            "larger batch_size or network" % (many, told)
+        ]
+    return ["%s: the workers slow each other down, so train with one worker" % told]
+
+
+def _about_servers(profile: Profile) -> List[str]:
+    workers, count = profile.workers, len(profile.servers)
+    if len(workers) < 2 or not count:
+        return []
+    seconds, exchange = _step(profile, range(len(workers)))
+    if exchange > MUCH * seconds:
+        return [
+            "the exchange with %s takes %.0f %% of a step: more servers (hosts in the "
+            "group servers, or servers_per_host) can shorten the exchange"
+            % (several(count, "server"), 100 * exchange / seconds)
+        ]
+    if count > 1 and count * exchange < LITTLE * seconds:
+        return [
+            "one server is enough (num_servers=1): the exchange with %d servers takes %.2g %% of a "
+            "step" % (count, 100 * exchange / seconds)
+        ]
+    return []
+
+
+def _about_hosts(profile: Profile) -> List[str]:
+    told = []
+    by_host = grouped((worker.host, worker) for worker in profile.workers)
+    for host, workers in by_host.items():
+        alone = [worker.alone.samples_per_s for worker in workers]
+        together = [worker.together.samples_per_s for worker in workers]
+        lost = 1 - statistics.median(both / one for one, both in zip(alone, together))
+        if lost <= profile.noise:
+            continue
+        if len(workers) == 1:
+            told.append(
+                "%s: its worker is %.0f %% slower while the other workers compute. Check whether "
+                "this host shares a machine with another host" % (host, 100 * lost)
+            )
+            continue
+        less = sum(together) <= max(alone) * (1 + profile.noise)
+        told.append(
+            "%s: its %d workers are %.0f %% slower together than alone. All these workers together "
+            "compute %.3g samples/s, and one worker alone computes %.3g%s"
+            % (
+                host,
+                len(workers),
+                100 * lost,
+                sum(together),
+                max(alone),
+                ", so workers_per_host=1 is as fast" if less else "",
+            )
+        )
+    return told
+
+
+def _step(profile: Profile, members: Sequence[int]) -> Tuple[float, float]:
+    """Return (seconds of a step, seconds of its exchange) for workers at positions `members`."""
+    workers = [profile.workers[member] for member in members]
+    exchange = max(worker.exchange_s for worker in workers)
+    compute = profile.batch_size / min(worker.together.samples_per_s for worker in workers)
+    return compute + exchange, exchange
+
+
+def _throughput(
+    profile: Profile, groups: Sequence[Sequence[int]], with_exchange: bool = True
+) -> float:
+    """Return the samples/s of all workers if the members of each group wait for each other.
+
+    Args: `with_exchange` False to leave out the time of the exchange.
+    """
+    rate = 0.0
+    for group in groups:
+        seconds, exchange = _step(profile, group)
+        rate += profile.batch_size * len(group) / (seconds - (not with_exchange) * exchange)
+    return rate

@@ -1,0 +1,145 @@
+"""Make the lines of status.yml, stop.yml, logs.yml and of jobs without a controller."""
+
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from mxcluster.errors import BadInput
+from mxcluster.job import verdict
+from mxcluster.job.listing import some_hosts
+from mxcluster.model.listing import InterruptedJob, ListedJob
+from mxcluster.model.record import encode
+
+Stops = Mapping[str, Optional[Dict[str, Any]]]  # {host: result of stop, None without a result}
+
+
+class Stopped(NamedTuple):
+    """The result of stop.yml."""
+
+    lines: List[str]
+    # True if no node has a leftover, and every node that may run the job has a result. In a dry run
+    # always True.
+    ok: bool
+
+
+def of_logs(job: str, logs: Mapping[str, Optional[Mapping[str, List[str]]]]) -> List[str]:
+    """Return the last lines of all logs of a job as text lines.
+
+    Args: `job` the job's id; `logs` {host: {log name: [line, ...]}, None for a host without logs}.
+    Raises BadInput if `job` is "".
+    """
+    if not job:
+        raise BadInput(
+            "no job runs on these nodes: name an ended job with -e job=<id>. status.yml lists the "
+            "ids"
+        )
+    lines = ["LOGS      of the job %s" % job]
+    for host, of_host in sorted(logs.items()):
+        for name, entries in sorted((of_host or {}).items()):
+            lines += [
+                verdict.printable("  %s/%s | %s" % (host, name, entry))
+                for entry in entries or ["(nothing)"]
+            ]
+    return lines if len(lines) > 1 else lines + ["  no node has a log of this job"]
+
+
+def of_stops(jobs: Sequence[ListedJob], stopped: Mapping[str, Stops], is_dry_run: bool) -> Stopped:
+    """Return the joined results of `of_stop` for `jobs`.
+
+    Args: `stopped` {job id: results of the command stop}.
+    """
+    if not jobs:
+        return Stopped(["OK        no job runs on these nodes"], True)
+    found = [of_stop(job, stopped.get(job.job, {}), is_dry_run) for job in jobs]
+    return Stopped([line for one in found for line in one.lines], all(one.ok for one in found))
+
+
+def of_stop(job: ListedJob, stopped: Stops, is_dry_run: bool) -> Stopped:
+    """Return the result of stop.yml for one job."""
+    if is_dry_run:
+        running = [host for host, state in job.nodes.items() if state == "running"]
+        what = (
+            "would be ended on " + some_hosts(running)
+            if running
+            else "does not run, so stop.yml would do nothing"
+        )
+        return Stopped(["CHECK     the job %s %s" % (job.job, what)], True)
+    ran = [host for host, answer in stopped.items() if (answer or {}).get("ran")]
+    searched = {
+        host: answer["left"]
+        for host, answer in stopped.items()
+        if answer and isinstance(answer.get("left"), list)
+    }
+    lost = [
+        host
+        for host, state in job.nodes.items()
+        if state == "not asked" or state == "running" and stopped.get(host) is None
+    ]
+    ok = not any(searched.values()) and not lost
+    lines = [
+        "%s the job %s %s"
+        % (
+            "OK       " if ok else "FAILED   ",
+            job.job,
+            "has been ended on " + some_hosts(ran) if ran else "had ended already",
+        )
+    ]
+    if searched:
+        there = [host for host, state in job.nodes.items() if state not in ("missing", "not asked")]
+        lines += verdict.told_of_left(there, searched)
+    lines += [
+        "not asked %s: the job may still run on this node. Make the node reachable, then run "
+        "stop.yml again" % host
+        for host in lost
+    ]
+    return Stopped(lines, ok)
+
+
+def of_detached(job: str, inventory: str) -> List[str]:
+    """Return text lines with the commands for a job that runs without a controller.
+
+    Args: `job` the job's id; `inventory` the argument of -i in these commands, "" for no -i.
+    """
+    return [
+        "STARTED   job %s, which runs without a controller. These commands work on any controller "
+        "with this inventory:" % job
+    ] + _commands(job, inventory)
+
+
+def of_interrupted(left: InterruptedJob, inventory: str) -> List[str]:
+    """Return text lines about a job whose controller was interrupted.
+
+    Args: `inventory` as in `of_detached`.
+    """
+    end = (
+        "It has no lease, so it runs to its end."
+        if left.lease is None
+        else "Its lease ends the job %g to %g s after the last poll. Attaching renews the lease, "
+        "or brings the results." % (left.lease, 2 * left.lease)
+    )
+    return [
+        "LEFT      job %s, which still runs on its nodes. %s" % (left.job, end),
+        *_commands(left.job, inventory),
+    ]
+
+
+def _commands(job: str, inventory: str) -> List[str]:
+    """Return text lines with the commands that look at a job, attach to it and end it."""
+    with_inventory = "ansible-playbook %s" % ("-i %s " % inventory if inventory else "")
+    return [
+        "look      %sstatus.yml" % with_inventory,
+        "attach    %strain.yml -e attach=%s" % (with_inventory, job),
+        "logs      %slogs.yml -e job=%s" % (with_inventory, job),
+        "end       %sstop.yml -e job=%s" % (with_inventory, job),
+    ]
+
+
+def as_json(
+    jobs: Sequence[ListedJob], lost: Sequence[str], restart_needed: Mapping[str, str]
+) -> str:
+    """Return the job list as one line of JSON.
+
+    Args: `lost` the hosts without a job list; `restart_needed` {host: the reason of the restart
+    that its driver needs}.
+    """
+    found = {"jobs": jobs, "not_asked": sorted(lost), "restart_needed": restart_needed}
+    return json.dumps(encode(found), sort_keys=True)

@@ -1,0 +1,68 @@
+"""Define the manifests of checkpoints, and the offer of a node to send checkpoints."""
+
+import re
+from typing import Mapping, Optional, Sequence
+
+from mxcluster.model import names
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import each, matching, optional, table, text, whole, words
+
+CURE = "use another checkpoint"
+FILE = re.compile(
+    r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)"
+)
+
+file_name = matching(FILE.pattern, "the name of a checkpoint's file", 255)
+
+
+class FileDigest(Record):
+    """The size and digest of a file."""
+
+    sha256: str = field(names.digest)
+    bytes: int = field(whole())
+
+
+class Manifest(Record):
+    """The manifest of one server's file, or the common part of both kinds of manifests."""
+
+    files: Mapping[str, FileDigest] = field(
+        table(file_name, record(FileDigest)), about="{file beside the manifest: digest}"
+    )
+    id: str = field(
+        matching(r"[A-Za-z0-9-]{1,64}", "the id of a checkpoint"),
+        default="",
+        about="all parts of one checkpoint share this id",
+    )
+
+
+class ServerManifest(Manifest):
+    """The manifest of the optimizer's states of one server."""
+
+    rank: int = field(whole(0, 100000), about="of the server")
+    servers: int = field(whole(0, 100000))
+
+
+class CheckpointManifest(Manifest):
+    """The manifest of a whole checkpoint."""
+
+    epoch: int = field(whole(0, 10**9), about="the number of trained epochs")
+    servers: int = field(whole(0, 100000), about="the number of servers with a file")
+    network: str = field(words, default="")
+    kv: Optional[str] = field(optional(words), default=None)
+    seed: Optional[int] = field(optional(whole(-(2**63))), default=None)
+    workers: Optional[int] = field(optional(whole()), default=None)
+    batch_size: Optional[int] = field(optional(whole(1, 2**31)), default=None)
+    batch_sizes: Optional[Sequence[int]] = field(
+        optional(each(whole(1, 2**31 - 1), 100000)),
+        default=None,
+        about="the balanced batch size of each worker",
+    )
+
+
+class Offer(Record):
+    """The manifests that a node has of checkpoints. The controller fetches the held checkpoint."""
+
+    held: str = field(text, default="", about='the name of the held checkpoint, "" without one')
+    parts: Mapping[str, str] = field(
+        table(text, text, 100000), default={}, about="{file name of a manifest: its text}"
+    )

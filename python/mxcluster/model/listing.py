@@ -1,0 +1,53 @@
+"""Define the list of a cluster's jobs, as status.yml shows and writes it."""
+
+from typing import Mapping, Optional, Sequence
+
+from mxcluster.model import names
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import each, flag, matching, number, optional, real, table, whole, words
+from mxcluster.model.verdict import MOST, Failure
+
+_state = matching(r"[a-z][a-z ]{0,39}", "the state of a job or node")
+_time = optional(number)
+
+
+class Held(Record):
+    """The ports and GPUs that a job holds on a node."""
+
+    ports: Mapping[str, str] = field(
+        table(matching(r"[0-9]{1,6}", "a port"), words, MOST), about="{port: process}"
+    )
+    gpus: Sequence[int] = field(each(whole()), about="GPU numbers")
+
+
+class ListedJob(Record):
+    """A job on the nodes.
+
+    The state of a node is "running", "done", "failed", "peer" (another node's part failed),
+    "stopped", "lease" (the lease ran out), "shutdown" (the node went down), "engine", "prepared",
+    "broken" (damaged files), "missing" (the node has no part of the job) or "not asked" (the
+    controller has no job list of the node).
+
+    The job is "running" if a node of the job is "running". The job is "done" if each node of the
+    job with a job list is "done". Otherwise the state of the job is the first of "failed" (also for
+    "peer"), "lease", "shutdown", "stopped", "engine", "broken" and "prepared" that a node has, or
+    else "incomplete".
+    """
+
+    job: str = field(names.job_id)
+    kv: Optional[str] = field(optional(words))
+    state: str = field(_state)
+    detached: bool = field(flag)
+    started: Optional[float] = field(_time, about="unix seconds")
+    ended: Optional[float] = field(_time, about="unix seconds")
+    nodes: Mapping[str, str] = field(table(words, _state, MOST), about="{host: state}")
+    holds: Mapping[str, Held] = field(table(words, record(Held), MOST), about="by running host")
+    progress: Optional[str] = field(optional(words), about="the live line of a running job")
+    first_failure: Optional[Failure] = field(optional(record(Failure)))
+
+
+class InterruptedJob(Record):
+    """The job that an interrupted ansible-playbook leaves on the nodes."""
+
+    job: str = field(names.job_id)
+    lease: Optional[float] = field(optional(real(0, 1e100)), about="seconds, None without a lease")

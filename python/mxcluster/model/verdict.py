@@ -1,0 +1,72 @@
+"""Define the verdict on a job, the content of runs/<job>/verdict.json."""
+
+from typing import Mapping, Optional, Sequence
+
+from mxcluster.model import names
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import (
+    LARGEST,
+    each,
+    figure,
+    flag,
+    matching,
+    number,
+    optional,
+    real,
+    table,
+    whole,
+    words,
+)
+
+MOST = 100000  # processes, nodes, lines or leftovers
+CURE = "restore this file, or fetch the results again with train.yml -e attach=<job>"
+
+_exit_code = optional(whole(-100, 255))
+_lines = each(words, MOST)
+_state = matching(r"[a-z][a-z ]{0,39}", "the state of a node")
+
+
+class Failure(Record):
+    """The failure of a process, or of a node's agent."""
+
+    host: str = field(words, about='"" for an unknown node of a batch system')
+    role: str = field(words, about='such as "worker"; "agent" for the agent')
+    index: Optional[int] = field(optional(whole()), about="of the process in its role")
+    name: str = field(names.process, about='such as "worker-1"')
+    reason: str = field(words)
+    exit_code: Optional[int] = field(_exit_code, about="-n for the signal n")
+    time: Optional[float] = field(optional(number), about="unix seconds")
+    log: Sequence[str] = field(_lines, default=[], about="the last lines of the process's log")
+    echo: bool = field(
+        flag, default=False, about="whether the process ended because another process had ended"
+    )
+    kind: Optional[str] = field(optional(words), default=None, about='such as "stall"')
+
+
+class Verdict(Record):
+    """The verdict on a job: success, figures, first failure."""
+
+    ok: bool = field(flag)
+    job: str = field(names.job_id)
+    kv: str = field(words, about='the parallel scheme, "mpi" for an MPI program')
+    # An accuracy of an earlier version may be NaN.
+    accuracy: Optional[float] = field(optional(figure), about="on held-out samples, 0 to 1")
+    samples_per_s: Optional[float] = field(optional(number), about="of all workers")
+    seconds: float = field(
+        real(0, LARGEST), about="of the training; of the whole job if the job failed"
+    )
+    exit_codes: Mapping[str, Optional[int]] = field(
+        table(names.process, _exit_code, MOST), about="{process: exit code, null without one}"
+    )
+    first_failure: Optional[Failure] = field(optional(record(Failure)))
+    left: Mapping[str, Sequence[str]] = field(
+        table(names.host, _lines, MOST), default={}, about="{searched node: [leftover, ...]}"
+    )
+    warnings: Sequence[str] = field(_lines, default=[])
+    files: int = field(whole(), default=0, about="the number of fetched files of the user's script")
+    nodes: Mapping[str, str] = field(
+        table(names.host, _state, MOST), about='{node: its last state, such as "done"}'
+    )
+    proposal: Optional[Sequence[str]] = field(
+        optional(_lines), default=None, about="the lines about the profile that the job measured"
+    )

@@ -1,0 +1,39 @@
+"""The verdicts of this and of the last version are read; a damaged one names its fault."""
+
+import json
+import pathlib
+
+import pytest
+
+from mxcluster.model.shapes import Wrong
+from mxcluster.model.verdict import Verdict
+
+SAMPLES = pathlib.Path(__file__).parent / "samples" / "verdicts"
+NAMES = sorted(path.name for path in SAMPLES.iterdir())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_verdict_is_read_with_all_its_fields(name):
+    content = json.loads((SAMPLES / name).read_text())
+    failure = content["first_failure"]
+    if failure and failure["kind"] is None:
+        del failure["kind"]
+    assert Verdict.decode(content).encode() == content
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"ok": 1}, "ok=1 is not true or false"),
+        ({"accuracy": "x"}, "accuracy='x' is not a number"),
+        ({"warnings": 3}, "warnings=3 is not a list"),
+        ({"first_failure": {}}, "first_failure=.* is not an object with host, role"),
+        ({"nodes": {"../x": "done"}}, "nodes.key='../x' is not the name of a host"),
+        ({"exit_codes": {"worker-0": 10**9}}, "exit_codes.worker-0=1000000000 is not"),
+        ({"seconds": -1}, "seconds=-1 is not a number"),
+    ],
+)
+def test_a_damaged_verdict_is_refused(wrong, words):
+    content = dict(json.loads((SAMPLES / "failed.json").read_text()), **wrong)
+    with pytest.raises(Wrong, match="^" + words):
+        Verdict.decode(content)
