@@ -10,6 +10,8 @@ from typing import Any, Dict
 from mxcluster.ansible.module_task import ModuleTask
 from mxcluster.cluster import wheels
 from mxcluster.errors import MxclusterError
+from mxcluster.model.shapes import Wrong
+from mxcluster.model.software import Environment
 
 Json = Dict[str, Any]
 
@@ -23,8 +25,8 @@ class ActionModule(ModuleTask):
         if told.get("failed") or told.get("unreachable"):
             return told
         try:
-            needs = wheels.needs(self._task.args, told["python"])
-        except MxclusterError as refusal:
+            needs = wheels.needs(Environment.decode(self._task.args), told["python"])
+        except (MxclusterError, Wrong) as refusal:
             return dict(told, failed=True, msg=str(refusal))
         return dict(
             told, needs=(needs.replaced(requirements=[]) if told["built"] else needs).encode()

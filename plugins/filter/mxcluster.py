@@ -17,18 +17,15 @@ from mxcluster.job.plan.mpi_inputs import different_engines
 from mxcluster.job.verdict import printable
 from mxcluster.model import node_record
 from mxcluster.model.host_variables import PLAN, read_by
+from mxcluster.model.module_answers import MachineAnswer
 from mxcluster.model.node_record import Driver
 from mxcluster.model.shapes import Wrong
+from mxcluster.model.software import Environment, NeededDriver
 
 GROUPS = ("scheduler", "servers", "workers")
 # The group of hosts that Slurm or Grid Engine may choose. No playbook contacts these hosts, but
 # their host variables count.
 BATCH_NODES = "batch_nodes"
-IMAGE = {
-    "recipe": container_image.recipe,
-    "distribution": container_image.distribution,
-    "ids": container_image.ids_in,
-}
 
 
 def refusing(function):
@@ -60,12 +57,29 @@ def named(function):
 
 def mxcluster_versions(node, choice):
     """Return the software to install on a node as JSON, as described at `versions.decide`."""
-    return named(versions.decide)(node["host"], choice, node)
+    return versions.read(node["host"], choice, node).encode()
 
 
-def mxcluster_image(value, what, *arguments):
-    """Return the result of IMAGE[what] for `value` and the additional `arguments`."""
-    return IMAGE[what](value, *arguments)
+def mxcluster_image_recipe(environment, *parts):
+    """Return the recipe of the container image as JSON, see `container_image.recipe`."""
+    return container_image.recipe(Environment.decode(environment), *parts).encode()
+
+
+def mxcluster_image_nodes(seen, hosts, name, wanted):
+    """Return the nodes that give and get the image as JSON, see `container_image.distribution`."""
+    return container_image.distribution(
+        seen, list(hosts), name, container_image.Wanted.decode(wanted)
+    ).encode()
+
+
+def mxcluster_driver_plan(settings, needed, machine, rpms):
+    """Return the plan for the driver of a node as JSON, see `driver.plan`."""
+    return driver.plan(
+        driver.Settings.decode(settings),
+        NeededDriver.decode(needed),
+        MachineAnswer.decode(machine),
+        rpms,
+    ).encode()
 
 
 def mxcluster_interfaces(facts_of):
@@ -125,16 +139,20 @@ def defined(value):
 
 
 FILTERS = {
-    "mxcluster_driver_plan": named(driver.plan),
-    "mxcluster_driver_choose": named(driver.choose),
-    "mxcluster_driver_kernels": driver.kernels,
+    "mxcluster_driver_plan": named(mxcluster_driver_plan),
+    "mxcluster_driver_choose": named(lambda *given: driver.choose(*given).encode()),
+    "mxcluster_driver_kernels": lambda machine: driver.kernels(MachineAnswer.decode(machine)),
     "mxcluster_driver_vault": driver.vault,
-    "mxcluster_driver_unbuilt": driver.unbuilt,
+    "mxcluster_driver_unbuilt": lambda version, wanted, machine, status: driver.unbuilt(
+        version, wanted, MachineAnswer.decode(machine), status
+    ),
     "mxcluster_driver_lacking_arguments": driver.lacking_arguments,
-    "mxcluster_driver_busy": driver.busy,
+    "mxcluster_driver_busy": lambda users, jobs: driver.busy(users, driver.Jobs.decode(jobs)),
     "mxcluster_driver_restart": lambda state: driver.restart_reason(Driver.decode(state)),
     "mxcluster_explained": install_failures.explained,
-    "mxcluster_image": refusing(mxcluster_image),
+    "mxcluster_image_ids": refusing(container_image.ids_in),
+    "mxcluster_image_nodes": refusing(mxcluster_image_nodes),
+    "mxcluster_image_recipe": refusing(mxcluster_image_recipe),
     "mxcluster_interfaces": refusing(mxcluster_interfaces),
     "mxcluster_inventory": mxcluster_inventory,
     "mxcluster_is_full": install_failures.is_full,
@@ -147,7 +165,7 @@ FILTERS = {
     "mxcluster_ssh": ssh_mesh.of_ssh,
     "mxcluster_ssh_on": ssh_mesh.on_node,
     "mxcluster_updates": install_failures.updates,
-    "mxcluster_versions": mxcluster_versions,
+    "mxcluster_versions": refusing(mxcluster_versions),
 }
 
 

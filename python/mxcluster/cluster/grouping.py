@@ -235,7 +235,7 @@ def _best(
     found, best, workers = 1, 0.0, sum(counts)
     for count, division in enumerate(divisions[1:], 2):
         means = [
-            sum(speed * number for speed, number in zip(values[begin:end], counts[begin:end]))
+            Fraction(sum(map(operator.mul, values[begin:end], counts[begin:end])))
             / sum(counts[begin:end])
             for begin, end in _blocks(division, len(values))
         ]
