@@ -71,21 +71,16 @@ def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
             one: pairs.environment(version, one)
             for one in {wanted, pairs.target("", wanted.endswith("-mkl"))}
         }
-        pairs.check(version, wanted, {"python": None, "gpus": [], "driver": None, "libcuda": True})
+        pairs.check(version, wanted, pairs.Node(python=None, gpus=[], driver=None, libcuda=True))
         paths = files(version, wanted, mirror) if pairs.cuda_of(wanted) else set()
     except MxclusterError as refusal:
         refuse(str(refusal))
     for environment in environments.values():  # nodes without a GPU get the wheel for CPUs
         paths.update(("wheels", path) for path in packages_of(environment, wishes))
-        for build in environment["builds"]:
-            requirements = [
-                " ".join(
-                    [wheel] + ["--hash=sha256:" + digest for digest in environment["hashes"][wheel]]
-                )
-                for wheel in build["wheels"] + [build["pip"]]
-            ]
-            for python in build["python"]:
-                print("mxcluster: %s, Python %s" % (environment["name"], python), flush=True)
+        for build in environment.builds:
+            requirements = wheels.requirements(environment, build)
+            for python in build.python:
+                print("mxcluster: %s, Python %s" % (environment.name, python), flush=True)
                 with wheels.locked(str(CACHE / "wheels")):
                     paths.update(
                         ("wheels", path)
@@ -150,8 +145,8 @@ def packages_of(environment, wishes, fetch=None):
     from mxcluster.errors import MxclusterError
 
     store, found, reasons = str(CACHE / "wheels"), [], []
-    for build in environment["builds"] if wishes else ():
-        for python in build["python"]:
+    for build in environment.builds if wishes else ():
+        for python in build.python:
             try:
                 with wheels.locked(store):
                     extra_packages.extended(environment, wishes, python, store, fetch)
@@ -159,14 +154,14 @@ def packages_of(environment, wishes, fetch=None):
             except MxclusterError as refusal:
                 reasons.append(
                     "%s: the bundle lacks mxnet_packages for Python %s: %s"
-                    % (environment["name"], python, str(refusal).splitlines()[0])
+                    % (environment.name, python, str(refusal).splitlines()[0])
                 )
     for reason in reasons:
         print("mxcluster: " + reason, flush=True)
     if wishes and not found:
         refuse(
             "no Python of %s has wheels of all requested packages: change --packages."
-            % environment["name"]
+            % environment.name
         )
     return found
 
@@ -182,16 +177,16 @@ def files(version, wanted, mirror):
     from mxcluster.cluster import archives, pairs, version_table, versions, wheels
 
     source, store = versions.Source(mirror, {}), str(CACHE / "archives")
-    row, keys = version_table.cuda_row(pairs.cuda_of(wanted)), version_table.table()["keys"]
-    needed = [source.file(url) for url in row["rpm"] + [key["url"] for key in keys]]
+    row, keys = version_table.cuda_row(pairs.cuda_of(wanted)), version_table.table().keys
+    needed = [source.file(url) for url in [*row.rpm, *(key.url for key in keys)]]
     for library in (pairs.cudnn(version, wanted), pairs.nccl(version, wanted)):
         if library:
-            needed.append(source.file(library["url"], library["sha256"]))
+            needed.append(source.file(library.url, library.sha256))
     found = set()
     for one in needed:
-        print("mxcluster: %s" % one["name"], flush=True)
+        print("mxcluster: %s" % one.name, flush=True)
         with wheels.locked(store):
-            found.add(("archives", archives.provide(store, archives.File.decode(one))))
+            found.add(("archives", archives.provide(store, one)))
     return found
 
 

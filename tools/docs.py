@@ -387,26 +387,26 @@ def pairs_table():
         "| MXNet | CUDA | cuDNN | NCCL | GPUs | oldest driver | wheel | with MKL | run |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for mxnet, row in version_table.table()["mxnet"].items():
-        for wanted in row["wheels"]:
+    for mxnet, row in version_table.table().mxnet.items():
+        for wanted in row.wheels:
             if not wanted.startswith("cu") or wanted.endswith("-mkl"):
                 continue
             cuda, nccl = pairs.cuda_of(wanted), pairs.nccl(mxnet, wanted)
-            own = pairs.needs(mxnet, wanted)["cudnn"] is None
+            own = pairs.needs(mxnet, wanted).cudnn is None
             served = [
                 name
-                for name, known in version_table.table()["architectures"].items()
-                if all(pairs.runs_on(mxnet, wanted, one) for one in known["capabilities"])
+                for name, known in version_table.table().architectures.items()
+                if all(pairs.runs_on(mxnet, wanted, one) for one in known.capabilities)
             ]
             cells = (
                 mxnet,
                 cuda,
-                "inside" if own else pairs.cudnn(mxnet, wanted)["version"],
-                nccl["version"] if nccl else "inside",
+                "inside" if own else pairs.cudnn(mxnet, wanted).version,
+                nccl.version if nccl else "inside",
                 "%s to %s" % (served[0], served[-1]),
-                version_table.cuda_row(cuda)["driver"],
+                version_table.cuda_row(cuda).driver,
                 "measured",  # gpu_wheels.yml has a row for every wheel
-                "measured" if wanted + "-mkl" in row["wheels"] else "-",
+                "measured" if wanted + "-mkl" in row.wheels else "-",
                 RUN.get((mxnet, cuda), "never"),
             )
             lines.append("| %s |" % " | ".join(cells))

@@ -73,7 +73,7 @@ def test_the_real_wheel_needs_what_the_table_says():
     store = pathlib.Path(__file__).parents[2] / ".state" / "cache" / "wheels"
     (path,) = store.glob("mxnet_cu92-1.2.1.post1-*.whl")
     measured = gpu_wheels.measure(str(path))
-    assert measured == version_table.gpu_wheels()["mxnet-cu92==1.2.1.post1"]
+    assert measured == version_table.gpu_wheels()["mxnet-cu92==1.2.1.post1"].encode()
 
 
 def test_the_repositories_are_the_archives_and_signatures_are_asked_for(cluster, server):

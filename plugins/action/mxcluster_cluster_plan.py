@@ -12,9 +12,9 @@ from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import node_records, ssh_mesh
 from mxcluster.job.plan import inputs
-from mxcluster.model.host_variables import of_hosts
-from mxcluster.model.record import Record, field
-from mxcluster.model.shapes import anything
+from mxcluster.model.host_variables import Given, of_hosts
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import anything, table
 
 Json = Dict[str, Any]
 
@@ -51,15 +51,18 @@ class Files(Arguments, kind="files"):
 class Ssh(Arguments, kind="ssh"):
     """Return the blocks of the ssh files, which are the same on all nodes."""
 
-    nodes: Json = field(arguments.json, about="the result `nodes` of the command files")
-    variables: Json = field(arguments.json, about="the result of the filter mxcluster_ssh")
+    nodes: Mapping[str, ssh_mesh.Node] = field(
+        table(arguments.text, record(ssh_mesh.Node)),
+        about="the result `nodes` of the command files",
+    )
+    variables: Given = field(arguments.by_host, about="the result of the filter mxcluster_ssh")
     key_file: str = field(arguments.text, about="the private key on the nodes, as in ssh's files")
 
 
 class PlannedFiles(controller_task.Result):
     """The cluster files."""
 
-    nodes: Mapping[str, Json] = field(anything, about='{host: {"address", "interface"}}')
+    nodes: object = field(anything, about='{host: {"address", "interface"}}')
     files: Mapping[str, str] = field(
         anything, about="the contents of hosts, groups and data_sharding"
     )

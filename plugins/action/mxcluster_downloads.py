@@ -19,6 +19,7 @@ from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace, sha256
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, each
+from mxcluster.model.software import Build, Environment
 
 REDONE = "Correct the cause, and run the playbook again. The playbook then repeats this step."
 
@@ -43,9 +44,7 @@ class Packages(Arguments, kind="packages"):
     """
 
     packages: object = field(anything, about="the knob mxnet_packages as the user gave it")
-    environment: Mapping[str, object] = field(
-        arguments.json, about="the builds and hashes for mxcluster_env"
-    )
+    environment: Environment = field(record(Environment), about="the wheels for mxcluster_env")
     python: str = field(arguments.text, about="the version of the node's Python, such as 3.11")
     cwd: str = field(arguments.path, about="the folder at which a relative path begins")
 
@@ -71,8 +70,8 @@ class Chosen(controller_task.Result):
     In check mode without an earlier choice, these are the values of the argument `environment`.
     """
 
-    builds: object = field(anything)
-    hashes: object = field(anything)
+    builds: Sequence[Build] = field(each(record(Build)))
+    hashes: Mapping[str, Sequence[str]] = field(anything)
 
 
 class Packed(controller_task.Result):
@@ -123,7 +122,7 @@ def choose_packages(given: Packages, store: str, check: bool) -> Chosen:
         with wheels.locked(store):
             found = extra_packages.extended(environment, wanted, given.python, store)
     found = found or environment
-    return Chosen(changed=changed, builds=found["builds"], hashes=found["hashes"])
+    return Chosen(changed=changed, builds=found.builds, hashes=found.hashes)
 
 
 def fetch_wheels(given: Wheels, store: str, check: bool) -> Packed:

@@ -5,25 +5,23 @@ of the command look has `why`, the reason to provision the node again, or None.
 """
 
 import os
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Dict, Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleError
 from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.ansible import arguments, role_specs
+from mxcluster.ansible.edge import HostVars, TaskResult, TaskVars
 from mxcluster.ansible.module_task import run_module
 from mxcluster.ansible.node_task import NodeTask
-from mxcluster.cluster import drift, node_records
+from mxcluster.cluster import drift, driver, node_records
 from mxcluster.errors import BadInput
 from mxcluster.job import verdict
+from mxcluster.model import protocol
 from mxcluster.model.node_record import NodeFacts
-from mxcluster.model.protocol import Jobs, RecordNode
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import table
-
-Json = Dict[str, Any]
-HostVars = Any  # ansible.vars.hostvars.HostVars
 
 # Variables with these prefixes affect only the current run.
 OTHERS = ("train_job_", "jobs_", "verify_", "preflight_", "drift_", "ssh_mesh_new_key")
@@ -54,10 +52,10 @@ class Shared(Record, strict=True):
 class Arguments(Record, strict=True, kind_key="command"):
     """The arguments of each command."""
 
-    wanted: Json = field(
-        arguments.json,
-        about="all inputs, besides variables of roles, that determine the state of the node; for "
-        "the command common, the inputs of every node",
+    wanted: Mapping[str, str] = field(
+        table(arguments.text, drift.of_value),
+        about="the digests of all inputs, besides variables of roles, that determine the state of "
+        "the node; for the command common, the inputs of every node",
     )
     records_dir: str = field(arguments.path, about="the folder of the node records")
 
@@ -101,8 +99,8 @@ class Remember(Arguments, kind="remember"):
     controller_files: Sequence[str] = field(
         arguments.texts, about="files on the controller that affect the state of the node"
     )
-    layout: Json = field(
-        arguments.json,
+    layout: Mapping[str, str] = field(
+        table(arguments.text, arguments.text),
         about="the variables on which running jobs rely. The command look fails if one has changed "
         "and a job runs on the node",
     )
@@ -116,7 +114,7 @@ class Look(Remember, kind="look"):
     )
 
 
-def value_of(hostvars: HostVars, host: str, name: str) -> Any:
+def value_of(hostvars: HostVars, host: str, name: str) -> object:
     """Return the value of the variable `name` of `host`, or the template if the evaluation fails.
 
     The evaluation fails for a template that uses a default of a role, because hostvars lack the
@@ -129,12 +127,17 @@ def value_of(hostvars: HostVars, host: str, name: str) -> Any:
         return hostvars.raw_get(host)[name]
 
 
+def named(inputs: Mapping[str, str]) -> Dict[str, str]:
+    """Return {words for a message: digest} for {input: digest}."""
+    return {WORDS.get(name, name): digest for name, digest in inputs.items()}
+
+
 class ActionModule(NodeTask):
     """The action plugin of `mxcluster_drift`, which compares or records the state of a node."""
 
     TRANSFERS_FILES = False
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+    def run(self, tmp: object = None, task_vars: TaskVars = None) -> TaskResult:
         """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
         try:
@@ -145,28 +148,24 @@ class ActionModule(NodeTask):
             return dict(result, changed=False, common=self._common(given).encode())
         host, path, common = task_vars["inventory_hostname"], given.path, given.common
         values = task_vars["hostvars"][host]
-        variables = {
-            name: value_of(task_vars["hostvars"], host, name)
-            for name in common.variables
-            if name in values
-        }
         digests = dict(
-            drift.digests_of(
-                {"the shared ssh key": given.controller_files},
-                dict(
-                    variables,
-                    **{WORDS.get(name, name): value for name, value in given.wanted.items()},
-                ),
-            ),
+            {
+                name: drift.of_value(value_of(task_vars["hostvars"], host, name))
+                for name in common.variables
+                if name in values
+            },
+            **{"the shared ssh key": drift.of_files(given.controller_files)},
+            **named(given.wanted),
             **common.digests,
         )
         if not isinstance(given, Look):
             if self._task.check_mode:
                 return dict(result, changed=False)
-            asked = self._look(given, task_vars)
-            if not asked.get("failed"):
-                drift.remember(path, digests, asked["seen"], given.layout)
-            return dict(result, **asked)
+            found = self._look(given, task_vars)
+            if not found.get("failed"):
+                state = drift.State(digests=digests, seen=found["seen"], layout=given.layout)
+                drift.remember(path, state)
+            return dict(result, **found)
         known = drift.remembered(path)
         refusal = self._refusal(host, known, given.layout, task_vars)
         if refusal:
@@ -178,10 +177,10 @@ class ActionModule(NodeTask):
         )
         if why:
             display.display("%s needs provisioning: %s" % (host, verdict.printable(why)))
-            if known and not self._task.check_mode:
-                # The record has no digests until provisioning succeeds. It keeps the old layout,
+            if os.path.exists(path) and not self._task.check_mode:
+                # The state has no digests until provisioning succeeds. It keeps the old layout,
                 # because jobs with this layout may still start.
-                drift.remember(path, {}, {}, known.get("layout") or {})
+                drift.remember(path, drift.State(layout=known.layout))
         return dict(result, changed=False, why=wrap_var(why))
 
     @staticmethod
@@ -194,41 +193,43 @@ class ActionModule(NodeTask):
         records = [os.path.join(given.records_dir, node + ".json") for node in given.nodes]
         return Shared(
             sources=sources,
-            digests=drift.digests_of(
-                {"the node records": records},
-                dict(
-                    {WORDS.get(name, name): value for name, value in given.wanted.items()},
-                    **{"the files of mxcluster": sources},
-                ),
+            digests=dict(
+                named(given.wanted),
+                **{
+                    "the node records": drift.of_files(records),
+                    "the files of mxcluster": drift.of_value(sources),
+                },
             ),
             variables=[
                 name for name in role_specs.documented(PROJECT) if not name.startswith(OTHERS)
             ],
         )
 
-    def _refusal(self, host: str, known: Json, layout: Json, task_vars: Json) -> Optional[str]:
+    def _refusal(
+        self, host: str, known: drift.State, layout: Mapping[str, str], task_vars: TaskVars
+    ) -> Optional[str]:
         """Return an error message if a job runs on `host` and the layout would change, else None.
 
         The layout is the training user, mxcluster's folders and the MXNet version of a node.
         Running jobs rely on the layout.
 
-        Args: `known` the recorded state with the old layout; `layout` {variable: new value}.
+        Args: `known` the state with the old layout; `layout` {variable: new value}.
         """
         changes = drift.moved(known, layout)
         if not changes:
             return None
-        old = dict(layout, **known["layout"])
+        old = dict(layout, **known.layout)
         answer = self.ask(
             old["mxcluster_env_dir"] + "/bin/python",
-            Jobs(jobs_dir=old["mxcluster_job_dir"], user=old["mxcluster_user"]),
+            protocol.Jobs(jobs_dir=old["mxcluster_job_dir"], user=old["mxcluster_user"]),
             task_vars,
         )
         # A running job needs the old environment. Without this environment the command fails, and
         # `answer` has no jobs.
-        return drift.refusal(host, changes, answer.get("jobs") or [])
+        return drift.refusal(host, changes, driver.Jobs.decode(answer))
 
     def _why(
-        self, given: Look, known: Json, digests: Dict[str, str], task_vars: Json
+        self, given: Look, known: drift.State, digests: Mapping[str, str], task_vars: TaskVars
     ) -> Optional[str]:
         """Return the reason why the node needs provisioning, else None.
 
@@ -238,18 +239,18 @@ class ActionModule(NodeTask):
         why = drift.why_before_asking(known, digests)
         if why:
             return why
-        asked = self._look(given, task_vars)
-        if asked.get("failed"):
-            return asked.get("msg")
+        found = self._look(given, task_vars)
+        if found.get("failed"):
+            return found.get("msg")
         path = os.path.join(given.records_dir, task_vars["inventory_hostname"] + ".json")
         before = node_records.of_file(path) or NodeFacts()
-        request = RecordNode(user=given.user, arguments={"known": before.encode()})
+        request = protocol.RecordNode(user=given.user, arguments={"known": before.encode()})
         answer = self.ask(given.python, request, task_vars)
         if answer.get("failed") or not isinstance(answer.get("record"), dict):
             return answer.get("msg") or "the node has returned no node record"
-        return drift.why(known, asked["seen"], before, NodeFacts.decode(answer["record"]))
+        return drift.why(known, found["seen"], before, NodeFacts.decode(answer["record"]))
 
-    def _look(self, given: Remember, task_vars: Json) -> Json:
+    def _look(self, given: Remember, task_vars: TaskVars) -> TaskResult:
         """Run the module mxcluster_drift on the node. `given`: the arguments of the task."""
         wanted = {
             "files": given.files,

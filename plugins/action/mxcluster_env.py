@@ -5,26 +5,25 @@ digests of the wheels come from the arguments of the task. So no node decides wh
 downloads, or what another node installs.
 """
 
-from typing import Any, Dict
-
+from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.ansible.module_task import ModuleTask
 from mxcluster.cluster import wheels
 from mxcluster.errors import MxclusterError
-
-Json = Dict[str, Any]
+from mxcluster.model.shapes import Wrong
+from mxcluster.model.software import Environment
 
 
 class ActionModule(ModuleTask):
     """The action plugin of `mxcluster_env`."""
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+    def run(self, tmp: object = None, task_vars: TaskVars = None) -> TaskResult:
         """Run one task and return its result to Ansible."""
         told = super(ActionModule, self).run(tmp, task_vars)
         if told.get("failed") or told.get("unreachable"):
             return told
         try:
-            needs = wheels.needs(self._task.args, told["python"])
-        except MxclusterError as refusal:
+            needs = wheels.needs(Environment.decode(self._task.args), told["python"])
+        except (MxclusterError, Wrong) as refusal:
             return dict(told, failed=True, msg=str(refusal))
         return dict(
             told, needs=(needs.replaced(requirements=[]) if told["built"] else needs).encode()

@@ -7,18 +7,16 @@ result has the size of the archive as `bytes`.
 
 import os
 import shlex
-from typing import Any, Dict
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from mxcluster.ansible import arguments
+from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.ansible.fetching import files_of_at_most, free_bytes
 from mxcluster.cluster import image_archive
 from mxcluster.errors import MxclusterError
 from mxcluster.model.record import Record, field
-
-Json = Dict[str, Any]
 
 
 class Arguments(Record, strict=True):
@@ -35,7 +33,7 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+    def run(self, tmp: object = None, task_vars: TaskVars = None) -> TaskResult:
         """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
         try:

@@ -14,42 +14,35 @@ an answer, if the task does not require one, the result has `lost`: the time of 
 `since` (unix seconds), and the reason as `why`.
 """
 
-import fcntl
 import importlib.util
 import os
 import platform
 import re
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ansible import __version__ as CORE
 from ansible import constants as C
 from ansible import context
-from ansible.errors import AnsibleError, AnsibleUndefinedVariable
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 try:
-    from ansible.parsing.vault import EncryptedString as Vaulted  # ansible-core 2.19 and newer
-except ImportError:
-    from ansible.parsing.yaml.objects import AnsibleVaultEncryptedUnicode as Vaulted
-
-try:
     from mxcluster.ansible import arguments, attempts, knobs, preflight_arguments, role_specs
+    from mxcluster.ansible import preflight_checks as checks
     from mxcluster.ansible.node_task import NodeTask
+    from mxcluster.ansible.preflight_checks import is_plain
     from mxcluster.cluster import ssh_mesh
-    from mxcluster.errors import BadInput, shown
-    from mxcluster.file_io import replace
+    from mxcluster.errors import BadInput
     from mxcluster.job.option_types import cast_value
     from mxcluster.model.host_variables import of_hosts
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
-    attempts = knobs = ssh_mesh = role_specs = None
+    attempts = knobs = None
     NodeTask = ActionBase
 
 Json = Dict[str, Any]
-HostVars = Any  # ansible.vars.hostvars.HostVars
 
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OLDEST_CORE = (2, 16)
@@ -59,19 +52,6 @@ NOTE = (
     "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "
     "set the knob, use -e {name}=..., or {full} in the inventory"
 )
-# The types of roles' variables in messages.
-TYPES = {
-    "bool": "true or false",
-    "dict": "a dict",
-    "float": "a number",
-    "int": "a whole number",
-    "list": "a list",
-    "path": "a path",
-    "str": "a text",
-}
-STRATEGIES = ("free", "host_pinned")  # the playbooks need all nodes in step
-# Words of templates that have no value yet, or whose evaluation has effects.
-LATER = {"ansible_facts", "hostvars", "lookup", "query", "q"}
 ATTACH = (
     "attach is a variable of the inventory or of a play, but train.yml accepts attach only as "
     "-e attach=<job>: rename the variable"
@@ -130,13 +110,16 @@ class ActionModule(NodeTask):
         problem, notes = self._names(task_vars, documented)
         problem = (
             problem
-            or refused_groups(needed, groups, task_vars.get("ansible_inventory_sources") or [])
-            or refused_forks(int(task_vars["ansible_forks"]), len(nodes))
-            or refused_strategy(C.DEFAULT_STRATEGY)
-            or refused_values(documented, variables)
-            or refused_templates(
+            or checks.refused_groups(
+                needed, groups, task_vars.get("ansible_inventory_sources") or []
+            )
+            or checks.refused_forks(int(task_vars["ansible_forks"]), len(nodes))
+            or checks.refused_strategy(C.DEFAULT_STRATEGY)
+            or checks.refused_values(documented, variables)
+            or checks.refused_templates(
                 documented,
                 variables,
+                os.listdir(os.path.join(PROJECT, "roles")),
                 lambda value, host: self._evaluate(value, dict(task_vars, **variables[host])),
             )
         )
@@ -147,7 +130,7 @@ class ActionModule(NodeTask):
         except BadInput as refusal:
             return {"failed": True, "msg": str(refusal)}
         # Check mode writes the host keys too, because ssh needs the keys to connect to the nodes.
-        changed = believe(given.known_hosts, given.name, block)
+        changed = checks.write_known_hosts(given.known_hosts, given.name, block)
         return {"changed": changed, "notes": notes}
 
     def _evaluate(self, value: Any, variables: Json) -> None:
@@ -155,7 +138,7 @@ class ActionModule(NodeTask):
         self._templar.copy_with_new_env(available_variables=variables).template(value)
 
     def _names(
-        self, task_vars: Json, documented: Dict[str, Json]
+        self, task_vars: Json, documented: "role_specs.Options"
     ) -> Tuple[Optional[str], List[str]]:
         """Return (problems, notes) about the names of extra variables and of knobs.
 
@@ -163,7 +146,9 @@ class ActionModule(NodeTask):
 
         Args: `documented` {variable: its argument spec} of all roles.
         """
-        playbooks = [ours(path) for path in context.CLIARGS.get("args") or ()]
+        playbooks = [
+            checks.own_playbook(path, PROJECT) for path in context.CLIARGS.get("args") or ()
+        ]
         if not all(playbooks):  # a user's own playbook may read any variable
             return None, []
         given = load_extra_vars(self._loader)
@@ -179,7 +164,9 @@ class ActionModule(NodeTask):
         if "attach" in bare:
             return ATTACH, []
         problems = (
-            knobs.unknown(names, playbooks, documented, known(given, task_vars["hostvars"]))
+            knobs.unknown(
+                names, playbooks, documented, checks.known_names(given, task_vars["hostvars"])
+            )
             if set(names) - read
             else []
         )
@@ -187,9 +174,9 @@ class ActionModule(NodeTask):
             problems += knobs.beside_attach(names)
         problems += refused_of_playbooks(given, lambda text: self._templar.template(text))
         notes = [
-            NOTE.format(name=name, playbooks=" and ".join(playbooks), full=full(name))
+            NOTE.format(name=name, playbooks=" and ".join(playbooks), full=checks.full_name(name))
             for name in bare
-            if full(name)
+            if checks.full_name(name)
         ]
         # train.yml itself shows the notes together with the plan.
         for note in notes if "train.yml" not in playbooks else []:
@@ -269,132 +256,6 @@ def refused_facts(injected: bool) -> Optional[str]:
     )
 
 
-def refused_groups(
-    needed: Sequence[str], groups: Dict[str, List[str]], sources: Sequence[str]
-) -> Optional[str]:
-    """Return an error message about a missing or empty group, or None if all groups have hosts.
-
-    Args: `needed` the names of the required groups; `groups` {name: hosts}; `sources` the paths of
-    the inventory.
-    """
-    if needed and not groups.get("all"):
-        return (
-            "Ansible has read no host from the inventory %s: see its warnings above, and correct "
-            "the path after -i or the content. In a folder, Ansible ignores files such as *.ini."
-            % ", ".join(sources)
-        )
-    for group in needed:
-        if not groups.get(group):
-            return (
-                "The inventory group %s %s (%s). mxcluster needs the groups %s, each "
-                "with at least one host. A host may be in several groups. Add hosts to the group, "
-                "or begin with a copy of inventory/example."
-                % (
-                    group,
-                    "has no hosts" if group in groups else "does not exist",
-                    ", ".join(sources),
-                    ", ".join(needed),
-                )
-            )
-    return None
-
-
-def refused_strategy(strategy: str) -> Optional[str]:
-    """Return an error message about a strategy that lets nodes run ahead, else None."""
-    if strategy.split(".")[-1] not in STRATEGIES:
-        return None
-    return (
-        "strategy is %s, but the nodes of a job must go through the tasks together. Remove "
-        "strategy from ansible.cfg, or ANSIBLE_STRATEGY from the environment." % strategy
-    )
-
-
-def refused_forks(forks: int, nodes: int) -> Optional[str]:
-    """Return an error message if `forks` is less than `nodes`, else None."""
-    if forks >= nodes:
-        return None
-    return (
-        "forks is %d, and there are %d nodes, but a job needs one fork for each node. Set forks in "
-        "ansible.cfg, or run with --forks %d." % (forks, nodes, nodes)
-    )
-
-
-def refused_values(documented: Dict[str, Json], variables: Dict[str, Json]) -> Optional[str]:
-    """Return an error message about role variables with a wrong type or choice, else None.
-
-    The defaults of the roles are valid, so the function checks only values of the inventory and of
-    -e. The function skips templates, which Ansible evaluates later, and encrypted vaults.
-
-    Args: `documented` {variable: its argument spec}; `variables` {host: {variable: value}}.
-    """
-    problems: Dict[str, List[str]] = {}
-    for host, values in variables.items():
-        given = {
-            name: values[name] for name in documented if name in values and is_plain(values[name])
-        }
-        found = ArgumentSpecValidator({name: documented[name] for name in given}).validate(given)
-        if not found.error_messages:
-            continue
-        for name, value in given.items():
-            spec = {name: documented[name]}
-            for text in ArgumentSpecValidator(spec).validate({name: value}).error_messages:
-                if "must be one of" not in text:  # Ansible does not show the value
-                    text = "%s=%s is refused: it must be %s" % (
-                        name,
-                        shown(value),
-                        TYPES.get(documented[name].get("type"), "of another type"),
-                    )
-                problems.setdefault(text, []).append(host)
-    return (
-        "\n".join(
-            "%s (on %s): correct this value in the inventory or in -e" % (text, ", ".join(hosts))
-            for text, hosts in problems.items()
-        )
-        or None
-    )
-
-
-def refused_templates(
-    documented: Dict[str, Json],
-    variables: Dict[str, Json],
-    evaluate: Callable[[Any, str], None],
-) -> Optional[str]:
-    """Return an error message about role variables that use undefined variables, else None.
-
-    Roles read some variables of other roles with `default`, which would hide such a fault. The
-    filter mxcluster_knobs checks the knobs, because a playbook reads few of them. The function
-    skips templates whose variables get their values later.
-
-    Args: `documented` {variable: its argument spec}; `variables` {host: {variable: value}};
-    `evaluate` evaluates the templates in a value on a host, and raises AnsibleUndefinedVariable.
-    """
-    of_roles = tuple(role + "_" for role in os.listdir(os.path.join(PROJECT, "roles"))) + ("__",)
-    of_knobs = tuple(role + "_" for role in knobs.SHORT)
-    problems: Dict[Tuple[str, str], List[str]] = {}
-    for host, values in variables.items():
-        for name in documented:
-            if name.startswith(of_knobs) or name not in values or is_plain(values[name]):
-                continue
-            words = words_of(values[name], values)
-            if LATER & words or any(word.startswith(of_roles) for word in words - set(values)):
-                continue
-            try:
-                evaluate(values[name], host)
-            except AnsibleUndefinedVariable as error:
-                problems.setdefault((name, str(error)), []).append(host)
-            except AnsibleError:  # the role that reads the variable reports the error
-                continue
-    return (
-        "\n".join(
-            "%s (on %s) is refused, because its template uses an undefined variable (%s): define "
-            "this variable, correct the template, or remove %s"
-            % (name, ", ".join(hosts), error, name)
-            for (name, error), hosts in problems.items()
-        )
-        or None
-    )
-
-
 def refused_of_playbooks(given: Json, template: Callable[[Any], Any]) -> List[str]:
     """Return a message for each wrong value of a knob that belongs to a playbook.
 
@@ -415,125 +276,3 @@ def refused_of_playbooks(given: Json, template: Callable[[Any], Any]) -> List[st
                 "variables of the template, or remove %s" % (option.name, error, option.name)
             )
     return problems
-
-
-def is_plain(value: Any) -> bool:
-    """Return False if `value` (of YAML) contains a template or a vaulted string, else True."""
-    if isinstance(value, (dict, list, tuple)):
-        return all(
-            is_plain(part) for part in (value.values() if isinstance(value, dict) else value)
-        )
-    return not isinstance(value, Vaulted) and not (
-        isinstance(value, str) and re.search(r"\{[{%]", value)
-    )
-
-
-def believe(path: str, name: str, lines: str) -> bool:
-    """Write the block of an inventory to the known_hosts file `path`, and return True on a change.
-
-    The blocks of other inventories stay unchanged.
-
-    Args: `name` the name of the inventory; `lines` the text of the block, "" to remove the block.
-    """
-    if not lines and not os.path.exists(path):
-        return False
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        # The lock keeps the blocks of both inventories in two concurrent runs.
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        before = ""
-        if os.path.exists(path):
-            with open(path) as stream:
-                before = stream.read()
-        after = with_block(before, name, lines)
-        if after == before:
-            return False
-        replace(path, after, 0o600)
-    finally:
-        os.close(folder)
-    return True
-
-
-def with_block(text: str, name: str, lines: str) -> str:
-    """Return `text` with the block `lines` of the inventory `name`.
-
-    The function replaces an earlier block of the same inventory in its place, so that a block
-    without a change stays after a run with another inventory. A new block comes at the end. An
-    empty `lines` removes the earlier block.
-    """
-    first, last = ("# %s of the inventory %s\n" % (mark, name) for mark in ("BEGIN", "END"))
-    block = first + lines + "\n" + last if lines else ""
-    earlier = "%s(.*\n)*?%s" % (re.escape(first), re.escape(last))
-    after, count = re.subn(earlier, lambda found: block, text)
-    return after if count else text + block
-
-
-def ours(path: str) -> Optional[str]:
-    """Return the file name of the playbook `path` if it belongs to this project, else None."""
-    folder, name = os.path.split(os.path.realpath(path))
-    return (
-        name
-        if folder in (PROJECT, os.path.join(PROJECT, "playbooks")) and name in knobs.PLAYBOOKS
-        else None
-    )
-
-
-def full(name: str) -> Optional[str]:
-    """Return the variable of the knob with the short name `name`, such as train_job_kv for kv.
-
-    Returns None for a knob without a variable, which the user can set with -e only.
-    """
-    return next(
-        ("%s_%s" % (role, name) for role in sorted(knobs.SHORT) if name in knobs.SHORT[role]), None
-    )
-
-
-def known(given: Json, hostvars: HostVars) -> Set[str]:
-    """Return the names of the inventory's variables and of the extra variables in templates.
-
-    The function searches the templates of the inventory and of the extra variables.
-
-    Args: `given` {name: value} the extra variables.
-    """
-    manager, inventory = hostvars._variable_manager, hostvars._inventory
-    extra, found, texts = manager._extra_vars, set(), list(strings(given))
-    # With these variables get_vars would return every name given with -e.
-    manager._extra_vars = {}
-    try:
-        for host in inventory.get_hosts(ignore_limits=True):
-            of_host = manager.get_vars(host=host, include_hostvars=False)
-            found.update(of_host)
-            texts += strings(of_host)
-    finally:
-        manager._extra_vars = extra
-    words = set()
-    for template in re.findall(r"\{[{%].*?[}%]\}", "\n".join(texts), re.DOTALL):
-        words.update(re.findall(r"\w+", template))
-    return found | {name for name in given if name in words}
-
-
-def words_of(value: Any, variables: Json) -> Set[str]:
-    """Return all words of the templates in `value`, and in the variables that they use.
-
-    Args: `variables` {name: value} of the host.
-    """
-    found: Set[str] = set()
-    values = [value]
-    while values:
-        text = "\n".join(strings(values.pop()))
-        for template in re.findall(r"\{[{%].*?[}%]\}", text, re.DOTALL):
-            new = set(re.findall(r"\w+", template)) - found
-            found |= new
-            values += [variables[word] for word in sorted(new) if word in variables]
-    return found
-
-
-def strings(value: Any) -> Iterator[str]:
-    """Yield all strings in `value` (of YAML), except keys of dicts and vaulted strings."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list, tuple)):
-        for part in value.values() if isinstance(value, dict) else value:
-            for text in strings(part):
-                yield text

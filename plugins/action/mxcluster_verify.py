@@ -8,21 +8,21 @@ import hashlib
 import json
 import os
 import tarfile
-from typing import Any, Dict, Mapping, Optional
+from typing import Mapping, Optional, Union
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
-from mxcluster.errors import DAMAGED, BadInput
+from mxcluster.errors import DAMAGED
 from mxcluster.file_io import replace
 from mxcluster.job import replies
 from mxcluster.job.plan import packed
 from mxcluster.model import shapes
+from mxcluster.model.check_answer import Checked, CheckError, RendezvousReport
+from mxcluster.model.cluster_verdict import ClusterVerdict
 from mxcluster.model.record import Record, field, record
 
-Json = Dict[str, Any]
-
-MOST = 16 << 20  # maximum number of bytes that `meeting` reads of a rendezvous result
+MOST = 16 << 20  # maximum number of bytes that `report` reads of a rendezvous result
 
 
 class Wanted(Record, strict=True):
@@ -60,23 +60,23 @@ class Arguments(Record, strict=True):
 class Result(controller_task.Result):
     """The verdict. The exit status is 1 if a check failed, 2 if a node did not answer, else 0."""
 
-    verdict: object = field(shapes.anything, about="the content of the file `path`")
+    verdict: ClusterVerdict = field(record(ClusterVerdict), about="the content of the file `path`")
 
 
-def answer(folder: str, host: str) -> Optional[Json]:
-    """Return the JSON value of the file <host>.json in `folder`, or None without a valid file."""
+def answer(folder: str, host: str) -> Optional[Checked]:
+    """Return the check results of the file <host>.json in `folder`, None without a valid file."""
     try:
         with open(os.path.join(folder, host + ".json")) as source:
-            return json.load(source)
+            return Checked.decode(json.load(source))
     except (OSError,) + DAMAGED:
         return None
 
 
-def meeting(host: str, path: str) -> Optional[Json]:
+def report(host: str, path: str) -> Union[RendezvousReport, CheckError, None]:
     """Return the result of the rendezvous on `host` from meeting.json in the archive `path`.
 
-    Returns {"error": reason} if the host's agent ended before the rendezvous, or if the content is
-    invalid. Returns None for an unreadable archive.
+    Returns the error if the host's agent ended before the rendezvous, or if the content is invalid.
+    Returns None for an unreadable archive.
     """
     try:
         with tarfile.open(path, "r:") as archive:
@@ -90,12 +90,15 @@ def meeting(host: str, path: str) -> Optional[Json]:
         return None
     try:
         if "meeting.json" in names:
-            return replies.meeting(host, found)
+            return RendezvousReport.decode(found)
         ended = replies.of_host(host, replies.status(found))
-    except (BadInput, shapes.Wrong) as error:
-        return {"error": str(error)}
+    except shapes.Wrong as error:
+        return CheckError(
+            error="the rendezvous result of this host is invalid: %s. Find the program that "
+            "changed the files of the job on the host" % error
+        )
     failure = ended["first_failure"] or {"reason": "ended: %s" % ended.get("reason"), "log": []}
-    return {"error": "; ".join([failure["reason"]] + failure["log"][-3:])}
+    return CheckError(error="; ".join([failure["reason"]] + failure["log"][-3:]))
 
 
 def carry_out(given: Arguments, check: bool) -> Result:
@@ -103,22 +106,25 @@ def carry_out(given: Arguments, check: bool) -> Result:
 
     Args: `given` the arguments of the task; `check` has no effect.
     """
-    nodes = packed.unpack(given.packed_plan)["plan"]["nodes"]
+    nodes = {
+        host: verify.PlannedNode.decode(node)
+        for host, node in packed.unpack(given.packed_plan)["plan"]["nodes"].items()
+    }
     digests = {
         name: hashlib.sha256(text.encode("utf-8")).hexdigest()
         for name, text in given.wanted.files.items()
     }
     verdict = verify.judge(
         {host: answer(given.answers_dir, host) for host in nodes},
-        {host: meeting(host, os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
-        dict(given.wanted.encode(), nodes=nodes, files=digests),
+        {host: report(host, os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
+        verify.Wanted(**dict(vars(given.wanted), nodes=nodes, files=digests)),
     )
-    replace(os.path.abspath(given.path), json.dumps(verdict, indent=1))
+    replace(os.path.abspath(given.path), json.dumps(verdict.encode(), indent=1))
     return Result(
         changed=True,
         verdict=verdict,
         mxcluster_verdict_text=verify.text(verdict, given.path),
-        mxcluster_exit_status=verdict["status"],
+        mxcluster_exit_status=verdict.status,
     )
 
 

@@ -1,39 +1,8 @@
-"""Filter: collect the knobs of a role from `-e name=value` and the inventory."""
+"""Filters: collect the knobs of a role from `-e name=value` and the inventory.
 
-DOCUMENTATION = r"""
-name: mxcluster_knobs
-short_description: Collect the values of a role's knobs
-description:
-  - A knob has a short name, such as V(kv), for C(-e kv=dist_gsync), and the name of its variable,
-    such as V(train_job_kv). An extra variable of the short name has priority.
-  - A variable of the inventory or of a play with a short name, such as C(env), does not set a
-    knob.
-positional: _input, names
-options:
-  _input:
-    description: The name of the role.
-    type: str
-    required: true
-  names:
-    description: The short names. By default the options of a plan for V(train_job), and all knobs
-      of any other role.
-    type: list
-    elements: str
-"""
-
-EXAMPLES = r"""
-- name: Show the parallel scheme
-  ansible.builtin.debug:
-    msg: "{{ ('train_job' | mxcluster_knobs('kv', 'lr')).kv }}"
-"""
-
-RETURN = r"""
-_value:
-  description:
-    - The values by short name. A knob is left out if its variable is not defined, or has the value
-      C(omit).
-    - The filter fails for a variable whose template uses an undefined variable.
-  type: dict
+A knob has a short name, such as kv, for `-e kv=dist_gsync`, and the name of its variable, such as
+train_job_kv. An extra variable of the short name has priority. A variable of the inventory or of a
+play with a short name, such as env, does not set a knob.
 """
 
 from typing import Any, Callable, Dict, List
@@ -46,7 +15,7 @@ from jinja2.exceptions import UndefinedError
 from jinja2.runtime import Undefined, missing
 
 from mxcluster.ansible.knobs import OF_MPI, SHORT
-from mxcluster.job.options import OPTIONS
+from mxcluster.job.options import OPTIONS, cast_secret_env
 
 Json = Dict[str, Any]
 Context = Any  # jinja2.runtime.Context
@@ -55,6 +24,8 @@ Context = Any  # jinja2.runtime.Context
 @pass_context
 def mxcluster_knobs(context: Context, role: str, *names: str) -> Json:
     """Return {short name: value} of the role's knobs whose variables are defined.
+
+    The result leaves out a knob whose variable has the value `omit`.
 
     Args: `context` of Jinja; `role` the name of the role; `names` the short names. Without `names`
     the result has all knobs of the role; for train_job it has the options of a plan.
@@ -115,6 +86,24 @@ def mxcluster_given(role: str) -> List[str]:
     return sorted(name for name in SHORT[role] if name in given or "%s_%s" % (role, name) in given)
 
 
+def mxcluster_secret_env(given: Any) -> Json:
+    """Return {"env": {name: value}, "names": [...], "problems": [...]} of the knob secret_env.
+
+    All entries are strings. "problems" has one error message for each invalid variable, without any
+    value. A module cannot replace this filter, because Ansible masks the values of a module's
+    secret argument wherever they occur in its result.
+
+    Args: `given` the knob, a dict or a JSON string. The values of the dict may be vaults.
+    """
+    if isinstance(given, dict):  # Ansible decrypts a vault's value only on its conversion to str
+        given = {
+            name: str(value) if hasattr(value, "__ENCRYPTED__") else value
+            for name, value in given.items()
+        }
+    env, problems = cast_secret_env(given)
+    return {"env": env, "names": sorted(env), "problems": problems}
+
+
 class FilterModule(object):
     """Gives Ansible the filters of this file."""
 
@@ -124,4 +113,5 @@ class FilterModule(object):
             "mxcluster_knobs": mxcluster_knobs,
             "mxcluster_mpi_knobs": mxcluster_mpi_knobs,
             "mxcluster_given": mxcluster_given,
+            "mxcluster_secret_env": mxcluster_secret_env,
         }

@@ -19,9 +19,9 @@ def newest(mxnet, limit):
 # numpy 1 comes with Python 3.11, numpy 2 with 3.13.
 BUILDS = [
     (mxnet, build, python)
-    for mxnet, row in version_table.table()["mxnet"].items()
+    for mxnet, row in version_table.table().mxnet.items()
     for build in ("openblas", "mkl")
-    if pairs.target("", build == "mkl") in row["wheels"]
+    if pairs.target("", build == "mkl") in row.wheels
     for python in sorted({newest(mxnet, (3, 11)), newest(mxnet, (3, 13))})
 ]
 

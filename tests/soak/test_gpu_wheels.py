@@ -18,7 +18,7 @@ CHOSEN = os.environ.get("MXCLUSTER_SOAK_WHEELS", "")
     "wheel", [one for one in version_table.gpu_wheels() if re.search(CHOSEN, one)]
 )
 def test_a_wheel_is_as_the_table_says(wheel, tmp_path):
-    (digest,) = version_table.table()["wheel_sha256"][wheel]
+    (digest,) = version_table.table().wheel_sha256[wheel]
     requirement = "%s --hash=sha256:%s" % (wheel, digest)
     wheels.download(str(tmp_path), [requirement], "3.6")
     path = wheels.find(str(tmp_path), requirement, "3.6")
@@ -26,4 +26,6 @@ def test_a_wheel_is_as_the_table_says(wheel, tmp_path):
         measured = gpu_wheels.measure(path)
     finally:
         os.unlink(path)
-    assert measured == version_table.gpu_wheels()[wheel], gpu_wheels.rows({wheel: measured})
+    assert measured == version_table.gpu_wheels()[wheel].encode(), gpu_wheels.rows(
+        {wheel: measured}
+    )

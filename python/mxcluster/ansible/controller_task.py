@@ -4,18 +4,17 @@ Such a plugin starts no other interpreter and needs no host.
 """
 
 import sys
-from typing import Any, Dict, Optional, Sequence
+from typing import Optional, Sequence
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.ansible import arguments
+from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.errors import MxclusterError
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import each, flag, optional, text, whole
-
-Json = Dict[str, Any]
 
 
 class Result(Record):
@@ -43,7 +42,7 @@ class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types
 
     TRANSFERS_FILES = False
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+    def run(self, tmp: object = None, task_vars: TaskVars = None) -> TaskResult:
         """Return the result of ``carry_out``, or a failed result. Ansible calls this method."""
         result = super(ControllerTask, self).run(tmp, task_vars)
         name = type(self).__module__
@@ -82,7 +81,7 @@ def show(piece: str, is_stderr: bool) -> None:
     Display().display(piece, stderr=is_stderr, screen_only=True, newline=False)
 
 
-def registered(name: Any, task_vars: Any) -> Any:
+def registered(name: object, task_vars: TaskVars) -> object:
     """Return {host: the host's value of the variable `name`} for all hosts.
 
     A host without the variable has {}. A task could pass the values as an argument, but Ansible

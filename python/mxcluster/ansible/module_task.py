@@ -4,21 +4,23 @@ Root of a node can change the answers of this node, so no task may use an unchec
 module imports Ansible, as `mxcluster.ansible.controller_task` does.
 """
 
-from typing import Any, Dict
+from typing import Mapping
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.unsafe_proxy import wrap_var
 
+from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.errors import MxclusterError
 from mxcluster.model import module_answers
 
-Json = Dict[str, Any]
 # Ansible on the controller adds this fact, and drops the same fact of a module. Without the fact,
 # Ansible would look for the node's Python in each task.
 DISCOVERED = ("discovered_interpreter_", "ansible_discovered_interpreter_")
 
 
-def run_module(task: ActionBase, module: str, arguments: Json, task_vars: Json) -> Json:
+def run_module(
+    task: ActionBase, module: str, arguments: Mapping[str, object], task_vars: TaskVars
+) -> TaskResult:
     """Run our module `module` on the node of a task, and return the checked answer.
 
     Returns a failed result that names the host and the field if the answer is invalid.
@@ -42,8 +44,7 @@ def run_module(task: ActionBase, module: str, arguments: Json, task_vars: Json) 
     if found:
         checked["ansible_facts"] = found
     # Marked unsafe, so that Ansible evaluates no template in the result.
-    result: Json = wrap_var(checked)
-    return result
+    return wrap_var(checked)
 
 
 class ModuleTask(ActionBase):  # type: ignore[misc]  # ansible has no types
@@ -51,7 +52,7 @@ class ModuleTask(ActionBase):  # type: ignore[misc]  # ansible has no types
 
     TRANSFERS_FILES = False
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+    def run(self, tmp: object = None, task_vars: TaskVars = None) -> TaskResult:
         """Run one task and return its result to Ansible."""
         result = super(ModuleTask, self).run(tmp, task_vars)
         module = type(self).__module__.rpartition(".")[2]

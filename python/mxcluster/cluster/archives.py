@@ -14,9 +14,7 @@ from typing import Callable, Optional, Sequence
 
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import BLOCK, sha256
-from mxcluster.model import names
-from mxcluster.model.record import Record, field
-from mxcluster.model.shapes import matching, or_empty, text
+from mxcluster.model.software import File
 
 TRIES, PAUSE = 4, 2.0  # attempts for one file; seconds by which the pause grows each time
 TIMEOUT = 30.0  # seconds without a received byte
@@ -30,14 +28,6 @@ CUT = (
     OSError,
     http.client.HTTPException,
 )  # errors of a connection; urllib's errors are OSErrors
-
-
-class File(Record):
-    """A file to fetch."""
-
-    url: str = field(text)
-    name: str = field(matching(r"(?!\.{1,2}$)[^/\x00-\x1f]+", "the name of a file", 255))
-    sha256: str = field(or_empty(names.digest), about="empty if unknown")
 
 
 def provide(store: str, file: File, sha256_of: Callable[[str], str] = sha256) -> str:

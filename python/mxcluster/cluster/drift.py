@@ -7,13 +7,15 @@ files. A node needs no provisioning while the digest, the files and the node's f
 import hashlib
 import json
 import os
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Dict, Mapping, Optional, Sequence, Tuple
 
+from mxcluster.cluster.driver import Jobs
 from mxcluster.errors import DAMAGED, some
 from mxcluster.file_io import replace
+from mxcluster.model.module_answers import file_states
 from mxcluster.model.node_record import NodeFacts
-
-Json = Dict[str, Any]
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import table, text
 
 SOURCES = (
     "roles",
@@ -23,13 +25,27 @@ SOURCES = (
 )  # folders of the project, whose files are inputs of the provisioning
 
 
+class State(Record):
+    """The state of a node after its last provisioning, as the controller stores it."""
+
+    digests: Mapping[str, str] = field(
+        table(text, text, 100000),
+        default={},
+        about="{input of the provisioning: its digest}; empty for a node that needs provisioning",
+    )
+    seen: Mapping[str, str] = field(file_states, default={}, about="{path: state of the file}")
+    layout: Mapping[str, str] = field(
+        table(text, text), default={}, about="{variable on which running jobs rely: its value}"
+    )
+
+
 def of_sources(project: str) -> str:
     """Return a sha256 (hex) of all files in SOURCES below the folder `project`, except bytecode.
 
     A playbook calls this function at its start, because a user may edit the files during the run.
     Python writes a file of bytecode under another name first, so the name of the folder counts.
     """
-    return _of_files(
+    return of_files(
         [
             os.path.join(folder, name)
             for source in SOURCES
@@ -40,20 +56,14 @@ def of_sources(project: str) -> str:
     )
 
 
-def digests_of(files: Dict[str, Sequence[str]], values: Json) -> Dict[str, str]:
-    """Return {name: sha256 (hex)} of the inputs of a node's provisioning.
-
-    Args: `files` {name: paths of input files}, such as node records; `values` {name: another
-    input}, of any type that JSON or str() can write.
-    """
-    found = {name: _of_files(paths) for name, paths in files.items()}
-    for name, value in values.items():
-        text = json.dumps(value, sort_keys=True, default=str)
-        found[name] = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    return found
+def of_value(value: object) -> str:
+    """Return a sha256 (hex) of a value of any type that JSON or str() can write."""
+    written = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(written.encode("utf-8")).hexdigest()
 
 
-def _of_files(paths: Sequence[str]) -> str:
+def of_files(paths: Sequence[str]) -> str:
+    """Return a sha256 (hex) of the names and contents of files. A missing file has no content."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(path.encode("utf-8", "surrogateescape"))
@@ -63,27 +73,24 @@ def _of_files(paths: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def remembered(path: str) -> Json:
-    """Return the state (dict) that `remember` saved in `path`, {} for an unreadable file."""
+def remembered(path: str) -> State:
+    """Return the state that `remember` saved in `path`, an empty state for an unreadable file."""
     try:
         with open(path) as stream:
-            found = json.load(stream)
+            return State.decode(json.load(stream))
     except (OSError,) + DAMAGED:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return State()
 
 
-def why_before_asking(known: Json, digests: Dict[str, str]) -> Optional[str]:
+def why_before_asking(known: State, digests: Mapping[str, str]) -> Optional[str]:
     """Return the reason to provision a node, or None if the digests of its inputs are unchanged.
 
     The function needs no connection to the node.
 
-    Args: `known` the result of `remembered`; `digests` the present result of `digests_of`.
+    Args: `known` the state of the last provisioning; `digests` {input: its present digest}.
     """
-    if "digest" in known:
-        return "an earlier version of mxcluster provisioned this node"
-    before = known.get("digests")
-    if not isinstance(before, dict) or not before:
+    before = known.digests
+    if not before:
         return "provision.yml has never completed for this node on this controller"
     changed = [
         name for name in sorted(set(before) | set(digests)) if before.get(name) != digests.get(name)
@@ -95,16 +102,18 @@ def why_before_asking(known: Json, digests: Dict[str, str]) -> Optional[str]:
     )
 
 
-def why(known: Json, seen: Json, record: NodeFacts, facts: NodeFacts) -> Optional[str]:
+def why(
+    known: State, seen: Mapping[str, str], record: NodeFacts, facts: NodeFacts
+) -> Optional[str]:
     """Return the reason to provision a node again, None for an unchanged node.
 
     The function compares the node's files with the saved state, and the node's facts with
     the node record.
 
-    Args: `known` the result of `remembered`; `seen` {path: present state}; `record` the node
-    record; `facts` the present facts.
+    Args: `known` the state of the last provisioning; `seen` {path: present state}; `record` the
+    node record; `facts` the present facts.
     """
-    before = known.get("seen") or {}
+    before = known.seen
     for name in sorted(set(before) | set(seen)):
         if before.get(name) != seen.get(name):
             return "%s %s" % (
@@ -121,30 +130,29 @@ def why(known: Json, seen: Json, record: NodeFacts, facts: NodeFacts) -> Optiona
     return None
 
 
-def moved(known: Json, layout: Json) -> Dict[str, List[Any]]:
-    """Return {name: [old value, new value]} of the changed layout variables.
+def moved(known: State, layout: Mapping[str, str]) -> Dict[str, Tuple[str, str]]:
+    """Return {name: (old value, new value)} of the changed layout variables.
 
     A running job relies on the old values. An old state without a layout gives {}.
 
-    Args: `known` the result of `remembered`; `layout` {name: new value}.
+    Args: `known` the state of the last provisioning; `layout` {name: new value}.
     """
-    before = known.get("layout") or {}
+    before = known.layout
     return {
-        name: [before[name], layout[name]]
+        name: (before[name], layout[name])
         for name in sorted(layout)
         if name in before and before[name] != layout[name]
     }
 
 
-def refusal(host: str, changes: Dict[str, List[Any]], jobs: Sequence[Json]) -> Optional[str]:
+def refusal(host: str, changes: Mapping[str, Tuple[str, str]], jobs: Jobs) -> Optional[str]:
     """Return the message that refuses `changes` of the node `host`.
 
     Returns None if the node has no running or prepared job.
 
-    Args: `changes` the result of `moved`; `jobs` the node's jobs, as in the result of
-    `agent.jobs.listing`.
+    Args: `changes` the result of `moved`; `jobs` the node's jobs.
     """
-    running = [job["job"] for job in jobs if job["state"] in ("running", "prepared")]
+    running = jobs.running()
     if not running:
         return None
     return (
@@ -158,14 +166,10 @@ def refusal(host: str, changes: Dict[str, List[Any]], jobs: Sequence[Json]) -> O
     )
 
 
-def remember(path: str, digests: Dict[str, str], seen: Json, layout: Json) -> None:
+def remember(path: str, state: State) -> None:
     """Save the state of a node in the file `path`, readable by its owner only.
 
     The values of the state may be secret.
-
-    Args: `digests` the result of `digests_of`, or {} if the node must be provisioned again; `seen`
-    and `layout` as in `why` and `moved`.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    saved = {"digests": digests, "seen": seen, "layout": layout}
-    replace(path, json.dumps(saved, indent=1, sort_keys=True), 0o600)
+    replace(path, json.dumps(state.encode(), indent=1, sort_keys=True), 0o600)

@@ -6,14 +6,18 @@ N-rhel7).
 """
 
 import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mxcluster.cluster.version_table import number, table
 from mxcluster.cluster.versions import check_branch
 from mxcluster.errors import BadInput, some
+from mxcluster.lists import unique
+from mxcluster.model import names
+from mxcluster.model.module_answers import MachineAnswer
 from mxcluster.model.node_record import Driver, NodeRecord
-
-Json = Dict[str, Any]
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import each, matching, one_of, optional, or_empty, whole, words
+from mxcluster.model.software import NeededDriver
 
 # The only flavour that supports each new kernel. The flavour "branch-470" holds kernels back.
 FLAVOUR = "latest-dkms"
@@ -58,118 +62,196 @@ NEWEST_MINOR = "7.9.2009"
 ARGUMENTS = ["rd.driver.blacklist=nouveau", "nouveau.modeset=0"]
 
 
-def plan(settings: Json, decided: Json, machine: Json, rpms: Sequence[str]) -> Json:
-    """Return {"action": "install", "change" or "keep", "why", "branch", "version", ...}.
+class Settings(Record, strict=True):
+    """The user's settings of the driver."""
 
-    "why" is the reason of the action. The other keys are "ours", "prefer" and "locks". "ours" is
-    the version of the node's packages latest-dkms, or None. mxcluster treats these packages as its
-    own. "prefer" is the version that the repair of an incomplete driver installs if possible, or
-    "". "locks" are the lines for yum-plugin-versionlock that hold a kept driver.
+    install: str = field(one_of("auto", "true", "false"))
+    branch: str = field(matching("[0-9]{0,4}", "a branch, such as 470, or empty"))
+    version: str = field(or_empty(names.version), about="empty for the default")
+
+
+class Plan(Record):
+    """What mxcluster does with the driver of a node."""
+
+    action: str = field(one_of("install", "change", "keep"))
+    why: str = field(words, about="the reason of the action")
+    branch: int = field(whole(1, 10000))
+    version: str = field(or_empty(names.version), about="the version that the user wants")
+    ours: Optional[str] = field(
+        optional(names.version),
+        about="the version of the node's packages latest-dkms, which mxcluster treats as its own",
+    )
+    prefer: str = field(
+        or_empty(names.version),
+        default="",
+        about="the version that the repair of an incomplete driver installs if possible",
+    )
+    locks: Sequence[str] = field(
+        each(words), default=[], about="lines for yum-plugin-versionlock that hold a kept driver"
+    )
+
+
+class Packages(Record):
+    """The packages of a driver in a repository."""
+
+    version: str = field(names.version)
+    packages: Sequence[str] = field(each(words), about="arguments for yum")
+    locks: Sequence[str] = field(each(words), about="the result of `locks`")
+
+
+class _Job(Record):
+    """A job in the answer of the command `jobs`."""
+
+    job: str = field(words)
+    state: str = field(words)
+
+
+class Jobs(Record):
+    """The jobs of a node. A node without MXNet has no answer about jobs."""
+
+    jobs: Sequence[_Job] = field(each(record(_Job)), default=[])
+
+    def running(self) -> List[str]:
+        """Return the ids of the jobs that have not ended."""
+        return [one.job for one in self.jobs if one.state in ("running", "prepared")]
+
+
+class _Installed(NamedTuple):
+    """The driver packages of a node."""
+
+    versions: Mapping[str, Set[str]]  # of each package
+    release: str  # of the package DRIVER, "" without this package
+    others: List[str]  # packages of other drivers
+    ours: Optional[str]  # the version of the driver that mxcluster treats as its own
+
+    @property
+    def lacking(self) -> List[str]:
+        """The packages of NEEDED that are missing, or have several versions."""
+        return [name for name in NEEDED if self.versions.get(name) != {self.ours}]
+
+
+def plan(
+    settings: Settings, needed: NeededDriver, machine: MachineAnswer, rpms: Sequence[str]
+) -> Plan:
+    """Return the plan for the driver of a node.
 
     Raises BadInput if mxcluster cannot install the wanted driver on the node. provision.yml calls
     the function before it changes the node.
 
-    Args:
-        settings: the user's "install" ("auto", "true" or "false"), "branch" and "version" ("" for
-            the default).
-        decided: "driver" from `versions.decide`.
-        machine: the result of the module mxcluster_machine.
-        rpms: a line "<name> <version> <release>" for each package of the node with nvidia in its
-            name.
+    Args: `needed` the driver that CUDA and the GPUs need; `machine` the facts of the node; `rpms` a
+    line "<name> <version> <release>" for each package of the node with nvidia in its name.
     """
-    install = str(settings["install"]).lower()
-    version = str(settings["version"] or "")
-    branch = int(settings["branch"] or (number(version)[0] if version else decided["branch"]))
+    branch = _wanted_branch(settings, needed, machine)
+    known = _installed(rpms)
+    ours = known.ours
+    found = Plan(action="keep", why="", branch=branch, version=settings.version, ours=ours)
+    if settings.install == "false":
+        return found.replaced(why="nvidia_driver_install is false")
+    if ours is None:
+        why = _why_other_driver_stays(settings, needed, machine, known.others)
+        if why:
+            return found.replaced(why=why)
+        found = found.replaced(action="install", why="the node has no driver")
+    elif known.lacking:
+        # The earlier installation was interrupted, and may have left several versions.
+        found = found.replaced(
+            action="install",
+            why="packages of the driver are missing or have mixed versions: " + some(known.lacking),
+        )
+        if not settings.version and not settings.branch and _suits(ours, needed, machine):
+            found = found.replaced(branch=number(ours)[0], prefer=ours)
+    elif settings.install == "true" and _is_unwanted(ours, settings, needed, machine):
+        found = found.replaced(action="change", why="the node has driver %s" % ours)
+    else:
+        return found.replaced(locks=locks(ours, known.release))
+    _check_machine(machine)
+    return found
+
+
+def _wanted_branch(settings: Settings, needed: NeededDriver, machine: MachineAnswer) -> int:
+    """Return the branch of the driver to install. Raises BadInput for an impossible branch."""
+    version = settings.version
+    branch = int(settings.branch or (number(version)[0] if version else needed.branch))
     if version and number(version)[0] != branch:
         raise BadInput(
             "nvidia_driver_version %s does not belong to nvidia_driver_branch %d: remove one of "
             "these settings" % (version, branch)
         )
-    newest = max(table()["driver_branches"])
+    newest = max(table().driver_branches)
     if branch > newest:
         raise BadInput(
             "NVIDIA has no driver branch %d for EL 7, whose last branch is %d: set "
             "nvidia_driver_branch to %s"
-            % (branch, newest, " or ".join(map(str, table()["driver_branches"])))
+            % (branch, newest, " or ".join(map(str, table().driver_branches)))
         )
-    check_branch(branch, decided["cuda"], machine["gpus"])
+    check_branch(branch, needed.cuda, machine.gpus)
+    return branch
+
+
+def _installed(rpms: Sequence[str]) -> _Installed:
+    """Return the driver packages of a node. Args: `rpms` as in `plan`."""
     known: Dict[str, Set[str]] = {}
-    release = ""  # of the package DRIVER
+    release = ""
     for line in rpms:
-        name, there, last = line.split()
-        known.setdefault(name, set()).add(there)
+        name, version, last = line.split()
+        known.setdefault(name, set()).add(version)
         release = last if name == DRIVER else release
     others = sorted(name for name in known if re.fullmatch(FOREIGN, name))
     ours = _version_of_set(known) if DRIVER in known or not others else None
-    found: Json = {"action": "keep", "why": "", "branch": branch, "version": version}
-    found.update(ours=ours, prefer="", locks=[])
-    if install == "false":
-        return dict(found, why="nvidia_driver_install is false")
-    if ours is None:
-        present = machine["driver_installed"] or machine["driver"]
-        if install == "auto" and (present or others):
-            return dict(found, why="the node has another driver")
-        if present and number(present) >= number(decided["least"]):
-            return dict(found, why="the node has another driver, which is new enough")
-        if others or present:
-            raise BadInput(
-                "the node has a driver%s that mxcluster did not install (%s), but CUDA %s needs %s "
-                "or newer: remove that driver (%s), restart the node, and run provision.yml again"
-                % (
-                    " " + present if present else "",
-                    some(others) if others else "no package of yum",
-                    decided["cuda"],
-                    decided["least"],
-                    "yum remove " + " ".join(others) if others else "nvidia-uninstall",
-                )
-            )
-        found.update(action="install", why="the node has no driver")
-    else:
-        lacking = [name for name in NEEDED if known.get(name) != {ours}]
-        if lacking:
-            # The earlier installation was interrupted, and may have left several versions.
-            found.update(
-                action="install",
-                why="packages of the driver are missing or have mixed versions: " + some(lacking),
-            )
-            if not version and not settings["branch"] and _suits(ours, decided, machine):
-                found.update(branch=number(ours)[0], prefer=ours)
-        elif install == "true" and _is_unwanted(ours, settings, decided, machine):
-            found.update(action="change", why="the node has driver %s" % ours)
-        else:
-            found.update(locks=locks(ours, release))
-    if found["action"] != "keep":
-        _check_machine(machine)
-    return found
+    return _Installed(known, release, others, ours)
 
 
-def _suits(version: str, decided: Json, machine: Json) -> bool:
-    """Return True if the driver `version` supports the chosen CUDA and all GPUs of a node.
+def _why_other_driver_stays(
+    settings: Settings, needed: NeededDriver, machine: MachineAnswer, others: List[str]
+) -> str:
+    """Return the reason to keep a driver that mxcluster has not installed, "" without a driver.
 
-    Args: `decided` and `machine` as in `plan`.
+    Raises BadInput if the driver is too old. Args: `others` packages of other drivers.
     """
+    present = machine.driver_installed or machine.driver
+    if settings.install == "auto" and (present or others):
+        return "the node has another driver"
+    if present and number(present) >= number(needed.least):
+        return "the node has another driver, which is new enough"
+    if others or present:
+        raise BadInput(
+            "the node has a driver%s that mxcluster did not install (%s), but CUDA %s needs %s "
+            "or newer: remove that driver (%s), restart the node, and run provision.yml again"
+            % (
+                " " + present if present else "",
+                some(others) if others else "no package of yum",
+                needed.cuda,
+                needed.least,
+                "yum remove " + " ".join(others) if others else "nvidia-uninstall",
+            )
+        )
+    return ""
+
+
+def _suits(version: str, needed: NeededDriver, machine: MachineAnswer) -> bool:
+    """Return True if the driver `version` supports the chosen CUDA and all GPUs of a node."""
     try:
-        check_branch(number(version)[0], decided["cuda"], machine["gpus"])
+        check_branch(number(version)[0], needed.cuda, machine.gpus)
     except BadInput:
         return False
-    return number(version) >= number(decided["least"])
+    return number(version) >= number(needed.least)
 
 
-def _is_unwanted(ours: str, settings: Json, decided: Json, machine: Json) -> bool:
+def _is_unwanted(
+    ours: str, settings: Settings, needed: NeededDriver, machine: MachineAnswer
+) -> bool:
     """Return True if nvidia_driver_install: true replaces the complete driver `ours`.
 
     The default branch is no reason to replace a driver that suits the node.
-
-    Args: `settings`, `decided` and `machine` as in `plan`.
     """
-    if settings["version"]:
-        return ours != str(settings["version"])
-    if settings["branch"] and number(ours)[0] != int(settings["branch"]):
+    if settings.version:
+        return ours != settings.version
+    if settings.branch and number(ours)[0] != int(settings.branch):
         return True
-    return not _suits(ours, decided, machine)
+    return not _suits(ours, needed, machine)
 
 
-def _version_of_set(known: Dict[str, Set[str]]) -> Optional[str]:
+def _version_of_set(known: Mapping[str, Set[str]]) -> Optional[str]:
     """Return the newest version of mxcluster's driver packages, or None without such a package.
 
     yum installs the kernel module before the package DRIVER, which requires the module. So an
@@ -181,22 +263,19 @@ def _version_of_set(known: Dict[str, Set[str]]) -> Optional[str]:
     return max(found, key=number) if found else None
 
 
-def _check_machine(machine: Json) -> None:
-    """Raise BadInput if the kernel refuses modules of dkms, or if programs use the old driver.
-
-    Args: `machine` as in `plan`.
-    """
-    if machine["secure_boot"]:
+def _check_machine(machine: MachineAnswer) -> None:
+    """Raise BadInput if the kernel refuses modules of dkms, or if programs use the old driver."""
+    if machine.secure_boot:
         raise BadInput(
             "secure boot is on, so the kernel loads signed modules only, but dkms builds unsigned "
             "modules: disable secure boot in the firmware of the node; or sign the module with "
             "your own key (mokutil --import, at the console), install the driver yourself, and "
             "set nvidia_driver_install: false"
         )
-    if machine["driver"] and machine["gpu_users"]:
+    if machine.driver and machine.gpu_users:
         raise BadInput(
             "the driver cannot be replaced while programs use the GPUs: end %s, then run "
-            "provision.yml again" % some(machine["gpu_users"])
+            "provision.yml again" % some(list(machine.gpu_users))
         )
 
 
@@ -220,12 +299,12 @@ def _order(version: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     return number(upstream), number(release)
 
 
-def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str = "") -> Json:
-    """Return {"version", "packages", "locks"} of the driver that a repository has for a branch.
+def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str = "") -> Packages:
+    """Return the driver that a repository has for a branch.
 
-    "version" is `wanted`, or the newest version with all packages of NEEDED. A complete version
-    `prefer` takes precedence over newer versions. "packages" are arguments for yum. "locks" is the
-    result of `locks`. Raises BadInput if the repository has no such driver.
+    The version is `wanted`, or the newest version with all packages of NEEDED. A complete version
+    `prefer` takes precedence over newer versions. Raises BadInput if the repository has no such
+    driver.
 
     Args: `text` the output of `yum list --showduplicates` for SET; `branch` such as 470; `wanted` a
     version such as "470.82.01", or ""; `url` of the repository, for messages; `prefer` as in
@@ -238,7 +317,7 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str 
         if _upstream(version) == wanted or not wanted and number(_upstream(version))[0] == branch
     ]
     if not of_branch:
-        there = sorted({_upstream(version) for version in known.get(DRIVER, [])}, key=number)
+        versions = sorted({_upstream(version) for version in known.get(DRIVER, [])}, key=number)
         raise BadInput(
             "the repository %s has no %s %s, only %s: set nvidia_driver_version to one of these "
             "versions, or nvidia_mirror to a complete mirror"
@@ -246,7 +325,7 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str 
                 url,
                 DRIVER,
                 wanted or "of branch %d" % branch,
-                some(there) if there else "no version",
+                some(versions) if versions else "no version",
             )
         )
     reasons = []
@@ -257,13 +336,13 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str 
         if lacking:
             reasons.append("%s lacks %s" % (_upstream(version), some(lacking)))
             continue
-        names = [name for name in SET if version in known.get(name, [])]
+        there = [name for name in SET if version in known.get(name, [])]
         bare, release = version.rpartition(":")[2].split("-", 1)
-        return {
-            "version": bare,
-            "packages": ["%s-%s-%s" % (name, bare, release) for name in names],
-            "locks": locks(bare, release),
-        }
+        return Packages(
+            version=bare,
+            packages=["%s-%s-%s" % (name, bare, release) for name in there],
+            locks=locks(bare, release),
+        )
     raise BadInput(
         "the repository %s has no complete driver of branch %d: %s. Set nvidia_driver_version to "
         "another version, or nvidia_mirror to a complete mirror" % (url, branch, "; ".join(reasons))
@@ -296,30 +375,26 @@ def vault(kernel: str) -> str:
     return "" if release == NEWEST_MINOR else release
 
 
-def kernels(machine: Json) -> List[str]:
+def kernels(machine: MachineAnswer) -> List[str]:
     """Return the kernels that need the driver: the running kernel, and the node's newest kernel.
 
     A restart boots the newest kernel.
-
-    Args: `machine` as in `plan`.
     """
-    newest = machine["kernels"][-1:] if machine["kernels"] else []
-    return list(dict.fromkeys([machine["kernel"]] + newest))
+    return unique([machine.kernel, *machine.kernels[-1:]])
 
 
-def unbuilt(version: str, wanted: Sequence[str], machine: Json, status: str) -> List[str]:
+def unbuilt(version: str, wanted: Sequence[str], machine: MachineAnswer, status: str) -> List[str]:
     """Return the kernels without a module of the driver `version`.
 
     yum succeeds even if the build of dkms fails. So modinfo must find the module, and dkms must
     list the module as installed.
 
-    Args: `wanted` the kernels to check; `machine` as in `plan`; `status` the output of
-    `dkms status -m nvidia`.
+    Args: `wanted` the kernels to check; `status` the output of `dkms status -m nvidia`.
     """
     return [
         kernel
         for kernel in wanted
-        if machine["modules"].get(kernel) != version or not _has_built(version, kernel, status)
+        if machine.modules.get(kernel) != version or not _has_built(version, kernel, status)
     ]
 
 
@@ -342,15 +417,12 @@ def lacking_arguments(info: str) -> List[str]:
     return [one for one in ARGUMENTS if any(one not in entry for entry in entries)]
 
 
-def busy(users: Sequence[str], answer: Json) -> str:
+def busy(users: Sequence[str], answer: Jobs) -> str:
     """Return what to do before a restart of a node, such as "end python (pid 7)", or "" if idle.
 
-    Args: `users` the programs with an open GPU; `answer` the result of the module mxcluster_node
-    with the command "jobs". A node without MXNet gives no "jobs".
+    Args: `users` the programs with an open GPU; `answer` the jobs of the node.
     """
-    jobs = [
-        job["job"] for job in answer.get("jobs") or [] if job["state"] in ("running", "prepared")
-    ]
+    jobs = answer.running()
     return ", ".join(
         (["end " + some(list(users))] if users else [])
         + (["wait for the end of job %s or run stop.yml" % some(jobs)] if jobs else [])

@@ -1,8 +1,8 @@
 """Compute groups, shares and a placement of parameters from measured speeds.
 
 The functions are pure. They take speeds as {name: speed}, in the order of the workers or servers. A
-result names a worker by its position in this order. All sums are exact: a speed counts as the
-decimal number that repr writes.
+result names a worker by its position in this order. Shares, placement and the comparison with the
+noise are exact: a speed counts as the decimal number that repr writes. Sums of squares are floats.
 
 The rules for groups (`propose`):
 
@@ -24,8 +24,9 @@ The rules for groups (`propose`):
 """
 
 import math
+import operator
 from fractions import Fraction
-from typing import Any, Callable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Sequence, Tuple
 
 from mxcluster.errors import BadInput, refuse
 from mxcluster.numbers import to_float
@@ -35,6 +36,10 @@ from mxcluster.numbers import to_float
 MOST_GROUPS = 8
 # MXNet cuts parameters of this size over all servers (MXNET_KVSTORE_BIGARRAY_BOUND).
 BIGARRAY_BOUND = 1000 * 1000
+TIE = 1e-12  # the difference of two equal sums of squares, relative to the sum of all workers
+
+# The first different speed of each group, from fast to slow, and the sum of squares.
+Division = Tuple[float, Tuple[int, ...]]
 
 
 class Proposal(NamedTuple):
@@ -45,7 +50,7 @@ class Proposal(NamedTuple):
     reason: str  # the reason for the number of groups, as text
 
 
-def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
+def check(speeds: Mapping[str, object], unit: str = "samples/s") -> List[Fraction]:
     """Return the speeds as exact fractions, in the order of `speeds`.
 
     Args: `speeds` {name: speed}; `unit` the unit of the speeds in messages.
@@ -74,7 +79,7 @@ def check(speeds: Mapping[str, Any], unit: str = "samples/s") -> List[Fraction]:
     return exact
 
 
-def propose(speeds: Mapping[str, Any], noise: float, groups: int = 0) -> Proposal:
+def propose(speeds: Mapping[str, object], noise: float, groups: int = 0) -> Proposal:
     """Return the Proposal for workers with these `speeds`, by the rules of this module.
 
     Args:
@@ -88,57 +93,40 @@ def propose(speeds: Mapping[str, Any], noise: float, groups: int = 0) -> Proposa
     """
     exact, limit = check(speeds), _noise(noise)
     values = sorted(set(exact), reverse=True)
+    counts = [exact.count(one) for one in values]
     _check_asked(groups, len(exact), len(values))
-    reason = ""
     if groups:
-        count = groups
-        reason = "%d groups, as asked for" % groups
+        count, reason = groups, "%d groups, as asked for" % groups
+    elif len(exact) == 1:
+        count, reason = 1, "one worker"
     elif not _differ(values[0], values[-1], limit):
         count = 1
-        reason = (
-            "one worker"
-            if len(exact) == 1
-            else "the speeds differ by %.3g %%, no more than the noise of %.3g %%"
-            % (100 * float(1 - values[-1] / values[0]), 100 * noise)
+        reason = "the speeds differ by %.3g %%, no more than the noise of %.3g %%" % (
+            100 * float(1 - values[-1] / values[0]),
+            100 * noise,
         )
     elif len(exact) == 2:
         count, reason = 2, "two workers, whose speeds differ by more than the noise"
     else:
-        count = 0
-    clustering = _Clustering(exact, values, count or MOST_GROUPS)
+        count, reason = 0, ""
+    most = count or min(len(exact) - 1, MOST_GROUPS, len(values))
+    divisions = _divisions([float(one) for one in values], counts, most)
     if not count:
-        count, score = clustering.best(min(len(exact) - 1, MOST_GROUPS), limit)
+        count, score = _best(divisions, values, counts, limit)
         reason = (
             "%d groups have the largest Calinski-Harabasz score, %s" % (count, score)
             if count > 1
             else "every division has groups whose means differ by at most the noise of %.3g %%"
             % (100 * noise)
         )
-    found = clustering.groups(count)
+    found = [
+        [position for position, speed in enumerate(exact) if speed in values[begin:end]]
+        for begin, end in _blocks(divisions[count - 1], len(values))
+    ]
     return Proposal(found, ["speed%d" % (one + 1) for one in range(len(found))], reason)
 
 
-def calinski_harabasz(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> float:
-    """Return the Calinski-Harabasz score, [SSB / (k - 1)] / [SSW / (n - k)].
-
-    SSB and SSW are the sums of squares between and inside the k groups of n workers. The score is
-    infinite if SSW is 0. Raises BadInput unless 2 <= k <= n - 1.
-
-    Args: `speeds` as in `propose`; `groups` lists of workers' positions.
-
-    Source: Calinski and Harabasz, "A dendrite method for cluster analysis", 1974.
-    """
-    exact = check(speeds)
-    if not 2 <= len(groups) <= len(exact) - 1:
-        raise BadInput(
-            "%d groups of %d workers have no Calinski-Harabasz score: use 2 to %d groups"
-            % (len(groups), len(exact), len(exact) - 1)
-        )
-    inside = sum((_squares([exact[one] for one in group]) for group in groups), Fraction(0))
-    return _score(_squares(exact), inside, len(exact), len(groups))[1]
-
-
-def shares(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> List[Fraction]:
+def shares(speeds: Mapping[str, object], groups: Sequence[Sequence[int]]) -> List[Fraction]:
     """Return each worker's share of the training data, in the workers' order. The sum is exactly 1.
 
     A share is in proportion to the slowest speed of the worker's group, because the members of a
@@ -158,7 +146,7 @@ def shares(speeds: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> List[F
 
 
 def placement(
-    sizes: Sequence[int], speeds: Mapping[str, Any], bound: int = BIGARRAY_BOUND
+    sizes: Sequence[int], speeds: Mapping[str, object], bound: int = BIGARRAY_BOUND
 ) -> List[int]:
     """Return the position in `speeds` of each parameter's server, in the order of `sizes`.
 
@@ -192,7 +180,7 @@ def placement(
     return result
 
 
-def _noise(noise: Any) -> Fraction:
+def _noise(noise: object) -> Fraction:
     try:
         value = to_float(noise)
     except ValueError:
@@ -204,7 +192,7 @@ def _noise(noise: Any) -> Fraction:
     return Fraction(repr(value))
 
 
-def _check_asked(groups: Any, workers: int, different: int) -> None:
+def _check_asked(groups: object, workers: int, different: int) -> None:
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 0:
         raise BadInput(
             "groups=%r is invalid: give a whole number of groups, or 0 to choose the number by the "
@@ -228,163 +216,79 @@ def _differ(fast: Fraction, slow: Fraction, noise: Fraction) -> bool:
     return 1 - slow / fast > noise
 
 
-def _squares(values: Sequence[Fraction]) -> Fraction:
-    """Return the sum of the squared distances of `values` from their mean."""
-    return sum((one * one for one in values), Fraction(0)) - sum(values, Fraction(0)) ** 2 / len(
-        values
+def _best(
+    divisions: Sequence[Division],
+    values: Sequence[Fraction],
+    counts: Sequence[int],
+    noise: Fraction,
+) -> Tuple[int, str]:
+    """Return (number of groups, score as a string) by the rules 4 to 6 of this module.
+
+    The Calinski-Harabasz score is [SSB / (k - 1)] / [SSW / (n - k)]. SSB and SSW are the sums of
+    squares between and inside the k groups of n workers.
+
+    Args: `divisions` from `_divisions`; `values` the different speeds, from fast to slow; `counts`
+    the number of workers with each speed; `noise` the relative noise.
+
+    Source: Calinski and Harabasz, "A dendrite method for cluster analysis", 1974.
+    """
+    found, best, workers = 1, 0.0, sum(counts)
+    for count, division in enumerate(divisions[1:], 2):
+        means = [
+            Fraction(sum(map(operator.mul, values[begin:end], counts[begin:end])))
+            / sum(counts[begin:end])
+            for begin, end in _blocks(division, len(values))
+        ]
+        if not all(_differ(fast, slow, noise) for fast, slow in zip(means, means[1:])):
+            continue
+        inside = division[0]
+        between = divisions[0][0] - inside
+        score = between * (workers - count) / (inside * (count - 1)) if inside else math.inf
+        if score > best * (1 + 1e-9):  # at a tie the smaller number counts
+            found, best = count, score
+    return found, (
+        "infinite, since each group has a single speed" if best == math.inf else "%.3g" % best
     )
 
 
-def _score(total: Fraction, inside: Fraction, workers: int, groups: int) -> Tuple[Any, float]:
-    """Return (exact score, score as float), the Calinski-Harabasz score in two forms.
+def _divisions(speeds: Sequence[float], counts: Sequence[int], most: int) -> List[Division]:
+    """Return the division with the least sum of squares for each number of groups up to `most`.
 
-    The exact score is (1, 0) for an infinite score, else (0, score as Fraction).
+    This is k-means in one dimension by dynamic programming. To divide the first j speeds into k
+    groups, the function divides the first i speeds into k - 1 groups, and the remaining speeds form
+    the last group. At a tie the first i counts.
 
-    Args: `total` the sum of squares of all speeds; `inside` the sum of squares inside the groups;
-    `workers` and `groups` the numbers of workers and of groups.
+    Args: `speeds` the different speeds, from fast to slow; `counts` the number of workers with each
+    speed.
     """
-    if not inside:
-        return (1, Fraction(0)), math.inf
-    score = (total - inside) * (workers - groups) / (inside * (groups - 1))
-    return (0, score), float(score)
+    mean = sum(map(operator.mul, speeds, counts)) / sum(counts)
+    numbers, sums, squares = [0], [0.0], [0.0]
+    for speed, count in zip(speeds, counts):
+        numbers.append(numbers[-1] + count)
+        sums.append(sums[-1] + count * (speed - mean))
+        squares.append(squares[-1] + count * (speed - mean) ** 2)
+
+    def cost(begin: int, end: int) -> float:
+        if end - begin < 2:
+            return 0.0
+        total = (sums[end] - sums[begin]) ** 2 / (numbers[end] - numbers[begin])
+        return max(0.0, squares[end] - squares[begin] - total)
+
+    every, tie = len(speeds), TIE * squares[-1]
+    layer = [(cost(0, end), (0,)) for end in range(every + 1)]  # type: List[Division]
+    found = [layer[every]]
+    for number in range(1, most):
+        before, layer = layer, [(0.0, ())] * (number + 1)
+        for end in range(number + 1, every + 1):
+            options = [before[begin][0] + cost(begin, end) for begin in range(number, end)]
+            limit = min(options) + tie
+            place = next(place for place, option in enumerate(options) if option <= limit)
+            layer.append((options[place], before[number + place][1] + (number + place,)))
+        found.append(layer[every])
+    return found
 
 
-class _Clustering:
-    """Exact k-means in one dimension, for all numbers of groups up to `most`.
-
-    The class uses dynamic programming over the different speeds, each with its number of workers.
-    To divide the first j speeds into k groups, it divides the first i speeds into k - 1 groups. The
-    remaining j - i speeds form the last group. The class chooses the i with the least sum of
-    squares. This i never falls as j grows. So each k needs O(m log m) sums for m speeds (divide and
-    conquer).
-
-    All sums are whole numbers. The class multiplies speeds by the common multiple of their
-    denominators, and sums of squares also by the common multiple of all possible group sizes.
-    """
-
-    def __init__(self, exact: Sequence[Fraction], values: Sequence[Fraction], most: int) -> None:
-        self._exact, self._values = exact, values
-        unit = 1
-        for one in values:
-            unit = _common_multiple(unit, one.denominator)
-        counts = dict.fromkeys(values, 0)
-        for one in exact:
-            counts[one] += 1
-        multiple = 1
-        for number in range(2, len(exact) + 1):
-            multiple = _common_multiple(multiple, number)
-        self._parts = [0] + [multiple // number for number in range(1, len(exact) + 1)]
-        self._unit, self._multiple = unit, multiple
-        numbers, sums, squares = [0], [0], [0]
-        for one in values:
-            # Distances from the slowest speed keep the numbers small.
-            whole, count = int((one - values[-1]) * unit), counts[one]
-            numbers.append(numbers[-1] + count)
-            sums.append(sums[-1] + whole * count)
-            squares.append(squares[-1] + whole * whole * count * multiple)
-        self._numbers, self._sums, self._squares = numbers, sums, squares
-        self._least, self._cuts = self._solve(min(most, len(values)))
-
-    def groups(self, count: int) -> List[List[int]]:
-        """Return the positions of the workers in `count` groups, from fast to slow."""
-        group_of = {}
-        for number, (begin, end) in enumerate(self._blocks(count)):
-            for one in self._values[begin:end]:
-                group_of[one] = number
-        result = [[] for _ in range(count)]  # type: List[List[int]]
-        for position, one in enumerate(self._exact):
-            result[group_of[one]].append(position)
-        return result
-
-    def best(self, most: int, noise: Fraction) -> Tuple[int, str]:
-        """Return (number of groups, score as a string) by the rules 4 to 6 of this module.
-
-        Args: `most` the maximum number of groups; `noise` the relative noise.
-        """
-        found, best, text = 1, None, ""  # type: int, Any, str
-        scale = self._multiple * self._unit**2
-        total = Fraction(self._least[0], scale)
-        for count in range(2, min(most, len(self._values)) + 1):
-            means = [self._mean(*block) for block in self._blocks(count)]
-            if not all(_differ(fast, slow, noise) for fast, slow in zip(means, means[1:])):
-                continue
-            inside = Fraction(self._least[count - 1], scale)
-            score, number = _score(total, inside, len(self._exact), count)
-            if best is None or score > best:
-                found, best = count, score
-                text = (
-                    "%.3g" % number if inside else "infinite, since each group has a single speed"
-                )
-        return found, text
-
-    def _mean(self, begin: int, end: int) -> Fraction:
-        numbers, sums = self._numbers, self._sums
-        return self._values[-1] + Fraction(
-            sums[end] - sums[begin], self._unit * (numbers[end] - numbers[begin])
-        )
-
-    def _blocks(self, count: int) -> List[Tuple[int, int]]:
-        """Return (begin, end) of each of `count` groups, as positions in the list of speeds."""
-        blocks, end = [], len(self._values)
-        for number in range(count - 1, -1, -1):
-            begin = self._cuts[number][end]
-            blocks.append((begin, end))
-            end = begin
-        return blocks[::-1]
-
-    def _solve(self, most: int) -> Tuple[List[int], List[List[int]]]:
-        """Return the lists (least, cuts), with an item for each number of groups from 1 to `most`.
-
-        An item of `least` is the least sum of squares, in the units of this class. An item of
-        `cuts` is a list of m + 1 ints, where m is the number of different speeds. Item j of this
-        list is the begin of the last group if the first j speeds form the groups.
-        """
-        numbers, sums, squares, parts = self._numbers, self._sums, self._squares, self._parts
-
-        def cost(begin: int, end: int) -> int:
-            return (
-                squares[end]
-                - squares[begin]
-                - (sums[end] - sums[begin]) ** 2 * parts[numbers[end] - numbers[begin]]
-            )
-
-        every = len(self._values)
-        layer = [0] + [cost(0, end) for end in range(1, every + 1)]
-        least, cuts = [layer[every]], [[0] * (every + 1)]
-        for count in range(2, most + 1):
-            layer, cut = _next_layer(layer, cost, count, every)
-            least.append(layer[every])
-            cuts.append(cut)
-        return least, cuts
-
-
-def _next_layer(
-    before: Sequence[int], cost: Callable[[int, int], int], count: int, every: int
-) -> Tuple[List[int], List[int]]:
-    """Return (least sums of squares, begins of the last groups) for `count` groups, as two lists.
-
-    Each list has every + 1 ints. Item j is the value if the first j speeds form the groups. The
-    items below `count` are placeholders (0), because j speeds form at most j groups.
-
-    Args: `before` the least sums for count - 1 groups; `cost` the function that returns the sum of
-    squares of the group (begin, end); `every` the number of speeds.
-    """
-    layer, cut = [0] * (every + 1), [0] * (every + 1)
-    ranges = [(count, every, count - 1, every - 1)]
-    while ranges:
-        low, high, first, last = ranges.pop()
-        if low > high:
-            continue
-        end = (low + high) // 2
-        best, place = -1, first
-        for begin in range(first, min(last, end - 1) + 1):
-            value = before[begin] + cost(begin, end)
-            if best < 0 or value < best:  # at a tie keep the first begin
-                best, place = value, begin
-        layer[end], cut[end] = best, place
-        ranges += [(low, end - 1, first, place), (end + 1, high, place, last)]
-    return layer, cut
-
-
-def _common_multiple(one: int, other: int) -> int:
-    return one * other // math.gcd(one, other)
+def _blocks(division: Division, every: int) -> List[Tuple[int, int]]:
+    """Return (begin, end) of each group, as positions in the list of `every` different speeds."""
+    begins = division[1]
+    return list(zip(begins, begins[1:] + (every,)))

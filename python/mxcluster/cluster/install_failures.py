@@ -2,9 +2,7 @@
 
 import os
 import re
-from typing import Any, Dict, List, Sequence
-
-Json = Dict[str, Any]
+from typing import Dict, List, Mapping, Sequence
 
 # yum 3: "Requires: gcc-c++"; dnf 4: "nothing provides gcc-c++ needed by ...".
 _DEPENDENCIES = re.compile(r"^\s*Requires: |nothing provides |No package matching '", re.M)
@@ -15,7 +13,7 @@ _FULL = re.compile(
 )
 
 
-def said(result: Json) -> str:
+def said(result: object) -> str:
     """Return all messages of a failed task as one string.
 
     The messages come from yum's two backends and from the items of a loop.
@@ -23,7 +21,8 @@ def said(result: Json) -> str:
     Args: `result` the task's result.
     """
     texts: List[str] = []
-    for one in [result] + list(result.get("results") or []):
+    items = list(result.get("results") or []) if isinstance(result, dict) else []
+    for one in [result] + items:
         if isinstance(one, dict):
             told = [one.get(name) for name in ("msg", "stderr", "stdout", "rc_message")]
             told += list(one.get("failures") or [])
@@ -33,17 +32,17 @@ def said(result: Json) -> str:
     return "\n".join(dict.fromkeys(text for text in texts if text))
 
 
-def lacks_dependencies(result: Json) -> bool:
+def lacks_dependencies(result: object) -> bool:
     """Return True if yum failed because packages are missing, which other repositories may have."""
     return bool(_DEPENDENCIES.search(said(result))) and not is_full(result)
 
 
-def is_full(result: Json) -> bool:
+def is_full(result: object) -> bool:
     """Return True if a task failed because a disk is full."""
     return bool(_FULL.search(said(result)))
 
 
-def explained(result: Json, host: str, df: Sequence[str], needs: Dict[str, float]) -> str:
+def explained(result: object, host: str, df: Sequence[str], needs: Mapping[str, float]) -> str:
     """Return the message for a failed installation, for a full disk with the needed space.
 
     Args:

@@ -5,9 +5,10 @@ libraries that its libmxnet.so needs, and the GPUs for which the wheel has code.
 """
 
 import re
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 from mxcluster.cluster.version_table import (
+    Library,
     chip,
     cuda_row,
     gpu_wheel,
@@ -19,14 +20,36 @@ from mxcluster.cluster.version_table import (
     table,
 )
 from mxcluster.errors import BadInput
-
-Json = Dict[str, Any]
+from mxcluster.model.software import Build, Environment
 
 # The files of the tables, in messages about a missing row.
 _MXNET = "python/mxcluster/cluster/mxnet.yml: "
 _VERSIONS = "python/mxcluster/cluster/versions.yml: "
 CPU = "cpu"
 ON_CPU = 'set cuda_version: "" to train on the CPU'
+
+
+class Needs(NamedTuple):
+    """The libraries that a wheel needs from the node. A wheel without a need contains the library.
+
+    Attributes:
+        cudnn: the major version of cuDNN such as "8", or None.
+        nccl: whether the wheel needs NCCL.
+        libcuda: whether the wheel needs libcuda.so.1, a library of the driver.
+    """
+
+    cudnn: Optional[str]
+    nccl: bool
+    libcuda: bool
+
+
+class Node(NamedTuple):
+    """The facts of a node that limit the pairs."""
+
+    python: Optional[str]  # a version such as "3.6", None if unknown
+    gpus: Sequence[str]  # PCI device numbers
+    driver: Optional[str]  # the version of the node's driver
+    libcuda: bool  # whether the node has a driver or gets a driver from mxcluster
 
 
 class Misfit(BadInput):
@@ -70,56 +93,48 @@ def wheel(mxnet: str, wanted: str) -> str:
 
     Args: `mxnet` the version; `wanted` the target, as `target` returns it.
     """
-    wheels = mxnet_row(mxnet)["wheels"]
+    wheels = mxnet_row(mxnet).wheels
     if wanted not in wheels:
         raise Misfit(
             "MXNet %s has no wheel for %s" % (mxnet, spoken(wanted)),
             ["set mxnet_build: openblas"] if wanted.endswith("-mkl") else [],
         )
-    found: str = wheels[wanted]
-    return found
+    return wheels[wanted]
 
 
-def environment(mxnet: str, wanted: str) -> Json:
-    """Return {"builds", "hashes", "name", "note"} of an MXNet version for a target.
+def environment(mxnet: str, wanted: str) -> Environment:
+    """Return the wheels of an MXNet version for a target, for each Python that this MXNet supports.
 
-    These values are arguments of the module mxcluster_env. "builds" has an entry for each version
-    of Python that this MXNet supports. Raises Misfit if MXNet has no wheel for the target.
+    Raises Misfit if MXNet has no wheel for the target.
 
     Args: `mxnet` the version; `wanted` the target.
     """
     first = wheel(mxnet, wanted)
     known, builds, hashes = mxnet_row(mxnet), [], {}
-    for numpy, pythons in known["pythons"].items():
-        for python in pythons:
-            stand = row(table()["pythons"], _MXNET + "pythons", python)
-            wheels = [first, numpy, stand["graphviz"]] + list(stand["beside"])
-            builds.append({"python": [python], "pip": stand["pip"], "wheels": wheels})
-            for one in wheels + [stand["pip"]]:
-                hashes[one] = row(table()["wheel_sha256"], _MXNET + "wheel_sha256", one)
-    return {
-        "builds": builds,
-        "hashes": hashes,
-        "name": "MXNet %s for %s" % (mxnet, spoken(wanted)),
-        "note": known["note"],
-    }
+    for numpy, versions in known.pythons.items():
+        for python in versions:
+            stand = row(table().pythons, _MXNET + "pythons", python)
+            wheels = [first, numpy, stand.graphviz, *stand.beside]
+            builds.append(Build(python=[python], pip=stand.pip, wheels=wheels))
+            for one in [*wheels, stand.pip]:
+                hashes[one] = row(table().wheel_sha256, _MXNET + "wheel_sha256", one)
+    name = "MXNet %s for %s" % (mxnet, spoken(wanted))
+    return Environment(builds=builds, hashes=hashes, name=name, note=known.note)
 
 
 def pythons(mxnet: str) -> List[str]:
     """Return the versions of Python that the MXNet version `mxnet` supports, the oldest first."""
     return sorted(
-        (python for known in mxnet_row(mxnet)["pythons"].values() for python in known), key=number
+        (python for known in mxnet_row(mxnet).pythons.values() for python in known), key=number
     )
 
 
-def check(mxnet: str, wanted: str, node: Json) -> None:
+def check(mxnet: str, wanted: str, node: Node) -> None:
     """Raise BadInput if a pair does not work on a node.
 
     The message has the reason, the nearest pairs that work on this node, and other cures.
 
-    Args: `mxnet` the version; `wanted` the target; `node` {"python": a version such as "3.6" or
-    None, "gpus": PCI device numbers, "driver": version of the node's driver or None, "libcuda":
-    True if the node has a driver or gets a driver from mxcluster}.
+    Args: `mxnet` the version; `wanted` the target.
     """
     try:
         _check(mxnet, wanted, node)
@@ -130,21 +145,21 @@ def check(mxnet: str, wanted: str, node: Json) -> None:
         raise BadInput("%s: %s" % (misfit, "; or ".join(cures))) from None
 
 
-def _check(mxnet: str, wanted: str, node: Json) -> None:
+def _check(mxnet: str, wanted: str, node: Node) -> None:
     wheel(mxnet, wanted)
-    check_python(mxnet, node["python"])
+    check_python(mxnet, node.python)
     if cuda_of(wanted):
-        check_gpus(mxnet, wanted, node["gpus"])
-        check_driver(cuda_of(wanted), node["driver"])
-        if needs(mxnet, wanted)["libcuda"] and not node["libcuda"]:
+        check_gpus(mxnet, wanted, node.gpus)
+        check_driver(cuda_of(wanted), node.driver)
+        if needs(mxnet, wanted).libcuda and not node.libcuda:
             raise Misfit(
                 "the node has GPUs and no driver, but the import of MXNet %s for %s needs a driver"
                 % (mxnet, spoken(wanted)),
-                ["install driver %s or newer" % cuda_row(cuda_of(wanted))["driver"], ON_CPU],
+                ["install driver %s or newer" % cuda_row(cuda_of(wanted)).driver, ON_CPU],
             )
 
 
-def _works(mxnet: str, wanted: str, node: Json) -> bool:
+def _works(mxnet: str, wanted: str, node: Node) -> bool:
     try:
         _check(mxnet, wanted, node)
     except Misfit:
@@ -152,7 +167,7 @@ def _works(mxnet: str, wanted: str, node: Json) -> bool:
     return True
 
 
-def _nearest_pairs(mxnet: str, wanted: str, node: Json) -> List[str]:
+def _nearest_pairs(mxnet: str, wanted: str, node: Node) -> List[str]:
     """Return the settings of the nearest pairs that work on the node, as imperatives.
 
     If possible, a setting changes only the MXNet version or only the CUDA version. Otherwise the
@@ -162,10 +177,10 @@ def _nearest_pairs(mxnet: str, wanted: str, node: Json) -> List[str]:
     cuda = cuda_of(wanted)
 
     def cudas(version: str) -> List[str]:
-        every = table()["cuda"] if cuda else [""]
+        every = list(table().cuda) if cuda else [""]
         return [one for one in every if _works(version, target(one, mkl), node)]
 
-    by_mxnet = {version: cudas(version) for version in table()["mxnet"]}
+    by_mxnet = {version: cudas(version) for version in table().mxnet}
     same = [version for version, found in by_mxnet.items() if cuda in found]
     cures = []
     if same:
@@ -196,7 +211,7 @@ def check_python(mxnet: str, python: Optional[str]) -> None:
         )
     raise Misfit(
         "MXNet %s does not run on Python %s, only on %s. %s"
-        % (mxnet, python, ", ".join(pythons(mxnet)), mxnet_row(mxnet)["note"].rstrip(".")),
+        % (mxnet, python, ", ".join(pythons(mxnet)), mxnet_row(mxnet).note.rstrip(".")),
         ["set mxnet_python to another interpreter"],
     )
 
@@ -212,10 +227,9 @@ def runs_on(mxnet: str, wanted: str, capability: str) -> bool:
     return has_code(compiled_for(mxnet, wanted), capability)
 
 
-def compiled_for(mxnet: str, wanted: str) -> List[str]:
+def compiled_for(mxnet: str, wanted: str) -> Sequence[str]:
     """Return the compute capabilities of the machine code in a pair's wheel: ["3.0", ...]."""
-    found: List[str] = gpu_wheel(wheel(mxnet, wanted))["sass"]
-    return found
+    return gpu_wheel(wheel(mxnet, wanted)).sass
 
 
 def check_gpus(mxnet: str, wanted: str, devices: Iterable[str]) -> None:
@@ -248,7 +262,7 @@ def check_driver(cuda: str, driver: Optional[str]) -> None:
 
     Args: `cuda` such as "9.2"; `driver` the driver's version, None without a driver.
     """
-    least = cuda_row(cuda)["driver"]
+    least = cuda_row(cuda).driver
     if driver and number(driver) < number(least):
         raise Misfit(
             "the driver %s is too old for CUDA %s, which needs %s or newer" % (driver, cuda, least),
@@ -256,60 +270,54 @@ def check_driver(cuda: str, driver: Optional[str]) -> None:
         )
 
 
-def needs(mxnet: str, wanted: str) -> Json:
-    """Return the libraries that a pair's wheel needs from the node.
-
-    The result is {"cudnn": major version such as "8", or None, "nccl": True if needed, "libcuda":
-    True if the wheel needs libcuda.so.1, a library of the driver}. A wheel without such a need
-    contains this library.
-    """
-    needed = gpu_wheel(wheel(mxnet, wanted))["needed"]
+def needs(mxnet: str, wanted: str) -> Needs:
+    """Return the libraries that a pair's wheel needs from the node."""
+    needed = gpu_wheel(wheel(mxnet, wanted)).needed
     majors = [one.split(".so.")[1] for one in needed if one.startswith("libcudnn.so.")]
-    return {
-        "cudnn": majors[0] if majors else None,
-        "nccl": "libnccl.so.2" in needed,
-        "libcuda": "libcuda.so.1" in needed,
-    }
+    return Needs(
+        cudnn=majors[0] if majors else None,
+        nccl="libnccl.so.2" in needed,
+        libcuda="libcuda.so.1" in needed,
+    )
 
 
-def cudnn(mxnet: str, wanted: str, asked: str = "") -> Optional[Json]:
-    """Return {"version", "url", "sha256"} of the cuDNN for a pair, or None for no cuDNN.
+def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[Library]:
+    """Return the cuDNN for a pair, or None for no cuDNN.
 
-    Args: `mxnet` the version; `wanted` the target; `asked` such as "7.6.5" or "7.6.5.32", "" for
+    Args: `mxnet` the version; `wanted` the target; `version` such as "7.6.5" or "7.6.5.32", "" for
     the table's choice, "none" for no cuDNN.
 
     Raises BadInput if the table has no such cuDNN, or if the wheel needs another major version.
     """
-    cuda, major = cuda_of(wanted), needs(mxnet, wanted)["cudnn"]
-    rows = row(table()["cudnn"], _VERSIONS + "cudnn", cuda)
-    fitting = [version for version in rows if major in (None, version.split(".")[0])]
-    if asked == "none" and major is None:
+    cuda, major = cuda_of(wanted), needs(mxnet, wanted).cudnn
+    rows = row(table().cudnn, _VERSIONS + "cudnn", cuda)
+    fitting = [known for known in rows if major in (None, known.split(".")[0])]
+    if version == "none" and major is None:
         return None
     found = (
-        [one for one in fitting if one == asked or one.startswith(asked + ".")]
-        if asked
-        else [cuda_row(cuda)["cudnn"]]
+        [one for one in fitting if one == version or one.startswith(version + ".")]
+        if version
+        else [cuda_row(cuda).cudnn]
     )
     if not found:
         raise BadInput(
             "%s: set cudnn_version to %s, or remove the setting"
             % (
                 "MXNet %s for %s needs cuDNN %s, but cudnn_version is %s"
-                % (mxnet, spoken(wanted), major, asked)
+                % (mxnet, spoken(wanted), major, version)
                 if major
-                else "mxcluster's table has no cuDNN %s for CUDA %s" % (asked, cuda),
+                else "mxcluster's table has no cuDNN %s for CUDA %s" % (version, cuda),
                 " or ".join(fitting),
             )
         )
-    return dict(row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1]), version=found[-1])
+    return row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1]).replaced(version=found[-1])
 
 
-def nccl(mxnet: str, wanted: str) -> Optional[Json]:
-    """Return {"version", "url", "sha256"} of the NCCL for a pair, or None for no NCCL.
+def nccl(mxnet: str, wanted: str) -> Optional[Library]:
+    """Return the NCCL for a pair, or None for no NCCL.
 
     A wheel that needs no NCCL contains NCCL.
     """
-    if not needs(mxnet, wanted)["nccl"]:
+    if not needs(mxnet, wanted).nccl:
         return None
-    found: Json = row(table()["nccl"], _VERSIONS + "nccl", cuda_of(wanted))
-    return found
+    return row(table().nccl, _VERSIONS + "nccl", cuda_of(wanted))

@@ -22,10 +22,19 @@ from mxcluster.model import shapes
 from mxcluster.model.host_variables import SSH, Given, HostVariables, read_by
 from mxcluster.model.names import public_key, user_name
 from mxcluster.model.node_record import NodeRecord, Ssh
+from mxcluster.model.record import Record, field
 
-Nodes = Mapping[str, Mapping[str, str]]  # {host: {"address", ...}}
 Records = Mapping[str, NodeRecord]
 Variables = Mapping[str, HostVariables]  # of each host in Nodes
+
+
+class Node(Record):
+    """A node of the whole cluster."""
+
+    address: str = field(shapes.text, about="the planned address for training")
+
+
+Nodes = Mapping[str, Node]
 
 DRAFT = re.compile(r"\(the (key that [^\s\"]+ is going to make|host keys of [^\s\"]+)\)")
 # A host name, an address (IPv6 with its zone), an inventory name. The characters '*', '?', '!',
@@ -46,7 +55,7 @@ def blocks(
     """Return {"authorized_keys", "known_hosts", "config"}, the text of the block for each file.
 
     Args:
-        nodes: {host: {"address", ...}} of the whole cluster.
+        nodes: {host: node} of the whole cluster.
         records: {host: node record}.
         variables: {host: host variables}.
         key_file: the path of the private key in ssh's configuration.
@@ -115,7 +124,7 @@ def origins_of(nodes: Nodes, variables: Variables) -> Dict[str, List[str]]:
 
     These are the planned address and ssh_mesh_from. The arguments are those of `blocks`.
     """
-    return {host: [node["address"], *variables[host].ssh_mesh_from] for host, node in nodes.items()}
+    return {host: [node.address, *variables[host].ssh_mesh_from] for host, node in nodes.items()}
 
 
 def on_node(authorized_keys: str, host: str, origins: Dict[str, List[str]]) -> str:
@@ -152,17 +161,16 @@ def known(host: str, names: Sequence[str], records: Records) -> List[str]:
 
 
 def configured(
-    host: str, node: Mapping[str, str], names: Sequence[str], records: Records, key_file: str
+    host: str, node: Node, names: Sequence[str], records: Records, key_file: str
 ) -> List[str]:
     """Return the lines of ssh's configuration that make `ssh <host>` reach the node `host`.
 
-    Args: `node` {"address", ...}; `names` of the node, from `names_of`; `records` and `key_file` as
-    in `blocks`.
+    Args: `names` of the node, from `names_of`; `records` and `key_file` as in `blocks`.
     """
     ssh = _ssh(records, host)
     lines = [
         "Host " + " ".join(map(NAME, names)),
-        "    HostName " + NAME(node["address"]),
+        "    HostName " + NAME(node.address),
         "    IdentityFile " + key_file,
     ]
     if ssh.port != 22:
@@ -186,7 +194,7 @@ def names_of(nodes: Nodes, variables: Variables) -> Dict[str, List[str]]:
     names = {
         host: unique(
             name
-            for name in [host, variables[host].ansible_host, node["address"]]
+            for name in [host, variables[host].ansible_host, node.address]
             if name == host or (name and not name.startswith("localhost"))
         )
         for host, node in nodes.items()
@@ -199,7 +207,7 @@ def names_of(nodes: Nodes, variables: Variables) -> Dict[str, List[str]]:
             for name in found
             if counts[name] == 1
             or name == host
-            or (name == nodes[host]["address"] and (name in given[host] or not holders[name]))
+            or (name == nodes[host].address and (name in given[host] or not holders[name]))
         ]
         for host, found in names.items()
     }

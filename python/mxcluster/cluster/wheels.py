@@ -7,6 +7,7 @@ the sha256 of each file before a caller gets the path.
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -15,15 +16,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, MxclusterError, shown
 from mxcluster.file_io import sha256
 from mxcluster.model import names
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import each, text
-
-Json = Dict[str, Any]
+from mxcluster.model.software import Build, Environment
 
 PLATFORMS = (
     "manylinux1_x86_64",
@@ -33,7 +33,16 @@ PLATFORMS = (
     "linux_x86_64",
 )
 DRAFT = ".fetch-"
-
+# pip evaluates conditions such as `python_version < "3.8"` for its own Python, also with the option
+# --python-version. This program runs pip with the conditions of the Python in its first argument.
+PIP = """
+import runpy, sys
+from pip._vendor.packaging import markers
+here, python = markers.default_environment, sys.argv.pop(1)
+full = dict.fromkeys(("python_full_version", "implementation_version"), python + ".0")
+markers.default_environment = lambda: dict(here(), python_version=python, **full)
+runpy.run_module("pip", run_name="__main__")
+"""
 
 # A line of a requirements file that can contain no option of pip except --hash=sha256.
 REQUIREMENT = re.compile(
@@ -67,69 +76,69 @@ def parse(requirement: str) -> Tuple[str, str, List[str]]:
     return name, version, [word[-64:] for word in digests.split()]
 
 
-def needs(environment: Json, python: str) -> Need:
+def needs(environment: Environment, python: str) -> Need:
     """Return the wheels of an environment for one Python.
 
     The values come from the controller's tables. A node only tells the version of its Python.
 
-    Args: `environment` {"builds", "hashes", "name"} from `pairs.environment`; `python` a version
-    such as "3.11".
+    Args: `environment` from `pairs.environment`; `python` a version such as "3.11".
 
     Raises BadInput if the table has no wheels for this Python, or no digest of a wheel.
     """
-    build = next((one for one in environment["builds"] if python in one["python"]), None)
+    build = environment.build_for(python)
     if build is None:
         raise BadInput(
             "%s has no wheels for Python %s, only for Python %s. Set mxnet_python on this node to "
             "an interpreter of such a version"
-            % (
-                environment.get("name") or "MXNet",
-                shown(python),
-                ", ".join(known for one in environment["builds"] for known in one["python"]),
-            )
+            % (environment.name, shown(python), ", ".join(environment.pythons()))
         )
-    requirements = [
-        " ".join(
-            [wheel] + ["--hash=sha256:" + digest for digest in environment["hashes"].get(wheel, [])]
-        )
-        for wheel in build["wheels"] + [build["pip"]]
-    ]
-    for line in requirements:
+    lines = requirements(environment, build)
+    for line in lines:
         parse(line)
-    made_of = "\n".join([python] + requirements)
+    made_of = "\n".join([python] + lines)
     digest = hashlib.sha256(made_of.encode("utf-8")).hexdigest()
-    return Need(python=python, requirements=requirements, digest=digest)
+    return Need(python=python, requirements=lines, digest=digest)
+
+
+def requirements(environment: Environment, build: Build) -> List[str]:
+    """Return the lines of a requirements file for all wheels of a build, pip last."""
+    return [
+        " ".join([wheel] + ["--hash=sha256:" + one for one in environment.hashes.get(wheel, [])])
+        for wheel in [*build.wheels, build.pip]
+    ]
 
 
 def fits(file_name: str, name: str, version: str, python: str) -> bool:
     """Return True if `file_name` names a wheel of the package for this Python on Linux x86_64.
 
     Args: `name` and `version` of the package; `python` a version such as "3.11".
-
-    Source: binary distribution format, PEP 427 (packaging.python.org).
     """
-    parts = file_name[: -len(".whl")].split("-") if file_name.endswith(".whl") else []
-    if len(parts) < 5 or plain(parts[0]) != plain(name) or parts[1] != version:
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        found, number, _, tags = parse_wheel_filename(file_name)
+        is_same = found == plain(name) and number == Version(version)
+    except (InvalidWheelFilename, InvalidVersion):
         return False
-    tags, abis, platforms = (part.split(".") for part in parts[-3:])
-    cpython = "cp" + python.replace(".", "")
-    minor = int(python.split(".")[1])
-    older = {"%s3%s" % (kind, number) for kind in ("cp", "py") for number in range(2, minor)}
-    if cpython in tags:
-        own = {"none", "abi3", cpython, cpython + "m"}  # Python 3.7 and older use the suffix m
-    elif "py3" in tags or "py" + cpython[2:] in tags:
-        own = {"none"}
-    elif older & set(tags):  # an older CPython's stable ABI, or pure Python since an older version
-        own = {"abi3"} if any(tag.startswith("cp") for tag in tags) else {"none"}
-    else:
-        return False
-    return bool(own & set(abis)) and (
-        "any" in platforms
-        or any(
-            one.endswith("linux_x86_64") or "linux" in one and one.endswith("x86_64")
-            for one in platforms
-        )
+    return is_same and any(
+        (tag.interpreter, tag.abi) in _pythons(python)
+        and (tag.platform == "any" or re.match(r"(many)?linux.*_x86_64$", tag.platform))
+        for tag in tags
     )
+
+
+@functools.lru_cache(maxsize=None)
+def _pythons(python: str) -> FrozenSet[Tuple[str, str]]:
+    """Return the pairs (interpreter, abi) of all wheels that a Python such as "3.6" can run."""
+    from packaging import tags
+
+    major, minor = (int(part) for part in python.split("."))
+    # CPython 3.7 and older use the suffix m.
+    abis = ["cp%d%d%s" % (major, minor, suffix) for suffix in ("", "m")]
+    found = [*tags.cpython_tags((major, minor), abis, ["any"])]
+    found += tags.compatible_tags((major, minor), "cp%d%d" % (major, minor), ["any"])
+    return frozenset((tag.interpreter, tag.abi) for tag in found)
 
 
 def find(folder: str, requirement: str, python: str) -> Optional[str]:
@@ -229,8 +238,9 @@ def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]
     """
     argv = [
         sys.executable,
-        "-m",
-        "pip",
+        "-c",
+        PIP,
+        python,
         "download",
         "--quiet",
         "--disable-pip-version-check",

@@ -5,6 +5,7 @@ computes names, digests and requirements from its own tables. The answers to `mx
 those of the protocol (`mxcluster.job.replies`).
 """
 
+import json
 from typing import Dict, Mapping, Optional, Sequence, Type
 
 from mxcluster.errors import BadInput
@@ -58,12 +59,19 @@ class Answer(Record):
     module_stderr: Optional[str] = field(optional(text), default=None)
 
 
+def _file_state(value: object) -> str:
+    """Return the state of a file as one text: a text as it is, other JSON as its text."""
+    found = json_of(2)(value)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+file_states = table(names.file_name, _file_state, 100000)
+
+
 class DriftAnswer(Answer):
     """The state of the files that provisioning made, to be compared with the last state."""
 
-    seen: Mapping[str, object] = field(
-        table(names.file_name, json_of(2), 100000), about="{path: the state of the file}"
-    )
+    seen: Mapping[str, str] = field(file_states, about="{path: the state of the file}")
 
 
 class EnvironmentAnswer(Answer):

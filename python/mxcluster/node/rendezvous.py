@@ -36,6 +36,7 @@ from mxcluster import exit_codes, seal
 from mxcluster.cluster.verify.network import clocks, complaints
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
+from mxcluster.model.check_answer import RendezvousReport
 from mxcluster.model.record import Record
 from mxcluster.model.rendezvous import Confirmation, Query, Reply
 
@@ -322,11 +323,12 @@ def main(folder: Optional[str] = None) -> int:
     meeting.run()
     result = meeting.result()
     replace("meeting.json", json.dumps(result, indent=1))
-    problems = complaints(result)
+    report = RendezvousReport.decode(result)
+    problems = complaints(plan["host"], report)
     if plan[
         "processes"
     ]:  # a job of verify.yml has a rendezvous only, and verify.yml judges the clocks
-        problems += clocks({plan["host"]: result}, spec["clock"])
+        problems += clocks({plan["host"]: report}, spec["clock"])
     if problems:
         print("\n".join(problems), file=sys.stderr)
         return exit_codes.MEETING_FAILED

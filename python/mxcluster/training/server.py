@@ -21,9 +21,8 @@ from mxcluster.model.events import ServerSpeed
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.training import kvstore, mxnet_library, progress_file
 from mxcluster.training.death_watch import Watch, timeout_from_env
+from mxcluster.training.mxnet_types import KVStore, Optimizer
 
-KVStore = Any  # mx.kvstore.KVStore
-Optimizer = Any  # mx.optimizer.Optimizer
 Updates = Any  # kvstore.optimizer_states.Updates
 # A server's update: Updates, gsync_server.GroupUpdate or ssync_server.StaleUpdate.
 Update = Any

@@ -4,15 +4,18 @@ import json
 
 import pytest
 
-from mxcluster.cluster.container_image import distribution, ids_in, recipe
+from mxcluster.cluster.container_image import Wanted, distribution, ids_in, recipe
 from mxcluster.errors import BadInput
+from mxcluster.model.software import Environment
 
-ENVIRONMENT = {
-    "name": "MXNet 1.9.1",
-    "builds": [{"python": ["3.11"], "wheels": ["mxnet==1.9.1"], "pip": "pip==25.0.1"}],
-    "hashes": {"mxnet==1.9.1": ["a" * 64], "pip==25.0.1": ["b" * 64, "c" * 64]},
-}
-ANY, BUILT = {"recipe": "", "ids": []}, {"recipe": "r1", "ids": []}
+ENVIRONMENT = Environment.decode(
+    {
+        "name": "MXNet 1.9.1",
+        "builds": [{"python": ["3.11"], "wheels": ["mxnet==1.9.1"], "pip": "pip==25.0.1"}],
+        "hashes": {"mxnet==1.9.1": ["a" * 64], "pip==25.0.1": ["b" * 64, "c" * 64]},
+    }
+)
+ANY, BUILT = Wanted(recipe="", ids=[]), Wanted(recipe="r1", ids=[])
 
 
 def image(identity, made_of="r1"):
@@ -23,13 +26,13 @@ def image(identity, made_of="r1"):
 
 def test_a_recipe_pins_every_wheel_and_changes_with_all_that_makes_the_image():
     made = recipe(ENVIRONMENT, "3.11", "debian:12", "FROM x")
-    assert made["requirements"] == [
+    assert made.requirements == [
         "mxnet==1.9.1 --hash=sha256:" + "a" * 64,
         "pip==25.0.1 --hash=sha256:%s --hash=sha256:%s" % ("b" * 64, "c" * 64),
     ]
-    assert made["digest"] == recipe(ENVIRONMENT, "3.11", "debian:12", "FROM x")["digest"]
+    assert made.digest == recipe(ENVIRONMENT, "3.11", "debian:12", "FROM x").digest
     for other in (("3.11", "debian:13", "FROM x"), ("3.11", "debian:12", "FROM y")):
-        assert recipe(ENVIRONMENT, *other)["digest"] != made["digest"]
+        assert recipe(ENVIRONMENT, *other).digest != made.digest
 
 
 def test_a_python_without_wheels_is_refused():
@@ -43,12 +46,12 @@ def test_a_python_without_wheels_is_refused():
         ({"a": "[]", "b": ""}, BUILT, "a", True, ["b"]),
         ({"a": image("1"), "b": image("1")}, BUILT, "a", False, []),
         ({"a": "", "b": image("2", "")}, ANY, "b", False, ["a"]),
-        ({"a": image("7"), "b": image("8")}, {"recipe": "", "ids": ["0", "7"]}, "", False, ["b"]),
+        ({"a": image("7"), "b": image("8")}, Wanted(recipe="", ids=["0", "7"]), "", False, ["b"]),
     ],
 )
 def test_only_nodes_with_another_image_get_one(seen, wanted, source, build, lacking):
     planned = distribution(seen, ["a", "b"], "training", wanted)
-    assert (planned["source"], planned["build"], planned["lacking"]) == (source, build, lacking)
+    assert (planned.source, planned.build, planned.lacking) == (source, build, lacking)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +73,9 @@ def test_only_nodes_with_another_image_get_one(seen, wanted, source, build, lack
 def test_a_node_with_a_wrong_answer_counts_as_without_the_image(told):
     """The plan is made for all nodes at once, so one node must not end it."""
     planned = distribution({"a": image("1"), "b": told}, ["a", "b"], "training", BUILT)
-    assert planned == {"source": "a", "id": "1", "build": False, "lacking": ["b"]}
+    assert planned.encode() == {"source": "a", "id": "1", "build": False, "lacking": ["b"]}
     planned = distribution({"a": told, "b": image("1")}, ["a", "b"], "training", BUILT)
-    assert planned == {"source": "a", "id": "", "build": True, "lacking": ["b"]}
+    assert planned.encode() == {"source": "a", "id": "", "build": True, "lacking": ["b"]}
 
 
 def test_an_image_that_no_node_has_or_builds_is_refused():

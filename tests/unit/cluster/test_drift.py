@@ -1,24 +1,26 @@
 """Drift of a provisioned node: which changes count, and which reason is shown."""
 
+import json
 import os
 import pwd
 
 import pytest
 
 from mxcluster.cluster import drift
+from mxcluster.cluster.driver import Jobs
 from mxcluster.model.node_record import NodeFacts, NodeRecord
 from tests import ansible_modules, needs
 from tests.pythons import find_python
 
 SEEN = {
-    "/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "1.0", "1.0"],
-    "user trainer": [7, 7, "/home/trainer", "/bin/sh"],
+    "/etc/mxcluster/hosts": '["0100644", 0, 0, 12, "1.0", "1.0"]',
+    "user trainer": '[7, 7, "/home/trainer", "/bin/sh"]',
 }
 FACTS = NodeFacts(gpus=0, hostname="node1", address_of_default_route="10.0.0.1")
 RECORD = NodeRecord(python="/p", job_dir="/j", data_dir="/d", host="node1", **vars(FACTS))
 LAYOUT = {"mxcluster_job_dir": "/opt/jobs", "mxcluster_user": "trainer"}
 CHANGED = "the node's settings have changed since the last provisioning: "
-KNOWN = {"digests": {"a": "d", "b": "d"}, "seen": SEEN, "layout": LAYOUT}
+KNOWN = drift.State(digests={"a": "d", "b": "d"}, seen=SEEN, layout=LAYOUT)
 
 
 def test_an_unchanged_node_has_no_drift():
@@ -29,11 +31,10 @@ def test_an_unchanged_node_has_no_drift():
 @pytest.mark.parametrize(
     "known, digests, why",
     [
-        ({}, {"a": "d"}, "provision.yml has never completed for this node on this controller"),
         (
-            {"digest": "of an earlier version"},
+            drift.State(),
             {"a": "d"},
-            "an earlier version of mxcluster provisioned this node",
+            "provision.yml has never completed for this node on this controller",
         ),
         (KNOWN, {"a": "d", "b": "e"}, CHANGED + "b"),
     ],
@@ -46,11 +47,11 @@ def test_a_reason_known_without_asking_the_node(known, digests, why):
     "seen, changes, why",
     [
         (
-            dict(SEEN, **{"/etc/mxcluster/hosts": ["0100644", 0, 0, 12, "2.0", "1.0"]}),
+            dict(SEEN, **{"/etc/mxcluster/hosts": '["0100644", 0, 0, 12, "2.0", "1.0"]'}),
             {},
             "/etc/mxcluster/hosts has changed",
         ),
-        (dict(SEEN, **{"/etc/mxcluster/more": []}), {}, "/etc/mxcluster/more is new"),
+        (dict(SEEN, **{"/etc/mxcluster/more": "[]"}), {}, "/etc/mxcluster/more is new"),
         ({"/etc/mxcluster/hosts": SEEN["/etc/mxcluster/hosts"]}, {}, "user trainer is gone"),
         (SEEN, {"gpus": 2}, "the node record is out of date: gpus has changed"),
     ],
@@ -67,7 +68,7 @@ def test_sources_records_and_variables_change_the_digest(tmp_path):
 
     def digests(wanted):
         sources = drift.of_sources(str(tmp_path))
-        return drift.digests_of({"records": [str(record)]}, dict(wanted, sources=sources))
+        return sources, drift.of_files([str(record)]), drift.of_value(wanted)
 
     for text, told, wanted in [
         ("a", None, {}),
@@ -88,12 +89,19 @@ def test_sources_records_and_variables_change_the_digest(tmp_path):
 
 def test_the_stored_state_is_private_and_torn_files_are_ignored(tmp_path):
     path = tmp_path / "drift" / "node1.json"
-    assert drift.remembered(str(path)) == {}
-    drift.remember(str(path), KNOWN["digests"], SEEN, LAYOUT)
+    assert drift.remembered(str(path)) == drift.State()
+    drift.remember(str(path), KNOWN)
     assert drift.remembered(str(path)) == KNOWN and path.stat().st_mode & 0o777 == 0o600
     for broken in ("", "[]", "{"):
         path.write_text(broken)
-        assert drift.remembered(str(path)) == {}
+        assert drift.remembered(str(path)) == drift.State()
+
+
+def test_the_state_of_the_last_version_is_read(tmp_path):
+    """It had a list for each file."""
+    seen = {path: json.loads(state) for path, state in SEEN.items()}
+    (tmp_path / "node1.json").write_text(json.dumps(dict(KNOWN.encode(), seen=seen)))
+    assert drift.remembered(str(tmp_path / "node1.json")) == KNOWN
 
 
 @pytest.mark.parametrize(
@@ -103,9 +111,9 @@ def test_the_stored_state_is_private_and_torn_files_are_ignored(tmp_path):
         (
             KNOWN,
             dict(LAYOUT, mxcluster_job_dir="/data/jobs"),
-            {"mxcluster_job_dir": ["/opt/jobs", "/data/jobs"]},
+            {"mxcluster_job_dir": ("/opt/jobs", "/data/jobs")},
         ),
-        ({}, LAYOUT, {}),
+        (drift.State(seen=SEEN), LAYOUT, {}),
     ],
 )
 def test_changes_of_the_layout(known, layout, changes):
@@ -114,13 +122,13 @@ def test_changes_of_the_layout(known, layout, changes):
 
 
 def test_jobs_that_run_forbid_a_change_of_the_layout():
-    changes = {"mxcluster_job_dir": ["/opt/jobs", "/data/jobs"]}
+    changes = {"mxcluster_job_dir": ("/opt/jobs", "/data/jobs")}
     jobs = [{"job": "long", "state": "running"}, {"job": "old", "state": "ended"}]
-    refusal = drift.refusal("node2", changes, jobs)
+    refusal = drift.refusal("node2", changes, Jobs.decode({"jobs": jobs}))
     for word in ("node2", "long", "mxcluster_job_dir=/opt/jobs", "/data/jobs", "stop.yml"):
         assert word in refusal
     assert "old" not in refusal.replace("the old value", "")
-    assert drift.refusal("node2", changes, jobs[1:]) is None
+    assert drift.refusal("node2", changes, Jobs.decode({"jobs": jobs[1:]})) is None
 
 
 def test_bytecode_of_another_process_is_no_change_of_the_sources(tmp_path):

@@ -4,7 +4,9 @@ import pytest
 
 from mxcluster.cluster import driver
 from mxcluster.errors import BadInput
+from mxcluster.model.module_answers import MachineAnswer
 from mxcluster.model.node_record import Driver, NodeRecord
+from mxcluster.model.software import NeededDriver
 
 VOLTA, KEPLER, ADA, FERMI = "1db4", "102d", "2684", "06d1"
 KERNEL, OLD = "3.10.0-1160.119.1.el7.x86_64", "3.10.0-957.el7.x86_64"
@@ -13,14 +15,30 @@ TRUE = dict(AUTO, install="true")
 OURS = [name + " 470.82.01 1.el7" for name in driver.SET]
 
 
+MACHINE = MachineAnswer(
+    gpus=[VOLTA],
+    driver=None,
+    driver_installed=None,
+    nouveau=False,
+    kernel=KERNEL,
+    kernels=[KERNEL],
+    modules={},
+    secure_boot=False,
+    gpu_users=[],
+    machine_id="",
+    python="3.6",
+    missing_libraries=[],
+    missing_programs=[],
+)
+
+
 def machine(**facts):
-    found = {"gpus": [VOLTA], "driver": None, "driver_installed": None, "secure_boot": False}
-    return dict(found, gpu_users=[], kernel=KERNEL, kernels=[KERNEL], modules={}, **{}) | facts
+    return MACHINE.replaced(**facts)
 
 
 def plan(settings=AUTO, rpms=(), least="396.37", cuda="9.2", **facts):
-    decided = {"branch": 470, "least": least, "cuda": cuda}
-    return driver.plan(settings, decided, machine(**facts), rpms)
+    needed = NeededDriver(branch=470, least=least, cuda=cuda, installable=True)
+    return driver.plan(driver.Settings.decode(settings), needed, machine(**facts), rpms)
 
 
 LISTED = """Last metadata expiration check: 0:00:01 ago.
@@ -56,7 +74,7 @@ def listing(*versions, without=(), names=driver.SET):
     ],
 )
 def test_what_is_done_with_a_node(settings, rpms, facts, action):
-    assert plan(settings, rpms, **facts)["action"] == action
+    assert plan(settings, rpms, **facts).action == action
 
 
 @pytest.mark.parametrize("settings", [AUTO, TRUE])
@@ -65,21 +83,21 @@ def test_a_transaction_that_was_cut_off_anywhere_is_repeated(settings, count):
     """yum installs the kmod, whose script builds the module, before the package of the driver."""
     left = [name + " 470.82.01 1.el7" for name in [driver.KMOD] + driver.SET[1:]][:count]
     found = plan(settings, left, driver_installed="470.82.01")
-    assert (found["action"], found["ours"]) == ("install", "470.82.01")
+    assert (found.action, found.ours) == ("install", "470.82.01")
 
 
 def test_two_versions_of_a_package_are_a_transaction_that_was_cut_off():
     for old in (driver.DRIVER, driver.KMOD):
         for both in (OURS + [old + " 470.57.02 1.el7"], [old + " 470.57.02 1.el7"] + OURS):
             found = plan(AUTO, both)
-            assert (found["action"], found["ours"]) == ("install", "470.82.01")
-            assert found["why"].endswith("missing or have mixed versions: " + old)
+            assert (found.action, found.ours) == ("install", "470.82.01")
+            assert found.why.endswith("missing or have mixed versions: " + old)
 
 
 def test_an_older_driver_of_ours_is_replaced_on_request_only():
     old = [name + " 396.26 1.el7" for name in driver.SET]
-    assert plan(AUTO, old)["action"] == "keep"
-    assert plan(TRUE, old)["action"] == "change"
+    assert plan(AUTO, old).action == "keep"
+    assert plan(TRUE, old).action == "change"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +131,7 @@ def test_what_cannot_be_done_is_refused_before_any_change(settings, rpms, facts,
 
 def test_a_kept_driver_asks_for_neither_secure_boot_nor_idle_gpus():
     facts = {"secure_boot": True, "gpu_users": ["python (pid 7)"]}
-    assert plan(AUTO, OURS, **facts)["action"] == "keep"
+    assert plan(AUTO, OURS, **facts).action == "keep"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +146,7 @@ def test_a_kept_driver_asks_for_neither_secure_boot_nor_idle_gpus():
 )
 def test_the_default_branch_replaces_only_an_unsuitable_driver(settings, version, facts, action):
     rpms = ["%s %s 1.el7" % (name, version) for name in driver.SET]
-    assert plan(settings, rpms, **facts)["action"] == action
+    assert plan(settings, rpms, **facts).action == action
 
 
 @pytest.mark.parametrize(
@@ -143,13 +161,13 @@ def test_the_default_branch_replaces_only_an_unsuitable_driver(settings, version
 )
 def test_the_repair_of_an_incomplete_driver_keeps_its_version(settings, version, branch, prefer):
     found = plan(settings, ["%s %s 1.el7" % (name, version) for name in driver.SET[:1]])
-    assert (found["action"], found["branch"], found["prefer"]) == ("install", branch, prefer)
+    assert (found.action, found.branch, found.prefer) == ("install", branch, prefer)
 
 
 def test_the_newest_installed_version_is_the_reason_of_a_refusal():
     """A restart loads the installed driver, so a loaded older driver is no reason."""
     found = plan(TRUE, [], driver="390.87", driver_installed="470.82.01")
-    assert found["action"] == "keep"
+    assert found.action == "keep"
     with pytest.raises(BadInput, match="driver 390.87 that mxcluster did not install"):
         plan(TRUE, [], driver="470.82.01", driver_installed="390.87")
 
@@ -157,31 +175,31 @@ def test_the_newest_installed_version_is_the_reason_of_a_refusal():
 @pytest.mark.parametrize("install, held", [("auto", True), ("true", True), ("false", False)])
 def test_a_kept_driver_is_held_unless_the_user_refuses_a_driver(install, held):
     locks = plan(dict(AUTO, install=install), [line.replace("1.el7", "2.el7") for line in OURS])
-    assert locks["action"] == "keep" and bool(locks["locks"]) is held
+    assert locks.action == "keep" and bool(locks.locks) is held
     if held:
-        assert "3:kmod-nvidia-latest-dkms-470.82.01-2.el7.*" in locks["locks"]
-        assert len(locks["locks"]) == len(driver.SET)
-    assert plan(AUTO, ["kmod-nvidia 390.87 1.el7"])["locks"] == []
+        assert "3:kmod-nvidia-latest-dkms-470.82.01-2.el7.*" in locks.locks
+        assert len(locks.locks) == len(driver.SET)
+    assert plan(AUTO, ["kmod-nvidia 390.87 1.el7"]).locks == []
 
 
 def test_the_newest_complete_version_of_the_branch_is_chosen():
     text = listing("470.57.02", "470.182.03", "470.82.01", "550.163.01")
-    assert driver.choose(text, 470)["version"] == "470.182.03"
-    assert driver.choose(text, 550)["version"] == "550.163.01"
-    assert driver.choose(text, 470, "470.57.02")["version"] == "470.57.02"
-    assert driver.choose(text, 470, prefer="470.57.02")["version"] == "470.57.02"
-    assert driver.choose(text, 470, prefer="470.94")["version"] == "470.182.03"
+    assert driver.choose(text, 470).version == "470.182.03"
+    assert driver.choose(text, 550).version == "550.163.01"
+    assert driver.choose(text, 470, "470.57.02").version == "470.57.02"
+    assert driver.choose(text, 470, prefer="470.57.02").version == "470.57.02"
+    assert driver.choose(text, 470, prefer="470.94").version == "470.182.03"
     lacking = listing("470.82.01", "470.182.03", without=[(driver.KMOD, "470.182.03")])
-    assert driver.choose(lacking, 470)["version"] == "470.82.01"
+    assert driver.choose(lacking, 470).version == "470.82.01"
 
 
 def test_all_packages_of_the_set_are_named_and_held():
     chosen = driver.choose(listing("470.82.01", without=[(driver.SET[-1], "470.82.01")]), 470)
-    assert chosen["packages"][0] == "nvidia-driver-latest-dkms-470.82.01-1.el7"
-    assert len(chosen["packages"]) == len(driver.SET) - 1
+    assert chosen.packages[0] == "nvidia-driver-latest-dkms-470.82.01-1.el7"
+    assert len(chosen.packages) == len(driver.SET) - 1
     # Also the package that is not there: a later version of it would draw the others along.
-    assert len(chosen["locks"]) == len(driver.SET)
-    assert "3:kmod-nvidia-latest-dkms-470.82.01-1.el7.*" in chosen["locks"]
+    assert len(chosen.locks) == len(driver.SET)
+    assert "3:kmod-nvidia-latest-dkms-470.82.01-1.el7.*" in chosen.locks
 
 
 @pytest.mark.parametrize(
@@ -291,4 +309,4 @@ def test_why_only_a_restart_helps(facts, why):
     ],
 )
 def test_a_busy_node_is_not_restarted(users, answer, todo):
-    assert driver.busy(users, answer) == todo
+    assert driver.busy(users, driver.Jobs.decode(answer)) == todo

@@ -8,42 +8,28 @@ import pytest
 
 from mxcluster.cluster import extra_packages, wheels
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.model.software import Build, Environment
 
-BUILD = {
-    "python": ["3.6"],
-    "pip": "pip==21.3.1",
-    "wheels": ["mxnet-cu92==1.2.1.post1", "numpy==1.14.6", "idna==2.6"],
-}
-NEWER = {"python": ["3.11"], "pip": "pip==25.0.1", "wheels": ["mxnet==1.9.1", "numpy==1.23.5"]}
-ENVIRONMENT = {
-    "builds": [BUILD, NEWER],
-    "hashes": {"numpy==1.14.6": ["0" * 64]},
-    "name": "MXNet",
-    "note": "",
-}
+BUILD = Build(
+    python=["3.6"],
+    pip="pip==21.3.1",
+    wheels=["mxnet-cu92==1.2.1.post1", "numpy==1.14.6", "idna==2.6"],
+)
+NEWER = Build(python=["3.11"], pip="pip==25.0.1", wheels=["mxnet==1.9.1", "numpy==1.23.5"])
+ENVIRONMENT = Environment(builds=[BUILD, NEWER], hashes={"numpy==1.14.6": ["0" * 64]})
 
 
 class Index:
-    """A package index of wheels, {"name-version": requirements}, that records its queries."""
+    """A package index of wheels, {"name_version": its file}, that records its queries."""
 
-    def __init__(self, **known):
+    def __init__(self, *known):
         self.known, self.asked = known, []
 
     def __call__(self, folder, names, pinned, python, store):
         self.asked.append((sorted(names), pinned, python))
-        wanted = [
-            extra_packages.plain(extra_packages.REQUIREMENT.match(name).group(1)) for name in names
-        ]
-        for full, needed in self.known.items():
-            name, version = full.rsplit("_", 1)
-            if name in wanted:
-                path = "%s/%s-%s-py3-none-any.whl" % (folder, name, version)
-                with zipfile.ZipFile(path, "w") as wheel:
-                    wheel.writestr(
-                        "%s-%s.dist-info/METADATA" % (name, version),
-                        "Metadata-Version: 2.1\nName: %s\n%s\n"
-                        % (name, "".join("Requires-Dist: %s\n" % need for need in needed)),
-                    )
+        for full in self.known:
+            with open("%s/%s-py3-none-any.whl" % (folder, full), "w") as wheel:
+                wheel.write(full)
 
 
 def wish(*texts):
@@ -131,16 +117,16 @@ def test_a_requirement_that_conflicts_with_mxnets_is_refused(tmp_path, text):
 
 
 def test_versions_are_chosen_once_and_kept(tmp_path):
-    index = Index(tqdm_4=["colorama; platform_system == 'Windows'"], six_1=[])
+    index = Index("tqdm-4", "six-1", "numpy-1.14.6")
     found = extra_packages.extended(ENVIRONMENT, wish("tqdm", "six"), "3.6", str(tmp_path), index)
-    (build,) = found["builds"]
-    assert build == dict(BUILD, wheels=BUILD["wheels"] + ["six==1", "tqdm==4"])
+    (build,) = found.builds
+    assert build == BUILD.replaced(wheels=[*BUILD.wheels, "six==1", "tqdm==4"])
     for pin, name in (("six==1", "six-1-py3-none-any.whl"), ("tqdm==4", "tqdm-4-py3-none-any.whl")):
-        assert found["hashes"][pin] == [hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()]
+        assert found.hashes[pin] == [hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()]
         assert wheels.find(
-            str(tmp_path), "%s --hash=sha256:%s" % (pin, found["hashes"][pin][0]), "3.6"
+            str(tmp_path), "%s --hash=sha256:%s" % (pin, found.hashes[pin][0]), "3.6"
         )
-    assert index.asked == [(["six", "tqdm"], BUILD["wheels"] + [BUILD["pip"]], "3.6")]
+    assert index.asked == [(["six", "tqdm"], BUILD.wheels + [BUILD.pip], "3.6")]
     assert (
         extra_packages.extended(ENVIRONMENT, wish("six", "tqdm"), "3.6", str(tmp_path), index)
         == found
@@ -161,14 +147,13 @@ def test_versions_are_chosen_once_and_kept(tmp_path):
         is None
     )
     assert (
-        extra_packages.extended(ENVIRONMENT, [], "3.6", str(tmp_path), index)["builds"]
-        == [BUILD, NEWER]
+        extra_packages.extended(ENVIRONMENT, [], "3.6", str(tmp_path), index) == ENVIRONMENT
         and len(index.asked) == 1
     )
 
 
 def test_a_torn_choice_is_made_again(tmp_path):
-    index = Index(six_1=[])
+    index = Index("six-1")
     extra_packages.extended(ENVIRONMENT, wish("six"), "3.6", str(tmp_path), index)
     (path,) = tmp_path.glob("packages-py3.6-*.json")
     assert json.loads(path.read_text())["asked"] == ["six"]
@@ -177,43 +162,35 @@ def test_a_torn_choice_is_made_again(tmp_path):
     assert len(index.asked) == 2
 
 
-def test_requirements_of_the_nodes_python_only_are_chosen(tmp_path):
-    """pip on the controller's Python does not evaluate them."""
-    index = Index(
-        tqdm_4=[
-            "dataclasses>=0.8; python_version < '3.7'",
-            "numpy>=1.10",
-            "resources; extra == 'tests'",
-            "newer; python_version >= '3.8'",
-        ],
-        dataclasses_1=["deeper; python_version < '3.7'"],
-        deeper_2=[],
-    )
-    found = extra_packages.extended(ENVIRONMENT, wish("tqdm"), "3.6", str(tmp_path), index)
-    assert found["builds"][0]["wheels"][3:] == ["dataclasses==1", "deeper==2", "tqdm==4"]
-    assert [names for names, _, _ in index.asked] == [
-        ["tqdm"],
-        ["dataclasses>=0.8", "tqdm"],
-        ["dataclasses>=0.8", "deeper", "tqdm"],
-    ]
-    found = extra_packages.extended(
-        ENVIRONMENT,
-        wish("tqdm"),
-        "3.11",
-        str(tmp_path),
-        Index(tqdm_4=["dataclasses; python_version < '3.7'"]),
-    )
-    assert found["builds"][0]["wheels"][2:] == ["tqdm==4"]
-
-
-def test_an_extra_adds_its_requirements(tmp_path):
-    index = Index(tqdm_4=["requests; extra == 'slack'"], requests_3=[])
-    found = extra_packages.extended(ENVIRONMENT, wish("tqdm[slack]"), "3.11", str(tmp_path), index)
-    assert found["builds"][0]["wheels"][2:] == ["requests==3", "tqdm==4"]
+def test_pip_evaluates_conditions_for_the_nodes_python(tmp_path):
+    """pip itself evaluates them for the controller's Python."""
+    (tmp_path / "index").mkdir()
+    for name, needed in (
+        ("tqdm", ["old; python_version < '3.7'", "newer; python_version >= '3.8'"]),
+        ("old", ["deep; python_full_version < '3.7.0'"]),
+        ("deep", ["slack; extra == 'slack'"]),
+        ("newer", []),
+        ("slack", []),
+    ):
+        with zipfile.ZipFile(tmp_path / "index" / (name + "-1-py3-none-any.whl"), "w") as wheel:
+            lines = ["Metadata-Version: 2.1", "Name: " + name, "Version: 1"]
+            lines += ["Provides-Extra: slack"] + ["Requires-Dist: " + need for need in needed]
+            wheel.writestr(name + "-1.dist-info/METADATA", "\n".join(lines))
+            wheel.writestr(name + "-1.dist-info/WHEEL", "Wheel-Version: 1.0")
+    for text, python, found in (
+        ("tqdm", "3.6", {"tqdm", "old", "deep"}),
+        ("tqdm", "3.11", {"tqdm", "newer"}),
+        ("deep[slack]", "3.11", {"deep", "slack"}),
+    ):
+        folder = tmp_path / (text + python)
+        folder.mkdir()
+        what = ["--no-index", "--find-links", str(tmp_path / "index"), text]
+        assert wheels.pip_download(str(folder), python, what) is None
+        assert {path.name.split("-")[0] for path in folder.iterdir()} == found
 
 
 def test_a_package_that_requires_another_mxnet_is_refused(tmp_path):
-    index = Index(gluonnlp_1=["mxnet>=1.2"], mxnet_1=[])
+    index = Index("gluonnlp-1", "mxnet-1")
     with pytest.raises(
         BadInput, match="requires mxnet==1, which conflicts with mxnet-cu92==1.2.1.post1"
     ):
@@ -228,9 +205,7 @@ def test_a_digest_outside_the_requirements_file_is_refused(tmp_path):
         BadInput,
         match="six==1 for Python 3.6 has the sha256 .* which the requirements file does not list",
     ):
-        extra_packages.extended(
-            ENVIRONMENT, wanted, "3.6", str(tmp_path / "store"), Index(six_1=[])
-        )
+        extra_packages.extended(ENVIRONMENT, wanted, "3.6", str(tmp_path / "store"), Index("six-1"))
     assert list((tmp_path / "store").iterdir()) == []
 
 

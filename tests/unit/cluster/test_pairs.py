@@ -15,42 +15,41 @@ TABLE = version_table.table()
 WHEELS = version_table.gpu_wheels()
 TARGETS = [
     (mxnet, wanted)
-    for mxnet, row in TABLE["mxnet"].items()
-    for wanted in row["wheels"]
+    for mxnet, row in TABLE.mxnet.items()
+    for wanted in row.wheels
     if wanted.startswith("cu")
 ]
 FERMI, KEPLER, PASCAL, VOLTA, TURING = "06d1", "102d", "1b06", "1db4", "1e04"
 A100, A10, ADA, HOPPER = "20b0", "2236", "2684", "2330"
-NODE = {"python": None, "gpus": [VOLTA], "driver": None, "libcuda": True}
+NODE = pairs.Node(python=None, gpus=[VOLTA], driver=None, libcuda=True)
 CURE = re.compile(r"[Ss]et |install a newer driver|too old for mxcluster")
 ANSWER = re.compile(r'set mxnet_version: "([\d.]+)"(?: and cuda_version: "([\d.]+)")?')
 
 
 def test_every_gpu_wheel_is_measured():
     assert {pairs.wheel(*pair) for pair in TARGETS} == set(WHEELS)
-    for wheel, row in WHEELS.items():
-        assert set(row) == {"needed", "sass"} and row["sass"], wheel
+    assert all(row.sass for row in WHEELS.values())
 
 
 def test_no_node_gets_an_old_package_for_downloads():
     """MXNet 1.2.1 names requests below 2.19 with urllib3 1.22, but works with newer ones."""
     oldest = {"requests": (2, 27), "urllib3": (1, 26), "idna": (3, 7)}
     used = set()
-    for mxnet, row in TABLE["mxnet"].items():
-        for wanted in row["wheels"]:
-            for build in pairs.environment(mxnet, wanted)["builds"]:
-                found = dict(wheel.split("==") for wheel in build["wheels"])
+    for mxnet, row in TABLE.mxnet.items():
+        for wanted in row.wheels:
+            for build in pairs.environment(mxnet, wanted).builds:
+                found = dict(wheel.split("==") for wheel in build.wheels)
                 for name, version in oldest.items():
                     has = tuple(map(int, found[name].split(".")[:2]))
-                    assert has >= version, (mxnet, build["python"], name, found[name])
-                used.update(build["wheels"] + [build["pip"]])
-    assert used == set(TABLE["wheel_sha256"])  # no digest of an old package stays
+                    assert has >= version, (mxnet, build.python, name, found[name])
+                used.update([*build.wheels, build.pip])
+    assert used == set(TABLE.wheel_sha256)  # no digest of an old package stays
 
 
 def brought(mxnet, wanted, kind):
     """Return names of libraries, with or without their version, that the roles bring."""
     cuda = pairs.cuda_of(wanted)
-    packages = versions.packages(cuda)[kind]
+    packages = getattr(versions.packages(cuda), kind)
     variables = yaml.safe_load((ROLES / "versions/vars/main.yml").read_text())
     found = set(variables["__versions_libraries"])
     for package in packages:
@@ -65,9 +64,9 @@ def brought(mxnet, wanted, kind):
             found.add({"nvtx": "libnvToolsExt", "libcublas10": "libcublas"}.get(part, "lib" + part))
     cudnn, nccl = pairs.cudnn(mxnet, wanted), pairs.nccl(mxnet, wanted)
     if cudnn:
-        found.add("libcudnn.so." + cudnn["version"].split(".")[0])
+        found.add("libcudnn.so." + cudnn.version.split(".")[0])
     if nccl:
-        found.add("libnccl.so." + nccl["version"].split(".")[0])
+        found.add("libnccl.so." + nccl.version.split(".")[0])
     return found
 
 
@@ -78,7 +77,7 @@ def test_the_roles_bring_every_library_that_a_wheel_needs(pair, kind):
     found = brought(*pair, kind)
     missing = {
         needed
-        for needed in WHEELS[pairs.wheel(*pair)]["needed"]
+        for needed in WHEELS[pairs.wheel(*pair)].needed
         if needed not in found and needed.split(".so.")[0] not in found
     }
     assert missing <= {"libcuda.so.1"}
@@ -87,7 +86,7 @@ def test_the_roles_bring_every_library_that_a_wheel_needs(pair, kind):
 def test_wheels_for_one_cuda_need_the_same_versions_of_its_libraries():
     by_cuda = {}
     for pair in TARGETS:
-        for needed in WHEELS[pairs.wheel(*pair)]["needed"]:
+        for needed in WHEELS[pairs.wheel(*pair)].needed:
             stem, _, version = needed.partition(".so.")
             known = by_cuda.setdefault((pairs.cuda_of(pair[1]), stem), version)
             assert known == version, (pair, needed)
@@ -125,8 +124,9 @@ def test_a_gpu_is_served_if_the_wheel_has_machine_code_for_it(wanted, mxnet, run
 )
 def test_a_pair_gets_the_cudnn_and_nccl_that_it_was_built_with(mxnet, cuda, cudnn, nccl):
     wanted = pairs.target(cuda)
-    assert pairs.cudnn(mxnet, wanted)["version"] == cudnn
-    assert (pairs.nccl(mxnet, wanted) or {"version": None})["version"] == nccl
+    assert pairs.cudnn(mxnet, wanted).version == cudnn
+    found = pairs.nccl(mxnet, wanted)
+    assert (found and found.version) == nccl
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_a_pair_gets_the_cudnn_and_nccl_that_it_was_built_with(mxnet, cuda, cudn
     [("", "7.6.5.32"), ("7.3.1", "7.3.1.20"), ("7.1.4", "7.1.4"), ("7.6.5.32", "7.6.5.32")],
 )
 def test_the_newest_matching_cudnn_is_chosen(asked, found):
-    assert pairs.cudnn("1.2.1", "cu92", asked)["version"] == found
+    assert pairs.cudnn("1.2.1", "cu92", asked).version == found
 
 
 def test_cudnn_may_be_left_out_if_mxnet_has_its_own():
     assert pairs.cudnn("1.7.0", "cu102", "none") is None
-    assert pairs.cudnn("1.7.0", "cu102", "7")["version"] == "7.6.5.32"
+    assert pairs.cudnn("1.7.0", "cu102", "7").version == "7.6.5.32"
 
 
 @pytest.mark.parametrize("asked", ["none", "7.6.5"])
@@ -156,7 +156,7 @@ PYTHONS = (None, "2.7", "3.8", "3.14")
 DRIVERS = (None, "390.87")
 GPUS = (VOLTA, KEPLER, FERMI, A100)
 COMBINATIONS = list(
-    itertools.product(TABLE["cuda"], TABLE["mxnet"], (False, True), PYTHONS, GPUS, DRIVERS)
+    itertools.product(TABLE.cuda, TABLE.mxnet, (False, True), PYTHONS, GPUS, DRIVERS)
 )
 
 
@@ -164,7 +164,7 @@ def test_every_combination_works_or_is_refused_with_one_that_works():
     """What a refusal proposes is not refused in turn."""
     works = proposed = 0
     for cuda, mxnet, mkl, python, gpu, driver in COMBINATIONS:
-        node = dict(NODE, python=python, gpus=[gpu], driver=driver)
+        node = NODE._replace(python=python, gpus=[gpu], driver=driver)
         try:
             pairs.check(mxnet, pairs.target(cuda, mkl), node)
         except BadInput as refused:
@@ -178,14 +178,14 @@ def test_every_combination_works_or_is_refused_with_one_that_works():
                 proposed += 1
         else:
             works += 1
-            assert pairs.environment(mxnet, pairs.target(cuda, mkl))["builds"]
+            assert pairs.environment(mxnet, pairs.target(cuda, mkl)).builds
     assert 200 < works < len(COMBINATIONS) / 2 and proposed > 500
 
 
 def test_the_nearest_pair_works_with_all_gpus_of_the_node():
     """A K80 and an A100 in one node leave no pair."""
     with pytest.raises(BadInput) as refused:
-        pairs.check("1.9.1", "cu112", dict(NODE, gpus=[KEPLER, A100]))
+        pairs.check("1.9.1", "cu112", NODE._replace(gpus=[KEPLER, A100]))
     assert "set mxnet_version" not in str(refused.value)
     assert 'remove the GPU from the node; or set cuda_version: ""' in str(refused.value)
 
@@ -209,8 +209,8 @@ def test_the_nearest_pair_works_with_all_gpus_of_the_node():
     ],
 )
 def test_a_missing_row_is_named(monkeypatch, part, name, ask, words):
-    rows = {key: value for key, value in TABLE[part].items() if key != name}
-    monkeypatch.setattr(pairs, "table", lambda: dict(TABLE, **{part: rows}))
+    rows = {key: value for key, value in getattr(TABLE, part).items() if key != name}
+    monkeypatch.setattr(pairs, "table", lambda: TABLE.replaced(**{part: rows}))
     with pytest.raises(BadInput, match=words):
         ask()
 

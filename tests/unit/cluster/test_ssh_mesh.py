@@ -8,7 +8,7 @@ from mxcluster.job import options, plan
 from mxcluster.model.host_variables import HostVariables, of_hosts
 from mxcluster.model.node_record import NodeRecord
 
-NODES = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}
+NODES = {"a": ssh_mesh.Node(address="10.0.0.1"), "b": ssh_mesh.Node(address="10.0.0.2")}
 
 
 def record(host, number, **ssh):
@@ -67,7 +67,8 @@ def planned(records, **variables):
         "hosts": {"a": variables, "b": variables},
         "forks": 5,
     }
-    nodes = plan.make_cluster_files(options.cast({}), inventory, records, {})["nodes"]
+    planned = plan.make_cluster_files(options.cast({}), inventory, records, {})["nodes"]
+    nodes = {host: ssh_mesh.Node.decode(node) for host, node in planned.items()}
     return ssh_mesh.blocks(nodes, records, of_hosts("ab", inventory["hosts"]), "k")
 
 

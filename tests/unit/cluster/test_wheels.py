@@ -9,6 +9,7 @@ import pytest
 from mxcluster.cluster import wheels
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.model.shapes import Wrong
+from mxcluster.model.software import Environment
 
 GOOD = b"the wheel"
 REQUIREMENT = "MXNet_x==1.9.1 --hash=sha256:%s --hash=sha256:%s" % (
@@ -81,16 +82,17 @@ def test_only_checked_words_become_parts_of_a_files_name(wrong):
 
 def test_the_needs_of_a_node_come_from_the_table():
     builds = [{"python": ["3.6"], "wheels": ["mxnet==1"], "pip": "pip==2"}]
-    table = {"builds": builds, "hashes": {"mxnet==1": ["a" * 64], "pip==2": ["b" * 64]}}
-    found = wheels.needs(dict(table, name="MXNet 1"), "3.6")
+    digests = {"mxnet==1": ["a" * 64], "pip==2": ["b" * 64]}
+    table = Environment.decode({"builds": builds, "hashes": digests, "name": "MXNet 1"})
+    found = wheels.needs(table, "3.6")
     assert found.requirements == [
         "mxnet==1 --hash=sha256:" + "a" * 64,
         "pip==2 --hash=sha256:" + "b" * 64,
     ]
     with pytest.raises(BadInput, match="MXNet 1 has no wheels for Python .3.7., only for"):
-        wheels.needs(dict(table, name="MXNet 1"), "3.7")
+        wheels.needs(table, "3.7")
     with pytest.raises(BadInput, match="the line 'mxnet==1' of the wheels is malformed"):
-        wheels.needs(dict(table, hashes={}, name="MXNet 1"), "3.6")
+        wheels.needs(table.replaced(hashes={}), "3.6")
 
 
 def fetcher(content, calls):

@@ -9,6 +9,7 @@ import threading
 import time
 
 from mxcluster import seal
+from mxcluster.model.check_answer import RendezvousReport
 from mxcluster.model.rendezvous import Query, Reply
 from mxcluster.node import addresses, rendezvous
 from tests.machine import Stopwatch
@@ -25,6 +26,10 @@ PEERS = [
         ("worker", 1, "c", C, 19091),
     )
 ]
+
+
+def complaints(host, result):
+    return rendezvous.complaints(host, RendezvousReport.decode(result))
 
 
 def own(host):
@@ -122,7 +127,7 @@ def test_a_complete_rendezvous_is_quick():
 def test_a_missing_node_is_named():
     results = meet("a", "b", refused="Connection refused")
     assert results["a"]["missing"] == ["c"]
-    assert rendezvous.complaints(results["b"]) == [
+    assert complaints("b", results["b"]) == [
         "b cannot reach c (worker-1 at %s:19091): Connection refused. Check that the agent "
         "of c runs and that no firewall blocks these ports." % C
     ]
@@ -148,13 +153,13 @@ def test_a_foreign_program_on_the_port_is_named():
         stranger.shutdown(socket.SHUT_RDWR)
     assert (
         "another program than mxcluster answers there. Choose another root_port"
-        in rendezvous.complaints(results["b"])[0]
+        in complaints("b", results["b"])[0]
     )
 
 
 def test_another_job_on_the_port_is_named():
     results = meet("a", "b", "c", refused="the job job-2", jobs={"c": "job-2"})
-    assert "the job job-2 on c answers there" in rendezvous.complaints(results["a"])[0]
+    assert "the job job-2 on c answers there" in complaints("a", results["a"])[0]
     assert results["a"]["missing"] == ["c"]
 
 
@@ -163,7 +168,7 @@ def test_a_node_with_another_token_is_refused():
     results = meet("a", "b", "c", refused="the job's token", tokens={"c": b"u" * 43})
     assert (
         "a program answers there as c, but without the job's token. Choose another "
-        "root_port" in rendezvous.complaints(results["a"])[0]
+        "root_port" in complaints("a", results["a"])[0]
     )
     assert results["a"]["missing"] == ["c"] and results["b"]["missing"] == ["c"]
     assert [met["host"] for met in results["a"]["met"]] == ["b"]
@@ -352,7 +357,9 @@ def test_a_complaint_about_many_processes_is_short():
         }
         for index in range(40)
     ]
-    (line,) = rendezvous.complaints({"host": "a", "unreachable": lost, "taken": []})
+    (line,) = complaints(
+        "a", {"unreachable": lost, "taken": [], "met": [], "limits": {"open_files": 9}}
+    )
     assert (
         "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Check that the agent" in line
         and len(line) < 300

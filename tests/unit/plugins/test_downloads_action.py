@@ -6,10 +6,12 @@ import pytest
 
 from mxcluster import file_io
 from mxcluster.cluster import archives, extra_packages, wheels
+from mxcluster.model.software import Environment
 from plugins.action import mxcluster_downloads
 from tests import ansible_modules
 
-ENVIRONMENT = {"builds": [{"python": ["3.11"]}], "hashes": {}}
+BUILD = {"python": ["3.11"], "pip": "pip==25.0.1", "wheels": ["mxnet==1.9.1"]}
+ENVIRONMENT = {"builds": [BUILD], "hashes": {}}
 NEED = {"digest": "d" * 64, "python": "3.11", "requirements": ["six==1.16.0 --hash=sha256:00"]}
 
 
@@ -55,7 +57,7 @@ def test_a_file_of_the_store_is_read_once_for_all_nodes(tmp_path, file, monkeypa
 
 
 def test_packages_are_chosen_under_the_lock_and_not_in_check_mode(tmp_path, monkeypatch):
-    made = dict(ENVIRONMENT, hashes={"six==1.16.0": ["00"]})
+    made = Environment.decode(dict(ENVIRONMENT, hashes={"six==1.16.0": ["0" * 64]}))
     monkeypatch.setattr(
         extra_packages,
         "extended",
@@ -66,7 +68,7 @@ def test_packages_are_chosen_under_the_lock_and_not_in_check_mode(tmp_path, monk
     told = run(check=True, **given)
     assert told["changed"] and told["hashes"] == {} and not (tmp_path / "store").exists()
     told = run(**given)
-    assert told["changed"] and told["hashes"] == made["hashes"]
+    assert told["changed"] and told["hashes"] == made.hashes
     assert (tmp_path / "store" / ".lock").exists()
     told = run(**dict(given, packages={"six": 1}))
     assert told["failed"] and "mxnet_packages={'six': 1} is refused" in told["msg"]

@@ -28,10 +28,9 @@ def test_a_node_cannot_request_another_file_of_the_controller(tmp_path):
     action, brought = object.__new__(mxcluster_file.ActionModule), []
     action._task = SimpleNamespace(check_mode=False)
     action._bring = brought.append
-    action._ask = lambda arguments, _: (
-        {"lacking": wanted} if "files" in arguments else {"changed": True}
-    )
-    assert action._folder({"src": str(tmp_path / "data"), "path": "/srv/data"}, {})["changed"]
+    action._ask = lambda given, _: {"lacking": wanted} if given.files else {"changed": True}
+    given = mxcluster_file.Arguments(src=str(tmp_path / "data"), path="/srv/data")
+    assert action._folder(given, {})["changed"]
     assert brought == [str(tmp_path / "data" / "train.rec")]
 
 
@@ -57,8 +56,8 @@ def test_check_mode_compares_a_file_with_that_of_the_node(tmp_path):
     source.write_text("weights")
     action = action_of(check_mode=True, path=str(there), src=str(source), mode="0600")
     action._bring = mock.Mock(side_effect=AssertionError)
-    action._ask = lambda arguments, _: ansible_modules.run(
-        "mxcluster_file", tmp_path, check=True, **arguments
+    action._ask = lambda given, _: ansible_modules.run(
+        "mxcluster_file", tmp_path, check=True, **given.encode()
     )
 
     def changed():

@@ -7,7 +7,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
-from plugins.filter.mxcluster_inventory import mxcluster_inventory
+from plugins.filter.mxcluster import mxcluster_inventory
 
 
 def test_variables_of_the_nodes_of_a_batch_system_count():

@@ -43,7 +43,7 @@ ENVIRONMENT = {
     "name": "MXNet 1.9.1",
 }
 ANSWERS = {
-    "mxcluster_drift": {"seen": {"/etc/hosts": ["0100644", 0, 0, 12, "1.0", "1.0"]}},
+    "mxcluster_drift": {"seen": {"way to /srv": "/srv"}},
     "mxcluster_env": {"python": "3.11", "built": False, "done": False},
     "mxcluster_file": {"path": "/srv/data", "lacking": ["a file"]},
     "mxcluster_machine": {
@@ -86,8 +86,10 @@ OF_DRIFT = {
 
 def act(name, answer, folder):
     """Return the result of the task `name` on node1, whose module returns `answer`."""
-    given = dict(ENVIRONMENT, path="/srv/data", content="")
-    if name == "mxcluster_drift":
+    given = {"path": "/srv/data", "content": ""}
+    if name == "mxcluster_env":
+        given = dict(ENVIRONMENT, path="/srv/env")
+    elif name == "mxcluster_drift":
         given = dict(OF_DRIFT, path=str(folder / "drift.json"))
     task = mock.Mock(async_val=0, check_mode=False, args=given)
     action = ACTIONS[name].ActionModule(task, mock.Mock(), mock.Mock(), None, None, None)

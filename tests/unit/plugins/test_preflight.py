@@ -308,7 +308,7 @@ def test_a_sweep_refuses_the_knobs_that_it_does_not_read(look, playbook, name):
 
 
 def test_an_inventory_without_hosts_is_refused():
-    told = plugin.refused_groups(["workers"], {"all": [], "ungrouped": []}, ["/nowhere"])
+    told = plugin.checks.refused_groups(["workers"], {"all": [], "ungrouped": []}, ["/nowhere"])
     assert "Ansible has read no host from the inventory /nowhere" in told
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import options
-from plugins.filter.mxcluster_secret_env import mxcluster_secret_env
+from plugins.filter.mxcluster_knobs import mxcluster_secret_env
 
 SECRET = "the-s3cret-t0ken"
 

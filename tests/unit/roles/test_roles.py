@@ -31,22 +31,22 @@ def render(text, **variables):
 
 def test_each_rpm_key_has_a_fingerprint():
     """Without a fingerprint, rpm_key trusts any file."""
-    keys = version_table.table()["keys"]
+    keys = version_table.table().keys
     tasks = [
         task
         for path in ROLES.glob("*/tasks/*.yml")
         for task in yaml.safe_load(path.read_text()) or []
     ]
     told = [task["ansible.builtin.rpm_key"] for task in tasks if "ansible.builtin.rpm_key" in task]
-    assert told and [(key["name"], len(key["fingerprint"])) for key in keys] == [
+    assert told and [(key.name, len(key.fingerprint)) for key in keys] == [
         ("7fa2af80", 40),
         ("D42D0685", 40),
     ]
     for arguments in told:
         for key in keys:
-            shown = {name: render(value, item=key) for name, value in arguments.items()}
-            assert shown == {"key": "/x/cuda/" + key["name"], "fingerprint": key["fingerprint"]}
-            assert key["fingerprint"].lower().endswith(key["name"].lower())
+            shown = {name: render(value, item=key.encode()) for name, value in arguments.items()}
+            assert shown == {"key": "/x/cuda/" + key.name, "fingerprint": key.fingerprint}
+            assert key.fingerprint.lower().endswith(key.name.lower())
 
 
 def service_of(name, **variables):

@@ -97,7 +97,7 @@ def test_a_full_disk_leaves_no_partial_file(packed, tmp_path, monkeypatch):
 def test_packages_are_bundled_for_every_python_with_wheels(tmp_path, monkeypatch, capsys):
     """A site without a network then needs no index for the same requirements."""
     monkeypatch.setattr(bundle, "CACHE", tmp_path / "cache")
-    index = Index(six_1=[])
+    index = Index("six-1")
 
     def fetch(folder, names, pinned, python, store):
         if python == "3.11":
@@ -111,14 +111,10 @@ def test_packages_are_bundled_for_every_python_with_wheels(tmp_path, monkeypatch
     site.mkdir()
     for path in found:
         (site / path.split("/")[-1]).write_bytes(open(path, "rb").read())
-    assert (
-        extra_packages.extended(ENVIRONMENT, wish("six"), "3.6", str(site), known_only=True)[
-            "builds"
-        ][0]["wheels"][-1]
-        == "six==1"
-    )
+    known = extra_packages.extended(ENVIRONMENT, wish("six"), "3.6", str(site), known_only=True)
+    assert known.builds[0].wheels[-1] == "six==1"
     with pytest.raises(SystemExit, match="no Python of MXNet has wheels of all requested packages"):
-        bundle.packages_of(dict(ENVIRONMENT, builds=ENVIRONMENT["builds"][1:]), wish("six"), fetch)
+        bundle.packages_of(ENVIRONMENT.replaced(builds=ENVIRONMENT.builds[1:]), wish("six"), fetch)
     assert bundle.packages_of(ENVIRONMENT, [], fetch) == []
 
 

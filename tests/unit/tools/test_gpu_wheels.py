@@ -77,9 +77,10 @@ def test_rows_are_those_of_the_table(tmp_path, capsys, wheel):
         "  needed: [libcudart.so.9.2, libquadmath.so.0]\n"
         '  sass: ["3.0"]\n'
     )
+    measured = {wheel: row.encode() for wheel, row in version_table.gpu_wheels().items()}
     with open(version_table.FOLDER + "/gpu_wheels.yml") as stream:
         table = stream.read()
-    assert gpu_wheels.rows(version_table.gpu_wheels()) in table
+    assert gpu_wheels.rows(measured) in table
 
 
 def test_what_is_no_elf_file_is_refused():

@@ -1,44 +1,59 @@
-"""Make the verdict on a cluster from the check results of its nodes.
-
-A line of the verdict is {"check", "result": "ok" | "failed" | "not run", "why": [text, ...]}. The
-verdict's status is 0 if no check failed, 1 if a check failed, and 2 if a node did not answer.
-"""
+"""Make the verdict on a cluster from the check results of its nodes."""
 
 from collections import OrderedDict
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
 
 from mxcluster.cluster.verify import gpus
-from mxcluster.cluster.verify.network import clocks, not_met, open_files
+from mxcluster.cluster.verify.network import Reports, clocks, not_met, open_files
 from mxcluster.errors import some
 from mxcluster.lists import grouped, several
+from mxcluster.model.check_answer import (
+    Checked,
+    CheckError,
+    FileFact,
+    ImportFailure,
+    MxnetFacts,
+)
+from mxcluster.model.cluster_verdict import FAILED, NOT_RUN, OK, ClusterVerdict, Line, line, skipped
+from mxcluster.model.node_record import Cuda
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import optional, words
 
-Json = Dict[str, Any]
-Answers = Dict[
-    str, Optional[Json]
-]  # {host: result of `health_checks.check`, None if the node did not answer}
+T = TypeVar("T")
+Known = Mapping[str, Checked]  # {host: check results of the node}
 
 MIB = 1 << 20
 
 
-def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -> Json:
+class PlannedNode(Record):
+    """The MXNet of a node in the plan."""
+
+    build: str = field(words)
+    cuda: Optional[Cuda] = field(
+        optional(record(Cuda)), default=None, about="of a node that trains on GPUs"
+    )
+
+
+class Wanted(NamedTuple):
+    """The requirements for the cluster."""
+
+    files: Mapping[str, str]  # {name of a cluster file: sha256 of the planned text}
+    nodes: Mapping[str, PlannedNode]
+    ssh: bool  # whether the nodes must reach each other by ssh
+    met: bool  # whether the rendezvous ran
+    max_clock_offset: float  # seconds
+    min_disk_mb: float  # MiB of free space
+    min_shm_mb: float  # MiB of free space
+    min_open_files: float  # files that a process may open
+
+
+def judge(
+    answers: Mapping[str, Optional[Checked]], reports: Reports, wanted: Wanted
+) -> ClusterVerdict:
     """Return the verdict on the cluster.
 
-    The verdict is {"ok": True or False, "status", "checks": [line, ...], "nodes": [host, ...]}.
-
-    Args:
-        answers: {host: check results of the node, or None if the node did not answer}.
-        meetings: {host: content of the node's meeting.json, or {"error": reason}, or None if the
-            node has neither}.
-        wanted: the requirements, a dict with the following entries.
-
-            "files": {name: sha256 of the planned text}
-            "nodes": {host: {"build": MXNet's build, "cuda": for a node that trains on GPUs}}, as
-                planned by `versions.decide`
-            "ssh": True if nodes must reach each other by ssh
-            "met": True if the rendezvous ran
-            "max_clock_offset": seconds
-            "min_disk_mb", "min_shm_mb": MiB of free space
-            "min_open_files": number of files that a process may open
+    Args: `answers` {host: check results of the node, or None if the node did not answer}; `reports`
+    of the rendezvous.
     """
     silent = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
@@ -49,36 +64,50 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
                 "%s does not answer: correct the error shown above, and run verify.yml again" % host
                 for host in silent
             ],
-        )
-    ]
-    for name, label in (
-        ("mxnet", "the same MXNet"),
-        ("libmxnet", "the same libmxnet.so"),
-    ):
-        # MXNet's library for GPUs differs from its library for CPUs.
-        builds = (
-            {host: node["build"] for host, node in wanted["nodes"].items()}
-            if name == "libmxnet"
-            else {}
-        )
-        lines.append(asked(line(label, same(known, name, builds)), known, name))
-    lines += [
-        asked(line("MXNet has the distributed kv-store", distributed(known)), known, "compiled_in"),
-        line("hosts, groups and data_sharding as planned", planned_files(known, wanted["files"])),
+        ),
+        *mxnet_lines(known, wanted),
+        line("hosts, groups and data_sharding as planned", planned_files(known, wanted.files)),
         line("ssh from every node to every other node", unreachable_by_ssh(known))
-        if wanted["ssh"]
+        if wanted.ssh
         else skipped("ssh from every node to every other node", "ssh_mesh_mode is none"),
         line("room on disks and in shared memory", no_room(known, wanted)),
+        *gpu_lines(known, wanted),
+        *rendezvous_lines(reports, wanted, bool(silent)),
+        closed_ports(known),
     ]
-    cuda = {host: node["cuda"] for host, node in wanted["nodes"].items() if node.get("cuda")}
-    having, unasked = facts(
-        {host: answer for host, answer in known.items() if host in cuda and answer["gpus"]}, "gpus"
+    failed = [one for one in lines if one.result == FAILED]
+    return ClusterVerdict(
+        ok=not failed,
+        status=2 if silent else 1 if failed else 0,
+        nodes=sorted(answers),
+        checks=lines,
     )
-    lines += gpus.judge(
-        {host: dict(found, wanted=cuda[host]) for host, found in having}, line, skipped
+
+
+def mxnet_lines(known: Known, wanted: Wanted) -> List[Line]:
+    """Return the lines about MXNet. A line is "not run" if no node fails and one has no value."""
+    # MXNet's library for GPUs differs from its library for CPUs.
+    builds = {host: node.build for host, node in wanted.nodes.items()}
+    found = (
+        ("the same MXNet", not_imported(known) + different(versions(known), {}), versions(known)),
+        ("the same libmxnet.so", different(digests(known), builds), digests(known)),
+        ("MXNet has the distributed kv-store", not_distributed(known), versions(known)),
     )
-    lines += [line("GPUs", unasked) for _ in unasked[:1]]
-    without = sorted(host for host, answer in known.items() if host in cuda and not answer["gpus"])
+    lines = []
+    for check, why, values in found:
+        dumb = sorted(host for host in known if not values.get(host))
+        no_value = "no value from %s" % ", ".join(dumb)
+        lines.append(skipped(check, no_value) if dumb and not why else line(check, why))
+    return lines
+
+
+def gpu_lines(known: Known, wanted: Wanted) -> List[Line]:
+    """Return the lines about GPUs, for the nodes that train on GPUs."""
+    cuda = {host: node.cuda for host, node in wanted.nodes.items() if node.cuda}
+    found, failed = facts({host: known[host].gpus for host in cuda if host in known})
+    lines = gpus.judge({host: gpus.Node(one, cuda[host]) for host, one in found.items()})
+    lines += [line("GPUs", failed) for _ in failed[:1]]
+    without = sorted(host for host in cuda if host in known and known[host].gpus is None)
     if without:
         lines.append(
             skipped(
@@ -87,168 +116,137 @@ def judge(answers: Answers, meetings: Dict[str, Optional[Json]], wanted: Json) -
                 "then verify.yml" % ", ".join(without),
             )
         )
-    if silent or not wanted["met"]:
-        lines += [
-            skipped(label, "not all nodes answer" if silent else "a dry run starts no rendezvous")
-            for label in ("TCP between all roles on the planned ports", "clocks", "open files")
-        ]
-    else:
-        apart = clocks(meetings, wanted["max_clock_offset"])
-        lost = not_met(meetings)
-        lines += [
-            line("TCP between all roles on the planned ports", lost),
-            line("clocks within %g s" % wanted["max_clock_offset"], apart)
-            if apart or not lost
-            else skipped("clocks", "the rendezvous is not complete"),
-            line("open files", open_files(meetings, wanted["min_open_files"])),
-        ]
-    lines.append(closed_ports(known))
-    failed = [one for one in lines if one["result"] == "failed"]
-    return {
-        "ok": not failed,
-        "status": 2 if silent else 1 if failed else 0,
-        "nodes": sorted(answers),
-        "checks": lines,
-    }
+    return lines
 
 
-def line(check: str, why: List[str]) -> Json:
-    """Return the line of a check: "ok" if `why` is empty, else "failed" with these reasons."""
-    return {"check": check, "result": "failed" if why else "ok", "why": why}
+def rendezvous_lines(reports: Reports, wanted: Wanted, is_partial: bool) -> List[Line]:
+    """Return the lines about ports, clocks and limits. `is_partial`: a node does not answer."""
+    if is_partial or not wanted.met:
+        why = "not all nodes answer" if is_partial else "a dry run starts no rendezvous"
+        labels = ("TCP between all roles on the planned ports", "clocks", "open files")
+        return [skipped(label, why) for label in labels]
+    apart, lost = clocks(reports, wanted.max_clock_offset), not_met(reports)
+    return [
+        line("TCP between all roles on the planned ports", lost),
+        line("clocks within %g s" % wanted.max_clock_offset, apart)
+        if apart or not lost
+        else skipped("clocks", "the rendezvous is not complete"),
+        line("open files", open_files(reports, wanted.min_open_files)),
+    ]
 
 
-def skipped(check: str, why: str) -> Json:
-    """Return the line of a check that did not run ("not run"), with the reason `why`."""
-    return {"check": check, "result": "not run", "why": [why]}
-
-
-def asked(made: Json, known: Dict[str, Json], name: str) -> Json:
-    """Return the line `made`, or a line "not run" if `made` is "ok" and a node lacks a value.
-
-    Args: `known` {host: check results of the node}; `name` the value's field in "mxnet" of the
-    check results.
-    """
-    dumb = sorted(host for host, answer in known.items() if answer["mxnet"].get(name) is None)
-    if dumb and made["result"] == "ok":
-        return skipped(made["check"], "no value from %s" % ", ".join(dumb))
-    return made
-
-
-def text(verdict: Json, path: str) -> List[str]:
+def text(verdict: ClusterVerdict, path: str) -> List[str]:
     """Return the verdict as a list of text lines for the terminal.
 
-    Args:
-        verdict: the result of `judge`.
-        path: the path of the verdict's JSON file.
+    Args: `path` the path of the verdict's JSON file.
     """
     count = {
-        result: sum(one["result"] == result for one in verdict["checks"])
-        for result in ("ok", "failed", "not run")
+        result: sum(one.result == result for one in verdict.checks)
+        for result in (OK, FAILED, NOT_RUN)
     }
     lines = [
         "%-9s %s: %s"
         % (
-            "OK" if verdict["ok"] else "FAILED",
-            several(len(verdict["nodes"]), "node"),
+            "OK" if verdict.ok else "FAILED",
+            several(len(verdict.nodes), "node"),
             ", ".join("%d %s" % (number, result) for result, number in count.items() if number),
         )
     ]
-    for one in verdict["checks"]:
-        lines.append(
-            "%-9s %s%s"
-            % (
-                one["result"],
-                one["check"],
-                ": " + one["why"][0] if one["result"] == "not run" else "",
-            )
-        )
-        if one["result"] == "failed":
-            lines += ["            " + why for why in one["why"]]
+    for one in verdict.checks:
+        why = ": " + one.why[0] if one.result == NOT_RUN else ""
+        lines.append("%-9s %s%s" % (one.result, one.check, why))
+        if one.result == FAILED:
+            lines += ["            " + reason for reason in one.why]
     return lines + ["verdict   %s" % path]
 
 
-def facts(known: Dict[str, Json], name: str) -> Tuple[List[Tuple[str, Json]], List[str]]:
-    """Return the results of the check `name`, and a problem for each node without a result.
+def facts(
+    results: Mapping[str, Union[CheckError, T, None]],
+) -> Tuple[Dict[str, T], List[str]]:
+    """Return the facts of a check by host, and a problem for each node where the check failed.
 
-    The results are [(host, result), ...], the problems a list of texts.
-
-    Args: `known` {host: check results of the node}.
+    Args: `results` {host: result of the check}. A host without a result has no facts.
     """
-    told = [
-        (host, answer[name])
-        for host, answer in sorted(known.items())
-        if "error" not in answer[name]
-    ]
-    return told, [
+    found = {
+        host: one
+        for host, one in sorted(results.items())
+        if one is not None and not isinstance(one, CheckError)
+    }
+    return found, [
         "%s: the check could not run (%s): correct the error on the node, and run verify.yml again"
-        % (host, answer[name]["error"])
-        for host, answer in sorted(known.items())
-        if "error" in answer[name]
+        % (host, one.error)
+        for host, one in sorted(results.items())
+        if isinstance(one, CheckError)
     ]
 
 
-def same(known: Dict[str, Json], name: str, kinds: Dict[str, str]) -> List[str]:
-    """Return a problem (text) for each kind of node with several values of the field `name`.
+def versions(known: Known) -> Dict[str, str]:
+    """Return {host: version of MXNet} of the nodes that import MXNet."""
+    return {
+        host: answer.mxnet.mxnet
+        for host, answer in known.items()
+        if isinstance(answer.mxnet, MxnetFacts)
+    }
 
-    A problem lists the hosts of each value, the most frequent value first. For the field "mxnet"
-    the function also returns a problem for each node without a value.
 
-    Args:
-        known: {host: check results of the node}.
-        name: a field of the results' "mxnet".
-        kinds: {host: kind}. The kind of a host outside this dict is "".
+def digests(known: Known) -> Dict[str, Optional[str]]:
+    """Return {host: digest of libmxnet.so, None without MXNet}."""
+    return {host: answer.mxnet.libmxnet for host, answer in known.items()}
+
+
+def not_imported(known: Known) -> List[str]:
+    """Return a problem (text) for each node where the import of MXNet fails."""
+    return [
+        "%s: %s: run provision.yml" % (host, answer.mxnet.error)
+        for host, answer in sorted(known.items())
+        if isinstance(answer.mxnet, ImportFailure)
+    ]
+
+
+def different(values: Mapping[str, Optional[str]], kinds: Mapping[str, str]) -> List[str]:
+    """Return a problem (text) for each kind of node with several values.
+
+    A problem lists the hosts of each value, the most frequent value first.
+
+    Args: `values` {host: value}; `kinds` {host: kind}. The kind of a host outside this dict is "".
     """
     parties: Dict[str, Dict[str, List[str]]] = OrderedDict()
-    problems = []
-    for host in sorted(known):
-        answer = known[host]["mxnet"]
-        if answer.get(name):
-            parties.setdefault(kinds.get(host, ""), OrderedDict()).setdefault(
-                answer[name], []
-            ).append(host)
-        elif name == "mxnet":  # one line for each host is enough
-            problems.append("%s: %s: run provision.yml" % (host, answer["error"]))
-    for _, of_kind in sorted(parties.items()):
-        if len(of_kind) > 1:
-            problems.append(
-                "the nodes differ (%s): run provision.yml without --limit"
-                % "; ".join(
-                    "%s: %s" % (", ".join(hosts), value[:12])
-                    for value, hosts in sorted(of_kind.items(), key=lambda party: -len(party[1]))
-                )
-            )
-    return problems
+    for host, value in sorted(values.items()):
+        if value:
+            of_kind = parties.setdefault(kinds.get(host, ""), OrderedDict())
+            of_kind.setdefault(value, []).append(host)
+    return [
+        "the nodes differ (%s): run provision.yml without --limit"
+        % "; ".join(
+            "%s: %s" % (", ".join(hosts), value[:12])
+            for value, hosts in sorted(of_kind.items(), key=lambda party: -len(party[1]))
+        )
+        for _, of_kind in sorted(parties.items())
+        if len(of_kind) > 1
+    ]
 
 
-def distributed(known: Dict[str, Json]) -> List[str]:
+def not_distributed(known: Known) -> List[str]:
     """Return a problem (text) for each node with an MXNet that lacks the distributed kv-store.
 
     The function skips nodes where the import of MXNet fails.
-
-    Args: `known` {host: check results of the node}.
     """
     return [
-        "%s: %s: run provision.yml, which installs the official wheel"
-        % (host, answer["mxnet"]["says"])
+        "%s: %s: run provision.yml, which installs the official wheel" % (host, answer.mxnet.says)
         for host, answer in sorted(known.items())
-        if "error" not in answer["mxnet"] and not answer["mxnet"]["compiled_in"]
+        if isinstance(answer.mxnet, MxnetFacts) and not answer.mxnet.compiled_in
     ]
 
 
-def closed_ports(known: Dict[str, Json]) -> Json:
+def closed_ports(known: Known) -> Line:
     """Return the line of the check that job ports are closed to other machines.
 
     The line is "ok" if no node reports a reason for open ports. Otherwise the line is "not run",
     with these reasons.
-
-    Args: `known` {host: check results of the node}.
     """
-    # by_reason: {reason: [host, ...]}
     check = "job ports are closed to other machines"
     by_reason = grouped(
-        (answer["ports_open"], host)
-        for host, answer in sorted(known.items())
-        if answer.get("ports_open")
+        (answer.ports_open, host) for host, answer in sorted(known.items()) if answer.ports_open
     )
     if not by_reason:
         return line(check, [])
@@ -257,22 +255,20 @@ def closed_ports(known: Dict[str, Json]) -> Json:
     )
 
 
-def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
+def planned_files(known: Known, planned: Mapping[str, str]) -> List[str]:
     """Return a problem for each cluster file of a node that differs from the plan.
 
-    Args:
-        known: {host: check results of the node}.
-        planned: {name: sha256 of the planned text}.
+    Args: `planned` {name: sha256 of the planned text}.
     """
-    told, problems = facts(known, "files")
-    for host, found_there in told:
+    found, problems = facts({host: answer.files for host, answer in known.items()})
+    for host, there in found.items():
         for name, digest in planned.items():
-            found = found_there[name]
-            if "error" in found:
+            fact: FileFact = getattr(there, name)
+            if isinstance(fact, CheckError):
                 problems.append(
-                    "%s: %s: run provision.yml" % (host, found["error"].replace("\n", "; "))
+                    "%s: %s: run provision.yml" % (host, fact.error.replace("\n", "; "))
                 )
-            elif found["sha256"] != digest:
+            elif fact.sha256 != digest:
                 problems.append(
                     "%s: %s differs from the inventory: run provision.yml to write this file again"
                     % (host, name)
@@ -280,31 +276,26 @@ def planned_files(known: Dict[str, Json], planned: Dict[str, str]) -> List[str]:
     return problems
 
 
-def unreachable_by_ssh(known: Dict[str, Json]) -> List[str]:
-    """Return a problem (text) for each failed ssh connection from a node to another node.
-
-    Args: `known` {host: check results of the node}.
-    """
-    told, problems = facts(known, "ssh")
+def unreachable_by_ssh(known: Known) -> List[str]:
+    """Return a problem (text) for each failed ssh connection from a node to another node."""
+    found, problems = facts({host: answer.ssh for host, answer in known.items()})
     return problems + [
         "%s to %s: ssh failed (%s): run provision.yml without --limit. If the "
         "connection comes from another address than the planned one, list it in ssh_mesh_from"
         % (host, peer, why.rstrip("."))
-        for host, found in told
-        for peer, why in sorted(found["peers"].items())
+        for host, there in found.items()
+        for peer, why in sorted(there.peers.items())
         if why
     ]
 
 
-def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
-    """Return a problem (text) for each folder of a node with too little free space.
-
-    Args: `known` {host: check results of the node}; `wanted` the requirements, as in `judge`.
-    """
-    told, problems = facts(known, "room")
-    for host, found in told:
-        for path, free in sorted(found.items()):
-            least = wanted["min_shm_mb"] if path == "/dev/shm" else wanted["min_disk_mb"]
+def no_room(known: Known, wanted: Wanted) -> List[str]:
+    """Return a problem (text) for each folder of a node with too little free space."""
+    found, problems = facts({host: answer.room for host, answer in known.items()})
+    for host, there in found.items():
+        for path, free in sorted(there.items()):
+            is_shm = path == "/dev/shm"
+            least = wanted.min_shm_mb if is_shm else wanted.min_disk_mb
             if free < least * MIB:
                 problems.append(
                     "%s: %s has %d MiB free, less than %s=%d: remove unneeded files there"
@@ -312,7 +303,7 @@ def no_room(known: Dict[str, Json], wanted: Json) -> List[str]:
                         host,
                         path,
                         free // MIB,
-                        "verify_min_shm_mb" if path == "/dev/shm" else "verify_min_disk_mb",
+                        "verify_min_shm_mb" if is_shm else "verify_min_disk_mb",
                         least,
                     )
                 )

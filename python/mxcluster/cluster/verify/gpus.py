@@ -1,35 +1,47 @@
 """Make the verdict's lines about GPUs from the check results of the nodes with GPUs."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
 
 from mxcluster.cluster.version_table import has_code, number
 from mxcluster.lists import several
+from mxcluster.model.check_answer import (
+    CallError,
+    CheckError,
+    CudaDriver,
+    CudaProbe,
+    CudaRuntime,
+    GpuFacts,
+)
+from mxcluster.model.cluster_verdict import Line, line, skipped
+from mxcluster.model.node_record import Cuda
 
-Json = Dict[str, Any]
+T = TypeVar("T", CudaDriver, CudaRuntime)
 # The result of a check: (True, ""), (False, fault and cure), or (None, why the check did not run).
 Result = Tuple[Optional[bool], str]
 
 
-def judge(
-    answers: Dict[str, Json],
-    line: Callable[[str, List[str]], Json],
-    skipped: Callable[[str, str], Json],
-) -> List[Json]:
-    """Return the verdict's lines about GPUs: [{"check", "result", "why"}, ...].
+class Node(NamedTuple):
+    """The GPUs of a node, and the CUDA of the plan for this node."""
+
+    facts: GpuFacts
+    wanted: Cuda
+
+
+def judge(nodes: Mapping[str, Node]) -> List[Line]:
+    """Return the verdict's lines about GPUs.
 
     The list is empty if no node has GPUs. If a check could not run on some nodes, one line "not
     run" names these nodes.
 
-    Args: `answers` {host: result of `gpu_check.check`, with the plan's "cuda" of the host as
-    "wanted"}; `line` and `skipped` the functions of `verify` with these names.
+    Args: `nodes` {host: its GPUs}.
     """
-    if not answers:
+    if not nodes:
         return []
     lines = []
     for label, check in CHECKS:
-        found = {host: check(answer) for host, answer in sorted(answers.items())}
-        why = ["%s: %s" % (host, text) for host, (said, text) in found.items() if said is False]
-        quiet = [(host, text) for host, (said, text) in found.items() if said is None]
+        found = {host: check(node) for host, node in sorted(nodes.items())}
+        why = ["%s: %s" % (host, text) for host, (good, text) in found.items() if good is False]
+        quiet = [(host, text) for host, (good, text) in found.items() if good is None]
         if why or len(quiet) < len(found):
             lines.append(line(label, why))
         if quiet:
@@ -39,56 +51,51 @@ def judge(
     return lines
 
 
-def driver(answer: Json) -> Result:
-    """Check that a new enough driver is loaded and shows all GPUs of the PCI bus.
-
-    Args: `answer` the node's item of `answers` in `judge`, as in all checks of this module.
-    """
-    wanted, on_bus = answer["wanted"], answer["wanted"].get("gpus")
-    if not answer["driver"]:
+def driver(node: Node) -> Result:
+    """Check that a new enough driver is loaded and shows all GPUs of the PCI bus."""
+    facts, wanted, on_bus = node.facts, node.wanted, node.wanted.gpus
+    if not facts.driver:
         return False, (
             "the PCI bus has %s, but nvidia-smi shows none: install driver version %s or "
             "newer. If such a driver is installed, restart the node"
-            % (several(on_bus, "GPU") if on_bus else "NVIDIA GPUs", wanted["driver"])
+            % (several(on_bus, "GPU") if on_bus else "NVIDIA GPUs", wanted.driver)
         )
-    if number(answer["driver"]) < number(wanted["driver"]):
+    if number(facts.driver) < number(wanted.driver or ""):
         return False, "driver %s is older than %s, which CUDA %s needs: install a newer driver" % (
-            answer["driver"],
-            wanted["driver"],
-            wanted["version"],
+            facts.driver,
+            wanted.driver,
+            wanted.version,
         )
     if on_bus is None:
         return None, "the node record has no number of GPUs: run provision.yml"
-    if len(answer["listed"]) != on_bus:
+    if len(facts.listed) != on_bus:
         return False, "nvidia-smi shows %s, but the PCI bus has %d: see dmesg on this node" % (
-            several(len(answer["listed"]), "GPU"),
+            several(len(facts.listed), "GPU"),
             on_bus,
         )
     return True, ""
 
 
-def nouveau(answer: Json) -> Result:
+def nouveau(node: Node) -> Result:
     """Check that the driver nouveau, which conflicts with NVIDIA's driver, is not loaded."""
-    if answer["nouveau"]:
+    if node.facts.nouveau:
         return False, "the driver nouveau is loaded: restart the node"
     return True, ""
 
 
-def nvcc(answer: Json) -> Result:
+def nvcc(node: Node) -> Result:
     """Check that CUDA's compiler nvcc has the planned release."""
-    if answer["nvcc"] is None:
+    found, release = node.facts.nvcc, node.wanted.release or ""
+    if found is None:
         return None, "only CUDA's libraries are installed"
-    if answer["nvcc"].split(".")[:2] != answer["wanted"]["release"].split(".")[:2]:
-        return False, "nvcc has version %s, not %s: run provision.yml" % (
-            answer["nvcc"],
-            answer["wanted"]["release"],
-        )
+    if found.split(".")[:2] != release.split(".")[:2]:
+        return False, "nvcc has version %s, not %s: run provision.yml" % (found, release)
     return True, ""
 
 
-def libraries(answer: Json) -> Result:
+def libraries(node: Node) -> Result:
     """Check that the dynamic linker finds all libraries that libmxnet.so needs."""
-    missing = answer["unresolved"]
+    missing = node.facts.unresolved
     if missing:
         return (
             False,
@@ -98,18 +105,18 @@ def libraries(answer: Json) -> Result:
     return True, ""
 
 
-def cuda_sees(answer: Json) -> Result:
+def cuda_sees(node: Node) -> Result:
     """Check that CUDA's driver library shows the GPUs of nvidia-smi, in the same order."""
-    found = _probed(answer, "driver")
+    found = _driver(node)
     if isinstance(found, tuple):
         return found
-    gpus, listed = found["gpus"], answer["listed"]
+    gpus, listed = found.gpus, node.facts.listed
     for index, (gpu, smi) in enumerate(zip(gpus, listed)):
-        if (gpu["uuid"] or smi["uuid"]) != smi["uuid"] or _bus(gpu["bus"]) != _bus(smi["bus"]):
+        if (gpu.uuid or smi.uuid) != smi.uuid or _bus(gpu.bus) != _bus(smi.bus):
             return False, (
                 "GPU %d is %s (bus %s) for CUDA, but %s (bus %s) for nvidia-smi: remove "
                 "CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER from the settings of the node's users"
-                % (index, gpu["uuid"], _bus(gpu["bus"]), smi["uuid"], _bus(smi["bus"]))
+                % (index, gpu.uuid, _bus(gpu.bus), smi.uuid, _bus(smi.bus))
             )
     if len(gpus) != len(listed):
         return False, (
@@ -119,17 +126,17 @@ def cuda_sees(answer: Json) -> Result:
     return True, ""
 
 
-def code(answer: Json) -> Result:
+def code(node: Node) -> Result:
     """Check that MXNet has machine code for every GPU, also for a GPU outside the table."""
-    found, sass = _probed(answer, "driver"), answer["wanted"].get("sass")
+    found, sass = _driver(node), node.wanted.sass
     if not sass:
         return None, "an earlier version of mxcluster wrote the node record: run provision.yml"
     if isinstance(found, tuple):
         return None, "CUDA shows no GPU"
     bad = [
-        "GPU %d (%s, compute capability %s)" % (index, gpu["name"], gpu["capability"])
-        for index, gpu in enumerate(found["gpus"])
-        if not has_code(sass, gpu["capability"])
+        "GPU %d (%s, compute capability %s)" % (index, gpu.name, gpu.capability)
+        for index, gpu in enumerate(found.gpus)
+        if not has_code(sass, gpu.capability)
     ]
     if bad:
         return False, (
@@ -139,79 +146,77 @@ def code(answer: Json) -> Result:
     return True, ""
 
 
-def runtime(answer: Json) -> Result:
+def runtime(node: Node) -> Result:
     """Check CUDA's runtime library: the planned version, a driver for it, and all GPUs."""
-    found, below = _probed(answer, "runtime"), _probed(answer, "driver")
+    found, below = _runtime(node), _driver(node)
     if isinstance(found, tuple):
         return found
-    wanted = answer["wanted"]
-    major, minor = number(wanted["version"])
+    wanted, version = node.wanted, node.wanted.version or ""
+    major, minor = number(version)
     # libcudart has the version of the toolkit: 9020 for 9.2.
-    if found["version"] != 1000 * major + 10 * minor:
+    if found.version != 1000 * major + 10 * minor:
         return False, "libcudart in %s has version %s, not %s: run provision.yml" % (
-            wanted["folder"],
-            _cuda(found["version"]),
-            wanted["version"],
+            wanted.folder,
+            _cuda(found.version),
+            version,
         )
-    if not isinstance(below, tuple) and below["version"] < found["version"]:
+    if not isinstance(below, tuple) and below.version < found.version:
         return False, (
             "the driver %s supports CUDA up to %s, not %s: install driver %s or newer"
-            % (answer["driver"], _cuda(below["version"]), wanted["version"], wanted["driver"])
+            % (node.facts.driver, _cuda(below.version), version, wanted.driver)
         )
-    if found["count"] != len(answer["listed"]):
+    if found.count != len(node.facts.listed):
         return False, "libcudart shows %s, but nvidia-smi %d: %s" % (
-            several(found["count"], "GPU"),
-            len(answer["listed"]),
+            several(found.count, "GPU"),
+            len(node.facts.listed),
             RIGHTS,
         )
     return True, ""
 
 
-def cudnn(answer: Json) -> Result:
+def cudnn(node: Node) -> Result:
     """Check that cuDNN's header and the loaded library have the planned version."""
-    wanted: Optional[str] = answer["wanted"]["cudnn"]
+    wanted, probe = node.wanted.cudnn, node.facts.probe
     if not wanted:
         return None, "cudnn_version is none"
-    loaded = (answer["probe"] or {}).get("cudnn")
-    for found in [answer["cudnn"]] + [loaded] * (loaded is not None):
+    loaded = probe.cudnn if isinstance(probe, CudaProbe) else None
+    for found in [node.facts.cudnn] + [loaded] * (loaded is not None):
         if found != ".".join(wanted.split(".")[:3]):
             return False, "cuDNN is %s, not %s: run provision.yml" % (found or "missing", wanted)
     return True, ""
 
 
-def nccl(answer: Json) -> Result:
+def nccl(node: Node) -> Result:
     """Check that the loaded NCCL has the planned version."""
-    wanted: Optional[str] = answer["wanted"].get("nccl")
+    wanted, probe = node.wanted.nccl, node.facts.probe
     if not wanted:
         return None, "this MXNet contains NCCL"
-    if answer["probe"] is None:
+    if probe is None:
         return None, "no driver shows a GPU"
-    if answer["probe"].get("nccl") != wanted:
-        return False, "NCCL is %s, not %s: run provision.yml" % (
-            answer["probe"].get("nccl") or "missing",
-            wanted,
-        )
+    found = probe.nccl if isinstance(probe, CudaProbe) else None
+    if found != wanted:
+        return False, "NCCL is %s, not %s: run provision.yml" % (found or "missing", wanted)
     return True, ""
 
 
-def computes(answer: Json) -> Result:
+def computes(node: Node) -> Result:
     """Check that MXNet's test computation succeeded on every GPU."""
-    if not answer["trials"]:
+    if not node.facts.trials:
         return None, "no driver shows a GPU"
-    bad = ["GPU %s: %s" % one for one in _wrong(answer) if "->" not in one[0]]
+    bad = ["GPU %s: %s" % one for one in _wrong(node) if "->" not in one[0]]
     return (False, "; ".join(bad)) if bad else (True, "")
 
 
-def copies(answer: Json) -> Result:
+def copies(node: Node) -> Result:
     """Check that data arrive unchanged in copies between all pairs of GPUs."""
-    pairs = [one for one in answer["trials"] if "->" in one]
+    pairs = [one for one in node.facts.trials if "->" in one]
     if not pairs:
         return None, "the driver shows fewer than two GPUs"
-    bad = [one for one in _wrong(answer) if "->" in one[0]]
+    bad = [one for one in _wrong(node) if "->" in one[0]]
     if not bad:
         return True, ""
-    below = _probed(answer, "driver")
-    peers = [] if isinstance(below, tuple) else below["peers"]
+    below = _driver(node)
+    peers = [] if isinstance(below, tuple) else below.peers
     direct = any([int(end) for end in one.split(" -> ")] in peers for one, _ in bad)
     return False, "copies from GPU %s%s" % (
         "; ".join("%s: %s" % one for one in bad[:6]),
@@ -223,24 +228,36 @@ def copies(answer: Json) -> Result:
     )
 
 
-def _wrong(answer: Json) -> List[Tuple[str, str]]:
-    return [(what, why) for what, why in sorted(answer["trials"].items()) if why]
+def _wrong(node: Node) -> List[Tuple[str, str]]:
+    return [(what, why) for what, why in sorted(node.facts.trials.items()) if why]
 
 
-def _probed(answer: Json, library: str) -> Union[Json, Result]:
-    """Return the answer of a library in `cuda_probe`, or the result of a check without an answer.
+def _driver(node: Node) -> Union[CudaDriver, Result]:
+    """Return the facts of CUDA's driver library, or the result of a check without these facts."""
+    probe = node.facts.probe
+    return _answered(probe.driver if isinstance(probe, CudaProbe) else probe, DRIVER)
 
-    Args: `library` "driver" or "runtime".
+
+def _runtime(node: Node) -> Union[CudaRuntime, Result]:
+    """Return the facts of CUDA's runtime library, or the result of a check without these facts."""
+    probe = node.facts.probe
+    return _answered(probe.runtime if isinstance(probe, CudaProbe) else probe, RUNTIME)
+
+
+def _answered(
+    found: Union[T, CheckError, None], known: Mapping[int, Tuple[str, str]]
+) -> Union[T, Result]:
+    """Return `found`, or the result of a check for an error or a missing answer.
+
+    Args: `known` {status of a call: (its meaning, the cure)}.
     """
-    probe = answer["probe"]
-    if probe is None:
+    if found is None:
         return None, "no driver shows a GPU"
-    found: Json = probe if "error" in probe else probe[library]
-    if "error" not in found:
+    if not isinstance(found, CheckError):
         return found
-    known = DRIVER if library == "driver" else RUNTIME
-    name, cure = known.get(found.get("status") or 0, ("", "see dmesg on this node"))
-    return False, "%s%s: %s" % (found["error"], " (%s)" % name if name else "", cure)
+    status = found.status if isinstance(found, CallError) else None
+    name, cure = known.get(status or 0, ("", "see dmesg on this node"))
+    return False, "%s%s: %s" % (found.error, " (%s)" % name if name else "", cure)
 
 
 def _bus(text: str) -> str:

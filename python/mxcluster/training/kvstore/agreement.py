@@ -3,9 +3,9 @@
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster.errors import BadInput
+from mxcluster.training.mxnet_types import Optimizer
 
 Json = Dict[str, Any]
-Optimizer = Any  # mx.optimizer.Optimizer
 
 _COUNTS = ("num_update", "begin_num_update", "_index_update_count", "_all_index_update_counts")
 

@@ -7,7 +7,7 @@ import numpy
 from mxnet import nd
 from mxnet.base import _LIB, check_call
 
-NDArray = Any  # mx.nd.NDArray
+from mxcluster.training.mxnet_types import NDArray
 
 
 def view(array: NDArray) -> numpy.ndarray:

@@ -11,15 +11,14 @@ dist_gsync. The sum is exactly the array of all numbers. All these workers pull 
 A message alone is not enough, because servers send workers only the values of pulled keys.
 """
 
-from typing import Any, List
+from typing import List
 
 import numpy
 from mxnet import nd
 
 from mxcluster.errors import MxclusterError
 from mxcluster.training.kvstore import server_messages
-
-KVStore = Any  # mx.kv.KVStore
+from mxcluster.training.mxnet_types import KVStore
 
 NAME = "mxcluster:assigned"  # No parameter of a network has a colon in its name.
 

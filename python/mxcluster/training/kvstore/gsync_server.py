@@ -21,9 +21,8 @@ from mxcluster.training.kvstore import optimizer_states, shared_memory
 from mxcluster.training.kvstore.array_views import array_on, view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
 from mxcluster.training.kvstore.shared_states import Shared
+from mxcluster.training.mxnet_types import NDArray, Optimizer
 
-NDArray = Any  # mx.nd.NDArray
-Optimizer = Any  # mx.optimizer.Optimizer
 Commands = Any  # server.Commands
 # {parameter's number: (size, [state, ...])}, as from `optimizer_states.load`
 Given = Dict[int, Tuple[int, List[numpy.ndarray]]]

@@ -11,8 +11,8 @@ from mxnet import kvstore as stock
 
 from mxcluster import schemes
 from mxcluster.training.kvstore import load, server_messages
+from mxcluster.training.mxnet_types import KVStore
 
-KVStore = Any  # mx.kvstore.KVStore
 Owner = Any  # mx.gluon.Trainer, or mx.mod.Module
 
 LOCAL = (

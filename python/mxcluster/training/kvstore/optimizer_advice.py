@@ -1,10 +1,10 @@
 """Warn about optimizers of MXNet that work in an unexpected way on servers."""
 
-from typing import Any, Optional
+from typing import Optional
 
 from mxnet import optimizer as known
 
-Optimizer = Any  # mx.optimizer.Optimizer
+from mxcluster.training.mxnet_types import Optimizer
 
 _DCASGD = (
     "the optimizer %s does no delay compensation on servers: a server compares the weight with the "

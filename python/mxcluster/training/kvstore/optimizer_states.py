@@ -20,9 +20,8 @@ from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 from mxcluster.model.checkpoint import ServerManifest
 from mxcluster.model.events import Restored
+from mxcluster.training.mxnet_types import NDArray, Optimizer
 
-NDArray = Any  # mx.nd.NDArray
-Optimizer = Any  # mx.optimizer.Optimizer
 Arrays = Dict[str, Any]  # {name: numpy.ndarray}
 States = Dict[int, Tuple[int, List[numpy.ndarray]]]  # the result of `load`
 

@@ -2,16 +2,13 @@
 
 import copy
 import os
-from typing import Any
 
 from mxnet import kvstore as stock
 from mxnet.base import _LIB, c_str, check_call, mx_uint
 
 from mxcluster import seal
 from mxcluster.training.kvstore import optimizer_json, server_classes
-
-KVStore = Any  # mx.kvstore.KVStore
-Optimizer = Any  # mx.optimizer.Optimizer
+from mxcluster.training.mxnet_types import KVStore, Optimizer
 
 # The commands of ps-lite with a body for the Python controller of the server, and for the switch to
 # multi-precision (MXNet's kController and kSetMultiPrecision).

@@ -1,14 +1,12 @@
 """Measure how fast a server process updates a model, for `profile.yml`."""
 
-from typing import Any, Callable, List
+from typing import Callable, List
 
 from mxnet import nd
 from mxnet.optimizer import create
 
 from mxcluster.training import progress_file, timing
-
-NDArray = Any  # mx.nd.NDArray
-Optimizer = Any  # mx.optimizer.Optimizer
+from mxcluster.training.mxnet_types import NDArray, Optimizer
 
 
 def updates_per_s(

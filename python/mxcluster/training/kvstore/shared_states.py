@@ -7,9 +7,8 @@ import numpy
 from mxcluster.errors import BadInput
 from mxcluster.training.kvstore import optimizer_states
 from mxcluster.training.kvstore.array_views import array_on, view
+from mxcluster.training.mxnet_types import NDArray, Optimizer
 
-NDArray = Any  # mx.nd.NDArray
-Optimizer = Any  # mx.optimizer.Optimizer
 Region = Any  # a memoryview, or Callable[[int], memoryview], or None
 
 

@@ -7,9 +7,8 @@ from mxcluster.errors import BadInput
 from mxcluster.training.kvstore import gsync_layout, optimizer_states
 from mxcluster.training.kvstore.array_views import view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
+from mxcluster.training.mxnet_types import NDArray, Optimizer
 
-NDArray = Any  # mx.nd.NDArray
-Optimizer = Any  # mx.optimizer.Optimizer
 Commands = Any  # server.Commands
 Updates = Any  # optimizer_states.Updates
 

@@ -12,10 +12,9 @@ from mxnet.kvstore import KVStore
 
 from mxcluster import schemes
 from mxcluster.training.kvstore import server_messages
+from mxcluster.training.mxnet_types import NDArray, Optimizer
 
 Json = Dict[str, Any]
-NDArray = Any  # mx.nd.NDArray
-Optimizer = Any  # mx.optimizer.Optimizer
 Key = Union[str, int]  # a key in the script
 # The arguments `key` and `value` of a call: one key with its arrays, or a list of each.
 Keys = Union[Key, List[str], List[int], Tuple[Key, ...]]

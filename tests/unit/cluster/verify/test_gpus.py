@@ -4,8 +4,9 @@ import copy
 
 import pytest
 
-from mxcluster.cluster import verify
 from mxcluster.cluster.verify import gpus
+from mxcluster.model.check_answer import GpuFacts
+from mxcluster.model.node_record import Cuda
 
 WANTED = {
     "version": "9.2",
@@ -48,8 +49,12 @@ def judged(**changes):
     """Return {check: [(result, why), ...]} of two nodes, the second one with `changes`."""
     second = dict(copy.deepcopy(WELL), **changes)
     found = {}
-    for line in gpus.judge({"a": WELL, "b": second}, verify.line, verify.skipped):
-        found.setdefault(line["check"], []).append((line["result"], line["why"]))
+    nodes = {
+        host: gpus.Node(GpuFacts.decode(facts), Cuda.decode(facts["wanted"]))
+        for host, facts in (("a", WELL), ("b", second))
+    }
+    for line in gpus.judge(nodes):
+        found.setdefault(line.check, []).append((line.result, line.why))
     return found
 
 
@@ -60,7 +65,7 @@ def test_all_checks_pass():
 
 
 def test_no_lines_without_gpus():
-    assert gpus.judge({}, verify.line, verify.skipped) == []
+    assert gpus.judge({}) == []
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,11 @@ import copy
 import pytest
 
 from mxcluster.cluster import verify
+from mxcluster.model.check_answer import Checked, CheckError, RendezvousReport
+from mxcluster.model.cluster_verdict import ClusterVerdict
 
 GIB = 1 << 30
+DIGESTS = {"hosts": "1" * 64, "groups": "2" * 64, "data_sharding": "3" * 64}
 ANSWER = {
     "mxnet": {
         "mxnet": "1.9.1",
@@ -14,7 +17,7 @@ ANSWER = {
         "compiled_in": True,
         "says": "",
     },
-    "files": {"hosts": {"sha256": "h"}, "groups": {"sha256": "g"}},
+    "files": {name: {"sha256": digest} for name, digest in DIGESTS.items()},
     "room": {"/opt/mxcluster": 50 * GIB, "/dev/shm": GIB},
     "ssh": {"peers": {"a": None, "b": None, "c": None}},
     "gpus": None,
@@ -23,11 +26,10 @@ MEETING = {
     "met": [{"host": "a", "rtt": 0.001, "offset": 0.01}],
     "unreachable": [],
     "taken": [],
-    "missing": [],
     "limits": {"open_files": 4096},
 }
 WANTED = {
-    "files": {"hosts": "h", "groups": "g"},
+    "files": DIGESTS,
     "nodes": {host: {"build": "cpu"} for host in "abc"},
     "ssh": True,
     "met": True,
@@ -42,11 +44,22 @@ def judged(change=lambda answers, meetings, wanted: None):
     answers, meetings = (
         {host: copy.deepcopy(what) for host in "abc"} for what in (ANSWER, MEETING)
     )
-    for host in "abc":
-        meetings[host]["host"] = host
     wanted = copy.deepcopy(WANTED)
     change(answers, meetings, wanted)
-    return verify.judge(answers, meetings, wanted)
+    nodes = {host: verify.PlannedNode.decode(node) for host, node in wanted["nodes"].items()}
+    return verify.judge(
+        {host: value and Checked.decode(value) for host, value in answers.items()},
+        {host: report(value) for host, value in meetings.items()},
+        verify.Wanted(**dict(wanted, nodes=nodes)),
+    ).encode()
+
+
+def report(value):
+    return value and (CheckError if "error" in value else RendezvousReport).decode(value)
+
+
+def text(verdict):
+    return verify.text(ClusterVerdict.decode(verdict), "verify.json")
 
 
 def failures(verdict):
@@ -56,7 +69,7 @@ def failures(verdict):
 def test_all_checks_pass():
     verdict = judged()
     assert verdict["ok"] and verdict["status"] == 0 and failures(verdict) == {}
-    assert verify.text(verdict, "verify.json")[0] == "OK        3 nodes: 11 ok"
+    assert text(verdict)[0] == "OK        3 nodes: 11 ok"
 
 
 def put(*keys):
@@ -103,7 +116,11 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
             "MXNet has the distributed kv-store",
             "a: USE_DIST_KVSTORE: run provision.yml, which installs the official wheel",
         ),
-        (put("answers", "c", "files", "groups", {"sha256": "x"}), FILES, "c: groups differs from"),
+        (
+            put("answers", "c", "files", "groups", {"sha256": "f" * 64}),
+            FILES,
+            "c: groups differs",
+        ),
         (put("answers", "c", "files", "groups", {"error": "line 1"}), FILES, "c: line 1"),
         (
             put("answers", "a", "ssh", "peers", "b", "Permission denied."),
@@ -156,7 +173,7 @@ def test_a_failure_is_named_with_its_remedy(change, check, says):
     verdict = judged(change)
     assert list(failures(verdict)) == [check] and verdict["status"] == 1 and not verdict["ok"]
     assert says in failures(verdict)[check][0]
-    assert any(says in line for line in verify.text(verdict, "verify.json"))
+    assert any(says in line for line in text(verdict))
 
 
 def test_a_value_that_mxnet_does_not_report_is_not_run():
@@ -188,6 +205,10 @@ def test_a_taken_port_explains_unreachable_peers():
     ]
 
 
+def test_a_process_without_a_limit_may_open_all_files():
+    assert judged(put("meetings", "c", "limits", {"open_files": -1}))["ok"]
+
+
 def test_a_clock_offset_within_the_round_trip_time_is_ok():
     assert judged(put("meetings", "b", "met", [{"host": "a", "rtt": 2.0, "offset": 1.5}]))["ok"]
 
@@ -215,18 +236,14 @@ def test_clocks_of_workers_are_compared_through_the_scheduler():
 
 def test_a_wrong_clock_is_reported_once():
     hosts = ["n%d" % number for number in range(50)]
-    meetings = {
-        "n0": {
-            "met": [
-                {"host": host, "rtt": 0.001, "offset": (host == "n7") * 9.0}
-                for index, host in enumerate(hosts)
-                if index
-            ]
-        }
-    }
-    told = verify.clocks(meetings, 1.0)
+    met = [
+        {"host": host, "rtt": 0.001, "offset": (host == "n7") * 9.0}
+        for index, host in enumerate(hosts)
+        if index
+    ]
+    told = verify.clocks({"n0": report(dict(MEETING, met=met))}, 1.0)
     assert told == ["the clocks of n7 and n9 differ by 9.0 s: run chrony or ntpd on both nodes"]
-    assert verify.clocks({"n0": None, "n1": {}}, 1.0) == []
+    assert verify.clocks({"n0": None, "n1": report({"error": "it broke"})}, 1.0) == []
 
 
 def test_a_missing_answer_is_a_failure():
@@ -264,7 +281,7 @@ def test_ports_without_a_firewall_are_listed_as_not_run():
 
 def test_libraries_are_compared_among_nodes_of_the_same_build():
     """Nodes with GPUs have another library than nodes without; the verdict includes their GPUs."""
-    cuda = {"version": "9.2", "release": "9.2.148", "driver": "396.37", "cudnn": None, "gpus": 1}
+    cuda = {"version": "9.2", "release": "9.2.148", "driver": "396.37", "folder": "/x", "gpus": 1}
     # Without "sass", as in a record of an older mxcluster.
 
     def change(answers, meetings, wanted):
@@ -281,7 +298,14 @@ def test_libraries_are_compared_among_nodes_of_the_same_build():
                 "probe": {
                     "driver": {
                         "version": 11040,
-                        "gpus": [{"uuid": "GPU-8f", "bus": "0000:3b:00.0"}],
+                        "gpus": [
+                            {
+                                "uuid": "GPU-8f",
+                                "bus": "0000:3b:00.0",
+                                "name": "V100",
+                                "capability": "7.0",
+                            }
+                        ],
                         "peers": [],
                     },
                     "runtime": {"version": 9020, "count": 1},
@@ -316,7 +340,6 @@ def test_builds_differ_also_without_root():
     def change(answers, meetings, wanted):
         wanted["nodes"]["c"]["build"] = "cu92"
         answers["c"]["mxnet"]["libmxnet"] = "c" * 64
-        answers["b"]["gpus"] = {"never": "asked for"}
 
     assert judged(change)["ok"]
 

@@ -8,8 +8,8 @@ from typing import Any, List, Sequence, Tuple, TypeVar
 
 from mxcluster.job import batch_sizes
 from mxcluster.training.kvstore.assigned_key import AssignedKey
+from mxcluster.training.mxnet_types import KVStore
 
-KVStore = Any  # mx.kv.KVStore
 Namespace = Any  # argparse.Namespace
 Number = TypeVar("Number", int, float)
 

@@ -16,11 +16,9 @@ from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.training.kvstore import optimizer_states
+from mxcluster.training.mxnet_types import KVStore, Module, Symbol
 
 Json = Dict[str, Any]
-KVStore = Any  # mx.kv.KVStore
-Module = Any  # mx.mod.Module
-Symbol = Any  # mx.sym.Symbol
 
 
 class Saver(object):

@@ -2,17 +2,15 @@
 
 import platform
 import time
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxcluster.model.events import Event, Machine, Measured, Waits
 from mxcluster.node import gpus as node_gpus
+from mxcluster.training.mxnet_types import Module, NDArray
 
 CPUINFO = "/proc/cpuinfo"
-
-Module = Any  # mx.mod.Module
-NDArray = Any  # mx.nd.NDArray
 
 
 class Meter(object):

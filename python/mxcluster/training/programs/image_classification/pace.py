@@ -1,12 +1,9 @@
 """Time the forward and backward passes of a Module. A sleep can emulate a slower machine."""
 
 import time
-from typing import Any
 
+from mxcluster.training.mxnet_types import DataBatch, Module
 from mxcluster.training.programs.image_classification.meter import wait
-
-DataBatch = Any  # mx.io.DataBatch
-Module = Any  # mx.mod.Module
 
 
 class Pace(object):

@@ -15,6 +15,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import batch_sizes, checkpoints
 from mxcluster.model.events import Balance, Batch, End, Epoch, Note, Start
 from mxcluster.training import progress_file
+from mxcluster.training.mxnet_types import Context, KVStore, Symbol
 from mxcluster.training.programs.image_classification import (
     balance,
     checkpoint,
@@ -26,12 +27,9 @@ from mxcluster.training.programs.image_classification import (
 )
 from mxcluster.training.programs.image_classification.data import batches
 
-Context = Any  # mx.Context
 Json = Dict[str, Any]
-KVStore = Any  # mx.kv.KVStore
 Namespace = Any  # argparse.Namespace
 Shape = Tuple[int, ...]
-Symbol = Any  # mx.sym.Symbol
 
 READERS = 4  # threads that read the next batches
 TELL_SECONDS = 1.0  # least seconds between two `batch` events

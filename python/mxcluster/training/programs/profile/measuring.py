@@ -29,12 +29,10 @@ from mxcluster.environment import BOUND
 from mxcluster.model.events import Profile, ServerTimes, Speed
 from mxcluster.training import progress_file, timing
 from mxcluster.training.kvstore import gsync_layout, server_messages
+from mxcluster.training.mxnet_types import Context, DataBatch, Module
 from mxcluster.training.programs.image_classification import networks, pace, training
 
 Namespace = Any  # argparse.Namespace
-Module = Any  # mx.mod.Module
-Context = Any  # mx.Context
-DataBatch = Any  # mx.io.DataBatch
 
 WARM_UP = 3  # steps
 # Limits in seconds. SECONDS limits the measurement of a speed. WAY_SECONDS limits the measurement

@@ -1,9 +1,9 @@
 """Conversion of Ansible's facts to the interfaces of a node record."""
 
 import pytest
-from ansible.errors import AnsibleFilterError
 
-from plugins.filter.mxcluster_interfaces import mxcluster_interfaces
+from mxcluster.ansible import network_facts
+from mxcluster.errors import BadInput
 
 FACTS = {
     "interfaces": ["lo", "eth0", "br-data", "eth0:1", "down0"],
@@ -21,7 +21,7 @@ FACTS = {
 
 
 def test_interfaces_get_names_addresses_and_prefix_lengths():
-    assert mxcluster_interfaces({"node1": FACTS})["node1"] == {
+    assert network_facts.of("node1", FACTS).encode() == {
         "interfaces": {
             "lo": ["127.0.0.1/8"],
             "eth0": ["10.0.0.5/24", "10.0.0.6/24"],
@@ -33,15 +33,15 @@ def test_interfaces_get_names_addresses_and_prefix_lengths():
 
 
 def test_a_node_without_a_network_has_no_interfaces():
-    found = mxcluster_interfaces({"node1": {"interfaces": [], "default_ipv4": {}}, "node2": {}})
-    assert found["node1"] == {"interfaces": {}} == found["node2"]
+    for facts in ({"interfaces": [], "default_ipv4": {}}, {}):
+        assert network_facts.of("node1", facts).encode() == {"interfaces": {}}
 
 
 def test_names_that_linux_allows_are_accepted():
     """One name that the filter refused stopped provision.yml for all hosts."""
     names = ["ovs-system!", "eth0.100", "~(x)%", "gr\u00f6\u00dfe", "x" * 15]
-    found = mxcluster_interfaces({"node1": {"interfaces": names}})["node1"]
-    assert list(found["interfaces"]) == names
+    found = network_facts.of("node1", {"interfaces": names})
+    assert list(found.interfaces) == names
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_names_that_linux_allows_are_accepted():
 )
 def test_invalid_facts_are_refused_with_the_host(wrong):
     """Root of a node can change its facts, and the planner writes addresses to all nodes."""
-    with pytest.raises(AnsibleFilterError, match="of node1 are invalid .*correct the network"):
-        mxcluster_interfaces({"node1": dict(FACTS, **wrong)})
+    with pytest.raises(BadInput, match="of node1 are invalid .*correct the network"):
+        network_facts.of("node1", dict(FACTS, **wrong))

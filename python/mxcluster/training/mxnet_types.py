@@ -1,0 +1,11 @@
+"""Name the classes of MXNet. MXNet has no types, so each name stands for Any."""
+
+from typing import Any
+
+Context = Any  # mx.Context
+DataBatch = Any  # mx.io.DataBatch
+KVStore = Any  # mx.kv.KVStore
+Module = Any  # mx.mod.Module
+NDArray = Any  # mx.nd.NDArray
+Optimizer = Any  # mx.optimizer.Optimizer
+Symbol = Any  # mx.sym.Symbol
