@@ -42,9 +42,8 @@ def line(answers: States, width: Optional[int] = None, now: Optional[float] = No
     moment = time.time() if now is None else now
     statuses = {host: answer.status for host, answer in answers.items() if answer and answer.status}
     if len(statuses) < len(answers):
-        return fit(
-            [(0, "starting: %s answered" % _have(len(statuses), len(answers), "node"))], width
-        )
+        count = _have(len(statuses), len(answers), "node")
+        return fit([(0, "starting: %s answered" % count)], width)
     failure = first_failure(statuses.values())
     if failure:
         text = "%s on %s %s; ending the job" % (failure.name, failure.host, failure.reason)

@@ -140,7 +140,7 @@ def _code(parts: Mapping[str, Part], name: str) -> Optional[int]:
 
 
 def _gives_way(failure: Optional[Failure], cause: int) -> bool:
-    """Return True if `cause` (see `failures.Kind`) may have caused `failure`, or without a failure."""
+    """Return True without a failure, or if `cause` (see `failures.Kind`) may have caused it."""
     return failure is None or failure.row.gives_way >= cause
 
 
