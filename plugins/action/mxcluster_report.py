@@ -19,11 +19,12 @@ from mxcluster import file_io
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.errors import BadInput
-from mxcluster.job import report, restarts, verdict
+from mxcluster.job import report, restarts, verdict_text
 from mxcluster.job.plan import packed
 from mxcluster.job.report import batch, node_ends
+from mxcluster.job.restarts import Decision
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import anything, optional
+from mxcluster.model.shapes import optional
 from mxcluster.model.verdict import Verdict
 
 REGISTERED = ("waits", "contacts")
@@ -77,8 +78,8 @@ class Result(controller_task.Result):
     )
     text: Sequence[str] = field(arguments.texts, about="the verdict")
     report: str = field(arguments.path, about="the page")
-    restart: object = field(
-        anything, about="the decision about another attempt; None for no attempt"
+    restart: Optional[Decision] = field(
+        optional(record(Decision)), about="the decision about another attempt; None for no attempt"
     )
 
 
@@ -142,14 +143,14 @@ def carry_out(given: Arguments, check: bool) -> Result:
     forget(given.collected, job)
     if os.environ.get(VERDICT_FILE):
         file_io.replace(os.environ[VERDICT_FILE], json.dumps(found.encode()), 0o600)
-    lines = verdict.text(found.encode(), given.run_dir)
+    lines = verdict_text.text(found, given.run_dir)
     wanted = given.restart and not attempts.is_child()
-    restart = restarts.after(plan, found.encode(), run_dir) if wanted else None
-    if restart and restart["extra"]:
+    restart = restarts.after(plan, found, run_dir) if wanted else None
+    if restart and restart.extra:
         problem = attempts.refusal(sys.argv[0], context.CLIARGS)
         restart = restarts.refused(problem) if problem else restart
-    if restart and not restart["extra"]:
-        lines.append(restart["text"])
+    if restart and not restart.extra:
+        lines.append(restart.text)
         restart = None
     return Result(
         changed=True,

@@ -8,30 +8,21 @@ succeeds if the last attempt fails, because the result has this attempt's verdic
 
 import os
 import time
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from ansible import constants as C
 from ansible.utils.display import Display
 
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask, show
-from mxcluster.job import restarts, verdict
+from mxcluster.job import restarts, verdict_text
 from mxcluster.job.report import files
+from mxcluster.job.restarts import Decision
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import optional
 from mxcluster.model.verdict import Verdict
 
 display = Display()
-
-
-class Decision(Record, strict=True):
-    """The decision of `mxcluster.job.restarts` about the next attempt."""
-
-    text: str = field(arguments.text, about="a line for the user")
-    extra: Optional[Mapping[str, object]] = field(
-        optional(arguments.json), about="the knobs of the attempt, None for no attempt"
-    )
-    delay: float = field(arguments.real(0, 1e9), about="seconds before the attempt")
 
 
 class Arguments(Record, strict=True):
@@ -65,8 +56,8 @@ def judged(run_dir: str) -> Optional[Tuple[Verdict, List[str], Optional[Decision
     if found is None:  # the attempt ended before its report, which writes plan.json first
         return None
     plan = files.read_plan(run_dir)
-    decision = restarts.after(plan, found.encode(), run_dir)
-    return found, verdict.text(found.encode(), run_dir), decision and Decision.decode(decision)
+    decision = restarts.after(plan, found, run_dir)
+    return found, verdict_text.text(found, run_dir), decision
 
 
 def carry_out(given: Arguments, check: bool) -> Result:

@@ -15,12 +15,12 @@ from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
 from mxcluster.errors import DAMAGED
 from mxcluster.file_io import replace
-from mxcluster.job import replies
 from mxcluster.job.plan import packed
 from mxcluster.model import shapes
 from mxcluster.model.check_answer import Checked, CheckError, RendezvousReport
 from mxcluster.model.cluster_verdict import ClusterVerdict
 from mxcluster.model.record import Record, field, record
+from mxcluster.model.status import Status
 
 MOST = 16 << 20  # maximum number of bytes that `report` reads of a rendezvous result
 
@@ -91,14 +91,15 @@ def report(host: str, path: str) -> Union[RendezvousReport, CheckError, None]:
     try:
         if "meeting.json" in names:
             return RendezvousReport.decode(found)
-        ended = replies.of_host(host, replies.status(found))
+        ended = Status.decode(found)
     except shapes.Wrong as error:
         return CheckError(
             error="the rendezvous result of this host is invalid: %s. Find the program that "
             "changed the files of the job on the host" % error
         )
-    failure = ended["first_failure"] or {"reason": "ended: %s" % ended.get("reason"), "log": []}
-    return CheckError(error="; ".join([failure["reason"]] + failure["log"][-3:]))
+    failure = ended.first_failure
+    lines = [failure.reason, *failure.log[-3:]] if failure else ["ended: %s" % ended.reason]
+    return CheckError(error="; ".join(lines))
 
 
 def carry_out(given: Arguments, check: bool) -> Result:

@@ -14,7 +14,7 @@ from mxcluster.ansible import network_facts
 from mxcluster.cluster import container_image, driver, install_failures, ssh_mesh, versions
 from mxcluster.errors import MxclusterError
 from mxcluster.job.plan.mpi_inputs import different_engines
-from mxcluster.job.verdict import printable
+from mxcluster.job.verdict_text import printable
 from mxcluster.model import node_record
 from mxcluster.model.host_variables import PLAN, read_by
 from mxcluster.model.module_answers import MachineAnswer

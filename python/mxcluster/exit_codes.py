@@ -1,5 +1,6 @@
 """Exit codes of mxcluster's processes, and the texts that describe these codes."""
 
+import os
 import signal
 from typing import FrozenSet
 
@@ -18,12 +19,6 @@ SHUTDOWN = "shutdown"
 REASONS = ("done", "failed", "peer", "stopped", "lease", "engine", SHUTDOWN)
 # The signals that other programs send to a process, such as the OOM kill.
 FROM_OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
-AGENT_HELD = (
-    "the agent itself has been stopped by a signal (SIGSTOP), so mxcluster killed the agent: find "
-    "the program that sent this signal"
-)
-# For an agent with an unknown exit code, because no process waited for the agent.
-AGENT_KILLED = "the agent itself was killed"
 
 MEANINGS = {
     PEER_DIED: "another process of the job was gone",
@@ -42,6 +37,11 @@ def reserved() -> FrozenSet[int]:
     Such a code is never the first cause of a job's failure.
     """
     return frozenset((PEER_DIED, KILLED_BY_AGENT))
+
+
+def of_wait(status: int) -> int:
+    """Return the exit code for the wait status `status` (see wait(2)), -n for the signal n."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def of_shell(status: int) -> int:

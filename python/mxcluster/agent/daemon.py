@@ -17,7 +17,7 @@ from typing import List, Optional
 
 from mxcluster.agent import claims
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder, Json
-from mxcluster.agent.supervisor import AGENT, SIGNALS, Supervisor
+from mxcluster.agent.supervisor import SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.model.protocol import Prepare
 from mxcluster.node import processes
@@ -111,14 +111,13 @@ def _has_started(folder: JobFolder) -> bool:
     status = folder.status()
     if status is None:
         return False
-    failure = status["first_failure"]
-    return failure is None or failure["name"] != AGENT["name"]
+    return status.first_failure is None or status.first_failure.role != "agent"
 
 
 def _failure(folder: JobFolder) -> List[str]:
     """Return [reason] of a failed job, [] without a reason. On a full disk the log lacks it."""
-    failure = (folder.status() or {}).get("first_failure")
-    return [str(failure["reason"])] if failure else []
+    known = folder.status()
+    return [known.first_failure.reason] if known and known.first_failure else []
 
 
 def prepare(folder: JobFolder, files: Prepare) -> bool:
@@ -254,7 +253,7 @@ def check_unused(folder: JobFolder) -> None:
     if status is not None:
         raise BadInput(
             "%s holds a job that has ended already (%s): choose another job_id"
-            % (folder.path, status.get("reason") or "its agent was killed")
+            % (folder.path, status.reason or "its agent was killed")
         )
 
 
@@ -272,7 +271,7 @@ def _lock(folder: JobFolder) -> int:
         os.close(lock)
         job, agent = (
             os.path.basename(folder.path),
-            status["agent"]["pid"] if status else "not known yet",
+            status.agent.pid if status else "not known yet",
         )
         raise BadInput(
             "another controller has started the job %s (%s, agent pid %s), and this job runs: %s"

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Type, TypeVar
 
 from mxcluster import package
 from mxcluster.agent import batch_job, claims
@@ -30,12 +30,17 @@ from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
 from mxcluster.job.plan import batch, for_node
 from mxcluster.job.plan.inputs import look
+from mxcluster.model import failures
+from mxcluster.model.answers import Answer, Looked, Lost, NodeResult, Recorded
+from mxcluster.model.failures import Failure
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeFacts
-from mxcluster.model.protocol import Look, RecordNode, SharedFolder, Start, Stop, Wait
+from mxcluster.model.protocol import Look, RecordNode, Request, SharedFolder, Start, Stop, Wait
+from mxcluster.model.status import RUNNING, Status
 from mxcluster.node import batch_systems, processes
 
 Json = Dict[str, Any]
+A = TypeVar("A", bound=Answer)
 
 PERIOD = 0.5  # seconds between two looks at the nodes, the lease and the order
 BEATS = 1.0  # seconds between two beats
@@ -64,18 +69,22 @@ class Head:
         self.environ = environ
         self.lease = Lease(float(plan.get("lease") or 0))
         self.nodes = {}  # type: Dict[str, NodeChannel]
-        self.lost = {}  # type: Dict[str, Json]
+        self.lost: Dict[str, Lost] = {}
         self.cut = []  # type: List[str]  # hosts that run, but whose srun or program was killed
         self.signalled = 0  # the number of the signal that ends the job, 0 without a signal
         self.beaten = 0.0
-        self.saved = None  # type: Optional[str]
+        self.saved: Optional[Status] = None
         me = processes.identity(os.getpid())
         assert me  # this process runs
-        self.status = dict(batch_job.status_of(plan, self.number), agent=me._asdict())
-        self.status["batch"]["phase"] = "starts"
         known = folder.status()
-        if known:
-            self.status["started"] = known["started"]
+        self.status = batch_job.status_of(plan, self.number).replaced(agent=me.record)
+        self.status = self.status.replaced(started=known.started if known else self.status.started)
+        self.in_batch(phase="starts")
+
+    def in_batch(self, **values: object) -> None:
+        """Set fields of the BatchState of the status."""
+        state = batch_job.of_batch(self.status).replaced(**values)
+        self.status = self.status.replaced(batch=state)
 
     def run(self) -> bool:
         """Run the job to its end. Return True if all parts of the job are done."""
@@ -100,7 +109,7 @@ class Head:
             note(traceback.format_exc())
             cause = cause or self.fault("the head failed: %s (see batch.log)" % error)
         self.finish(reason, cause)
-        return bool(self.status["reason"] == "done")
+        return self.status.reason == "done"
 
     def start(self) -> None:
         """Start the programs on the nodes, make the plan, and start the agents."""
@@ -117,15 +126,13 @@ class Head:
         note("%s gives the nodes %s" % (self.engine.NAME, ", ".join(hosts)))
         for node in self.nodes.values():
             node.ask(RecordNode(shared=shared))
-        facts = {
-            host: NodeFacts.decode(found["record"]) for host, found in self.gather("record").items()
-        }
+        facts = {host: found.record for host, found in self.gather(RecordNode, Recorded).items()}
         held = None  # type: Optional[Json]
         for _ in range(TRIES):
             made = batch.complete(self.submission, hosts, facts, held, self.number)
             looks = self.look(made, facts)
-            held = {host: found["held"] for host, found in looks.items()}
-            if all(found["fits"] for found in looks.values()):
+            held = {host: found.held.encode() for host, found in looks.items()}
+            if all(found.fits for found in looks.values()):
                 break
         else:
             raise MxclusterError("the free ports and GPUs of the nodes changed during each plan")
@@ -147,30 +154,34 @@ class Head:
         )
         _attempt(self.folder.forget_secret_env)  # each agent has read the copy of its node
         self.refuse_errors("has not started")
-        self.status["batch"]["phase"] = "runs"
+        self.in_batch(phase="runs")
 
     def job_dir(self, host: str) -> str:
         """Return the folder of the node's part of the job on the node `host`."""
         return str(self.plan["nodes"][host]["job_dir"])
 
-    def look(self, made: Json, facts: Dict[str, NodeFacts]) -> Json:
-        """Return {host: answer of `probe.look`} for the plan `made`, or raise MxclusterError."""
+    def look(self, made: Json, facts: Dict[str, NodeFacts]) -> Dict[str, Looked]:
+        """Return the answers of the nodes for the plan `made`, or raise MxclusterError."""
         name = package.archive()[0]
         for host, node in self.nodes.items():
             if host in made["nodes"]:
                 record = batch.record_of(self.submission, host, facts[host])
                 wanted = dict(look(made, host, record, HostVariables(), name), job=None)
                 node.ask(Look(arguments=wanted))
-        found = self.gather("look", made["nodes"])
-        problems = [
-            "%s: %s" % (host, text) for host, one in found.items() for text in one["problems"]
-        ]
+        found = self.gather(Look, Looked, made["nodes"])
+        problems = ["%s: %s" % (host, text) for host, one in found.items() for text in one.problems]
         if problems:
             raise MxclusterError("; ".join(problems))  # the reason of a failure is one line
         return found
 
-    def gather(self, kind: str, hosts: Any = None) -> Json:
-        """Return {host: answer to the request `kind`}. Raises Ended if a node fails."""
+    def gather(
+        self, command: Type[Request], answer: Type[A], hosts: Iterable[str] = ()
+    ) -> Dict[str, A]:
+        """Return {host: answer to `command`} of `hosts`, or of all. Raises Ended if a node fails.
+
+        Args: `answer` the class of the answers.
+        """
+        kind = command.KIND
         wanted = [self.nodes[host] for host in (hosts or self.nodes)]
         for node in wanted:
             node.answers.pop(kind, None)
@@ -181,7 +192,8 @@ class Head:
             )
         )
         self.refuse_errors("has not answered")
-        return {node.host: node.answers[kind] for node in wanted if kind in node.answers}
+        found = {node.host: node.answers.get(kind) for node in wanted}
+        return {host: one for host, one in found.items() if isinstance(one, answer)}
 
     def refuse_errors(self, what: str) -> None:
         """Raise Ended if a node has an error, or if the program of a node has ended."""
@@ -227,7 +239,7 @@ class Head:
         # The clock of the submit host sets the mtime, so this node's clock has no meaning here.
         expired = self.lease.expired(self.folder.lease_mtime(), None, time.monotonic())
         if expired:
-            self.status["lease"] = expired
+            self.status = self.status.replaced(lease=expired)
             raise Ended("lease", None)
 
     def watch(self) -> str:
@@ -243,21 +255,22 @@ class Head:
                 is_due = not node.error or now - node.last_answer >= PERIOD
                 if not node.pending and is_due and not _is_ended(node):
                     node.ask(Wait(job_dir=self.job_dir(host), seconds=WAIT))
-                if node.has_ended() and node.status and node.status["state"] == "ended":
+                if node.has_ended() and node.status and node.status.has_ended:
                     continue
                 cut = None if node.is_open else node.why_cut()
                 if cut:
                     self.await_signal()
                     self.cut.append(host)
                     text = cut + ". Find the program or the user that has sent the signal"
-                    raise Ended("failed", self.fault(text, host, "node"))
+                    raise Ended("failed", self.fault(text, host, failures.NODE))
                 if now - node.last_valid > SILENT or not node.is_open:
                     why = node.error or "no sign of life"
                     why = why if node.is_open else "its program has ended"
-                    self.lost[host] = {"since": time.time() - (now - node.last_valid), "why": why}
+                    since = time.time() - (now - node.last_valid)
+                    self.lost[host] = Lost(since=since, why=why)
                     note("%s is lost: %s" % (host, why))
             ends = [
-                node.status["reason"]
+                node.status.reason
                 for node in self.nodes.values()
                 if node.status and _is_ended(node)
             ]
@@ -268,13 +281,13 @@ class Head:
             if len(ends) == len(self.nodes):
                 return "done"
 
-    def end_nodes(self, reason: str, cause: Optional[Json]) -> Optional[Json]:
+    def end_nodes(self, reason: str, cause: Optional[Failure]) -> Optional[Failure]:
         """End the agents, and read the last lines of the nodes. Return the first failure or None.
 
         `cause`: the first failure of the head, or None.
         """
         note("ending: %s" % reason)
-        self.status["batch"]["phase"] = "ends"
+        self.in_batch(phase="ends")
         for host, node in self.nodes.items():
             if self.plan["processes"]:  # also for an ended part, whose leftovers the answer names
                 node.ask(
@@ -301,34 +314,34 @@ class Head:
         for host, node in self.nodes.items():
             known = self.signalled or host in self.cut or _is_ended(node)
             if self.plan["processes"] and not known:
-                silent = time.monotonic() - node.last_valid
+                since = time.time() - (time.monotonic() - node.last_valid)
                 why = "no answer to the end of the job"
-                self.lost.setdefault(host, {"since": time.time() - silent, "why": why})
+                self.lost.setdefault(host, Lost(since=since, why=why))
             node.close()
         self.merge()
         for host, node in self.nodes.items():
             if not node.status and node.error and not cause:
                 cause = self.fault(node.error, host)
         parts = {
-            host: {"left": node.left, "lost": self.lost.get(host)}
+            host: NodeResult(left=node.left, lost=self.lost.get(host)).encode()
             for host, node in self.nodes.items()
         }
         _attempt(lambda: self.folder.write_private(batch_job.PARTS, json.dumps(parts)))
         return cause
 
-    def finish(self, reason: str, cause: Optional[Json]) -> None:
+    def finish(self, reason: str, cause: Optional[Failure]) -> None:
         """Write the last status, and remove the files that only a running job needs."""
         if self.signalled:
             # The batch system gives the reason for its signal only after the end of the whole job.
             # So the submit host asks for the reason, and writes the last status (`batch_job.look`).
-            self.status["batch"]["signal"] = signal.Signals(self.signalled).name
+            self.in_batch(signal=signal.Signals(self.signalled).name)
             for folder in [self.folder] + self.folder.parts():
                 _attempt(folder.forget_token)
                 _attempt(folder.forget_secret_env)
             self.save()
             return
-        self.status["first_failure"] = cause or self.status["first_failure"]
-        self.status = batch_job.end(self.status, reason, None)
+        cause = cause or self.status.first_failure
+        self.status = batch_job.end(self.status.replaced(first_failure=cause), reason, None)
         _attempt(self.folder.tidy)
         for _ in range(SAVES):  # a full disk may have space again after the end of the processes
             if self.save():
@@ -343,19 +356,17 @@ class Head:
         """
         statuses = [node.status for node in self.nodes.values() if node.status]
         own = {(process["host"], process["name"]) for process in self.plan["processes"]}
-        self.status["processes"] = [
-            part
-            for one in statuses
-            for part in one["processes"]
-            if (one["host"], part["name"]) in own
-        ]
-        meeting = [one["meeting"] for one in statuses if one.get("meeting")]
-        running = [part for part in meeting if part["state"] == "running"]
-        self.status["meeting"] = (running + meeting + [None])[0]
-        self.status["first_failure"] = verdict.first_failure(statuses)
+        parts = [part for one in statuses for part in one.processes if (one.host, part.name) in own]
+        first = [one.rendezvous for one in statuses if one.rendezvous]
+        running = [part for part in first if part.state == RUNNING]
+        self.status = self.status.replaced(
+            processes=parts,
+            rendezvous=next(iter(running + first), None),
+            first_failure=verdict.first_failure(statuses),
+        )
 
-    def fault(self, text: str, host: str = "", kind: str = "batch") -> Json:
-        """Return the value of "first_failure" for the error `text` of the head, on `host`.
+    def fault(self, text: str, host: str = "", kind: str = failures.BATCH) -> Failure:
+        """Return the first failure for the error `text` of the head, on `host`.
 
         See `batch_job.failed` for `kind`.
         """
@@ -383,11 +394,10 @@ class Head:
 
     def save(self) -> bool:
         """Write the status if it has changed. Return False if the write fails."""
-        text = json.dumps(self.status, sort_keys=True)
-        if text != self.saved:
+        if self.status != self.saved:
             if not _attempt(lambda: self.folder.write_status(self.status)):
                 return False
-            self.saved = text
+            self.saved = self.status
         return True
 
 
@@ -405,7 +415,7 @@ def _attempt(change: Callable[[], Any]) -> bool:
 
 
 def _is_ended(node: NodeChannel) -> bool:
-    return bool(node.status and node.status["state"] == "ended")
+    return bool(node.status and node.status.has_ended)
 
 
 def main(argv: List[str]) -> int:

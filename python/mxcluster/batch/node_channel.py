@@ -9,12 +9,11 @@ from typing import Any, Dict, Iterable, List, Optional
 
 from mxcluster import exit_codes
 from mxcluster.agent.supervisor import note
-from mxcluster.errors import DAMAGED, BadInput, MxclusterError
-from mxcluster.job import replies
+from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.model import shapes
+from mxcluster.model.answers import Answer, Stopped
 from mxcluster.model.protocol import RecordNode, Request
-
-Json = Dict[str, Any]
+from mxcluster.model.status import Status
 
 MOST = 8 << 20  # maximum size of an answer in bytes
 ENDS = 1.0  # timeout in seconds for the end of srun or qrsh after the end of its output
@@ -35,10 +34,10 @@ class NodeChannel:
     def __init__(self, host: str, argv: List[str], job: str, log: Any):
         self.host = host
         self.job = job
-        self.status: Optional[Json] = None
+        self.status: Optional[Status] = None
         self.left: Optional[List[str]] = None
         self.error: Optional[str] = None
-        self.answers: Json = {}
+        self.answers: Dict[str, Answer] = {}
         self.pending: List[Request] = []
         self.last_answer = self.last_valid = time.monotonic()
         self.is_open = True
@@ -118,15 +117,14 @@ class NodeChannel:
         except MxclusterError as refusal:
             self.fail(str(refusal))
 
-    def _keep(self, request: Request, found: Any) -> None:
+    def _keep(self, request: Request, found: object) -> None:
         """Check the answer `found` to `request`, and keep it. Raises BadInput if it is invalid."""
-        if not isinstance(found, dict):
-            raise BadInput("the answer to the command %s is no object" % request.KIND)
-        named = {"record": found} if isinstance(request, RecordNode) else found
-        answer = replies.check(request.KIND, self.host, named, self.job)
-        if answer.get("status"):
-            self.status = replies.of_host(self.host, answer["status"])
-        self.left = answer.get("left", self.left)
+        answer = request.checked(
+            self.host, {"record": found} if isinstance(request, RecordNode) else found
+        )
+        self.status = answer.status_of_job() or self.status
+        if isinstance(answer, Stopped):
+            self.left = list(answer.left)
         self.answers[request.KIND] = answer
 
     def fail(self, text: str) -> None:
@@ -135,7 +133,7 @@ class NodeChannel:
 
     def has_ended(self) -> bool:
         """Return True if the part of the job on the node has ended."""
-        return not self.is_open or bool(self.status and self.status["state"] == "ended")
+        return not self.is_open or bool(self.status and self.status.has_ended)
 
     def why_cut(self) -> Optional[str]:
         """Return why the program of the channel has ended, None if the node itself may be lost.

@@ -78,10 +78,10 @@ class Server:
         if isinstance(request, protocol.RecordNode):
             return record(request)
         if isinstance(request, protocol.Wait):
-            return commands.wait(request, self.has_request)
+            return commands.wait(request, self.has_request).encode()
         if isinstance(request, protocol.Start):
             self.jobs.append(request.job_dir)
-            return commands.start(request, signal.SIGTERM)
+            return commands.start(request, signal.SIGTERM).encode()
         return carry_out(request)
 
     def has_request(self, seconds: float) -> bool:
@@ -105,7 +105,7 @@ class Server:
             try:
                 status = JobFolder(job_dir).status()
                 if status is not None:
-                    processes.send(processes.Identity(**status["agent"]), signum)
+                    processes.send(processes.recorded(status.agent), signum)
             except (MxclusterError, OSError) + DAMAGED as error:
                 note("cannot send a signal to the agent of %s: %s" % (job_dir, error))
 

@@ -4,7 +4,7 @@ import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster.errors import BadInput
-from mxcluster.job import verdict
+from mxcluster.job import verdict_text
 from mxcluster.job.listing import some_hosts
 from mxcluster.model.listing import InterruptedJob, ListedJob
 from mxcluster.model.record import encode
@@ -36,7 +36,7 @@ def of_logs(job: str, logs: Mapping[str, Optional[Mapping[str, List[str]]]]) -> 
     for host, of_host in sorted(logs.items()):
         for name, entries in sorted((of_host or {}).items()):
             lines += [
-                verdict.printable("  %s/%s | %s" % (host, name, entry))
+                verdict_text.printable("  %s/%s | %s" % (host, name, entry))
                 for entry in entries or ["(nothing)"]
             ]
     return lines if len(lines) > 1 else lines + ["  no node has a log of this job"]
@@ -85,7 +85,7 @@ def of_stop(job: ListedJob, stopped: Stops, is_dry_run: bool) -> Stopped:
     ]
     if searched:
         there = [host for host, state in job.nodes.items() if state not in ("missing", "not asked")]
-        lines += verdict.told_of_left(there, searched)
+        lines += verdict_text.of_leftovers(there, searched)
     lines += [
         "not asked %s: the job may still run on this node. Make the node reachable, then run "
         "stop.yml again" % host

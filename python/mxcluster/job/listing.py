@@ -11,12 +11,13 @@ import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, some
-from mxcluster.job import live_line, plan_shape, verdict
+from mxcluster.job import live_line, plan_shape, verdict_text
 from mxcluster.job.option_types import is_job_id
+from mxcluster.job.verdict import first_failure
 from mxcluster.lists import aligned, grouped
 from mxcluster.model import shapes
+from mxcluster.model.answers import JobState
 from mxcluster.model.listing import Held, ListedJob
-from mxcluster.model.verdict import Failure
 
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]
@@ -73,21 +74,17 @@ def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[fl
     members = set(entries).union(*(map(str, entry["nodes"]) for entry in entries.values()))
     nodes = {host: _state(entries.get(host), answers.get(host)) for host in sorted(members)}
     running = {host: entry for host, entry in entries.items() if entry["state"] == "running"}
+    states = {
+        host: JobState.decode({key: entry[key] for key in ("status", "progress")}).of_host(host)
+        for host, entry in entries.items()
+    }
     started = [entry["started"] for entry in entries.values() if entry["started"]]
     ended = [entry["ended"] for entry in entries.values() if entry["ended"]]
     state, progress, failure = _whole(nodes), None, None
     if running:
-        progress = live_line.line(
-            {
-                host: {"status": entry["status"], "progress": entry["progress"]}
-                for host, entry in running.items()
-            },
-            now=now,
-        )
+        progress = live_line.line({host: states[host] for host in running}, now=now)
     if state not in ("done", "prepared"):
-        failure = verdict.first_failure(
-            dict(entry["status"], host=host) for host, entry in entries.items() if entry["status"]
-        )
+        failure = first_failure(one.status for one in states.values() if one.status)
     return ListedJob(
         job=name,
         kv=next((entry["kv"] for entry in entries.values() if entry["kv"]), None),
@@ -100,7 +97,7 @@ def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[fl
             host: Held(ports=entry["ports"], gpus=entry["gpus"]) for host, entry in running.items()
         },
         progress=progress,
-        first_failure=Failure.decode(failure) if failure else None,
+        first_failure=failure,
     )
 
 
@@ -224,7 +221,7 @@ def table(jobs: Sequence[ListedJob], now: Optional[float] = None) -> List[str]:
     result = lines[:1]
     for job, text in zip(jobs, lines[1:]):
         result += [text] + ["    " + note for note in _notes(job)]
-    return [verdict.printable(text) for text in result]
+    return [verdict_text.printable(text) for text in result]
 
 
 def _row(job: ListedJob, now: Optional[float]) -> Tuple[str, ...]:
@@ -249,7 +246,7 @@ def _row(job: ListedJob, now: Optional[float]) -> Tuple[str, ...]:
 def _notes(job: ListedJob) -> List[str]:
     notes = [job.progress] if job.progress else []
     if job.first_failure:
-        notes.append(verdict.sentence(job.first_failure.encode()))
+        notes.append(verdict_text.sentence(job.first_failure))
     for state in ("broken", "missing", "not asked", "prepared"):
         hosts = [host for host, of_node in job.nodes.items() if of_node == state]
         if hosts and (state != "prepared" or job.state != "prepared"):
@@ -267,7 +264,7 @@ def _ago(when: Optional[float], now: Optional[float]) -> str:
     return (
         "-"
         if when is None
-        else verdict.clock(max(0.0, (time.time() if now is None else now) - when)) + " ago"
+        else verdict_text.clock(max(0.0, (time.time() if now is None else now) - when)) + " ago"
     )
 
 

@@ -3,9 +3,10 @@
 from typing import Mapping, Optional, Sequence
 
 from mxcluster.model import names
+from mxcluster.model.failures import Failure
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import each, flag, matching, number, optional, real, table, whole, words
-from mxcluster.model.verdict import MOST, Failure
+from mxcluster.model.verdict import MOST
 
 _state = matching(r"[a-z][a-z ]{0,39}", "the state of a job or node")
 _time = optional(number)

@@ -3,6 +3,7 @@
 from typing import Mapping, Optional, Sequence
 
 from mxcluster.model import names
+from mxcluster.model.failures import Failure
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     LARGEST,
@@ -24,23 +25,6 @@ CURE = "restore this file, or fetch the results again with train.yml -e attach=<
 _exit_code = optional(whole(-100, 255))
 _lines = each(words, MOST)
 _state = matching(r"[a-z][a-z ]{0,39}", "the state of a node")
-
-
-class Failure(Record):
-    """The failure of a process, or of a node's agent."""
-
-    host: str = field(words, about='"" for an unknown node of a batch system')
-    role: str = field(words, about='such as "worker"; "agent" for the agent')
-    index: Optional[int] = field(optional(whole()), about="of the process in its role")
-    name: str = field(names.process, about='such as "worker-1"')
-    reason: str = field(words)
-    exit_code: Optional[int] = field(_exit_code, about="-n for the signal n")
-    time: Optional[float] = field(optional(number), about="unix seconds")
-    log: Sequence[str] = field(_lines, default=[], about="the last lines of the process's log")
-    echo: bool = field(
-        flag, default=False, about="whether the process ended because another process had ended"
-    )
-    kind: Optional[str] = field(optional(words), default=None, about='such as "stall"')
 
 
 class Verdict(Record):

@@ -97,7 +97,7 @@ def test_a_full_disk_does_not_end_the_head(head, folder, monkeypatch):
     head.turn()
     head.save()
     monkeypatch.undo()
-    assert head.save() and folder.status()["job"] == "job-1"
+    assert head.save() and folder.status().job == "job-1"
 
 
 def test_the_head_restores_a_missing_lease_file(head, folder):
@@ -112,7 +112,7 @@ def test_a_disk_that_is_full_at_the_start_is_named(head, folder, monkeypatch):
     monkeypatch.setattr(head.engine, "hosts", lambda environ: ["a"])
     monkeypatch.setattr(folder, "write_private", full)
     assert not head.run()
-    reason = folder.status()["first_failure"]["reason"]
+    reason = folder.status().first_failure.reason
     assert (
         reason == folder.path + ": Disk quota exceeded: the disk is full, so make room on this disk"
     )
@@ -139,7 +139,7 @@ def test_the_last_status_waits_for_space_on_the_disk(head, folder, monkeypatch):
 
     monkeypatch.setattr(folder, "write_status", refuse_some)
     assert head.run()
-    assert folder.status()["state"] == "ended"
+    assert folder.status().state == "ended"
 
 
 def test_an_error_while_the_nodes_end_leaves_a_last_status(head, folder, monkeypatch):
@@ -148,7 +148,7 @@ def test_an_error_while_the_nodes_end_leaves_a_last_status(head, folder, monkeyp
     monkeypatch.setattr(head, "merge", lambda: 1 / 0)
     assert not head.run()
     known = folder.status()
-    assert known["state"] == "ended" and "division" in known["first_failure"]["reason"]
+    assert known.has_ended and "division" in known.first_failure.reason
 
 
 def test_a_signalled_head_removes_the_token_and_the_secrets(head, folder):
@@ -159,8 +159,8 @@ def test_a_signalled_head_removes_the_token_and_the_secrets(head, folder):
         place.write_private("secret_env.json", "{}")
     head.signalled = signal.SIGTERM
     head.finish("failed", None)
-    assert folder.status()["batch"]["signal"] == "SIGTERM"
-    assert folder.status()["state"] == "running"  # the submit host asks for the reason of the end
+    assert folder.status().batch.signal == "SIGTERM"
+    assert folder.status().state == "running"  # the submit host asks for the reason of the end
     for place in (folder, part):
         assert not {"token", "secret_env.json"} & set(os.listdir(place.path))
 
@@ -215,7 +215,7 @@ def test_a_node_speaks_only_for_its_own_processes(head, node):
         channel.ask(Wait(job_dir="/j"))
         channel._take(answer("wait", status("worker-0", "worker-1", "odd")).encode())
     head.merge()
-    assert [part["name"] for part in head.status["processes"]] == ["worker-0", "worker-1"]
+    assert [part.name for part in head.status.processes] == ["worker-0", "worker-1"]
 
 
 def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder, node, monkeypatch):
@@ -234,7 +234,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
     monkeypatch.setattr(head, "await_signal", signalled)
     assert not head.run()
     known = folder.status()
-    assert known["state"] == "running" and known["batch"]["signal"] == "SIGTERM", known
+    assert known.state == "running" and known.batch.signal == "SIGTERM", known
 
 
 @pytest.mark.parametrize(
@@ -252,10 +252,10 @@ def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, 
     if killed:
         channel.process.kill()
     assert not head.run()
-    failure = head.status["first_failure"]
+    failure = head.status.first_failure
     assert list(head.lost) == ([] if words else ["a"])
     if words:
-        assert failure["reason"].startswith(words) and failure["kind"] == "node", failure
+        assert failure.reason.startswith(words) and failure.kind == "node", failure
     else:
         assert failure is None
 
@@ -283,23 +283,22 @@ def test_real_nodes_and_agents_run_to_their_end(head, folder, monkeypatch, last,
 
     monkeypatch.setattr(heads, "for_node", part)
     monkeypatch.setattr(heads.batch, "complete", lambda *given: made)
-    monkeypatch.setattr(heads.Head, "look", lambda *given: {"a": {"held": {}, "fits": True}})
+    monkeypatch.setattr(heads.Head, "look", lambda *given: {"a": FITTING})
     monkeypatch.setattr(head.engine, "hosts", lambda environ: ["a", "b"])
     program = [sys.executable, "-c", FACTLESS]
     monkeypatch.setattr(head.engine, "on_node", lambda host, argv: program)
     assert head.run() == (last == "true"), head.status
     known = folder.status()
-    assert known["reason"] == ("done" if last == "true" else "failed")
-    assert [part.status()["reason"] for part in folder.parts()] == reasons
-    failure = known["first_failure"] or {}
-    assert (failure.get("host"), failure.get("exit_code")) == (
-        (None, None) if last == "true" else ("b", 3)
-    )
+    assert known.reason == ("done" if last == "true" else "failed")
+    assert [part.status().reason for part in folder.parts()] == reasons
+    failure = known.first_failure
+    found = failure and (failure.host, failure.exit_code)
+    assert found == (None if last == "true" else ("b", 3))
     with open(folder.file(batch_job.PARTS)) as stream:
-        assert json.load(stream) == {host: {"left": [], "lost": None} for host in "ab"}
+        assert json.load(stream) == {host: NodeResult(left=[]).encode() for host in "ab"}
     assert not {"token", "lease", "beat"} & set(os.listdir(folder.path))
 
 
-def test_the_cause_needs_no_readable_log(folder, monkeypatch):
+def test_the_cause_needs_no_readable_log(head, folder, monkeypatch):
     monkeypatch.setattr(folder, "log_lines", full)
-    assert batch_job.failed(folder, {"host": "login"}, "gone")["log"] == []
+    assert batch_job.failed(folder, head.status, "gone").log == []

@@ -14,7 +14,7 @@ from mxcluster import events as event_files
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
-from mxcluster.job import replies, stall_cause
+from mxcluster.job import stall_cause
 from mxcluster.job import verdict as verdicts
 from mxcluster.job.plan import measuring, paces
 from mxcluster.job.report import (
@@ -25,13 +25,14 @@ from mxcluster.job.report import (
     profile,
     series,
     sound_events,
+    statuses,
 )
+from mxcluster.model.answers import NodeResult
 from mxcluster.model.events import Event
-from mxcluster.model.node_end import NodeEnd
+from mxcluster.model.failures import Failure
 from mxcluster.model.verdict import Verdict
 
 Plan = Dict[str, Any]
-Status = Dict[str, Any]
 
 
 def assemble(
@@ -39,8 +40,8 @@ def assemble(
     archives: Mapping[str, str],
     plan: Optional[Plan] = None,
     cache_dir: Optional[str] = None,
-    ends: Optional[Mapping[str, NodeEnd]] = None,
-    engine: Optional[Dict[str, Any]] = None,
+    ends: Optional[Mapping[str, NodeResult]] = None,
+    engine: Optional[Failure] = None,
 ) -> Verdict:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
@@ -52,14 +53,14 @@ def assemble(
             archive makes the verdict a failure. The run folder keeps the files of the other hosts.
         plan: the plan, which the function writes to plan.json. None if plan.json exists already.
         cache_dir: as in `write`.
-        ends: {host: NodeEnd}. If a host's archive is unusable, the status in its NodeEnd counts.
+        ends: {host: the end of the job on the host}. If a host's archive is unusable, the status
+            in `ends` counts.
         engine: as in `verdict.compute`.
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
-    known = {host: (ends or {}).get(host) or NodeEnd() for host in plan["nodes"]}
     problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
     if plan["options"].get("savemodel"):
         checkpoint_arrivals.settle(
@@ -68,25 +69,24 @@ def assemble(
             plan["options"]["keep_checkpoints"],
         )
     events, damaged = _merged_events(plan, run_dir)
-    statuses = {host: _status(plan, host, run_dir, end, problems) for host, end in known.items()}
+    known = {host: (ends or {}).get(host) or NodeResult() for host in plan["nodes"]}
+    results = {
+        host: _with_archive(run_dir, plan, host, end, problems.get(host))
+        for host, end in known.items()
+    }
     slowness = paces.emulated(plan)
-    content = verdicts.compute(
+    verdict = verdicts.compute(
         plan,
-        statuses,
+        results,
         events,
-        problems,
-        lost={host: end.lost.encode() for host, end in known.items() if end.lost},
-        untrue={host: end.untrue for host, end in known.items() if end.untrue},
-        left={host: list(end.left) for host, end in known.items() if end.left is not None},
         warnings=([slowness] if slowness else [])
         + sound_events.warnings(damaged)
         + series.dropped_groups(plan, events)
         + profile.drifted(plan, events)
-        + [line for host, end in known.items() for line in node_ends.warnings(host, end)],
+        + [line for host, end in results.items() for line in node_ends.warnings(host, end)],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
         engine=engine,
     )
-    verdict = Verdict.decode(content)
     if verdict.ok and measuring.is_profile(plan["options"]):
         found_profile = profiles.complete(profile.measured(plan, events))
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile.encode())
@@ -117,30 +117,26 @@ def _merged_events(plan: Plan, run_dir: str) -> Tuple[List[Event], Dict[str, int
     return [line.event for line in lines], {host: damaged.count(found[host]) for host in found}
 
 
-def _status(
-    plan: Plan, host: str, run_dir: str, end: NodeEnd, problems: Dict[str, str]
-) -> Optional[Status]:
-    """Return the last status of `host`, or None without a valid status.
+def _with_archive(
+    run_dir: str, plan: Plan, host: str, end: NodeResult, problem: Optional[str]
+) -> NodeResult:
+    """Return the end of the job on `host` with the status and the problem of its archive.
 
-    A problem with the node's files goes to `problems`, {host: problem}. The status in `end` then
-    counts.
+    Args: `end` of the node's tasks; `problem` why the archive is unusable, None for a good one.
     """
-    status: Optional[Status] = None
-    if host not in problems:
-        try:
-            known = files.read_status(run_dir, host)
-            status = None if known is None else replies.packed(host, known, plan)
-        except BadInput as refusal:
-            problems[host] = str(refusal)
-    if host in problems:
-        problems[host] = end.problem or problems[host]
-        try:
-            status = replies.packed(host, end.status, plan) if end.status else None
-        except BadInput:
-            status = None
-    if status and end.uneven and not status.get("first_failure"):
-        status["first_failure"] = stall_cause.failure(plan, host, end.uneven.encode())
-    return status
+    status = None
+    try:
+        known = None if problem else files.read_status(run_dir, host)
+        status = statuses.of_file(host, known, plan) if known is not None else None
+    except BadInput as refusal:
+        problem = str(refusal)
+    if problem:
+        problem = end.problem or problem
+        if end.status and end.status.job == plan["job"]:
+            status = statuses.own(host, end.status, plan)
+    if end.uneven and status and not status.first_failure:
+        status = status.replaced(first_failure=stall_cause.failure(plan, host, end.uneven))
+    return end.replaced(status=status, problem=problem)
 
 
 def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:

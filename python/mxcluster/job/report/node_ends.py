@@ -1,15 +1,15 @@
-"""Make the NodeEnd of a node from the results of its tasks. All functions are pure."""
+"""Make the NodeResult of a node from the results of its tasks. All functions are pure."""
 
 from typing import List, Mapping, Optional
 
-from mxcluster.model.node_end import NodeEnd
+from mxcluster.model.answers import NodeResult
 from mxcluster.model.shapes import Wrong
 
 MOST_LINES = 500  # characters of a line, and lines of a node
 
 
-def of_results(wait: object, contact: object = None) -> NodeEnd:
-    """Return the NodeEnd of a node.
+def of_results(wait: object, contact: object = None) -> NodeResult:
+    """Return the NodeResult of a node.
 
     A result of another type counts as a missing result, and an invalid result as a problem.
 
@@ -20,7 +20,7 @@ def of_results(wait: object, contact: object = None) -> NodeEnd:
     waited, contacted = _object(wait), _object(contact)
     collected = _object(waited.get("packed"))
     try:
-        return NodeEnd.decode(
+        return NodeResult.decode(
             {
                 "status": waited.get("status"),
                 "lost": waited.get("lost") or contacted.get("lost"),
@@ -33,7 +33,7 @@ def of_results(wait: object, contact: object = None) -> NodeEnd:
             }
         )
     except Wrong as wrong:
-        return NodeEnd(problem="the result of the task on this node is invalid: %s" % wrong)
+        return NodeResult(problem="the result of the task on this node is invalid: %s" % wrong)
 
 
 def refusal(result: Mapping[str, object]) -> Optional[str]:
@@ -51,12 +51,12 @@ def refusal(result: Mapping[str, object]) -> Optional[str]:
     return message
 
 
-def warnings(host: str, end: NodeEnd) -> List[str]:
+def warnings(host: str, end: NodeResult) -> List[str]:
     """Return at most MOST_LINES warnings of each kind about files and processes of `host`."""
     return [
         "%s: %s" % (host, line[:MOST_LINES])
         for lines in (end.behind, end.outside)
-        for line in (lines or ())[:MOST_LINES]
+        for line in lines[:MOST_LINES]
     ]
 
 

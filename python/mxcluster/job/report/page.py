@@ -10,7 +10,7 @@ from mxcluster.exit_codes import describe
 from mxcluster.job.plan import mpi
 from mxcluster.job.report import series
 from mxcluster.job.report.series import Run, group_label, several_groups
-from mxcluster.job.verdict import clock, figure, hints, printable, sentence
+from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
 from mxcluster.model.events import Note
 from mxcluster.model.verdict import Verdict
@@ -183,9 +183,9 @@ def context(
         "tiles": tiles(plan, verdict),
         "failure": failure
         and {
-            "sentence": sentence(failure.encode()),
+            "sentence": sentence(failure),
             "log": [printable(entry) for entry in failure.log],
-            "hints": hints(failure.encode()),
+            "hints": hints(failure),
         },
         "warnings": [printable(warning) for warning in verdict.warnings],
         "picture": embedded(picture),

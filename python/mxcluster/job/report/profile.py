@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
-from mxcluster.job.verdict import figure, printable
+from mxcluster.job.verdict_text import figure, printable
 from mxcluster.lists import aligned
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
 from mxcluster.model.profile import CURE, MeasuredProfile, Worker

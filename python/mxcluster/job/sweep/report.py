@@ -7,7 +7,7 @@ from mxcluster.file_io import replace
 from mxcluster.job.report import page
 from mxcluster.job.sweep import plots, stages, summary
 from mxcluster.job.sweep.stages import Records
-from mxcluster.job.verdict import printable
+from mxcluster.job.verdict_text import printable
 from mxcluster.model.sweep import (
     FAILED,
     Benchmark,

@@ -14,7 +14,7 @@ from mxcluster.job.report.batch import is_batch
 from mxcluster.job.sweep import knob_table, rendezvous, results, specs, stages
 from mxcluster.job.sweep.specs import Job, Plan
 from mxcluster.job.sweep.stages import Records
-from mxcluster.job.verdict import clock, figure, printable
+from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import several
 from mxcluster.model.sweep import (
     BENCHMARK,

@@ -8,7 +8,7 @@ from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from mxcluster.job.sweep import schemes_table, specs, stages
 from mxcluster.job.sweep.stages import Records
-from mxcluster.job.verdict import clock, figure, printable
+from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import aligned, quantile, several
 from mxcluster.model.sweep import (
     DIVERGED,

@@ -13,8 +13,8 @@ from PIL import Image
 from mxcluster.errors import BadInput
 from mxcluster.job import report
 from mxcluster.job.report import curves, node_ends, page, series
+from mxcluster.model.answers import Lost, NodeResult
 from mxcluster.model.events import Batch, End, Event, Note, Updates
-from mxcluster.model.node_end import Lost, NodeEnd
 from tests.unit.job.report import fake_run
 
 
@@ -351,10 +351,10 @@ def test_the_command_makes_the_report_again_and_writes_nothing_into_home(good_ru
 
 def test_the_list_of_files_left_on_a_node_is_limited():
     behind = ["worker-0: 1 file stays", "x" * 1000, *["more"] * 500]
-    lines = node_ends.warnings("node1", NodeEnd(behind=behind, outside=["pid 7 runs"]))
+    lines = node_ends.warnings("node1", NodeResult(behind=behind, outside=["pid 7 runs"]))
     assert lines[:2] == ["node1: worker-0: 1 file stays", "node1: " + "x" * 500]
     assert len(lines) == 501 and lines[-1] == "node1: pid 7 runs"
-    assert node_ends.warnings("node1", NodeEnd()) == []
+    assert node_ends.warnings("node1", NodeResult()) == []
 
 
 FULL = {
