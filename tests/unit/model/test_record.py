@@ -166,6 +166,8 @@ class Range(Record):
 
 def test_fields_that_contradict_each_other_are_refused():
     assert Range.decode({"low": 1, "high": 1}) == Range(low=1, high=1)
+    with pytest.raises(Wrong, match="^high=2 is not at least 3$"):
+        Range.decode({"low": 3, "high": 2})
     with pytest.raises(Wrong, match=r"^\[1\]\.high=2 is not at least 3$"):
         each(record(Range))([{"low": 1, "high": 2}, {"low": 3, "high": 2}])
 
