@@ -17,6 +17,7 @@ from mxcluster.agent.folder import BEAT, LEASE, JobFolder
 from mxcluster.batch import head as heads
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.errors import MxclusterError
+from mxcluster.model.answers import Held, Looked, NodeResult
 from mxcluster.model.protocol import Start, Stop, Wait
 from tests.waiting import until
 
@@ -281,9 +282,10 @@ def test_real_nodes_and_agents_run_to_their_end(head, folder, monkeypatch, last,
         own = [process for process in plan["processes"] if process["host"] == host]
         return dict(plan, host=host, processes=own)
 
+    fitting = Looked(problems=[], held=Held(ports={}, gpus={}), fits=True)
     monkeypatch.setattr(heads, "for_node", part)
     monkeypatch.setattr(heads.batch, "complete", lambda *given: made)
-    monkeypatch.setattr(heads.Head, "look", lambda *given: {"a": FITTING})
+    monkeypatch.setattr(heads.Head, "look", lambda *given: {"a": fitting})
     monkeypatch.setattr(head.engine, "hosts", lambda environ: ["a", "b"])
     program = [sys.executable, "-c", FACTLESS]
     monkeypatch.setattr(head.engine, "on_node", lambda host, argv: program)

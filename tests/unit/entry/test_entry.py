@@ -27,10 +27,6 @@ ROOT = Path(__file__).parents[3]
 EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
 WAIT = {"seconds": 60}  # for a job with a lease of two minutes
 RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
-OPEN = (
-    "jobs run without root here (mxcluster_user is empty, or Ansible connects as this user), so no "
-    "firewall protects job ports: close the ports with your own firewall"
-)
 
 
 def request(command, **fields):
@@ -353,43 +349,6 @@ def test_a_missing_python_is_an_error():
     assert re.match(
         "cannot run /no/such/python on this node .*not found.: run provision.yml$", answer["msg"]
     ), answer
-
-
-@pytest.mark.slow
-def test_a_job_from_start_to_collect(tmp_path):
-    process = {
-        "name": "worker-0",
-        "role": "worker",
-        "index": 0,
-        "command": ["sh", "-c", "until test -e go; do sleep 0.05; done; echo done"],
-        "env": {},
-    }
-    plan = {
-        "schema": 1,
-        "job": "j",
-        "host": "node1",
-        "lease": 120,
-        "files": {},
-        "processes": [process],
-    }
-    job = {"job_dir": str(tmp_path / "job")}
-    look = enter(command="look", request={"address": "127.0.0.11"})
-    assert look["problems"] == [] and look["ports_open"] == OPEN
-    started = enter(command="start", plan=plan, **job)
-    assert started["changed"] is True and started["job"] == "j", started
-    command = Path("/proc/%d/cmdline" % started["pid"]).read_bytes().split(b"\0")
-    assert b"mxcluster.agent" in command, "the process name shows the agent"
-    again = enter(command="start", plan=plan, **job)
-    assert again["failed"] is True and str(tmp_path / "job") in again["msg"], again
-    (tmp_path / "job" / "go").write_text("")
-    waited = enter(command="wait", **WAIT, **job)
-    assert (waited["ended"], waited["status"]["reason"]) == (True, "done"), waited
-    assert enter(command="stop", **job)["changed"] is False
-    packed = enter(command="collect", output=str(tmp_path / "o.tar"), **job)
-    assert packed["files"] == 5 and os.path.getsize(str(tmp_path / "o.tar")) == packed["bytes"], (
-        packed
-    )
-    assert packed["output"] == str(tmp_path / "o.tar") and packed["spooled"] is False
 
 
 def test_a_secret_reaches_the_job_but_no_answer(tmp_path):

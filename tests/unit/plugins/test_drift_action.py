@@ -127,10 +127,6 @@ def test_an_unchanged_node_needs_nothing(node):
             lambda node: node.variables.update(mxnet_version="1.5.1"),
             "the node's settings have changed since the last provisioning: mxnet_version",
         ),
-        (
-            lambda node: node.key.write_text("another key of all nodes"),
-            "the node's settings have changed since the last provisioning: the shared ssh key",
-        ),
     ],
 )
 def test_a_change_is_named_and_nothing_is_stored_until_the_end(node, change, why, capsys):

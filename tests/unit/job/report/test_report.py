@@ -179,13 +179,6 @@ def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkey
     assert "group b: the servers dropped 17 of 17 updates" in text
 
 
-def test_a_run_with_dropped_updates_only_has_no_histogram(cache_dir):
-    plan = fake_run.make_plan(workers=2)
-    events = [dict(event, y={}, dropped={"4": 17}) for event in fake_run.server_events(plan, 0)]
-    data = series.collect(plan, list(map(Event.decode, events)))
-    assert data.histograms and not curves.draw(data, plan, fake_run.verdict(), cache_dir)
-
-
 def test_a_dark_screen_inverts_the_picture(good_run):
     source = (good_run / "report.html").read_text()
     assert source.count("<img") == 1 and re.search(
