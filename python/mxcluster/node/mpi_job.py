@@ -26,6 +26,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import exit_codes, seal
 from mxcluster.errors import MxclusterError
+from mxcluster.model.node_requests import HERE, Container
+from mxcluster.model.record import record
+from mxcluster.model.shapes import optional
 from mxcluster.node import mpi_engines, mpi_installation, processes, rendezvous
 from mxcluster.node.mpi_channel import BEAT, Channel, connect
 from mxcluster.package import OWN_FOLDERS
@@ -60,7 +63,8 @@ class Job:
     def __init__(self, path: str):
         with open(os.path.join(path, "plan.json"), encoding="utf-8") as stream:
             self.plan = json.load(stream)
-        self.path, self.spec, self.container = path, self.plan["mpi"], self.plan.get("container")
+        self.path, self.spec = path, self.plan["mpi"]
+        self.container = optional(record(Container))(self.plan.get("container"))
         self.token = seal.read_token(path)
         self.opener = seal.Opener(self.token)
         self.hosts = {one["host"]: one for one in self.spec["hosts"]}  # in the order of the ranks
@@ -87,15 +91,15 @@ class Job:
         """
         os.makedirs(self.work_folder, exist_ok=True)
         seen = mpi_installation.find(self.spec["pre_execution"], self.spec["runtime"])
-        here = seen["installed"]
+        here = seen.installed
         if here is None:
-            place = self.container and "in the image %s" % self.container["image"]
+            place = "in the image %s" % self.container.image if self.container else HERE
             raise MxclusterError(
                 mpi_installation.missing(
                     self.spec["runtime"],
                     self.spec["pre_execution"],
                     seen,
-                    place or mpi_installation.HERE,
+                    place,
                 )
             )
         # Only mpirun calls this program, but the daemons of Open MPI 4 look for the program, too.
