@@ -15,7 +15,7 @@ import resource
 import shutil
 import subprocess
 import time
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from mxcluster import errors
 from mxcluster.errors import DAMAGED
@@ -89,8 +89,8 @@ class Info(Record):
     errors: Sequence[object] = field(
         lambda value: each(anything)(value or []), key="ServerErrors", default=[]
     )
-    runtimes: Mapping[str, object] = field(
-        lambda value: table(text, anything)(value or {}), key="Runtimes", default={}
+    runtimes: Sequence[str] = field(
+        lambda value: list(table(text, anything)(value or {})), key="Runtimes", default=[]
     )
     security: Sequence[object] = field(
         lambda value: each(anything)(value or []), key="SecurityOptions", default=[]

@@ -107,8 +107,8 @@ def test_a_rootless_engine_maps_the_user_to_itself(engine, user, namespace, grou
 
 def test_gpus_come_by_the_way_that_the_engine_offers(tmp_path):
     root = str(tmp_path)
-    assert containers.gpu_options("docker", Info(runtimes={"runc": {}}), root) is None
-    found = containers.gpu_options("docker", Info(runtimes={"nvidia": {}}), root)
+    assert containers.gpu_options("docker", Info(runtimes=["runc"]), root) is None
+    found = containers.gpu_options("docker", Info.decode({"Runtimes": {"nvidia": {}}}), root)
     assert found[:2] == ["--runtime", "nvidia"] and "NVIDIA_VISIBLE_DEVICES=all" in found
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "usr" / "bin" / "nvidia-container-runtime-hook").touch()
