@@ -102,7 +102,7 @@ def recipe(environment: Environment, python: str, base: str, dockerfile: str) ->
 
 
 def distribution(
-    seen: Mapping[str, object], hosts: Sequence[str], name: str, wanted: Wanted
+    seen: Mapping[str, Optional[str]], hosts: Sequence[str], name: str, wanted: Wanted
 ) -> Distribution:
     """Return the node that gives the image, and the nodes that get the image.
 
