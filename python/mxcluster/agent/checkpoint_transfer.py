@@ -12,7 +12,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 from mxcluster.model import protocol
-from mxcluster.model.answers import Offer, PieceOfFile
+from mxcluster.model.checkpoint import Offer, PieceOfFile
 
 LARGEST_MANIFEST = 64 * 1024
 

@@ -10,6 +10,7 @@ from typing import List, Mapping, Optional, Sequence, TypeVar
 from mxcluster import exit_codes
 from mxcluster.model import names
 from mxcluster.model.check_answer import Checked
+from mxcluster.model.checkpoint import Offer
 from mxcluster.model.events import Latest
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.record import Record, field, record
@@ -120,15 +121,6 @@ class AgentStarted(AnswerWithStatus):
     """The first status of a job."""
 
     job: str = field(names.job_id)
-
-
-class Offer(Record):
-    """The checkpoints that a node offers to the controller."""
-
-    held: str = field(text, default="", about="the checkpoint that the job keeps")
-    parts: Mapping[str, str] = field(
-        table(text, text), default={}, about="{file name of a manifest: its text}"
-    )
 
 
 class JobState(AnswerWithStatus):

@@ -194,8 +194,8 @@ def test_root_overrides_the_users_answer_on_folders_ports_and_units(monkeypatch)
     [
         (
             "start",
-            {"job": "j", "pid": 7, "status": {}},
-            {"changed": True, "job": "j", "pid": 7, "status": {}},
+            {"job": "j", "status": {}},
+            {"changed": True, "job": "j", "status": {}},
         ),
         ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
         (

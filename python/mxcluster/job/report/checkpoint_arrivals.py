@@ -55,16 +55,14 @@ class Arrivals:
         wanted = checkpoints.told(self.transit, checkpoints.HELD)
         return wanted if wanted and checkpoints.is_there(self.folder, wanted) else ""
 
-    def bring(self, offered: object, seconds: float) -> None:
+    def bring(self, offered: Offer, seconds: float) -> None:
         """Fetch the node's files of the wanted checkpoint, for about `seconds` seconds.
 
         The next call continues an incomplete file at the point where this call stopped.
-
-        Args: `offered` the JSON of an Offer.
         """
         until = time.monotonic() + seconds
         own = os.path.join(self.transit, self.host)
-        for manifest, text in self._missing(Offer.decode(offered)).items():
+        for manifest, text in self._missing(offered).items():
             files = files_of(manifest, text)
             if files is None:
                 continue
