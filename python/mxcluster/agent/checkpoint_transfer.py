@@ -12,7 +12,8 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 from mxcluster.model import protocol
-from mxcluster.model.checkpoint import Offer, PieceOfFile
+from mxcluster.model.answers import PieceOfFile
+from mxcluster.model.checkpoint import Offer
 
 LARGEST_MANIFEST = 64 * 1024
 

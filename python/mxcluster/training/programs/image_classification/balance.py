@@ -7,8 +7,8 @@ job, or the members of a group.
 from typing import Any, List, Sequence, Tuple, TypeVar
 
 from mxcluster.job import batch_sizes
+from mxcluster.node.mxnet_types import KVStore
 from mxcluster.training.kvstore.assigned_key import AssignedKey
-from mxcluster.training.mxnet_types import KVStore
 
 Namespace = Any  # argparse.Namespace
 Number = TypeVar("Number", int, float)

@@ -27,9 +27,9 @@ from mxcluster import events, work_load
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND
 from mxcluster.model.events import Profile, ServerTimes, Speed
+from mxcluster.node.mxnet_types import Context, DataBatch, Module
 from mxcluster.training import progress_file, timing
 from mxcluster.training.kvstore import gsync_layout, server_messages
-from mxcluster.training.mxnet_types import Context, DataBatch, Module
 from mxcluster.training.programs.image_classification import networks, pace, training
 
 Namespace = Any  # argparse.Namespace
