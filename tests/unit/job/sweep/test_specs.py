@@ -8,15 +8,6 @@ from mxcluster.job.sweep import knob_table, specs
 from tests.unit.job.sweep.cluster import compared, planned, spec_of
 
 
-def test_a_grid_is_expanded_in_a_fixed_order():
-    assert specs.expand([("a", [1, 2]), ("b", ["x", "y"])]) == [
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": "y"},
-        {"a": 2, "b": "x"},
-        {"a": 2, "b": "y"},
-    ]
-
-
 def test_a_benchmark_is_the_product_of_its_lists():
     spec = spec_of(networks="mlp,lenet", kvs="dist_sync,dist_async", batch_sizes="16,32")
     jobs = specs.benchmark_jobs(spec)
