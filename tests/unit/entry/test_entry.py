@@ -192,21 +192,14 @@ def test_root_overrides_the_users_answer_on_folders_ports_and_units(monkeypatch)
 @pytest.mark.parametrize(
     "command, answer, result",
     [
-        (
-            "start",
-            {"job": "j", "status": {}},
-            {"changed": True, "job": "j", "status": {}},
-        ),
         ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
         (
             "wait",
             {"status": {"state": "ended"}, "progress": {}},
             {"status": {"state": "ended"}, "progress": {}, "changed": False, "ended": True},
         ),
-        ("status", RUNNING, dict(RUNNING, changed=False, ended=False)),
         ("stop", {"ran": True, "status": {}}, {"ran": True, "status": {}, "changed": True}),
         ("stop", {"ran": False, "status": None}, {"ran": False, "status": None, "changed": False}),
-        ("collect", {"files": 3, "output": "/o"}, {"files": 3, "output": "/o", "changed": True}),
         (
             "look",
             {
@@ -286,13 +279,6 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
             "/p: No module named mxcluster",
         ),
         (
-            -9,
-            "",
-            "",
-            "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer: correct "
-            "the error on the node, and run the playbook again. The last output:\n(nothing)",
-        ),
-        (
             0,
             "[1]\n",
             "",
@@ -305,7 +291,6 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
             "sh: /p: not found",
             "cannot run /p on this node (sh: /p: not found): run provision.yml",
         ),
-        (126, "", "", "cannot run /p on this node: run provision.yml"),
         (
             127,
             "",

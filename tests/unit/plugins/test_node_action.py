@@ -345,12 +345,6 @@ def test_a_node_sends_no_more_than_it_has_announced(monkeypatch, tmp_path):
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def test_a_running_job_is_not_collected(monkeypatch, tmp_path):
-    made, commands = plugin([RUNNING], into=str(tmp_path / "x.tar"), output="/jobs/j/x.tar")
-    Node(made)
-    assert run(made, monkeypatch) == RUNNING and commands == ["wait"]
-
-
 def test_an_archive_of_the_user_stays_on_the_node(monkeypatch, tmp_path):
     made, _, node, there, into = waits(
         tmp_path, packed(tmp_path / "spool" / "j.tar", spooled=False)
