@@ -264,7 +264,7 @@ class JobList(Answer):
     units: Optional[Sequence[str]] = field(
         optional(each(words, 10000)),
         default=None,
-        about="ids of the jobs whose units run; from root",
+        about="jobs whose units run; from root",
     )
 
 

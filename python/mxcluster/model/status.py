@@ -137,7 +137,7 @@ class Status(Record, nulls=True):
     left: Sequence[Process] = field(
         each(record(Process), MOST_PROCESSES),
         default=[],
-        about="processes that the agent could not end",
+        about="processes that did not end",
     )
     pulses: Mapping[str, Pulse] = field(
         table(names.process, record(Pulse), MOST_PROCESSES),
