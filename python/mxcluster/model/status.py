@@ -24,6 +24,7 @@ from mxcluster.model.shapes import (
 )
 
 RUNNING, ENDED = "running", "ended"  # the states of a job and of a process
+MOST_PROCESSES = 100000  # of a job
 MOST_KEYS = 100  # the maximum number of keys in a pulse
 _seconds = real(0, 1e11)
 _pid = whole(1, 2**31)
@@ -122,7 +123,7 @@ class Status(Record, nulls=True):
     )
     started: float = field(unix_time)
     ended: Optional[float] = field(optional(unix_time), default=None)
-    processes: Sequence[Part] = field(each(record(Part), 100000))
+    processes: Sequence[Part] = field(each(record(Part), MOST_PROCESSES))
     rendezvous: Optional[Part] = field(
         optional(record(Part)), default=None, former=("meeting",), about="None without a rendezvous"
     )
@@ -134,10 +135,12 @@ class Status(Record, nulls=True):
         about="the processes of other nodes that acknowledge no data of this node",
     )
     left: Sequence[Process] = field(
-        each(record(Process), 100000), default=[], about="processes that the agent could not end"
+        each(record(Process), MOST_PROCESSES),
+        default=[],
+        about="processes that did not end",
     )
     pulses: Mapping[str, Pulse] = field(
-        table(names.process, record(Pulse), 100000),
+        table(names.process, record(Pulse), MOST_PROCESSES),
         default={},
         about="{name of a process: its last pulse}, at the end of a job",
     )
@@ -182,13 +185,13 @@ class Status(Record, nulls=True):
         }
         return self.replaced(**dict(last, **values))
 
-    def of_host(self, host: str) -> "Status":
+    def of_host(self, host: str, for_all: bool = False) -> "Status":
         """Return the status with `host` as its host and as the host of its first failure.
 
-        The failure of a batch job keeps its host for the live line, because the submit host speaks
-        for all nodes. A verdict takes no such status.
+        `for_all`: True to keep the host of the failure. The live line of a batch job needs this
+        host, because the submit host speaks for all nodes. A verdict takes no such status.
         """
         cause = self.first_failure
-        if cause and not (self.batch and cause.host):
+        if cause and not (for_all and cause.host):
             cause = cause.replaced(host=host)
         return self.replaced(host=host, first_failure=cause)
