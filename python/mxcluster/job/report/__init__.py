@@ -52,8 +52,7 @@ def assemble(
             archive makes the verdict a failure. The run folder keeps the files of the other hosts.
         plan: the plan, which the function writes to plan.json. None if plan.json exists already.
         cache_dir: as in `write`.
-        answers: {host: result of `heard`}. If a host's archive is unusable, the status in this
-            result counts.
+        answers: {host: result of `heard`}. Its status counts without a usable archive.
         engine: as in `verdict.compute`.
     """
     os.makedirs(run_dir, exist_ok=True)
