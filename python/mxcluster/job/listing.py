@@ -23,6 +23,8 @@ Answers = Dict[str, Optional[Json]]
 
 HEADINGS = ("job", "state", "started", "kv", "nodes", "ports", "GPUs")
 STATES = {"lease": "lease ran out"}  # {state: text in the table}, if the state's name is unclear
+# A job has the first of these states that a node has.
+_ORDER = "running failed peer lease shutdown stopped engine broken prepared".split()
 NAMED = 6  # maximum number of hosts that a line names
 # The summary of a job that runs on a node, but is missing from the node's job list.
 HIDDEN: Json = {
@@ -118,17 +120,7 @@ def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
 def _whole(nodes: Dict[str, str]) -> str:
     """Return the state of a job, see `ListedJob`, from the states `nodes`, {host: state}."""
     states = set(nodes.values())
-    for state in (
-        "running",
-        "failed",
-        "peer",
-        "lease",
-        "shutdown",
-        "stopped",
-        "engine",
-        "broken",
-        "prepared",
-    ):
+    for state in _ORDER:
         if state in states:
             return "failed" if state == "peer" else state
     return "done" if "done" in states and not states - {"done", "not asked"} else "incomplete"
