@@ -225,8 +225,8 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
         )
     damaged: List[str] = []
     lines = event_files.merge({path: sound_events.own_events(plan)}, damaged.append)
-    told = sound_events.warnings({event_files.FILE: len(damaged)})
-    verdict = verdict.replaced(warnings=[*verdict.warnings, *told])
+    left_out = sound_events.warnings({event_files.FILE: len(damaged)})
+    verdict = verdict.replaced(warnings=[*verdict.warnings, *left_out])
     data = series.collect(plan, [line.event for line in lines])._replace(
         profile=profiles.of_file(os.path.join(run_dir, profile.FILE))
     )
