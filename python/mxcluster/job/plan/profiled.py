@@ -12,6 +12,7 @@ from mxcluster.environment import BOUND
 from mxcluster.errors import refuse
 from mxcluster.job.plan.groups import Groups
 from mxcluster.lists import listed
+from mxcluster.model.job_knobs import Options
 
 Json = Dict[str, Any]
 FILE, LABELS, PROFILE, NOBODY = "file", "labels", "profile", ""  # the origin of a plan's groups
@@ -98,7 +99,7 @@ def weights(
 
 
 def placement(
-    found: Optional[Json], options: Json, servers: Sequence[str], groups: int
+    found: Optional[Json], options: Options, servers: Sequence[str], groups: int
 ) -> Tuple[List[int], str]:
     """Return ([index of the server of each parameter], a note for the user or "").
 
@@ -109,11 +110,11 @@ def placement(
     Args: `found` from `cluster.profile.read`; `servers` the host of each server; `groups` the
     number of groups.
     """
-    scheme = schemes.of(options["kv"])
+    scheme = schemes.of(options.kv)
     stock = not scheme.store or scheme.with_one_group and groups == 1
-    if found is None or stock or options["script"] or len(servers) < 2:
+    if found is None or stock or options.script or len(servers) < 2:
         return [], ""
-    if options["network"] != found["network"]:
+    if options.network != found["network"]:
         return [], "%s is of the network %s, so the profile chooses no servers for parameters" % (
             profile.title(found),
             found["network"],
@@ -135,13 +136,13 @@ def placement(
         grouping.placement(
             found["parameters"],
             dict(speeds[places[server]] for server in wanted),
-            options["bigarray_bound"] or int(options["env"].get(BOUND, grouping.BIGARRAY_BOUND)),
+            options.bigarray_bound or int(options.env.get(BOUND, grouping.BIGARRAY_BOUND)),
         ),
         "",
     )
 
 
-def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) -> None:
+def check_batches(options: Options, shares: Sequence[Any], workers: Sequence[str]) -> None:
     """Refuse shares of a profile that give a worker fewer samples than a batch.
 
     A worker with such a shard would repeat the same samples in every batch. With shares from the
@@ -149,11 +150,11 @@ def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) 
 
     Args: `shares` [(begin, end)] by worker, as fractions of 1; `workers` the host of each worker.
     """
-    if options["script"]:
+    if options.script:
         return
     samples, batch = (
-        training_samples(options["data"], options["num_examples"]),
-        options["batch_size"],
+        training_samples(options.data, options.num_examples),
+        options.batch_size,
     )
     refuse(
         "%s: the share from the profile holds %d of the %d training samples, less than a batch of "
@@ -203,7 +204,7 @@ def entry(
         other = [
             "%s %s" % (words, found[name])
             for name, words in (("network", "network"), ("batch_size", "batch size"))
-            if not options["script"] and options[name] != found[name]
+            if not options.script and vars(options)[name] != found[name]
         ]
         lines.append(
             "%s gives the %s%s"

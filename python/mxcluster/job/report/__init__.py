@@ -50,11 +50,11 @@ def assemble(
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
     problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
-    if plan["options"].get("savemodel"):
+    if plan["options"].savemodel:
         checkpoint_arrivals.settle(
             os.path.join(run_dir, "checkpoints"),
-            plan["options"]["network"],
-            plan["options"]["keep_checkpoints"],
+            plan["options"].network,
+            plan["options"].keep_checkpoints,
         )
     found = {
         host: path

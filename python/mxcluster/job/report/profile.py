@@ -7,6 +7,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
 from mxcluster.job.verdict import figure, printable
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
+from mxcluster.model.job_knobs import Options
 
 Json = Dict[str, Any]
 
@@ -47,7 +48,7 @@ def measured(plan: Json, events: Sequence[Event]) -> Json:
         raise BadInput(
             "the profile lacks the figures of %s: run profile.yml again" % ", ".join(silent)
         )
-    options = plan["options"]
+    options: Options = plan["options"]
     found: Json = {
         "schema": profiles.SCHEMA,
         "job": plan["job"],
@@ -58,7 +59,7 @@ def measured(plan: Json, events: Sequence[Event]) -> Json:
         "servers": [],
     }
     for name in ("network", "data", "batch_size"):
-        found[name] = options[name]
+        found[name] = vars(options)[name]
     for process, number in _numbered(_of_role(plan, "worker")):
         event = profile_of[process["index"]]
         if len(event.servers) != len(servers):

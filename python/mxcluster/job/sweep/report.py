@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from mxcluster.file_io import replace
 from mxcluster.job.report import page
 from mxcluster.job.sweep import plots, results, stages, summary
-from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.verdict import printable
+from mxcluster.model.knob import BENCHMARK
 
 Json = Dict[str, Any]
 Records = Mapping[str, Json]

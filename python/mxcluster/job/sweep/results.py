@@ -15,12 +15,12 @@ from mxcluster import __version__, exit_codes
 from mxcluster import events as event_files
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
-from mxcluster.job.option_types import is_job_id
 from mxcluster.job.report import files, series
-from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
 from mxcluster.model import shapes
 from mxcluster.model.events import Batch, End, Epoch, Event, Machine, Measured, Start, Waits
+from mxcluster.model.knob import BENCHMARK
+from mxcluster.model.names import is_job_id
 
 Json = Dict[str, Any]
 Points = List[Tuple[float, float]]

@@ -8,16 +8,17 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from mxcluster.errors import BadInput, refuse
 from mxcluster.file_io import read_json, replace
-from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
 from mxcluster.job.report.batch import is_batch
 from mxcluster.job.report.page import several
-from mxcluster.job.sweep import knob_table, results, specs, stages
-from mxcluster.job.sweep.knob_table import BENCHMARK
+from mxcluster.job.sweep import results, specs, stages
 from mxcluster.job.sweep.specs import Job
 from mxcluster.job.verdict import clock, figure, printable
-from mxcluster.model import shapes
+from mxcluster.model import shapes, sweep_knobs
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.knob import BENCHMARK
+from mxcluster.model.names import is_job_id
 
 Json = Dict[str, Any]
 Say = Callable[[str], None]
@@ -74,32 +75,32 @@ def opened(
         cwd: the folder at which relative paths begin.
         means: the functions of the sweep; `opened` calls only `plan_of`.
     """
-    knobs = knob_table.cast(playbook, given)
+    knobs = sweep_knobs.cast(playbook, given)
     base = specs.base_of(playbook, options, names, cwd)
     kind = playbook.partition(".")[0]
-    sweep = knobs["sweep"] or time.strftime("%Y%m%d-%H%M%S-") + kind
+    sweep = knobs.sweep or time.strftime("%Y%m%d-%H%M%S-") + kind
     path = os.path.join(runs_dir, sweep, SPEC)
     earlier: Optional[Json] = read_json(path, lambda value: specs.checked(value, sweep), SPEC_CURE)
     if earlier is not None:
-        specs.going_on(earlier, playbook, knobs, base, names)
+        specs.going_on(earlier, playbook, knobs.encode(), base, names)
         return earlier
     if os.path.exists(os.path.dirname(path)):
         raise BadInput(
             "sweep=%s: %s exists and holds no sweep. Choose another name for the sweep"
             % (sweep, os.path.dirname(path))
         )
-    if knobs["again"]:
+    if knobs.again:
         raise BadInput(
             "again=%s: the sweep %r does not exist. Name an earlier sweep with -e sweep=<sweep>"
-            % (knobs["again"], sweep)
+            % (knobs.again, sweep)
         )
     plan_of = _measured_before(means.plan_of)
-    spec = specs.begin(playbook, sweep, knobs, base, time.time(), plan_of)
+    spec = specs.begin(playbook, sweep, knobs.encode(), base, time.time(), plan_of)
     most = stages.most_jobs(spec)
-    if most > knobs["max_jobs"]:
+    if most > knobs.max_jobs:
         raise BadInput(
             "the sweep has %s%d jobs, but max_jobs=%d is the limit: shorten the lists, or raise "
-            "max_jobs" % ("" if playbook == BENCHMARK else "up to ", most, knobs["max_jobs"])
+            "max_jobs" % ("" if playbook == BENCHMARK else "up to ", most, knobs.max_jobs)
         )
     if not most:
         raise BadInput(
@@ -308,14 +309,14 @@ def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List
     return lines
 
 
-def _amount(options: Json) -> str:
-    if options["measured"]:
+def _amount(options: Options) -> str:
+    if options.measured:
         return "%d + %d batches of %d" % (
-            options["warm_up"],
-            options["measured"],
-            options["batch_size"],
+            options.warm_up,
+            options.measured,
+            options.batch_size,
         )
-    return "%d epochs, batches of %d" % (options["num_epochs"], options["batch_size"])
+    return "%d epochs, batches of %d" % (options.num_epochs, options.batch_size)
 
 
 def _count(spec: Json) -> str:

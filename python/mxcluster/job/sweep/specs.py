@@ -23,17 +23,16 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job import plan_shape
-from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import MOST, Knob, cast_value
-from mxcluster.job.sweep import knob_table, schemes_table
-from mxcluster.job.sweep.knob_table import BENCHMARK, COMPARE
-from mxcluster.model import shapes
+from mxcluster.model import shapes, sweep_knobs, sweep_schemes
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.knob import BENCHMARK, COMPARE, Knob, knobs_of, value_of
+from mxcluster.model.written import MOST
 
 Json = Dict[str, Any]
 PlanOf = Callable[[Json], Json]
 
 SCHEMA = 1
-MOST_COMBINATIONS = 10 * knob_table.MOST_JOBS  # of a benchmark; some give the same job
+MOST_COMBINATIONS = 10 * sweep_knobs.MOST_JOBS  # of a benchmark; some give the same job
 MEASURED = 50  # batches of a benchmark's job, unless the knob `measured` gives a number
 # The label that a profile gives to its fastest group.
 FASTEST_LABEL = "speed1"
@@ -89,7 +88,7 @@ def begin(playbook: str, sweep: str, knobs: Json, base: Json, when: float, plan_
     Args:
         playbook: the file name of the playbook.
         sweep: the name of the sweep.
-        knobs: {knob of the sweep: typed value}, from `knob_table.cast`.
+        knobs: {knob of the sweep: typed value}.
         base: {knob of train.yml: value} that the user gave with -e.
         when: the time of the start in unix seconds.
         plan_of: see the docstring of this module.
@@ -123,21 +122,21 @@ def checked(value: Any, sweep: str) -> Json:
     spec: Json = _SPEC(value)
     if spec["sweep"] != sweep:
         raise shapes.Wrong("the name of the sweep's folder", spec["sweep"], "sweep")
-    known = {knob.name: knob for knob in knob_table.knobs_of(spec["playbook"])}
+    known = knobs_of(sweep_knobs.CLASSES[spec["playbook"]])
     for name in sorted(set(known) - set(_OF_THE_RUN)):
         _check_knob(known[name], spec["knobs"], "knobs")
     # `begin` replaces an empty list.
     filled = "worker_counts" if spec["playbook"] == BENCHMARK else "schemes"
     if not spec["knobs"][filled]:
         raise shapes.Wrong("a list with an item", [], "knobs." + filled)
-    passed = knob_table.passed_on(spec["playbook"])
+    passed = sweep_knobs.passed_on(spec["playbook"])
     for name in spec["base"]:
         if name not in passed:
             raise shapes.Wrong("a knob that %s passes on" % spec["playbook"], name, "base")
         _check_knob(_option(name), spec["base"], "base")
     if spec["playbook"] == COMPARE:
         shapes.fields(_OF_COMPARISON)(spec)
-        if schemes_table.FASTEST in spec["knobs"]["schemes"]:
+        if sweep_schemes.FASTEST in spec["knobs"]["schemes"]:
             shapes.fields({"fastest": _FASTEST})(spec)
     return spec
 
@@ -145,13 +144,11 @@ def checked(value: Any, sweep: str) -> Json:
 def _check_knob(knob: Knob, values: Json, where: str) -> None:
     """Raise shapes.Wrong if the typed value of `knob` is missing or damaged in `values`."""
     try:
-        if cast_value(knob, values[knob.name]) == values[knob.name]:
+        if value_of(knob, values[knob.name]) == values[knob.name]:
             return
     except (BadInput, KeyError):
         pass
-    raise shapes.Wrong(
-        knob.message or "a value of this knob", values.get(knob.name), "%s.%s" % (where, knob.name)
-    )
+    raise shapes.Wrong(knob.written.what, values.get(knob.name), "%s.%s" % (where, knob.name))
 
 
 def powers(workers: int) -> List[int]:
@@ -207,9 +204,9 @@ def base_of(playbook: str, options: Json, given: Iterable[str], cwd: str) -> Jso
     Args: `options` {knob: value}; `given` the names that the user gave with -e; `cwd` the folder at
     which relative paths begin.
     """
-    passed = knob_table.passed_on(playbook)
+    passed = sweep_knobs.passed_on(playbook)
     names = [name for name in given if name in passed and name in options]
-    found = dict(zip(names, for_each(lambda name: cast_value(_option(name), options[name]), names)))
+    found = dict(zip(names, for_each(lambda name: value_of(_option(name), options[name]), names)))
     for name in _PATHS:
         if found.get(name):
             found[name] = os.path.abspath(os.path.join(cwd, os.path.expanduser(found[name])))
@@ -302,9 +299,9 @@ def benchmark_jobs(spec: Json) -> List[Job]:
 def comparison_job(spec: Json, scheme: str, rate: Json, seed: int) -> Job:
     """Return the Job of a comparison with a scheme, a learning rate and a seed.
 
-    Args: `scheme` a name in `schemes_table`; `rate` an entry of spec["rates"].
+    Args: `scheme` a name in `sweep_schemes`; `rate` an entry of spec["rates"].
     """
-    row = schemes_table.of(scheme)
+    row = sweep_schemes.of(scheme)
     knobs = {
         **_only(spec["base"], row.knobs["kv"]),
         **row.knobs,
@@ -316,9 +313,9 @@ def comparison_job(spec: Json, scheme: str, rate: Json, seed: int) -> Job:
         "measure_waits": True,
         **_fixed(),
     }
-    if "balance" not in row.knobs and "balance" in {option.name for option in OPTIONS}:
+    if "balance" not in row.knobs:
         knobs["balance"] = _default("balance")
-    if scheme == schemes_table.FASTEST:
+    if scheme == sweep_schemes.FASTEST:
         # The runner replaces HOSTS_FILE with the path of a file. The servers stay the same.
         knobs.update(groups_file="", hosts_file=HOSTS_FILE)
     return Job(
@@ -348,7 +345,7 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Json]:
     """
     found = {}  # type: Dict[float, str]
     for text in factors:
-        match = knob_table.FACTOR.fullmatch(text)
+        match = sweep_knobs.FACTOR.fullmatch(text)
         assert match, text
         below = {None: 1.0, "W": float(workers), "sqrt(W)": math.sqrt(workers)}.get(match.group(2))
         divisor = float(match.group(2)) if below is None else below
@@ -364,7 +361,7 @@ def check_rendezvous(text: str, plan: Json) -> None:
 
     Args: `text` the value of the knob rendezvous.
     """
-    match = knob_table.RENDEZVOUS.fullmatch(text)
+    match = sweep_knobs.RENDEZVOUS.fullmatch(text)
     if not match or not plan["root"] or plan["root"]["address"] == match.group("address"):
         return
     scheduler = next(one["host"] for one in plan["processes"] if one["role"] == "scheduler")
@@ -387,14 +384,9 @@ def check_rendezvous(text: str, plan: Json) -> None:
 
 def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
     """Add the schemes, groups, fastest group and learning rates to the specification `spec`."""
-    knobs, there = spec["knobs"], schemes_table.available()
-    missing = [name for name in knobs["schemes"] if name not in there]
-    refuse(
-        "schemes: this version of mxcluster cannot train %s. Leave this scheme out" % name
-        for name in missing
-    )
-    knobs["schemes"] = chosen = knobs["schemes"] or there
-    if {schemes_table.GROUPED, schemes_table.FASTEST} & set(chosen):
+    knobs = spec["knobs"]
+    knobs["schemes"] = chosen = knobs["schemes"] or list(sweep_schemes.NAMES)
+    if {sweep_schemes.GROUPED, sweep_schemes.FASTEST} & set(chosen):
         plan = plan_of({**_only(spec["base"], "dist_gsync"), "kv": "dist_gsync", "num_workers": 0})
         spec["groups"] = list(plan["group_labels"])
         if len(plan["groups"]) < 2:
@@ -402,18 +394,18 @@ def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
                 "all workers form one group, so GSP equals BSP: for several groups, set "
                 "worker_group"
             )
-        if schemes_table.FASTEST in chosen:
+        if sweep_schemes.FASTEST in chosen:
             spec["fastest"] = _fastest(plan, knobs["fastest_group"])
             if spec["fastest"] is None:
                 spec["notes"].append(
                     "the comparison leaves out the scheme `fastest`, which equals BSP with one "
                     "group"
                 )
-                knobs["schemes"] = [name for name in chosen if name != schemes_table.FASTEST]
+                knobs["schemes"] = [name for name in chosen if name != sweep_schemes.FASTEST]
     if len(knobs["schemes"]) < 1:
         raise BadInput("schemes: no scheme is left to compare. Name other schemes")
     base = plan_of({"kv": "dist_sync", "num_workers": 0, **_only(spec["base"], "dist_sync")})
-    spec["base_lr"] = base["options"]["lr"]
+    spec["base_lr"] = base["options"].lr
     spec["rates"] = rates_of(knobs["lr_factors"], spec["base_lr"], whole["workers"])
 
 
@@ -453,9 +445,8 @@ def _fixed() -> Json:
 def _only(base: Json, kv: str) -> Json:
     """Return the knobs `base`, with defaults for the knobs that the scheme `kv` does not accept."""
     found = dict(base)
-    known = {option.name for option in OPTIONS}
-    for name, kvs in schemes_table.ONLY_KV.items():
-        if name in known and kv not in kvs:
+    for name, kvs in sweep_schemes.ONLY_KV.items():
+        if kv not in kvs:
             found[name] = "" if _default(name) is None else _default(name)
     return found
 
@@ -465,7 +456,7 @@ def _meeting(rendezvous: str) -> Json:
 
     Without an interface in the knob, "dmlc_interface" is missing.
     """
-    match = knob_table.RENDEZVOUS.fullmatch(rendezvous)
+    match = sweep_knobs.RENDEZVOUS.fullmatch(rendezvous)
     if not match:
         return {}
     found = {"root_port": match.group("port")}
@@ -475,7 +466,7 @@ def _meeting(rendezvous: str) -> Json:
 
 
 def _option(name: str) -> Knob:
-    return next(option for option in OPTIONS if option.name == name)
+    return knobs_of(Options)[name]
 
 
 def _default(name: str) -> Any:

@@ -17,8 +17,8 @@ smallest sum of ranks decides, then the smallest rate.
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxcluster.job.sweep import specs
-from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
+from mxcluster.model.knob import BENCHMARK
 
 Json = Dict[str, Any]
 Records = Mapping[str, Json]

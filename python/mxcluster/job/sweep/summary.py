@@ -5,10 +5,11 @@ All functions are pure.
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from mxcluster.job.sweep import results, schemes_table, specs, stages
-from mxcluster.job.sweep.knob_table import BENCHMARK
+from mxcluster.job.sweep import results, specs, stages
 from mxcluster.job.verdict import clock, figure, printable
 from mxcluster.lists import several
+from mxcluster.model import sweep_schemes
+from mxcluster.model.knob import BENCHMARK
 
 Json = Dict[str, Any]
 Records = Mapping[str, Json]
@@ -71,7 +72,7 @@ def failed_schemes(spec: Json, records: Records) -> List[str]:
     if chosen is None:
         return []
     names = [name for name in spec["knobs"]["schemes"] if name not in chosen.best]
-    return [schemes_table.of(name).title for name in names]
+    return [sweep_schemes.of(name).title for name in names]
 
 
 def findings(spec: Json, records: Records) -> List[str]:
@@ -85,9 +86,9 @@ def findings(spec: Json, records: Records) -> List[str]:
     usual = [best[name] for name in ("bsp", "asp", "ssp") if name in best]
     usual = [row for row in usual if row["target_s"]["median"] is not None]
     rivals = [min(usual, key=lambda row: float(row["target_s"]["median"]))] if usual else []
-    rivals += [best[schemes_table.FASTEST]] if schemes_table.FASTEST in best else []
+    rivals += [best[sweep_schemes.FASTEST]] if sweep_schemes.FASTEST in best else []
     found = []
-    for scheme in (schemes_table.GROUPED, schemes_table.BALANCED):
+    for scheme in (sweep_schemes.GROUPED, sweep_schemes.BALANCED):
         if scheme in best:
             found += [_against(best[scheme], rival, rival in usual, spec) for rival in rivals]
     return list(dict.fromkeys(found))
@@ -344,7 +345,7 @@ def _row(spec: Json, records: Records, scheme: str, lr: float, kind: str) -> Jso
     ys = [one["mean"] for job in jobs for one in (job.get("y") or {}).values()]
     row = {
         "scheme": scheme,
-        "title": schemes_table.of(scheme).title,
+        "title": sweep_schemes.of(scheme).title,
         "kinds": [kind],
         "lr": lr,
         "jobs": jobs,

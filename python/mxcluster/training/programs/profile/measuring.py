@@ -27,11 +27,11 @@ from mxcluster import events, work_load
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND
 from mxcluster.model.events import Profile, ServerTimes, Speed
+from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.training import progress_file, timing
 from mxcluster.training.kvstore import gsync_layout, server_messages
 from mxcluster.training.programs.image_classification import networks, pace, training
 
-Namespace = Any  # argparse.Namespace
 Module = Any  # mx.mod.Module
 Context = Any  # mx.Context
 DataBatch = Any  # mx.io.DataBatch
@@ -46,8 +46,8 @@ EXCHANGES = 7
 MOST_TURNS = 16
 
 
-def run(args: Namespace) -> None:
-    """Measure this worker with the options `args`, the result of `args.parse`.
+def run(args: ProgramArguments) -> None:
+    """Measure this worker with the options `args`, the arguments of the program.
 
     The function writes the event `profile`. Raises BadInput for invalid arguments.
     """
@@ -58,10 +58,10 @@ class Measuring:
     """The measurements of one worker, with its neural network and its kv-store.
 
     Args:
-        args: the result of `args.parse`.
+        args: the arguments of the program.
     """
 
-    def __init__(self, args: Namespace) -> None:
+    def __init__(self, args: ProgramArguments) -> None:
         self.args = args
         shape = DATASETS[args.data].shape
         self.symbol = networks.symbol(args.network, DATASETS[args.data].classes)
