@@ -157,8 +157,8 @@ class Program(Record):
     script: str = knob(
         _path,
         "",
-        "Your own script on the controller. Every worker runs the script instead of the "
-        "program. `train.yml` copies the script's folder to the nodes.",
+        "Your own script on the controller. Every worker runs the script instead of the program. "
+        "`train.yml` copies the script's folder to the nodes.",
         playbooks=(TRAIN,),
     )
     script_args: Sequence[str] = knob(
@@ -182,10 +182,9 @@ class Program(Record):
             '\'{"server_classes": ["mine:MyOptimizer"]}\'',
         ),
         [],
-        "Classes of the script that the workers may send to the servers: a list "
-        "of `module:Class`, in modules beside the script or of MXNet. The classes of "
-        "`mx.optimizer` and `mx.lr_scheduler` need no entry. The servers refuse all other "
-        "classes.",
+        "Classes of the script that the workers may send to the servers: a list of `module:Class`, "
+        "in modules beside the script or of MXNet. The classes of `mx.optimizer` and "
+        "`mx.lr_scheduler` need no entry. The servers refuse all other classes.",
         playbooks=(TRAIN,),
     )
 
@@ -210,8 +209,8 @@ class Training(Record):
     data_dir: str = knob(
         matching(r"(/.*)?", "a path on the nodes that begins with '/'"),
         "",
-        "The folder on the nodes with the files of mnist, cifar10 or imagenet. An "
-        "absolute path. Containers have the folder, too, and cannot write to it.",
+        "The folder on the nodes with the files of mnist, cifar10 or imagenet. An absolute path. "
+        "Containers have the folder, too, and cannot write to it.",
         inherited=True,
         playbooks=SWEPT + (MPI,),
     )
@@ -223,8 +222,8 @@ class Training(Record):
             "int",
         ),
         0,
-        "0 gives every worker an equal share of the data, 1 gives each worker its "
-        "share in `data_sharding`.",
+        "0 gives every worker an equal share of the data, 1 gives each worker its share in "
+        "`data_sharding`.",
         playbooks=SWEPT + (VERIFY,),
     )
     batch_size: int = knob(
@@ -237,11 +236,11 @@ class Training(Record):
     balance: str = knob(
         one_of("none", "batch"),
         "none",
-        "`batch` fits the batch sizes of the workers to their measured speeds at the end of "
-        "every epoch. The sum of the sizes stays `batch_size` times the number of workers. "
-        "Under `dist_gsync`, the sum of each group stays the same too. `none` gives every "
-        "worker `batch_size`. `batch` requires the training program of mxcluster, and one of "
-        "the schemes %s." % _with(schemes.sums_every_step, ", "),
+        "`batch` fits the batch sizes of the workers to their measured speeds at the end of every "
+        "epoch. The sum of the sizes stays `batch_size` times the number of workers. Under "
+        "`dist_gsync`, the sum of each group stays the same too. `none` gives every worker "
+        "`batch_size`. `batch` requires the training program of mxcluster, and one of the schemes "
+        "%s." % _with(schemes.sums_every_step, ", "),
         inherited=True,
         playbooks=(TRAIN, BENCHMARK),
     )
@@ -249,28 +248,26 @@ class Training(Record):
     compression: str = knob(
         one_of("none", "2bit"),
         "none",
-        "The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` "
-        "sends 2 bits for each number, a 16th of the bytes. A worker adds the gradient to the "
-        "remainder of the previous steps, and sends -`compression_threshold`, 0 or "
-        "`compression_threshold`. The worker keeps the new remainder for the next step. This "
-        "knob is for the training program of mxcluster. A script calls "
-        "`kv.set_gradient_compression` instead. `2bit` is refused under %s."
-        % _with(lambda one: one.no_compression, " and "),
+        "The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` sends "
+        "2 bits for each number, a 16th of the bytes. A worker adds the gradient to the remainder "
+        "of the previous steps, and sends -`compression_threshold`, 0 or `compression_threshold`. "
+        "The worker keeps the new remainder for the next step. This knob is for the training "
+        "program of mxcluster. A script calls `kv.set_gradient_compression` instead. `2bit` is "
+        "refused under %s." % _with(lambda one: one.no_compression, " and "),
         inherited=True,
     )
     compression_threshold: float = knob(
         Written(
             to_float,
             lambda number: 0 < number <= MOST and round(number, 6) == number,
-            "a number above 0 and at most %d with at most 6 decimals, such as 0.5, because "
-            "MXNet sends only 6 decimals to the servers" % MOST,
+            "a number above 0 and at most %d with at most 6 decimals, such as 0.5, because MXNet "
+            "sends only 6 decimals to the servers" % MOST,
             "float",
             "Above 0, at most %d, with at most 6 decimals." % MOST,
         ),
         2.0,
-        "The absolute value of the numbers other than 0 that `compression=2bit` "
-        "sends for a gradient. The gradient is the sum over a worker's batch. MXNet's own "
-        "default is 0.5.",
+        "The absolute value of the numbers other than 0 that `compression=2bit` sends for a "
+        "gradient. The gradient is the sum over a worker's batch. MXNet's own default is 0.5.",
         inherited=True,
     )
     lr_factor: float = knob(
@@ -314,9 +311,8 @@ class Training(Record):
     savemodel: bool = knob(
         switch,
         False,
-        "With `true`, the job saves the weights and the optimizer's state after every epoch. "
-        "The controller fetches these checkpoints to `runs/<job>/checkpoints` while the job "
-        "runs.",
+        "With `true`, the job saves the weights and the optimizer's state after every epoch. The "
+        "controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs.",
         inherited=True,
         playbooks=(TRAIN,),
     )
@@ -342,8 +338,8 @@ class Rules(Record):
     lr_scale: str = knob(
         one_of("auto", "none"),
         "auto",
-        "`auto` divides the program's `lr` by the number of workers under %s, because there "
-        "each push of a worker changes the weights. `none` uses `lr` unchanged."
+        "`auto` divides the program's `lr` by the number of workers under %s, because there each "
+        "push of a worker changes the weights. `none` uses `lr` unchanged."
         % _with(schemes.updates_each_push, " and "),
         inherited=True,
         playbooks=(TRAIN, BENCHMARK),
@@ -351,28 +347,27 @@ class Rules(Record):
     gsync_y: str = knob(
         one_of("rate", "gradient", "one"),
         "rate",
-        "The value that `dist_gsync` with several groups divides by Y, the number of updates "
-        "since the group's previous update: `rate` is the learning rate, `gradient` is the "
-        "gradient, and `one` disables the division. For SGD without weight decay and "
-        "clipping, `rate` and `gradient` give the same result.",
+        "The value that `dist_gsync` with several groups divides by Y, the number of updates since "
+        "the group's previous update: `rate` is the learning rate, `gradient` is the gradient, and "
+        "`one` disables the division. For SGD without weight decay and clipping, `rate` and "
+        "`gradient` give the same result.",
         inherited=True,
     )
     gsync_compensation: float = knob(
         real_number(0, MOST, zero="no compensation"),
         0.0,
-        "Delay compensation of DC-ASGD for `dist_gsync` with several groups: a "
-        "group's gradient g becomes g + `gsync_compensation` * g * g * d, where d is the "
-        "change of the weights by other groups since the group's last pull. 0 disables the "
-        "compensation.",
+        "Delay compensation of DC-ASGD for `dist_gsync` with several groups: a group's gradient g "
+        "becomes g + `gsync_compensation` * g * g * d, where d is the change of the weights by "
+        "other groups since the group's last pull. 0 disables the compensation.",
         inherited=WITH_SCHEME,
     )
     gsync_max_y: int = knob(
         whole_number(0, MOST, zero="drop no update"),
         0,
-        "`dist_gsync` with several groups drops an update whose Y is above this number. Y is "
-        "the number of updates since the group's previous update. The weights stay, and the "
-        "group pulls the newest weights. For groups of equal speed, Y is near the number of "
-        "groups. 0 drops no update.",
+        "`dist_gsync` with several groups drops an update whose Y is above this number. Y is the "
+        "number of updates since the group's previous update. The weights stay, and the group "
+        "pulls the newest weights. For groups of equal speed, Y is near the number of groups. 0 "
+        "drops no update.",
         inherited=WITH_SCHEME,
     )
     staleness: Optional[int] = knob(
@@ -383,16 +378,16 @@ class Rules(Record):
             limits="From 0 to %d." % MOST,
         ),
         None,
-        "The number of iterations that a worker may be ahead of the slowest "
-        "worker, for `dist_ssync` only. The default is 3.",
+        "The number of iterations that a worker may be ahead of the slowest worker, for "
+        "`dist_ssync` only. The default is 3.",
         inherited=WITH_SCHEME,
     )
     resume: str = knob(
         _job_of_runs,
         "",
-        "The id of an interrupted job with `savemodel`. The new job continues "
-        "from the last complete checkpoint, on any number of workers and servers. The new job "
-        "inherits the training knobs unless you set them again.",
+        "The id of an interrupted job with `savemodel`. The new job continues from the last "
+        "complete checkpoint, on any number of workers and servers. The new job inherits the "
+        "training knobs unless you set them again.",
         playbooks=(TRAIN,),
     )
     model_load_job: str = knob(
@@ -404,8 +399,8 @@ class Rules(Record):
     data_src: str = knob(
         _path,
         "",
-        "A folder on the controller. Before the start, `train.yml` copies the files of this "
-        "folder to `data_dir` on the workers' nodes, and skips equal files.",
+        "A folder on the controller. Before the start, `train.yml` copies the files of this folder "
+        "to `data_dir` on the workers' nodes, and skips equal files.",
     )
 
 
@@ -427,8 +422,8 @@ class Machines(Record):
     without: Sequence[str] = knob(
         Written(to_names, anything, "the names of hosts, such as node3,node4"),
         [],
-        "Hosts of the inventory that the job does not use, such as `node3,node4`. "
-        "Ansible does not contact these hosts, so they may be down.",
+        "Hosts of the inventory that the job does not use, such as `node3,node4`. Ansible does not "
+        "contact these hosts, so they may be down.",
         playbooks=_EVERY + (VERIFY,),
     )
     round_robin: Sequence[str] = knob(
@@ -438,25 +433,24 @@ class Machines(Record):
             "at most %d names or addresses of hosts, such as node3,node4, or all" % MOST_PROCESSES,
         ),
         [],
-        "The hosts that get `num_servers` servers and then `num_workers` workers "
-        "in turn, such as `node3,node4`. MXNet's `launch.py` uses the lines of its hosts file "
-        "in the same way. A host may occur several times. `all` takes all hosts of the "
-        "inventory. Without this knob the groups of the inventory place the processes.",
+        "The hosts that get `num_servers` servers and then `num_workers` workers in turn, such as "
+        "`node3,node4`. MXNet's `launch.py` uses the lines of its hosts file in the same way. A "
+        "host may occur several times. `all` takes all hosts of the inventory. Without this knob "
+        "the groups of the inventory place the processes.",
     )
     gpus: Union[str, List[int]] = knob(
         gpus,
         "auto",
-        "GPU numbers for the workers of a host, such as `0,1`. `auto` takes all "
-        "GPUs of the host, an empty string no GPU. From 0 to %d." % MOST_GPU,
+        "GPU numbers for the workers of a host, such as `0,1`. `auto` takes all GPUs of the host, "
+        "an empty string no GPU. From 0 to %d." % MOST_GPU,
         playbooks=_MEASURED,
     )
     grouping: str = knob(
         one_of("given", "auto"),
         "given",
         "The source of the groups if `worker_group` and `groups_file` are not set. Both values "
-        "take the groups of a fitting profile that `profile.yml` has measured. Without a "
-        "fitting profile, `given` makes one group of all workers, and `auto` first runs "
-        "`profile.yml`.",
+        "take the groups of a fitting profile that `profile.yml` has measured. Without a fitting "
+        "profile, `given` makes one group of all workers, and `auto` first runs `profile.yml`.",
     )
     hosts_file: str = knob(
         _path,
@@ -484,9 +478,9 @@ class Run(Record):
     runtime: str = knob(
         one_of(*RUNTIMES),
         HOST,
-        "The place of the processes. `host` starts the processes on the node itself. `docker` "
-        "and `podman` start the processes in containers of `image`, or of `mpi_image` under "
-        "`mpi.yml`. The agent always runs on the node itself.",
+        "The place of the processes. `host` starts the processes on the node itself. `docker` and "
+        "`podman` start the processes in containers of `image`, or of `mpi_image` under `mpi.yml`. "
+        "The agent always runs on the node itself.",
         playbooks=SWEPT + (MPI,),
     )
     image: str = knob(
@@ -495,10 +489,9 @@ class Run(Record):
             "the name of a container image, such as localhost/mxcluster:1",
         ),
         IMAGE,
-        "The container image for `runtime=docker` or `podman`. The image has "
-        "Python, numpy and an MXNet with the distributed kv-store. Each node must have the "
-        "image, because a start asks no registry. The role `container_image` brings an image "
-        "to the nodes.",
+        "The container image for `runtime=docker` or `podman`. The image has Python, numpy and an "
+        "MXNet with the distributed kv-store. Each node must have the image, because a start asks "
+        "no registry. The role `container_image` brings an image to the nodes.",
     )
     image_python: str = knob(
         matching(
@@ -512,8 +505,8 @@ class Run(Record):
     dmlc_interface: str = knob(
         free("the name of a network interface, such as eth0"),
         "",
-        "The network interface of the training traffic, such as `ib0`. The "
-        "default is the interface of the node's address.",
+        "The network interface of the training traffic, such as `ib0`. The default is the "
+        "interface of the node's address.",
         playbooks=_EVERY + (PROVISION, VERIFY),
     )
     bigarray_bound: int = knob(
@@ -525,8 +518,8 @@ class Run(Record):
             "From %d to %d, or 0 for MXNet's default of 1000000." % (LEAST_BOUND, MOST_BOUND),
         ),
         0,
-        "MXNet splits an array of at least this many numbers evenly over all "
-        "servers, and stores a smaller array on one server. All processes get this bound as "
+        "MXNet splits an array of at least this many numbers evenly over all servers, and stores a "
+        "smaller array on one server. All processes get this bound as "
         "`MXNET_KVSTORE_BIGARRAY_BOUND`.",
     )
     ps_verbose: int = knob(
@@ -542,62 +535,59 @@ class Run(Record):
             "auto (the first free port from 9091 on) or a port number from 1024 to 65000",
         ),
         "auto",
-        "The scheduler's port, 1024 to 65000. The other processes on an address "
-        "take the following ports. `auto` takes the first port from 9091 on where all of "
-        "these ports are free.",
+        "The scheduler's port, 1024 to 65000. The other processes on an address take the following "
+        "ports. `auto` takes the first port from 9091 on where all of these ports are free.",
         playbooks=_EVERY + (VERIFY,),
     )
     env: Mapping[str, str] = knob(
         environment,
         {},
-        "Environment variables for every process, a dict. Their values are visible "
-        "in the output, in `runs/` and on the nodes. Variables that control loading (`PATH`, "
-        "`PYTHONPATH`, `LD_PRELOAD`) are refused.",
+        "Environment variables for every process, a dict. Their values are visible in the output, "
+        "in `runs/` and on the nodes. Variables that control loading (`PATH`, `PYTHONPATH`, "
+        "`LD_PRELOAD`) are refused.",
         playbooks=_MEASURED,
     )
     env_server: Mapping[str, str] = knob(
         environment,
         {},
-        "Environment variables for the servers, a dict like `env`. These values "
-        "have priority over `env`.",
+        "Environment variables for the servers, a dict like `env`. These values have priority over "
+        "`env`.",
     )
     env_worker: Mapping[str, str] = knob(
         environment,
         {},
-        "Environment variables for the workers, a dict like `env`. These values "
-        "have priority over `env`.",
+        "Environment variables for the workers, a dict like `env`. These values have priority over "
+        "`env`.",
     )
     collect_mb: int = knob(
         whole_number(0, MOST_MB),
         1024,
         "The limit in megabytes for the files of a script that each node sends to "
-        "`runs/<job>/nodes/<host>/files/<worker>` at the end of the job. Small files come "
-        "first. Files above the limit stay on the node, and the report names them. 0 sends no "
-        "file.",
+        "`runs/<job>/nodes/<host>/files/<worker>` at the end of the job. Small files come first. "
+        "Files above the limit stay on the node, and the report names them. 0 sends no file.",
         playbooks=(TRAIN, MPI),
     )
     lease: float = knob(
         seconds(1, 86400),
         60.0,
-        "A job ends itself after this number of seconds without a poll of the "
-        "controller. If the controller polls late, the limit is up to twice this number. If "
-        "the controller runs on the node's own machine, the limit is twice this number, at "
-        "least 180 s.",
+        "A job ends itself after this number of seconds without a poll of the controller. If the "
+        "controller polls late, the limit is up to twice this number. If the controller runs on "
+        "the node's own machine, the limit is twice this number, at least 180 s.",
         playbooks=_EVERY,
     )
     detach: bool = knob(
         switch,
         False,
-        "Start the job and exit. The job has no lease. `train.yml -e attach=<job>` waits for "
-        "the end of the job, on any controller.",
+        "Start the job and exit. The job has no lease. `train.yml -e attach=<job>` waits for the "
+        "end of the job, on any controller.",
         playbooks=(TRAIN, MPI),
     )
     max_restarts: int = knob(
         whole_number(0, 1000),
         0,
         "The maximum number of restarts of a job with `savemodel` after a fault of a node (a "
-        "killed process or agent, a lost node). The job resumes from the last complete "
-        "checkpoint on the remaining nodes. An error of the program never causes a restart.",
+        "killed process or agent, a lost node). The job resumes from the last complete checkpoint "
+        "on the remaining nodes. An error of the program never causes a restart.",
         playbooks=(TRAIN,),
     )
     restart_delay: float = knob(
@@ -617,24 +607,23 @@ class Run(Record):
     start_timeout: float = knob(
         _timeout,
         60.0,
-        "The maximum number of seconds from the start of a process to its "
-        "kv-store. Raise the limit for scripts with a "
-        "long preparation. Time that the process waits for a CPU core does not count, up to "
-        "the same number of seconds.",
+        "The maximum number of seconds from the start of a process to its kv-store. Raise the "
+        "limit for scripts with a long preparation. Time that the process waits for a CPU core "
+        "does not count, up to the same number of seconds.",
         playbooks=_MEASURED,
     )
     stall_timeout: float = knob(
         _timeout,
         300.0,
-        "After this number of seconds without progress, the agents end the job, "
-        "and the verdict names the process that blocks the other processes.",
+        "After this number of seconds without progress, the agents end the job, and the verdict "
+        "names the process that blocks the other processes.",
         playbooks=_MEASURED,
     )
     job_id: str = knob(
         matching(
             "(%s)?" % JOB_ID,
-            "made of letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit (at most 100)",
+            "made of letters, digits, '.', '_' and '-', beginning with a letter or digit (at most "
+            "100)",
         ),
         "",
         "The name of the job. The default consists of the time and the scheme.",
@@ -656,31 +645,31 @@ class Launching(Record):
     mpi_runtime: str = knob(
         one_of(*MPI_ENGINES),
         "auto",
-        "The MPI engine of the nodes, for `launcher=mpi` and `mpi.yml`. `auto` takes the "
-        "engine of the `mpirun` in the `PATH`.",
+        "The MPI engine of the nodes, for `launcher=mpi` and `mpi.yml`. `auto` takes the engine of "
+        "the `mpirun` in the `PATH`.",
         playbooks=_EVERY,
     )
     mpi_pre_execution_command: str = knob(
         free("commands for bash, such as 'source /opt/intel/oneapi/setvars.sh'"),
         "",
-        "Commands for bash that load the MPI engine and the program of `mpi.yml`, "
-        "such as `source /opt/intel/oneapi/setvars.sh`. The commands run on each node during "
-        "the checks, and again before mpirun starts. With `mpi.yml` they also run before the "
-        "daemons of mpirun start. So the commands may only set variables.",
+        "Commands for bash that load the MPI engine and the program of `mpi.yml`, such as `source "
+        "/opt/intel/oneapi/setvars.sh`. The commands run on each node during the checks, and again "
+        "before mpirun starts. With `mpi.yml` they also run before the daemons of mpirun start. So "
+        "the commands may only set variables.",
         playbooks=_EVERY,
     )
     submit_host: str = knob(
         _word,
         "",
-        "The host of the inventory that submits the job to %s. The default "
-        "is the host of the group `scheduler`." % _BATCH,
+        "The host of the inventory that submits the job to %s. The default is the host of the "
+        "group `scheduler`." % _BATCH,
     )
     num_nodes: int = knob(
         whole_number(1, MOST_PROCESSES),
         1,
-        "The number of nodes that the job requests from %s. The first node "
-        "runs the scheduler. Each node runs `servers_per_host` servers and `workers_per_host` "
-        "workers; the submit host has these variables." % _BATCH,
+        "The number of nodes that the job requests from %s. The first node runs the scheduler. "
+        "Each node runs `servers_per_host` servers and `workers_per_host` workers; the submit host "
+        "has these variables." % _BATCH,
     )
     queue: str = knob(
         _word,
@@ -701,8 +690,8 @@ class Launching(Record):
             "str",
         ),
         "",
-        "The time limit of the job in %s: a number of minutes, "
-        "H:MM or H:MM:SS, above 0. The default is the default of the batch system." % _BATCH,
+        "The time limit of the job in %s: a number of minutes, H:MM or H:MM:SS, above 0. The "
+        "default is the default of the batch system." % _BATCH,
     )
     gres: str = knob(_word, "", "Resources: %s." % ", or ".join(one.gres for one in _SYSTEMS))
     engine_options: Sequence[str] = knob(
@@ -712,9 +701,9 @@ class Launching(Record):
             'a list of strings, such as \'{"engine_options": ["--mem=8G"]}\'',
         ),
         [],
-        "Further arguments of {programs}, a list of strings. Arguments "
-        "that change what {programs} does for mxcluster are refused, such as `--array` "
-        "and `--wait`. The arguments of other knobs take precedence.".format(
+        "Further arguments of {programs}, a list of strings. Arguments that change what {programs} "
+        "does for mxcluster are refused, such as `--array` and `--wait`. The arguments of other "
+        "knobs take precedence.".format(
             programs=" or ".join("`%s`" % facts.submit for facts in _SYSTEMS)
         ),
     )
@@ -726,9 +715,9 @@ class MpiProgram(Record):
     mpi_command: str = knob(
         needed("the command of an MPI program, such as './solve input.txt'"),
         "",
-        "The MPI program and its arguments, a command for bash. Every process of "
-        "MPI runs this command in the folder `$MXCLUSTER_WORK_DIR` of its node. The folder "
-        "holds the resource files.",
+        "The MPI program and its arguments, a command for bash. Every process of MPI runs this "
+        "command in the folder `$MXCLUSTER_WORK_DIR` of its node. The folder holds the resource "
+        "files.",
         playbooks=(MPI,),
     )
     mpi_num_instances: Union[str, int] = knob(
@@ -741,8 +730,8 @@ class MpiProgram(Record):
             limits="From 1 to %d." % MOST_PROCESSES,
         ),
         "all",
-        "The number of nodes to use, in the order of the group workers; `all` uses "
-        "the whole group. mpirun runs on the first node.",
+        "The number of nodes to use, in the order of the group workers; `all` uses the whole "
+        "group. mpirun runs on the first node.",
         playbooks=(MPI,),
     )
     mpi_processes_per_node: Union[str, int] = knob(
@@ -752,17 +741,15 @@ class MpiProgram(Record):
             "a number from 1 to 1024, or gpus (one process for each GPU)",
         ),
         1,
-        "The number of MPI processes on each node, from 1 to 1024. `gpus`, or "
-        "Batch Shipyard's `nvidia-smi -L | wc -l`, starts one process for each GPU of the job "
-        "on the node.",
+        "The number of MPI processes on each node, from 1 to 1024. `gpus`, or Batch Shipyard's "
+        "`nvidia-smi -L | wc -l`, starts one process for each GPU of the job on the node.",
         playbooks=(MPI,),
     )
     mpi_coordination_command: str = knob(
         free("a command for bash, such as './prepare.sh'"),
         "",
-        "A command for bash that runs once on each node before mpirun starts. If "
-        "the command fails, the job fails. Background processes of the command end with the "
-        "job.",
+        "A command for bash that runs once on each node before mpirun starts. If the command "
+        "fails, the job fails. Background processes of the command end with the job.",
         playbooks=(MPI,),
     )
     mpi_image: str = knob(
@@ -771,9 +758,9 @@ class MpiProgram(Record):
             "the name of a container image, such as localhost/solve:1, or empty",
         ),
         "",
-        "The container image with the MPI engine, the program, bash and Python 3.6 "
-        "or newer. `runtime=docker` and `runtime=podman` run all processes of a node in one "
-        "container of this image. Each node must have the image.",
+        "The container image with the MPI engine, the program, bash and Python 3.6 or newer. "
+        "`runtime=docker` and `runtime=podman` run all processes of a node in one container of "
+        "this image. Each node must have the image.",
         playbooks=(MPI,),
     )
     mpi_shm_size: int = knob(
@@ -790,39 +777,37 @@ class MpiProgram(Record):
             limits="From 0 to %d." % MOST_GPU,
         ),
         "auto",
-        "The GPUs that the processes of each node see: `auto` or `all`, an empty "
-        "string for none, or numbers such as `0,1`.",
+        "The GPUs that the processes of each node see: `auto` or `all`, an empty string for none, "
+        "or numbers such as `0,1`.",
         playbooks=(MPI,),
     )
     mpi_infiniband: Union[str, bool] = knob(
         Written(or_word("auto", to_bool), anything, "auto, true or false"),
         "auto",
-        "`true` lets the engine use only InfiniBand between nodes, and refuses "
-        "nodes without InfiniBand. `false` forbids InfiniBand. `auto` leaves the choice to the "
-        "engine.",
+        "`true` lets the engine use only InfiniBand between nodes, and refuses nodes without "
+        "InfiniBand. `false` forbids InfiniBand. `auto` leaves the choice to the engine.",
         playbooks=(MPI,),
     )
     mpi_env: Mapping[str, str] = knob(
         environment,
         {},
-        "Environment variables for every process, a dict, as `env` for a training "
-        "job. Variables of the engine are allowed, such as `OMPI_MCA_btl`.",
+        "Environment variables for every process, a dict, as `env` for a training job. Variables "
+        "of the engine are allowed, such as `OMPI_MCA_btl`.",
         playbooks=(MPI,),
     )
     mpi_resource_files: Sequence[str] = knob(
         Written(to_names, anything, "paths on the controller, such as solve,input.txt"),
         [],
-        "Files and folders on the controller. `mpi.yml` copies these files and "
-        "folders, under their own names, into the folder `$MXCLUSTER_WORK_DIR` of every node.",
+        "Files and folders on the controller. `mpi.yml` copies these files and folders, under "
+        "their own names, into the folder `$MXCLUSTER_WORK_DIR` of every node.",
         playbooks=(MPI,),
     )
     mpi_output: str = knob(
         one_of("always", "success", "failure"),
         "always",
-        "The result of the job after which the controller fetches the files that the program "
-        "wrote into `$MXCLUSTER_WORK_DIR`: `success`, `failure`, or `always` for both. The "
-        "files go to `runs/<job>/nodes/<host>/files`. `collect_mb` limits the size of the "
-        "files.",
+        "The result of the job after which the controller fetches the files that the program wrote "
+        "into `$MXCLUSTER_WORK_DIR`: `success`, `failure`, or `always` for both. The files go to "
+        "`runs/<job>/nodes/<host>/files`. `collect_mb` limits the size of the files.",
         playbooks=(MPI,),
     )
 
@@ -833,9 +818,9 @@ class Measurements(Record):
     measured: int = knob(
         whole_number(0, MOST, zero="none"),
         0,
-        "Train only `warm_up` batches and then this number of batches, on every worker, and "
-        "report the seconds of the measured batches. The job ignores `num_epochs` and reports "
-        "no accuracy. 0 measures nothing.",
+        "Train only `warm_up` batches and then this number of batches, on every worker, and report "
+        "the seconds of the measured batches. The job ignores `num_epochs` and reports no "
+        "accuracy. 0 measures nothing.",
         playbooks=(TRAIN, BENCHMARK),
     )
     warm_up: int = knob(
@@ -847,17 +832,17 @@ class Measurements(Record):
     measure_waits: bool = knob(
         switch,
         False,
-        "Let every worker report the time of its waits for weights. With `true`, a step "
-        "begins only after all weights have arrived.",
+        "Let every worker report the time of its waits for weights. With `true`, a step begins "
+        "only after all weights have arrived.",
         playbooks=(TRAIN,),
     )
     step_ms: float = knob(
         real_number(0, MOST_MS, "a number of milliseconds from 0 to %d" % MOST_MS),
         0.0,
-        "For rehearsals: the forward and backward pass of `batch_size` samples "
-        "takes at least this number of milliseconds, and more samples take longer in "
-        "proportion. The host variable `slowdown` multiplies this time. 0 sets no minimum. The "
-        "figures of such a job do not describe its nodes.",
+        "For rehearsals: the forward and backward pass of `batch_size` samples takes at least this "
+        "number of milliseconds, and more samples take longer in proportion. The host variable "
+        "`slowdown` multiplies this time. 0 sets no minimum. The figures of such a job do not "
+        "describe its nodes.",
         playbooks=_MEASURED,
     )
 
@@ -868,9 +853,9 @@ class Controller(Record):
     secret_env: Mapping[str, str] = knob(
         environment,
         {},
-        "Environment variables for tokens and passwords, a dict like `env`. Their "
-        "values are absent from the output, from the files of `runs/` and from process lists. "
-        "Give the dict from a vault or with `-e @file`.",
+        "Environment variables for tokens and passwords, a dict like `env`. Their values are "
+        "absent from the output, from the files of `runs/` and from process lists. Give the dict "
+        "from a vault or with `-e @file`.",
         playbooks=_EVERY,
         no_log=True,
     )
@@ -884,8 +869,8 @@ class Controller(Record):
             choices=(1, 2, 3, 5, 10, 20, 30),
         ),
         2,
-        "The number of seconds between two polls of the nodes. The live line on "
-        "the terminal is up to this number of seconds old.",
+        "The number of seconds between two polls of the nodes. The live line on the terminal is up "
+        "to this number of seconds old.",
         playbooks=(),
     )
     runs_dir: str = knob(
@@ -896,9 +881,8 @@ class Controller(Record):
             "path",
         ),
         "{{ playbook_dir | dirname }}/runs",
-        "The folder of the results on the controller. The default is `runs` in "
-        "the project. mxcluster checks before the start of a job that it can write to this "
-        "folder.",
+        "The folder of the results on the controller. The default is `runs` in the project. "
+        "mxcluster checks before the start of a job that it can write to this folder.",
         playbooks=_EVERY,
     )
 

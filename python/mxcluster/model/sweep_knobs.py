@@ -120,8 +120,8 @@ class Lists(Record):
     kvs: Sequence[str] = knob(
         _some_of(schemes.NAMES, "parallel schemes"),
         ["dist_sync"],
-        "The parallel schemes, such as `dist_sync,dist_gsync`. `local` and `device` run with "
-        "one worker only.",
+        "The parallel schemes, such as `dist_sync,dist_gsync`. `local` and `device` run with one "
+        "worker only.",
         playbooks=(BENCHMARK,),
     )
     batch_sizes: Sequence[int] = knob(
@@ -141,15 +141,15 @@ class Lists(Record):
     scaling: Sequence[str] = knob(
         _some_of(("weak", "strong"), "kinds of scaling"),
         ["weak"],
-        "`weak`: the batch size of a worker is constant. `strong`: the batch size of all "
-        "workers together is constant and must be divisible by the number of workers.",
+        "`weak`: the batch size of a worker is constant. `strong`: the batch size of all workers "
+        "together is constant and must be divisible by the number of workers.",
         playbooks=(BENCHMARK,),
     )
     worker_counts: Sequence[int] = knob(
         _numbers(1, MOST_PROCESSES, "1,2,4"),
         [],
-        "The numbers of workers, such as `1,2,4`. A job takes the first workers of the "
-        "inventory. An empty list means 1, 2, 4 and so on, and the number of all workers.",
+        "The numbers of workers, such as `1,2,4`. A job takes the first workers of the inventory. "
+        "An empty list means 1, 2, 4 and so on, and the number of all workers.",
         playbooks=(BENCHMARK,),
     )
     rendezvous: str = knob(
@@ -160,9 +160,9 @@ class Lists(Record):
             "str",
         ),
         "",
-        "The scheduler as `INTERFACE:ADDRESS:PORT` or `ADDRESS:PORT`, such as "
-        "`ib0:10.0.0.1:9091`, instead of `dmlc_interface` and `root_port`. The address must be "
-        "the address of the scheduler's host.",
+        "The scheduler as `INTERFACE:ADDRESS:PORT` or `ADDRESS:PORT`, such as `ib0:10.0.0.1:9091`, "
+        "instead of `dmlc_interface` and `root_port`. The address must be the address of the "
+        "scheduler's host.",
         playbooks=(BENCHMARK,),
     )
 
@@ -190,8 +190,8 @@ class Comparison(Record):
     seeds: int = knob(
         whole_number(1, 100),
         5,
-        "The number of seeds: `seed`, `seed` + 1 and so on. All learning rates run with the "
-        "first seed. The other seeds run at each scheme's best rate and at the common rate.",
+        "The number of seeds: `seed`, `seed` + 1 and so on. All learning rates run with the first "
+        "seed. The other seeds run at each scheme's best rate and at the common rate.",
         playbooks=(COMPARE,),
     )
     target: float = knob(
@@ -209,9 +209,9 @@ class Comparison(Record):
     fastest_group: str = knob(
         free("the label of a group"),
         "",
-        "The label of the group that trains alone in the scheme `fastest`. An empty label "
-        "means the fastest group of the profile. Without a profile, an empty label means the "
-        "first group of the inventory.",
+        "The label of the group that trains alone in the scheme `fastest`. An empty label means "
+        "the fastest group of the profile. Without a profile, an empty label means the first group "
+        "of the inventory.",
         playbooks=(COMPARE,),
     )
 

@@ -1,5 +1,7 @@
 """The knobs are consistent in themselves. Tests of their users show the rest."""
 
+import json
+import pathlib
 import re
 
 import pytest
@@ -13,6 +15,7 @@ from mxcluster.model.knob import WITH_SCHEME, knobs_of, read, value_of
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.written import to_text
 
+SAMPLES = pathlib.Path(__file__).parent / "samples"
 KNOBS = [knob for one in job_knobs.SECTIONS for knob in knobs_of(one).values()]
 TABLES = KNOBS + [knob for one in sweep_knobs.SECTIONS for knob in knobs_of(one).values()]
 BY_NAME = {knob.name: knob for knob in KNOBS}
@@ -38,6 +41,14 @@ def test_a_default_is_within_the_limits(knob):
     if knob.name != "mpi_command":  # the user must give one
         given = "" if knob.default is None else knob.default
         assert value_of(knob, given) == knob.default
+
+
+@pytest.mark.parametrize("kind", ["training", "mpi"])
+def test_options_of_the_last_version_are_read(kind):
+    sample = json.loads((SAMPLES / "options_2026-11-26.json").read_text())[kind]
+    found = of_plan(sample).encode()
+    assert found == {name: value for name, value in sample.items() if value is not None}
+    assert isinstance(of_plan(sample), MpiOptions) == (kind == "mpi")
 
 
 def test_a_plan_of_an_earlier_version_has_the_options_of_its_time():
