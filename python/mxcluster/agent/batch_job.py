@@ -14,12 +14,13 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from mxcluster import batch_systems
 from mxcluster.agent import claims
 from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.model.protocol import Prepare
-from mxcluster.node import batch_systems, processes
+from mxcluster.node import processes
 
 Json = Dict[str, Any]
 
@@ -165,7 +166,7 @@ def why_ended(
 
     `silent`: see `silence`. See `failed` for the kinds.
     """
-    name = batch_systems.of(known["batch"]["launcher"]).NAME
+    name = batch_systems.of(known["batch"]["launcher"]).FACTS.title
     number, kind = known["batch"]["id"], "node" if state.again else "batch"
     if state.phase == "ended" and state.why:
         return "%s has ended the job %s: %s" % (name, number, state.why), kind
@@ -317,8 +318,8 @@ def _still_there(folder: JobFolder, known: Json, seconds: float) -> str:
     launcher, number = known["batch"]["launcher"], known["batch"]["id"]
     is_mute = answer(folder, known).phase == "unknown"
     told = "does not answer, so it may still have" if is_mute else "still has"
-    engine = batch_systems.of(launcher)
-    return "%s %s the job %s: run `%s %s`" % (engine.NAME, told, number, engine.CANCEL, number)
+    facts = batch_systems.facts(launcher)
+    return "%s %s the job %s: run `%s %s`" % (facts.title, told, number, facts.cancel, number)
 
 
 def script_of(folder: JobFolder) -> Optional[str]:

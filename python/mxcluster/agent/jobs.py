@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 from mxcluster.agent import batch_job, claims, commands
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
-from mxcluster.job.option_types import is_job_id
 from mxcluster.model import protocol
+from mxcluster.model.names import is_job_id
 
 Json = Dict[str, Any]
 

@@ -12,10 +12,10 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, some
 from mxcluster.job import live_line, plan_shape, verdict
-from mxcluster.job.option_types import is_job_id
 from mxcluster.lists import aligned, grouped
 from mxcluster.model import shapes
 from mxcluster.model.listing import Held, ListedJob
+from mxcluster.model.names import is_job_id
 from mxcluster.model.verdict import Failure
 
 Json = Dict[str, Any]
@@ -326,12 +326,7 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
         raise _invalid(job, wrong) from None
     hosts = sorted(known["nodes"])
     adopted = dict(known, nodes={host: dict(node) for host, node in known["nodes"].items()})
-    adopted["options"] = dict(
-        known["options"],
-        lease=float(known["options"]["lease"]),
-        step_ms=float(known["options"].get("step_ms") or 0),
-        plan_only=False,
-    )
+    adopted["options"] = known["options"].replaced(plan_only=False)
     strangers = [host for host in hosts if host not in asked]
     if strangers:
         raise BadInput(

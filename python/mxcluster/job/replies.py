@@ -8,9 +8,9 @@ from typing import Any, Dict, List, Optional
 
 from mxcluster import exit_codes
 from mxcluster.errors import BadInput
-from mxcluster.job.option_types import is_job_id
 from mxcluster.model import names, shapes
 from mxcluster.model.events import Latest
+from mxcluster.model.names import is_job_id
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.record import encode, record
 from mxcluster.model.shapes import (

@@ -17,11 +17,10 @@ import socket
 import sys
 from typing import Any, Callable, Dict, List, Optional
 
-from mxcluster import errors
+from mxcluster import batch_systems, errors
 from mxcluster.errors import BadInput
 from mxcluster.node import (
     addresses,
-    batch_systems,
     containers,
     driver,
     gpu_check,

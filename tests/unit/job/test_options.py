@@ -5,6 +5,8 @@ import pytest
 from mxcluster import schemes
 from mxcluster.errors import BadInput
 from mxcluster.job import options
+from mxcluster.model.job_knobs import Options, of_plan
+from mxcluster.model.knob import knobs_of, read
 
 
 def refused(**given):
@@ -13,12 +15,16 @@ def refused(**given):
     return str(refusal.value)
 
 
-def test_defaults_have_their_types_and_order():
+def inherited(given, old, anew=()):
+    """Return the options of a job that resumes a job with the options `old`."""
+    return options.checked(options.inherit(read(Options, given), of_plan(old), anew))
+
+
+def test_defaults_have_their_types():
     found = options.cast({})
-    assert list(found) == [option.name for option in options.OPTIONS]
-    assert found["kv"] == "dist_sync" and found["lr"] == 0.05 and found["gpus"] == "auto"
-    assert found["staleness"] is None and found["script_args"] == [] and found["env"] == {}
-    assert json.loads(json.dumps(found)) == found
+    assert found.kv == "dist_sync" and found.lr == 0.05 and found.gpus == "auto"
+    assert found.staleness is None and found.script_args == [] and found.env == {}
+    assert Options.decode(json.loads(json.dumps(found.encode()))) == found
 
 
 def test_every_default_may_be_a_string():
@@ -32,14 +38,14 @@ def test_every_default_may_be_a_string():
         )
 
     assert options.cast(
-        {option.name: text(option.default) for option in options.OPTIONS}
+        {name: text(knob.default) for name, knob in knobs_of(Options).items()}
     ) == options.cast({})
 
 
 def test_defaults_are_copied():
-    options.cast({})["script_args"].append("changed")
-    options.cast({})["env"]["A"] = "changed"
-    assert options.cast({})["script_args"] == [] and options.cast({})["env"] == {}
+    options.cast({}).script_args.append("changed")
+    options.cast({}).env["A"] = "changed"
+    assert options.cast({}).script_args == [] and options.cast({}).env == {}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ def test_defaults_are_copied():
     ],
 )
 def test_a_value_is_cast_to_its_type(name, given, value):
-    found = options.cast({name: given})[name]
+    found = vars(options.cast({name: given}))[name]
     assert found == value and type(found) is type(value)
 
 
@@ -188,9 +194,9 @@ def test_messages_cut_long_values():
     ],
 )
 def test_script_args_keep_their_quoting(arguments):
-    assert options.cast({"script": "my.py", "script_args": arguments})["script_args"] == arguments
+    assert options.cast({"script": "my.py", "script_args": arguments}).script_args == arguments
     as_json = options.cast({"script": "my.py", "script_args": json.dumps(arguments)})
-    assert as_json["script_args"] == arguments
+    assert as_json.script_args == arguments
 
 
 @pytest.mark.parametrize(
@@ -202,7 +208,7 @@ def test_script_args_keep_their_quoting(arguments):
     ],
 )
 def test_the_value_of_staleness(given, value):
-    assert options.cast(given)["staleness"] == value
+    assert options.cast(given).staleness == value
 
 
 @pytest.mark.parametrize(
@@ -306,7 +312,7 @@ def test_a_script_needs_no_options_of_the_program():
         "num_examples": "70000",
         "program": "image_classification",
     }
-    assert options.cast(given)["script"] == "my.py"
+    assert options.cast(given).script == "my.py"
 
 
 def test_valid_combinations_of_options_are_accepted():
@@ -338,20 +344,18 @@ def test_values_that_mxnets_servers_cannot_use_are_refused(name, value):
 
 def test_a_resumed_job_compresses_as_before():
     old = {"kv": "dist_sync", "compression": "2bit", "compression_threshold": 0.5}
-    merged = options.inherit({}, dict(old, bigarray_bound=2000))
-    assert (merged["compression"], merged["compression_threshold"]) == ("2bit", 0.5)
-    assert "bigarray_bound" not in merged  # a matter of the machines
-    assert options.inherit({"compression": "none"}, old, anew=["compression"])["compression"] == (
-        "none"
-    )
+    merged = inherited({}, dict(old, bigarray_bound=2000))
+    assert (merged.compression, merged.compression_threshold) == ("2bit", 0.5)
+    assert merged.bigarray_bound == 0  # a matter of the machines
+    assert inherited({"compression": "none"}, old, ["compression"]).compression == "none"
 
 
 def test_a_given_option_counts_also_at_its_default():
     old = {"kv": "dist_async", "lr": 0.1, "lr_scale": "none", "num_epochs": 3}
     given = {"kv": "dist_sync", "lr": "0.05", "lr_scale": "auto"}
-    assert options.inherit(given, old)["lr"] == 0.1
-    merged = options.inherit(given, old, anew=["kv", "lr", "lr_scale"])
-    assert merged == dict(given, num_epochs=3, gsync_y="gradient")
+    assert inherited(given, old).lr == 0.1
+    found = inherited(given, old, ["kv", "lr", "lr_scale"])
+    assert found == options.cast(dict(given, num_epochs=3, gsync_y="gradient"))
 
 
 @pytest.mark.parametrize(
@@ -368,9 +372,8 @@ def test_a_given_option_counts_also_at_its_default():
     ],
 )
 def test_a_resumed_job_keeps_the_step_size(old, given, scale):
-    merged = options.inherit(given, dict({"kv": "dist_async", "lr": 0.02}, **old))
-    found = options.cast(merged)
-    assert (found["lr"], found["lr_scale"]) == (0.02, scale)
+    found = inherited(given, dict({"kv": "dist_async", "lr": 0.02}, **old))
+    assert (found.lr, found.lr_scale) == (0.02, scale)
     assert options.step_size(found, 4) == (0.005 if scale == "auto" else 0.02)
 
 
@@ -379,8 +382,7 @@ def test_only_gsync_inherits_its_knobs():
     names = ("gsync_compensation", "gsync_max_y")
 
     def found(given, old):
-        cast = options.cast(options.inherit(given, old, anew=list(given)))
-        return tuple(cast[name] for name in names)
+        return tuple(vars(inherited(given, old, list(given)))[name] for name in names)
 
     assert found({}, old) == (0.04, 8)
     assert found({"gsync_max_y": "0"}, old) == (0.04, 0)
@@ -400,18 +402,17 @@ def test_only_gsync_inherits_its_knobs():
     ],
 )
 def test_only_ssync_inherits_the_staleness(given, old, staleness):
-    merged = options.inherit(given, old, anew=list(given))
-    assert options.cast(merged)["staleness"] == staleness
+    assert inherited(given, old, list(given)).staleness == staleness
 
 
 @pytest.mark.parametrize("kv", ["dist_sync", "dist_device_sync", "dist_gsync"])
 def test_balanced_batches_need_updates_that_sum_up_the_workers_that_wait(kv):
-    assert options.cast({"kv": kv, "balance": "batch"})["balance"] == "batch"
+    assert options.cast({"kv": kv, "balance": "batch"}).balance == "batch"
 
 
 def test_groups_with_balanced_batches_may_have_unequal_shares():
     given = {"kv": "dist_gsync", "balance": "batch", "data_allocator": 1}
-    assert options.cast(given)["data_allocator"] == 1
+    assert options.cast(given).data_allocator == 1
 
 
 @pytest.mark.parametrize(
@@ -458,5 +459,5 @@ def test_an_impossible_measurement_is_refused(given, words):
 
 def test_a_measurement_is_off_by_default():
     found = options.cast({})
-    assert (found["measured"], found["warm_up"], found["measure_waits"]) == (0, 10, False)
-    assert options.cast({"measured": "5", "warm_up": "0"})["warm_up"] == 0
+    assert (found.measured, found.warm_up, found.measure_waits) == (0, 10, False)
+    assert options.cast({"measured": "5", "warm_up": "0"}).warm_up == 0

@@ -4,11 +4,12 @@ import pytest
 
 from mxcluster.job import restarts, verdict
 from mxcluster.model.events import Batch, Done, End
+from mxcluster.model.job_knobs import Options
 
 PLAN = {
     "job": "j1",
     "kv": "dist_gsync",
-    "options": {"script": ""},
+    "options": Options(),
     "workers": 2,
     "servers": 1,
     "nodes": {"node1": {}, "node2": {}},
@@ -90,7 +91,7 @@ def test_a_worker_that_exits_with_0_before_its_end_event_fails_the_job():
 
 
 def test_a_script_needs_only_done_events():
-    plan = dict(PLAN, options={"script": "/home/me/train.py"})
+    plan = dict(PLAN, options=Options(script="/home/me/train.py"))
     assert not verdict.compute(plan, statuses(), DONE[1:])["ok"]
     found = verdict.compute(plan, statuses(), DONE)
     assert (found["ok"], found["accuracy"], found["samples_per_s"], found["seconds"]) == (
@@ -427,7 +428,7 @@ def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
     ]
     assert told.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in told
     answers = verdict.compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
-    options = dict(HEARTBEAT["options"], max_restarts=1, without=[])
+    options = HEARTBEAT["options"].replaced(max_restarts=1)
     decision = restarts.decide(dict(HEARTBEAT, options=options), answers, None, lambda _: False)
     assert decision["extra"]["without"] == ["node2"], decision
 

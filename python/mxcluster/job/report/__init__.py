@@ -61,11 +61,11 @@ def assemble(
     plan = files.read_plan(run_dir)
     known = {host: (ends or {}).get(host) or NodeEnd() for host in plan["nodes"]}
     problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
-    if plan["options"].get("savemodel"):
+    if plan["options"].savemodel:
         checkpoint_arrivals.settle(
             os.path.join(run_dir, "checkpoints"),
-            plan["options"]["network"],
-            plan["options"]["keep_checkpoints"],
+            plan["options"].network,
+            plan["options"].keep_checkpoints,
         )
     events, damaged = _merged_events(plan, run_dir)
     statuses = {host: _status(plan, host, run_dir, end, problems) for host, end in known.items()}

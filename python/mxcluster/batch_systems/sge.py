@@ -2,10 +2,10 @@
 
 import re
 import shutil
-from typing import Dict, List, Optional
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxcluster.errors import MxclusterError, did_you_mean
-from mxcluster.node.batch_systems import (
+from mxcluster.batch_systems import (
+    Facts,
     Json,
     State,
     ask,
@@ -15,9 +15,17 @@ from mxcluster.node.batch_systems import (
     last,
     seconds,
 )
+from mxcluster.errors import MxclusterError, did_you_mean
 
-NAME = "Grid Engine"
-CANCEL = "qdel"  # the program that deletes a job
+FACTS = Facts(
+    title="Grid Engine",
+    submit="qsub",
+    start="qrsh",
+    cancel="qdel",
+    queue="queue",
+    gres="`gpu=2` of each slot for `qsub -l`",
+    needs={"parallel_environment": "`qconf -spl` lists the names"},
+)
 # Settings of a parallel environment without which `qrsh -inherit` starts no program on a node.
 NEEDED = {"control_slaves": "TRUE", "job_is_first_task": "FALSE"}
 # Values of "failed" in the accounting, see sge_status(5): the job has ended by itself; a limit was
@@ -27,6 +35,57 @@ BY_ITSELF, LIMIT, SIGNAL = 0, 37, 100
 OF_A_NODE = {1, 3, 4, 6, 7, 8, 18, 19, 20, 21, 24, 25, 30}
 KILLED = 128  # the exit status of a program that a signal has ended is KILLED plus the signal
 RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before the start"
+# The options of qsub are those of Son of Grid Engine 8.1.9 (submit.1).
+# {option of qsub: reason of the refusal}.
+_OF_QSUB = {
+    "-@": "mxcluster cannot check the options in its file",
+    "-b": "mxcluster submits its own script",
+    "-C": "mxcluster submits its own script",
+    "-ckpt": "max_restarts sets the number of restarts",
+    "-cwd": "the job runs in its job folder",
+    "-e": "mxcluster reads the output of the job from batch.log",
+    "-help": "qsub would submit nothing",
+    "-i": "mxcluster submits its own script",
+    "-inherit": "mxcluster submits its own script",
+    "-j": "mxcluster reads the output of the job from batch.log",
+    "-N": "job_id sets the name of the job",
+    "-now": "qsub would not queue the job",
+    "-o": "mxcluster reads the output of the job from batch.log",
+    "-pe": "parallel_environment and num_nodes set it",
+    "-q": "queue sets the queue",
+    "-r": "max_restarts sets the number of restarts",
+    "-S": "mxcluster submits its own script",
+    "-sync": "qsub would wait for the end of the job",
+    "-t": "mxcluster follows one job, and an array has several",
+    "-tc": "mxcluster follows one job, and an array has several",
+    "-verify": "qsub would submit nothing",
+    "-wd": "the job runs in its job folder",
+}
+# {option of qsub: number of words that follow}. All other options have one.
+_WORDS = dict.fromkeys(
+    "-clear -cwd -h -hard -help -noshell -nostdin -notify -soft -terse -V -verbose -verify".split(),
+    0,
+)
+_WORDS["-pe"] = 2
+_VERIFY = ("v", "p")  # values of -w with which qsub submits nothing
+
+
+def refused(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
+    """Yield (word, reason) for each refused argument of qsub."""
+    values, option = 0, ""
+    for word in words:
+        if values:
+            values -= 1
+            if option == "-binding" and word in ("env", "pe", "set"):
+                values += 1
+            if option == "-w" and word in _VERIFY:
+                yield "-w " + word, "qsub would submit nothing"
+        elif not word.startswith("-") or len(word) < 2:
+            yield word, "it is no option, and mxcluster submits its own script"
+        else:
+            option, values = word, _WORDS.get(word, 1)
+            if word in _OF_QSUB:
+                yield word, _OF_QSUB[word]
 
 
 def problems(wanted: Json) -> List[str]:
@@ -206,7 +265,7 @@ def _number(text: str) -> int:
 
 def cancel(number: str) -> None:
     """Delete Grid Engine's job `number`. An ended job does not change."""
-    call([CANCEL, number])
+    call([FACTS.cancel, number])
 
 
 def identity(environ: Dict[str, str]) -> str:

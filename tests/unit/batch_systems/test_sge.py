@@ -5,8 +5,8 @@ The texts are those of Son of Grid Engine 8.1.9.
 
 import pytest
 
+from mxcluster.batch_systems import sge
 from mxcluster.errors import MxclusterError
-from mxcluster.node.batch_systems import sge
 
 WANTED = {"nodes": 3, "queue": "", "environment": "mpi", "time": "", "gres": "", "options": []}
 QSTAT = """\

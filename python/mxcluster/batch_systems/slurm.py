@@ -1,10 +1,10 @@
 """Call the programs of Slurm: sinfo, sbatch, scontrol, scancel and srun."""
 
 import shutil
-from typing import Dict, List
+from typing import Dict, Iterator, List, Sequence, Tuple
 
-from mxcluster.errors import MxclusterError, did_you_mean
-from mxcluster.node.batch_systems import (
+from mxcluster.batch_systems import (
+    Facts,
     Json,
     State,
     ask,
@@ -14,9 +14,17 @@ from mxcluster.node.batch_systems import (
     last,
     seconds,
 )
+from mxcluster.errors import MxclusterError, did_you_mean
 
-NAME = "Slurm"
-CANCEL = "scancel"  # the program that cancels a job
+FACTS = Facts(
+    title="Slurm",
+    submit="sbatch",
+    start="srun",
+    cancel="scancel",
+    queue="partition",
+    gres="`gpu:2` of each node for `sbatch --gres`",
+    needs={},
+)
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
 RUNNING = ("RUNNING", "STAGE_OUT", "SIGNALING", "RESIZING")
 # {state of a job that Slurm has ended: reason}. In all other states the job has ended by itself.
@@ -38,6 +46,64 @@ FAILURES = {
 }
 LAUNCH_FAILED = "launch_failed_requeued_held"
 AGAIN = {"NODE_FAIL", "BOOT_FAIL", "PREEMPTED"} | set(FAILURES)
+# The options of sbatch are those of Slurm 22.05 (sbatch.1).
+# {long option of sbatch: (short option or "", reason of the refusal)}. sbatch accepts a part
+# of a long name, a value after "=" or in the next word, and several short options in one word.
+_OF_SBATCH: Dict[str, Tuple[str, str]] = {
+    "array": ("a", "mxcluster follows one job, and an array has several"),
+    "cluster-constraint": ("", "mxcluster asks only the cluster of the submit host"),
+    "clusters": ("M", "mxcluster asks only the cluster of the submit host"),
+    "chdir": ("D", "the job runs in its job folder"),
+    "error": ("e", "mxcluster reads the output of the job from batch.log"),
+    "gid": ("", "the submitting user owns the job"),
+    "help": ("h", "sbatch would submit nothing"),
+    "job-name": ("J", "job_id sets the name of the job"),
+    "nodes": ("N", "num_nodes sets the number of nodes"),
+    "ntasks": ("n", "num_nodes sets the number of tasks"),
+    "output": ("o", "mxcluster reads the output of the job from batch.log"),
+    "quiet": ("Q", "sbatch would not print the id of the job"),
+    "requeue": ("", "max_restarts sets the number of restarts"),
+    "signal": ("", "a signal ends the programs of mxcluster"),
+    "test-only": ("", "sbatch would submit nothing"),
+    "uid": ("", "the submitting user owns the job"),
+    "usage": ("", "sbatch would submit nothing"),
+    "version": ("V", "sbatch would submit nothing"),
+    "wait": ("W", "sbatch would wait for the end of the job"),
+    "wrap": ("", "mxcluster submits its own script"),
+}
+# Options of sbatch that take no value in the next word.
+_FLAGS = (
+    "contiguous,exclusive,get-user-env,help,hold,ignore-pbs,nice,no-bell,no-kill,no-requeue,"
+    "overcommit,oversubscribe,parsable,propagate,quiet,reboot,requeue,share,spread-job,test-only,"
+    "usage,use-min-nodes,verbose,version,wait,x11"
+).split(",")
+_SHORT_FLAGS = "hHkOQsvVW"
+
+
+def refused(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
+    """Yield (word, reason) for each refused argument of sbatch."""
+    short = {letter: why for letter, why in _OF_SBATCH.values() if letter}
+    takes_value = False
+    for word in words:
+        if takes_value and not word.startswith("-"):
+            takes_value = False
+        elif word.startswith("--") and len(word) > 2:
+            name, equals, _ = word[2:].partition("=")
+            reasons = [_OF_SBATCH[one][1] for one in _OF_SBATCH if one.startswith(name)]
+            if reasons and name != "":
+                yield word, reasons[0]
+            takes_value = not equals and not any(flag.startswith(name) for flag in _FLAGS)
+        elif word.startswith("-") and len(word) > 1 and word != "--":
+            takes_value = True
+            for place, letter in enumerate(word[1:], 2):
+                if letter in short:
+                    yield word, short[letter]
+                takes_value = place == len(word) and letter not in _SHORT_FLAGS
+                if letter not in _SHORT_FLAGS:  # the rest of the word is its value
+                    break
+        else:
+            takes_value = False
+            yield word, "it is no option, and mxcluster submits its own script"
 
 
 def problems(wanted: Json) -> List[str]:
@@ -143,7 +209,7 @@ def state(number: str) -> State:
 
 def cancel(number: str) -> None:
     """Cancel Slurm's job `number`. An ended job does not change."""
-    call([CANCEL, number])
+    call([FACTS.cancel, number])
 
 
 def identity(environ: Dict[str, str]) -> str:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mxcluster.batch_systems import slurm
 from mxcluster.errors import MxclusterError
-from mxcluster.node.batch_systems import slurm
 from tests import batch_systems
 
 WANTED = {"nodes": 3, "queue": "", "environment": "", "time": "", "gres": "", "options": []}
