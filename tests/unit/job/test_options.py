@@ -456,6 +456,14 @@ def test_only_gsync_inherits_its_knobs():
     assert found({}, {"kv": "dist_gsync", "gsync_y": "rate"}) == (0, 0)
 
 
+def test_another_scheme_with_servers_of_a_group_has_no_knobs_of_gsync(monkeypatch):
+    row = schemes.of("dist_gsync")._replace(name="dist_other", knobs=())
+    monkeypatch.setattr(schemes, "SCHEMES", schemes.SCHEMES + (row,))
+    for knob in ({"gsync_max_y": 8}, {"gsync_compensation": 0.5}):
+        with pytest.raises(BadInput, match="no meaning with kv=dist_other: .* use kv=dist_gsync"):
+            options.checked(Options(kv="dist_other", **knob))
+
+
 @pytest.mark.parametrize(
     "given, old, staleness",
     [
