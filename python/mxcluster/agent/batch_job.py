@@ -66,7 +66,8 @@ def start(
                 folder.write_private("script.b64", script)
             folder.write_private(ORDER, "")
             folder.begin_lease()
-            number = engine.submit(folder.path, plan["job"], wanted, shell_script(folder))
+            request = batch_systems.Request(*map(wanted.get, batch_systems.Request._fields))
+            number = engine.submit(folder.path, plan["job"], request, shell_script(folder))
         except BaseException:
             folder.remove()
             raise

@@ -298,6 +298,7 @@ def test_the_value_of_staleness(given, value):
                 "leave gsync_compensation out, or use kv=dist_gsync",
             ],
         ),
+        ({"program": "profile"}, ["program=profile", "run profile.yml"]),
         (
             {"gsync_max_y": 4, "kv": "dist_ssync"},
             ["gsync_max_y=4 has no meaning with kv=dist_ssync", "leave gsync_max_y out"],
