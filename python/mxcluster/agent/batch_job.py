@@ -62,7 +62,8 @@ def start(folder: JobFolder, files: Prepare) -> None:
                 folder.write_private("script.b64", files.script)
             folder.write_private(ORDER, "")
             folder.begin_lease()
-            number = engine.submit(folder.path, plan["job"], wanted, shell_script(folder))
+            request = batch_systems.Request(*map(wanted.get, batch_systems.Request._fields))
+            number = engine.submit(folder.path, plan["job"], request, shell_script(folder))
         except BaseException:
             folder.remove()
             raise

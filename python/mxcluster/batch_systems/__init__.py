@@ -12,12 +12,10 @@ import pkgutil
 import re
 import subprocess
 import types
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Sequence, Tuple
 
 from mxcluster import exit_codes
 from mxcluster.errors import MxclusterError, shown
-
-Json = Dict[str, Any]
 
 
 class Facts(NamedTuple):
@@ -38,6 +36,17 @@ class Facts(NamedTuple):
     queue: str
     gres: str
     needs: Mapping[str, str]
+
+
+class Request(NamedTuple):
+    """The wishes of a job: the values of the knobs num_nodes, queue, ..., and engine_options."""
+
+    nodes: int
+    queue: str
+    environment: str  # the parallel environment
+    time: str
+    gres: str
+    options: Sequence[str]
 
 
 class State(NamedTuple):

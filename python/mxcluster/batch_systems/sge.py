@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxcluster.batch_systems import (
     Facts,
-    Json,
+    Request,
     State,
     ask,
     call,
@@ -88,10 +88,10 @@ def refused(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
                 yield word, _OF_QSUB[word]
 
 
-def problems(wanted: Json) -> List[str]:
+def problems(wanted: Request) -> List[str]:
     """Return a message for each reason why this host cannot submit the job, or [].
 
-    `wanted`: {"nodes", "queue", "environment", ...}, the entry "batch" of a plan.
+    `wanted`: the wishes of the job.
     """
     lacking = [
         name for name in ("qsub", "qstat", "qdel", "qconf", "qselect") if not shutil.which(name)
@@ -108,11 +108,11 @@ def problems(wanted: Json) -> List[str]:
         return ["launcher=sge: Grid Engine does not answer: %s" % error]
 
 
-def _problem(wanted: Json) -> Optional[str]:
+def _problem(wanted: Request) -> Optional[str]:
     code, out, err = call(["qconf", "-spl"])
     if code and "no parallel environment" not in (out + err):
         raise MxclusterError("`qconf -spl`: %s" % last(err or out))
-    known, name = ([] if code else out.split()), wanted["environment"]
+    known, name = ([] if code else out.split()), wanted.environment
     if not name:
         return (
             "launcher=sge needs a parallel environment: use -e parallel_environment=NAME. Grid "
@@ -135,18 +135,18 @@ def _problem(wanted: Json) -> Optional[str]:
             "parallel_environment=%s: %s: use a parallel environment with a number, such as 1 (one "
             "slot on each node)" % (name, RULE % rule)
         )
-    queue = ["-q", wanted["queue"]] if wanted["queue"] else []
+    queue = ["-q", wanted.queue] if wanted.queue else []
     code, out, err = call(["qselect", "-pe", name] + queue)
     places = {line.partition("@")[2] for line in out.split() if "@" in line}
     if not places:
         return (
             "queue=%s: no such queue has the parallel environment %s: correct the name, or add the "
-            "environment to the pe_list of a queue" % (wanted["queue"], name)
+            "environment to the pe_list of a queue" % (wanted.queue, name)
         )
-    if wanted["nodes"] > len(places):
+    if wanted.nodes > len(places):
         return (
             "num_nodes=%d: only %d nodes have queues with the parallel environment %s: lower "
-            "num_nodes" % (wanted["nodes"], len(places), name)
+            "num_nodes" % (wanted.nodes, len(places), name)
         )
     return None
 
@@ -162,23 +162,23 @@ def _rule(environment: str) -> str:
     return _settings(environment).get("allocation_rule", "unknown")
 
 
-def submit(folder: str, job: str, wanted: Json, script: str) -> str:
+def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     """Submit the shell script `script`, and return the id of the job in Grid Engine.
 
     The output of the script goes to batch.log in `folder`. MxclusterError if Grid Engine refuses
     the job.
 
-    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
-    of the submission.
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its
+    wishes.
     """
-    slots = wanted["nodes"] * int(_rule(wanted["environment"]))
+    slots = wanted.nodes * int(_rule(wanted.environment))
     # mxcluster's own arguments come last, and -hard ends an earlier -soft.
-    argv = ["qsub"] + wanted["options"]
+    argv = ["qsub", *wanted.options]
     argv += ["-hard", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
-    argv += ["-o", folder + "/batch.log", "-S", "/bin/sh", "-pe", wanted["environment"], str(slots)]
-    argv += ["-q", wanted["queue"]] if wanted["queue"] else []
-    argv += ["-l", "h_rt=%d" % seconds(wanted["time"])] if wanted["time"] else []
-    argv += ["-l", wanted["gres"]] if wanted["gres"] else []
+    argv += ["-o", folder + "/batch.log", "-S", "/bin/sh", "-pe", wanted.environment, str(slots)]
+    argv += ["-q", wanted.queue] if wanted.queue else []
+    argv += ["-l", "h_rt=%d" % seconds(wanted.time)] if wanted.time else []
+    argv += ["-l", wanted.gres] if wanted.gres else []
     code, out, err = call(argv, stdin=script)
     number = last(out).split(".")[0]
     if code or not number.isdigit():
@@ -221,15 +221,15 @@ def _why_it_is_stuck(number: str) -> str:
     return match.group(1).strip() if match else "see `qstat -j %s`" % number
 
 
-def _ended(code: int, told: str) -> State:
-    """Return the State of an ended job. `code`, `told`: exit status and output of `qacct -j`.
+def _ended(code: int, output: str) -> State:
+    """Return the State of an ended job. `code`, `output`: exit status and output of `qacct -j`.
 
     The output has a record for the job, and may have a record for each node, in any order. The
     record of one node can have the reason, while the others only have the signal.
     """
     records = [
         dict(re.findall(r"^(\w+)[ \t]+(.*?)[ \t]*$", record, re.M))
-        for record in re.split(r"^=+$", told, flags=re.M)
+        for record in re.split(r"^=+$", output, flags=re.M)
     ]
     records = [one for one in records if re.match(r"\d+", one.get("failed", ""))]
     if code or not records:

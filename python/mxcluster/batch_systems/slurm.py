@@ -5,7 +5,7 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 
 from mxcluster.batch_systems import (
     Facts,
-    Json,
+    Request,
     State,
     ask,
     call,
@@ -106,10 +106,10 @@ def refused(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
             yield word, "it is no option, and mxcluster submits its own script"
 
 
-def problems(wanted: Json) -> List[str]:
+def problems(wanted: Request) -> List[str]:
     """Return a message for each reason why this host cannot submit the job, or [].
 
-    `wanted`: {"nodes", "queue", ...}, the entry "batch" of a plan.
+    `wanted`: the wishes of the job.
     """
     lacking = [
         name for name in ("sinfo", "sbatch", "scontrol", "scancel") if not shutil.which(name)
@@ -124,7 +124,7 @@ def problems(wanted: Json) -> List[str]:
         partitions = _partitions(ask(["sinfo", "--noheader", "--format=%R|%P|%D"]))
     except MxclusterError as error:
         return ["launcher=slurm: Slurm does not answer: %s" % error]
-    queue = wanted["queue"] or next((name for name, one in partitions.items() if one[1]), "")
+    queue = wanted.queue or next((name for name, one in partitions.items() if one[1]), "")
     if not queue:
         return ["launcher=slurm: Slurm has no default partition: use -e queue=NAME"]
     if queue not in partitions:
@@ -132,21 +132,21 @@ def problems(wanted: Json) -> List[str]:
             "queue=%s: Slurm has no such partition%s: use one of %s"
             % (queue, did_you_mean(queue, partitions), ", ".join(sorted(partitions)))
         ]
-    if wanted["nodes"] > partitions[queue][0]:
+    if wanted.nodes > partitions[queue][0]:
         return [
             "num_nodes=%d: the partition %s has only %d nodes: lower num_nodes, or name "
-            "another partition with -e queue=" % (wanted["nodes"], queue, partitions[queue][0])
+            "another partition with -e queue=" % (wanted.nodes, queue, partitions[queue][0])
         ]
     return []
 
 
-def _partitions(told: str) -> Dict[str, List[int]]:
+def _partitions(output: str) -> Dict[str, List[int]]:
     """Return {partition: [number of nodes, 1 for the default partition or 0]}.
 
-    `told`: the output of sinfo.
+    `output`: the output of sinfo.
     """
     found = {}  # type: Dict[str, List[int]]
-    for line in told.splitlines():
+    for line in output.splitlines():
         name, marked, nodes = line.split("|")[:3]
         count = found.setdefault(name.strip(), [0, 0])
         count[0] += int(nodes)  # sinfo prints a line for each state of nodes
@@ -154,24 +154,24 @@ def _partitions(told: str) -> Dict[str, List[int]]:
     return found
 
 
-def submit(folder: str, job: str, wanted: Json, script: str) -> str:
+def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     """Submit the shell script `script`, and return the id of the job in Slurm.
 
     The output of the script goes to batch.log in `folder`. MxclusterError if Slurm refuses
     the job.
 
-    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
-    of the submission.
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its
+    wishes.
     """
     # mxcluster's own arguments come last: the last of equal options counts.
-    argv = ["sbatch"] + wanted["options"]
+    argv = ["sbatch", *wanted.options]
     argv += ["--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
     argv += ["--output=%s/batch.log" % folder, "--no-requeue"]
-    argv += ["--nodes=%d" % wanted["nodes"], "--ntasks-per-node=1"]
-    argv += ["--partition=" + wanted["queue"]] * bool(wanted["queue"])
-    if wanted["time"]:
-        argv.append("--time=%d" % -(-seconds(wanted["time"]) // 60))
-    argv += ["--gres=" + wanted["gres"]] * bool(wanted["gres"])
+    argv += ["--nodes=%d" % wanted.nodes, "--ntasks-per-node=1"]
+    argv += ["--partition=" + wanted.queue] * bool(wanted.queue)
+    if wanted.time:
+        argv.append("--time=%d" % -(-seconds(wanted.time) // 60))
+    argv += ["--gres=" + wanted.gres] * bool(wanted.gres)
     code, out, err = call(argv, stdin=script)
     number = last(out).split(";")[0]
     if code or not number.isdigit():

@@ -4,7 +4,7 @@ A knob is a field of a Record. Its shape converts and checks what the user write
 words of messages, pages and argument specs. `job_knobs` and `sweep_knobs` define all knobs.
 """
 
-from typing import Collection, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar, cast
+from typing import Dict, List, Mapping, Sequence, Tuple, Type, TypeVar, cast
 
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown
 from mxcluster.model.record import Field, Record
@@ -90,13 +90,12 @@ def value_of(one: Knob, value: object) -> object:
         ) from None
 
 
-def read(cls: Type[R], given: Mapping[str, object], names: Collection[str] = ()) -> R:
+def read(cls: Type[R], given: Mapping[str, object]) -> R:
     """Return the knobs of `cls` from what the user wrote, with defaults for the other knobs.
 
     Raises BadInput with every unknown name and every wrong value.
 
-    Args: `given` {name: value}, where a value is a string of `-e` or a value of YAML; `names` the
-    knobs to read, () for all knobs of `cls`.
+    Args: `given` {name: value}, where a value is a string of `-e` or a value of YAML.
     """
     known = knobs_of(cls)
     problems: List[str] = [
@@ -106,9 +105,9 @@ def read(cls: Type[R], given: Mapping[str, object], names: Collection[str] = ())
         if name not in known
     ]
     values: Dict[str, object] = {}
-    for name in names or known:
+    for name, one in known.items():
         try:
-            values[name] = value_of(known[name], given.get(name))
+            values[name] = value_of(one, given.get(name))
         except BadInput as refusal:
             problems.append(str(refusal))
     refuse(problems)

@@ -59,7 +59,7 @@ class Written(Generic[T_co]):
         try:
             found = self.convert(value)
             good = self.check(found)
-        except ValueError:
+        except (ValueError, RecursionError):  # JSON with thousands of levels
             good = False
         if not good:
             raise Wrong(self.what, value)

@@ -87,7 +87,9 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
     if request.get("batch"):
-        problems += batch_systems.of(request["batch"]["launcher"]).problems(request["batch"])
+        batch = request["batch"]
+        wanted = batch_systems.Request(*map(batch.get, batch_systems.Request._fields))
+        problems += batch_systems.of(batch["launcher"]).problems(wanted)
     problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
     image, engine = None, None
     if request.get("container"):

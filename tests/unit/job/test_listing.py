@@ -318,7 +318,7 @@ OPTIONS = {
     "network": [[], {}],
     "resume": ["../x", "a/b"],
     "without": [[1], {}],
-    "env": [deep(20), {"A": []}],
+    "env": [deep(20), {"A": []}, "[" * 100000],
 }
 
 

@@ -237,6 +237,7 @@ def test_the_value_of_staleness(given, value):
                 "leave gsync_compensation out, or use kv=dist_gsync",
             ],
         ),
+        ({"program": "profile"}, ["program=profile", "run profile.yml"]),
         (
             {"gsync_max_y": 4, "kv": "dist_ssync"},
             ["gsync_max_y=4 has no meaning with kv=dist_ssync", "leave gsync_max_y out"],
@@ -389,6 +390,14 @@ def test_only_gsync_inherits_its_knobs():
     assert found({"kv": "dist_sync"}, old) == (0, 0)
     # A job that an earlier version planned, without these knobs.
     assert found({}, {"kv": "dist_gsync", "gsync_y": "rate"}) == (0, 0)
+
+
+def test_another_scheme_with_servers_of_a_group_has_no_knobs_of_gsync(monkeypatch):
+    row = schemes.of("dist_gsync")._replace(name="dist_other", knobs=())
+    monkeypatch.setattr(schemes, "SCHEMES", schemes.SCHEMES + (row,))
+    for knob in ({"gsync_max_y": 8}, {"gsync_compensation": 0.5}):
+        with pytest.raises(BadInput, match="no meaning with kv=dist_other: .* use kv=dist_gsync"):
+            options.checked(Options(kv="dist_other", **knob))
 
 
 @pytest.mark.parametrize(
