@@ -131,18 +131,18 @@ class MeasuredProfile(Record):
 
     def _faults(self) -> Iterator[Wrong]:
         if not self.workers:
-            yield Wrong("a list with a worker", [], "workers")
+            yield Wrong("a list with a worker", [], ".workers")
         for kind, items in (("workers", self.workers), ("servers", self.servers)):
             counted = Counter(item.name for item in items)
             repeated = [name for name, times in counted.items() if times > 1]
             if repeated:
-                yield Wrong("a list with each entry once", repeated, kind)
+                yield Wrong("a list with each entry once", repeated, "." + kind)
         for place, worker in enumerate(self.workers):
             if len(worker.servers) != len(self.servers):
                 yield Wrong(
                     "a list with the times of each of %d servers" % len(self.servers),
                     len(worker.servers),
-                    "workers[%d].servers" % place,
+                    ".workers[%d].servers" % place,
                 )
 
 
@@ -167,13 +167,13 @@ class Profile(MeasuredProfile):
         everyone = list(range(len(self.workers)))
         members = sorted(one for group in self.groups for one in group)
         if members != everyone or not all(self.groups):
-            yield Wrong("a list of groups with each worker once", self.groups, "groups")
+            yield Wrong("a list of groups with each worker once", self.groups, ".groups")
         elif len({worker.host for worker in self.workers}) < sum(
             len({self.workers[one].host for one in group}) for group in self.groups
         ):
-            yield Wrong("a list with all workers of a host in one group", self.groups, "groups")
+            yield Wrong("a list with all workers of a host in one group", self.groups, ".groups")
         if len(self.labels) != len(self.groups):
-            yield Wrong("a list with a label of each group", self.labels, "labels")
+            yield Wrong("a list with a label of each group", self.labels, ".labels")
         ordered = sorted(self.shares)
         begins, ends = [begin for begin, _ in ordered], [end for _, end in ordered]
         if (
@@ -184,11 +184,11 @@ class Profile(MeasuredProfile):
             yield Wrong(
                 "a division of 0 to 1 with a share of each worker, without gap and overlap",
                 self.shares,
-                "shares",
+                ".shares",
             )
         if self.placement and len(self.placement) != len(self.parameters):
-            yield Wrong("a list with a server of each parameter", self.placement, "placement")
+            yield Wrong("a list with a server of each parameter", self.placement, ".placement")
         if any(place >= len(self.servers) for place in self.placement):
             yield Wrong(
-                "a list of servers below %d" % len(self.servers), self.placement, "placement"
+                "a list of servers below %d" % len(self.servers), self.placement, ".placement"
             )

@@ -246,11 +246,14 @@ class Record:
             cls._refuse_unknown(value)
         if lacking:
             raise Wrong("an object with %s" % ", ".join(lacking), sorted(map(str, value)))
-        found.refuse_contradictions()
+        try:
+            found.refuse_contradictions()
+        except Wrong as wrong:
+            raise wrong.inside("") from None  # without the dot before the first name
         return found
 
     def refuse_contradictions(self) -> None:
-        """Raise Wrong if valid fields contradict each other. `decode` calls the method."""
+        """Raise Wrong, with a place such as ".name", if valid fields contradict each other."""
 
     @classmethod
     def _of_kind(cls: Type[R], value: Mapping[str, object]) -> R:

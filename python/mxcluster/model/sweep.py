@@ -103,7 +103,7 @@ class Benchmark(Specification, kind=BENCHMARK):
     def refuse_contradictions(self) -> None:
         """Raise Wrong without a number of workers."""
         if not self.knobs.worker_counts:
-            raise Wrong("a list with an item", [], "knobs.worker_counts")
+            raise Wrong("a list with an item", [], ".knobs.worker_counts")
 
 
 class Rate(Record):
@@ -135,9 +135,9 @@ class Comparison(Specification, kind=COMPARE):
     def refuse_contradictions(self) -> None:
         """Raise Wrong without a scheme, and without the hosts of the scheme `fastest`."""
         if not self.knobs.schemes:
-            raise Wrong("a list with an item", [], "knobs.schemes")
+            raise Wrong("a list with an item", [], ".knobs.schemes")
         if "fastest" in self.knobs.schemes and self.fastest is None:
-            raise Wrong("an object with label, workers, hosts", None, "fastest")
+            raise Wrong("an object with label, workers, hosts", None, ".fastest")
 
 
 class BenchmarkAbout(Record):
@@ -214,7 +214,7 @@ class BenchmarkRecord(JobRecord):
         """Raise Wrong for a successful job without figures."""
         for name in ("samples_per_s", "median_s", "p10_s", "p90_s"):
             if self.state == OK and getattr(self, name) is None:
-                raise Wrong("a number", None, name)
+                raise Wrong("a number", None, "." + name)
 
 
 def _point(value: object) -> Tuple[float, float]:

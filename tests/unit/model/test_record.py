@@ -163,6 +163,23 @@ def test_numbers_of_ansible_are_numbers():
     assert Step.decode({"time": Tagged(1), "step": Tagged(2), "loss": Tagged(3)}).loss == 3
 
 
+class Range(Record):
+    low: int = field(whole())
+    high: int = field(whole())
+
+    def refuse_contradictions(self):
+        if self.low > self.high:
+            raise Wrong("at least %d" % self.low, self.high, ".high")
+
+
+def test_fields_that_contradict_each_other_are_refused():
+    assert Range.decode({"low": 1, "high": 1}) == Range(low=1, high=1)
+    with pytest.raises(Wrong, match="^high=2 is not at least 3$"):
+        Range.decode({"low": 3, "high": 2})
+    with pytest.raises(Wrong, match=r"^\[1\]\.high=2 is not at least 3$"):
+        each(record(Range))([{"low": 1, "high": 2}, {"low": 3, "high": 2}])
+
+
 def test_an_unknown_field_is_dropped_where_no_person_wrote_it():
     assert Node.decode({"host": "a", "since 2027": [1]}) == Node(host="a")
 

@@ -139,20 +139,13 @@ def _histogram(axis: Axis, data: Run, plan: Json, looks: Dict[int, Look]) -> Non
     """Draw the histogram of Y: the percentage of each group's updates for each value of Y."""
     groups = sorted(group for group, found in data.histograms.items() if found.updates)
     highest = max(y for group in groups for y in data.histograms[group].counts)
-    bars = len(groups) <= 4
     for place, group in enumerate(groups):
         histogram = data.histograms[group]
         counts = {y: 100.0 * count / histogram.updates for y, count in histogram.counts.items()}
         text = "group %s: mean %.2f" % (group_label(plan, group), histogram.mean or 0.0)
-        if bars:
-            width = 0.8 / len(groups)
-            axis.bar(
-                [y - 0.4 + width * (place + 0.5) for y in counts],
-                list(counts.values()),
-                width * 0.94,
-                label=text,
-                color=_group_colour(plan, group, looks),
-            )
+        colour = _group_colour(plan, group, looks)
+        if len(groups) <= 4:
+            style.bars(axis, counts, text, colour, place, len(groups))
         else:
             ys = range(1, highest + 1)
             axis.plot(
@@ -160,11 +153,9 @@ def _histogram(axis: Axis, data: Run, plan: Json, looks: Dict[int, Look]) -> Non
                 [counts.get(y, 0.0) for y in ys],
                 linewidth=1.4,
                 label=text if len(groups) <= 10 else None,
-                color=_group_colour(plan, group, looks),
+                color=colour,
             )
-    from matplotlib.ticker import MaxNLocator
-
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    style.whole_numbers(axis)
     axis.set_title("Histogram of Y")
     axis.set_xlabel("Y: updates of a parameter since the group's last update, this update included")
     axis.set_ylabel("% of the group's updates")

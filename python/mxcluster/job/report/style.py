@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 import warnings
-from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, cast
 
 # page.css inverts these colours on a dark screen, because drawing a second picture would take a
 # third of a second in each job.
@@ -95,6 +95,30 @@ def new_figure(layout: List[List[str]]) -> Iterator[Tuple[Any, Dict[str, Any]]]:
         engine = cast(Any, figure.get_layout_engine())
         engine.set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.04)
         yield figure, cast(Any, figure).subplot_mosaic(layout)
+
+
+def bars(
+    axis: Any, heights: Mapping[int, float], label: str, colour: Any, place: int, groups: int
+) -> None:
+    """Draw the bars of one of several groups beside each other, {x: height of the bar}.
+
+    Args: `place` of the group from 0; `groups` the number of groups.
+    """
+    width = 0.8 / groups
+    axis.bar(
+        [x - 0.4 + width * (place + 0.5) for x in heights],
+        list(heights.values()),
+        width * 0.94,
+        label=label,
+        color=colour,
+    )
+
+
+def whole_numbers(axis: Any) -> None:
+    """Let the x axis have marks at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def png(figure: Any) -> bytes:

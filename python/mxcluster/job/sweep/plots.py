@@ -42,7 +42,7 @@ def benchmark(rows: Sequence[BenchmarkRow], cache_dir: Optional[str] = None) -> 
             axes[name].set_title(title)
             axes[name].set_xlabel("workers")
             axes[name].set_ylim(bottom=0)
-            _whole(axes[name])
+            style.whole_numbers(axes[name])
         axes["1"].set_ylabel("%")
         axes["2"].set_ylabel("ms: median, 10 % to 90 %")
         _legend(figure, len(series))
@@ -193,22 +193,16 @@ def _histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Dict[int, float]]:
 
 
 def _bars_of_y(axis: Axis, groups: Dict[str, Dict[int, float]]) -> None:
-    width = 0.8 / len(groups)
     for place, (group, shares) in enumerate(groups.items()):
         shown = {y: share for y, share in shares.items() if y <= MOST_BARS}
-        axis.bar(
-            [y - 0.4 + width * (place + 0.5) for y in shown],
-            list(shown.values()),
-            width * 0.94,
-            color=style.COLOURS[(place + 4) % len(style.COLOURS)],
-            label="group %s" % group,
-        )
+        colour = style.COLOURS[(place + 4) % len(style.COLOURS)]
+        style.bars(axis, shown, "group %s" % group, colour, place, len(groups))
     axis.set_title("Histogram of Y of GSP, all seeds")
     axis.set_xlabel("Y, up to %d" % MOST_BARS)
     axis.set_ylabel("% of the group's updates")
     axis.legend(fontsize=9)
     _leave_room(axis, len(groups))
-    _whole(axis)
+    style.whole_numbers(axis)
 
 
 def _leave_room(axis: Axis, lines: int = 1) -> None:
@@ -223,12 +217,6 @@ def _leave_room(axis: Axis, lines: int = 1) -> None:
 def _named(axis: Axis, rows: Sequence[ComparisonRow]) -> None:
     axis.set_xticks(range(len(rows)), [row.title.replace(" ", "\n") for row in rows], fontsize=8)
     axis.grid(axis="x", visible=False)
-
-
-def _whole(axis: Axis) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _legend(figure: Any, entries: int) -> None:
