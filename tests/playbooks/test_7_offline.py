@@ -61,6 +61,7 @@ def test_from_the_bundle_to_a_trained_network(bundle, tmp_path):
     assert b"OK        job" in done.stdout
 
 
+@pytest.mark.soak  # tests/unit/tools/test_bundle.py damages small bundles
 def test_a_bundle_that_came_to_harm_is_refused(bundle, project, tmp_path):
     path = tmp_path / "mxcluster-bundle.tar"
     shutil.copy(str(bundle) + ".sha256", str(path) + ".sha256")

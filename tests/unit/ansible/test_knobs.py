@@ -42,12 +42,6 @@ def unknown(
             "read it (did you mean 'job'?)",
         ),
         ("provision.yml", "kv", "-e kv is a knob of train.yml, and provision.yml does not read it"),
-        (
-            "status.yml",
-            "job",
-            "-e job is a knob of logs.yml and stop.yml, and status.yml does not read it",
-        ),
-        ("provision.yml", "gpus", "-e gpus is a knob of profile.yml and train.yml"),
         ("provision.yml", "mxnet_verson", "(did you mean 'mxnet_version'?)"),
         ("train.yml", "poll", "(did you mean 'train_job_poll'?)"),
         ("train.yml", "_raw_params", "write -e name=value"),
@@ -63,14 +57,11 @@ def test_an_unknown_name_is_refused(playbook, name, words):
     [
         ("train.yml", "batch_size"),
         ("train.yml", "attach"),
-        ("train.yml", "runs_dir"),
         ("train.yml", "mxnet_version"),
         ("stop.yml", "all"),
-        ("logs.yml", "lines"),
         ("verify.yml", "root_port"),
         ("status.yml", "train_job_kv"),
         ("provision.yml", "cluster_network"),
-        ("provision.yml", "node_host_key"),
         ("provision.yml", "the_sites_own"),
     ],
 )

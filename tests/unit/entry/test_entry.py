@@ -27,10 +27,6 @@ ROOT = Path(__file__).parents[3]
 EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
 WAIT = {"seconds": 60}  # for a job with a lease of two minutes
 RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
-OPEN = (
-    "jobs run without root here (mxcluster_user is empty, or Ansible connects as this user), so no "
-    "firewall protects job ports: close the ports with your own firewall"
-)
 
 
 def request(command, **fields):
@@ -196,21 +192,14 @@ def test_root_overrides_the_users_answer_on_folders_ports_and_units(monkeypatch)
 @pytest.mark.parametrize(
     "command, answer, result",
     [
-        (
-            "start",
-            {"job": "j", "pid": 7, "status": {}},
-            {"changed": True, "job": "j", "pid": 7, "status": {}},
-        ),
         ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
         (
             "wait",
             {"status": {"state": "ended"}, "progress": {}},
             {"status": {"state": "ended"}, "progress": {}, "changed": False, "ended": True},
         ),
-        ("status", RUNNING, dict(RUNNING, changed=False, ended=False)),
         ("stop", {"ran": True, "status": {}}, {"ran": True, "status": {}, "changed": True}),
         ("stop", {"ran": False, "status": None}, {"ran": False, "status": None, "changed": False}),
-        ("collect", {"files": 3, "output": "/o"}, {"files": 3, "output": "/o", "changed": True}),
         (
             "look",
             {
@@ -290,13 +279,6 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
             "/p: No module named mxcluster",
         ),
         (
-            -9,
-            "",
-            "",
-            "/p -I -m mxcluster.entry (start) ended with status -9 and without an answer: correct "
-            "the error on the node, and run the playbook again. The last output:\n(nothing)",
-        ),
-        (
             0,
             "[1]\n",
             "",
@@ -309,7 +291,6 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
             "sh: /p: not found",
             "cannot run /p on this node (sh: /p: not found): run provision.yml",
         ),
-        (126, "", "", "cannot run /p on this node: run provision.yml"),
         (
             127,
             "",
@@ -353,43 +334,6 @@ def test_a_missing_python_is_an_error():
     assert re.match(
         "cannot run /no/such/python on this node .*not found.: run provision.yml$", answer["msg"]
     ), answer
-
-
-@pytest.mark.slow
-def test_a_job_from_start_to_collect(tmp_path):
-    process = {
-        "name": "worker-0",
-        "role": "worker",
-        "index": 0,
-        "command": ["sh", "-c", "until test -e go; do sleep 0.05; done; echo done"],
-        "env": {},
-    }
-    plan = {
-        "schema": 1,
-        "job": "j",
-        "host": "node1",
-        "lease": 120,
-        "files": {},
-        "processes": [process],
-    }
-    job = {"job_dir": str(tmp_path / "job")}
-    look = enter(command="look", request={"address": "127.0.0.11"})
-    assert look["problems"] == [] and look["ports_open"] == OPEN
-    started = enter(command="start", plan=plan, **job)
-    assert started["changed"] is True and started["job"] == "j", started
-    command = Path("/proc/%d/cmdline" % started["pid"]).read_bytes().split(b"\0")
-    assert b"mxcluster.agent" in command, "the process name shows the agent"
-    again = enter(command="start", plan=plan, **job)
-    assert again["failed"] is True and str(tmp_path / "job") in again["msg"], again
-    (tmp_path / "job" / "go").write_text("")
-    waited = enter(command="wait", **WAIT, **job)
-    assert (waited["ended"], waited["status"]["reason"]) == (True, "done"), waited
-    assert enter(command="stop", **job)["changed"] is False
-    packed = enter(command="collect", output=str(tmp_path / "o.tar"), **job)
-    assert packed["files"] == 5 and os.path.getsize(str(tmp_path / "o.tar")) == packed["bytes"], (
-        packed
-    )
-    assert packed["output"] == str(tmp_path / "o.tar") and packed["spooled"] is False
 
 
 def test_a_secret_reaches_the_job_but_no_answer(tmp_path):

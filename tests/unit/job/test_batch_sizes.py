@@ -48,24 +48,6 @@ def test_sizes_within_the_bounds_are_in_proportion(job):
             assert sizes[other] <= max(wanted, least[other]), (one, other, sizes)
 
 
-@given(some.lists(speeds, min_size=1, max_size=12), some.integers(1, 64), some.randoms())
-def test_the_order_of_the_workers_does_not_matter(weights, batch_size, random):
-    """Equal remainders go to the lower index, so only they may differ, by one sample."""
-    count = len(weights)
-    bounds = count * batch_size, [1] * count, [count * batch_size] * count
-    order = list(range(count))
-    random.shuffle(order)
-    sizes = batch_sizes.divide(weights, *bounds)
-    mixed = batch_sizes.divide([weights[i] for i in order], *bounds)
-    assert all(abs(mixed[place] - sizes[i]) <= 1 for place, i in enumerate(order))
-    for one in range(count):
-        for other in range(count):
-            if weights[one] > weights[other]:
-                assert sizes[one] >= sizes[other] - 1
-    if len(set(weights)) == 1:
-        assert sizes == [batch_size] * count
-
-
 def test_sizes_by_hand():
     def divide(weights, total, least=1, most=None):
         count = len(weights)

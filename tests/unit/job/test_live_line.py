@@ -145,18 +145,6 @@ def test_finished_workers_count_as_done_and_not_for_the_speed():
     )
 
 
-def test_the_line_after_the_end_of_all_workers():
-    answers = {
-        "a": answer(
-            "a", {"worker-0": "ended"}, worker_0=training(999, 10.0, 0.25, 1.0, end=0.97, epoch=19)
-        )
-    }
-    assert (
-        live_line.line(answers)
-        == "gsync  epoch 20/20  step 999  loss 0.25  accuracy 0.970  1 of 1 worker done"
-    )
-
-
 def test_the_line_of_a_script_shows_time_and_processes():
     answers = {
         "a": answer("a", {"scheduler-0": "running", "server-0": "running", "worker-0": "running"}),

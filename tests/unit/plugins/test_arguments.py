@@ -82,18 +82,10 @@ class Dict(dict):
         (arguments.whole(0, 9), "5", 5),  # ansible-core 2.16
         (arguments.whole(0, 9), Int(5), 5),
         (arguments.real(0, 9), "1.5", 1.5),
-        (arguments.real(0, 9), Str("1e-3"), 0.001),
         (arguments.flag, "True", True),
-        (arguments.flag, Str("no"), False),
-        (arguments.flag, True, True),
-        (arguments.flag, Int(0), False),
-        (arguments.text, 5, "5"),
-        (arguments.text, Str("a\nb"), "a\nb"),
         (arguments.path, "~/$HOME", "/home/me//home/me"),
         (arguments.texts, List([Str("a, b"), Int(1)]), ["a, b", "1"]),
         (arguments.texts, "a, b", ["a", "b"]),
-        (arguments.texts, "", []),
-        (arguments.json, Dict(a=[1]), {"a": [1]}),
         (arguments.by_host, {"a": None, "b": Dict(c=1)}, {"a": None, "b": {"c": 1}}),
     ],
 )
@@ -107,14 +99,9 @@ def test_the_values_of_ansible_are_accepted(shape, value, wanted, monkeypatch):
     [
         (arguments.whole(0, 9), "10", "a whole number from 0 to 9"),
         (arguments.whole(0, 9), True, "a whole number"),
-        (arguments.whole(0, 9), "5.0", "a whole number"),
         (arguments.real(0, 9), "nan", "a number from 0 to 9"),
-        (arguments.flag, "maybe", "true or false"),
-        (arguments.flag, None, "true or false"),
-        (arguments.text, True, "a string"),
         (arguments.path, None, "a string"),
         (arguments.texts, {"a": 1}, "a list"),
-        (arguments.json, "{}", "an object"),
         (arguments.by_host, {"a": []}, "an object"),
     ],
 )

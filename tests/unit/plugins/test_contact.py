@@ -18,13 +18,6 @@ VIA = "Failed to connect to the host via ssh: "
     "port, said, told",
     [
         (
-            22,
-            "@@@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @@@\nOffending ED25519 key in "
-            "/home/me/.ssh/known_hosts:7\n"
-            "Host key verification failed.",
-            ["/home/me/.ssh/known_hosts:7", "`ssh-keygen -R 10.0.0.2`", "reinstalled"],
-        ),
-        (
             2222,
             "@@@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @@@\nHost key verification "
             "failed.",
@@ -40,16 +33,6 @@ VIA = "Failed to connect to the host via ssh: "
             22,
             "joe@10.0.0.2: Permission denied (publickey,password).",
             ["rejects the login of joe", "ansible_user", "--ask-pass"],
-        ),
-        (
-            22,
-            "ssh: connect to host 10.0.0.2 port 22: Connection refused",
-            ["cannot reach the node", "Connection refused"],
-        ),
-        (
-            22,
-            "ssh: Could not resolve hostname nod2: Name or service not known",
-            ["cannot reach the node", "ansible_host"],
         ),
         (22, "", ["no answer"]),
     ],
@@ -186,10 +169,7 @@ def test_a_node_without_python_or_a_shell_fails(monkeypatch):
     [
         ("sudo: sorry, you must have a tty to run sudo", "add the line `Defaults:joe !requiretty`"),
         ("sudo: no tty present and no askpass program specified", "--ask-become-pass"),
-        ("sudo: a terminal is required to read the password; either", "--ask-become-pass"),
         ("noise\r\nsudo: a password is required\r\n", "let joe use sudo without a password"),
-        ("joe is not in the sudoers file.", "Add joe to sudoers"),
-        ("Sorry, user joe is not allowed to execute '/bin/sh' as root.", "Add joe to sudoers"),
         ("sudo: command not found", "instead of the user's name"),
     ],
 )
@@ -248,15 +228,8 @@ def test_a_lost_node_that_is_not_required_is_marked_lost(monkeypatch):
     "said, oldest, words",
     [
         ("Python 3.6.8", (3, 8), "node2: %s is Python 3.6, and the modules of this ansible-core"),
-        (
-            "Python 2.7.5",
-            (3, 9),
-            "need Python 3.9 or newer on a node. Run `make venv CORE=2.16 PYTHON=",
-        ),
         ("Python 3.8.2", (3, 8), ""),
         ("Python 3.10.1", (3, 9), ""),
-        ("a wrapper of the site", (3, 9), ""),
-        ("Python 2.7.5", (2, 7), ""),  # ansible-core 2.16
     ],
 )
 def test_a_python_too_old_for_the_modules_is_refused(monkeypatch, tmp_path, said, oldest, words):

@@ -109,11 +109,6 @@ class Node:
         assert self.act(command="remember").get("failed") is None
 
 
-def test_an_unchanged_node_needs_nothing(node):
-    assert node.look()["why"] is None and node.path.exists()
-    assert node.asked[-2:] == ["mxcluster_drift", "record"]
-
-
 @pytest.mark.parametrize(
     "change, why",
     [
@@ -126,10 +121,6 @@ def test_an_unchanged_node_needs_nothing(node):
         (
             lambda node: node.variables.update(mxnet_version="1.5.1"),
             "the node's settings have changed since the last provisioning: mxnet_version",
-        ),
-        (
-            lambda node: node.key.write_text("another key of all nodes"),
-            "the node's settings have changed since the last provisioning: the shared ssh key",
         ),
     ],
 )
@@ -153,11 +144,6 @@ def test_a_missing_shared_key_is_a_change(node):
     assert node.look()["why"] is None
     node.key.unlink()
     assert "the node's settings have changed" in node.look()["why"]
-
-
-def test_variables_of_a_single_job_do_not_count(node):
-    node.variables.update(train_job_lr=1.0, jobs_lines=5, site="y")
-    assert node.look()["why"] is None
 
 
 def test_check_mode_looks_and_stores_nothing(node):
@@ -184,15 +170,6 @@ def test_the_common_digest_covers_records_sources_and_variables(node):
     )
     assert node.look()["why"].endswith(
         "settings have changed since the last provisioning: the node records"
-    )
-
-
-def test_anyway_needs_no_answer_of_the_node(node):
-    del node.asked[:]
-    assert (
-        node.look(anyway=True)["why"] == "requested by drift_anyway or ssh_mesh_new_key"
-        and node.asked == []
-        and not json.loads(node.path.read_text())["digests"]
     )
 
 

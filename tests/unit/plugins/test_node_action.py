@@ -13,13 +13,11 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from mxcluster.ansible.node_arguments import Connection
-from mxcluster.job.plan import packed as packed_plan
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import COMMANDS, Look, Start, Stop
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
 from tests.templates import is_unsafe, templated
-from tests.unit.job.report import fake_run
 
 RUNNING = {"status": {"state": "running"}, "ended": False}
 DONE = {"status": {"state": "ended", "reason": "done"}, "ended": True}
@@ -97,27 +95,6 @@ def test_a_lost_poll_is_repeated(clock, monkeypatch, trouble):
     made, commands = plugin([*trouble, RUNNING], clock, patience=20)
     assert run(made, monkeypatch) == RUNNING
     assert len(commands) == len(trouble) + 1 and clock.slept >= len(trouble)
-
-
-def test_a_look_sends_the_nodes_own_part_of_the_plan(monkeypatch):
-    plan = fake_run.make_plan(workers=2, groups=1)
-    plan["nodes"]["node1"].update(python="/p", job_dir="/jobs/j")
-    text = packed_plan.told(
-        plan, {"node1": {"address": "10.0.0.1"}, "node2": {"address": "10.0.0.2"}}
-    )["packed_plan"]
-    for job_dir, problems in (("/jobs/j", 0), ("/jobs/elsewhere/j", 1)):
-        made, seen = (
-            plugin(
-                [{"problems": []}], command="look", packed_plan=text, problems=[], job_dir=job_dir
-            )[0],
-            {},
-        )
-        made.ask = lambda python, request, task_vars, connection, seen=seen: (
-            seen.update(request.encode()) or {"problems": []}
-        )
-        result = run(made, monkeypatch)
-        assert seen["request"] == {"address": "10.0.0.1"} and "packed_plan" not in seen
-        assert bool(result.get("failed")) == bool(problems), result
 
 
 def test_a_lasting_failure_is_the_result(clock, monkeypatch):
@@ -361,12 +338,6 @@ def test_a_node_sends_no_more_than_it_has_announced(monkeypatch, tmp_path):
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def test_a_running_job_is_not_collected(monkeypatch, tmp_path):
-    made, commands = plugin([RUNNING], into=str(tmp_path / "x.tar"), output="/jobs/j/x.tar")
-    Node(made)
-    assert run(made, monkeypatch) == RUNNING and commands == ["wait"]
-
-
 def test_an_archive_of_the_user_stays_on_the_node(monkeypatch, tmp_path):
     made, _, node, there, into = waits(
         tmp_path, packed(tmp_path / "spool" / "j.tar", spooled=False)
@@ -430,13 +401,6 @@ def test_a_connection_that_stays_lost_during_a_fetch_keeps_the_status(clock, mon
     Node(made)
     result = run(made, monkeypatch)
     assert result["unreachable"] and result["status"] == DONE["status"] and clock.now < 60, commands
-
-
-def test_a_node_that_could_pack_nothing_is_asked_for_no_file(monkeypatch, tmp_path):
-    made, _, _, there, into = waits(
-        tmp_path, packed(tmp_path / "spool" / "j.tar", problem="the disk is full")
-    )
-    assert run(made, monkeypatch)["packed"]["problem"] and not into.exists()
 
 
 @pytest.mark.parametrize(
@@ -842,14 +806,6 @@ def test_a_look_fails_for_a_nodes_problems(told, known, words, monkeypatch):
     ), result
 
 
-def test_a_look_without_the_argument_problems_does_not_fail(monkeypatch):
-    made, _ = plugin(
-        [{"problems": ["no /data"], "ports_open": "no nft"}], command="look", user="mxcluster"
-    )
-    monkeypatch.setattr(action.display, "display", None)
-    assert run(made, monkeypatch) == {"problems": ["no /data"], "ports_open": "no nft"}
-
-
 @pytest.mark.parametrize("user, shown", [("mxcluster", ["node1: no nft"]), ("", [])])
 def test_a_look_shows_ports_without_a_firewall(user, shown, monkeypatch):
     """Without a training user, no program can close them, and the plan says so."""
@@ -894,18 +850,9 @@ def test_all_forks_have_the_same_token_of_a_job(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ({"command": "piece"}, "command=piece needs file: add the missing arguments to the task"),
-        (
-            {"command": "jobs", "jobs_dir": ""},
-            "command=jobs needs jobs_dir: add the missing arguments to the task",
-        ),
         (
             {"into": "/tmp/x.tar"},
             "command=collect needs output: add the missing arguments to the task",
-        ),
-        (
-            {"seconds": "-1"},
-            "seconds=-1.0 is not a number from 0 to 86400: correct this argument of the task",
         ),
         ({"patience": -1}, "patience=-1.0 is not a number from 0 to 1e+09: correct this argument"),
         ({"job_dir": "jobs/j"}, "job_dir='jobs/j' is not an absolute path, or a path that begins"),
@@ -919,29 +866,3 @@ def test_a_missing_or_invalid_argument_is_refused(arguments, words, monkeypatch)
     made, commands = plugin([RUNNING], **arguments)
     result = run(made, monkeypatch)
     assert result["failed"] and result["msg"].startswith(words) and commands == [], result
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ({"secnods": 5}, "secnods"),
-        ({"command": "dance"}, "value of command must be one of"),
-        ({"seconds": "soon"}, "seconds"),
-        ({"token": "t"}, "token"),
-    ],
-)
-def test_ansible_refuses_an_argument_that_no_command_has(arguments, words, monkeypatch):
-    made, _ = plugin([RUNNING], **arguments)
-    with pytest.raises(AnsibleError, match=words):
-        run(made, monkeypatch)
-
-
-def test_texts_of_templates_become_numbers(monkeypatch):
-    """A template in a task gives a text, also for a number, and also in a dict."""
-    wanted = {"folder": "/runs/j/checkpoints", "keep": "3", "plan": {"job": "j", "lease": None}}
-    made = plugin([RUNNING], seconds="7", patience="60", keeper="no", checkpoints=wanted)[0]
-    made._task.check_mode, sent = False, []
-    made.ask = lambda python, request, task_vars: sent.append(request) or RUNNING
-    run(made, monkeypatch)
-    assert sent[0].seconds == 7.0
-    assert made._arrivals.kept == 3 and made._arrivals.plan == wanted["plan"]

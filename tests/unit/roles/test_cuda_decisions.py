@@ -102,30 +102,6 @@ def test_a_repository_lies_where_its_uppermost_packages_do():
 
 
 @pytest.mark.parametrize(
-    "installed, lacking",
-    [
-        ("9.2.148", ["cuda-cublas-9-2-9.2.148.1"]),
-        ("9.2.148.1", []),
-    ],
-)
-def test_a_package_of_another_version_is_lacking(installed, lacking):
-    packages = {"cuda-toolkit-9-2": "", "cuda-cublas-9-2": "9.2.148.1"}
-    said = ["cuda-toolkit-9-2", "cuda-toolkit-9-2-9.2.148"]
-    said += ["cuda-cublas-9-2", "cuda-cublas-9-2-" + installed]
-    variables = {
-        "cuda_install": "toolkit",
-        "versions_chosen": {"cuda": {"source": "local_rpm", "packages": {"toolkit": packages}}},
-    }
-
-    def found(lines):
-        return decided("cuda", "__cuda_lacking", __cuda_rpms={"stdout_lines": lines}, **variables)
-
-    assert found(said) == lacking
-    missing = ["package %s is not installed" % name for name in packages]
-    assert found(missing) == ["cuda-cublas-9-2-9.2.148.1", "cuda-toolkit-9-2"]
-
-
-@pytest.mark.parametrize(
     "status, lacking, install",
     [(0, False, False), (100, False, True), (None, True, False)],
 )
@@ -264,22 +240,6 @@ def test_both_systems_get_epel_and_only_centos_its_older_releases(system):
     assert [list(one) for one in releases] == (both if system == "CentOS 7" else [])
 
 
-def test_every_installation_of_cuda_renews_the_linkers_cache():
-    """The configuration of the linker may be there since an earlier run, and notifies nothing."""
-    notify = "Add CUDA's libraries to the node's linker cache"
-    found = []
-    for name in ("packages.yml", "patch.yml", "runfile_one.yml"):
-        tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / name).read_text())
-        found += [
-            task.get("notify", task.get("ansible.builtin.include_role", {}).get("apply"))
-            for task in tasks
-            if task["name"].startswith(("Install the CUDA", "Replace CUDA", "Run the CUDA"))
-        ]
-    assert found == [{"notify": notify}, notify, notify]
-    link = yaml.safe_load((ROLES / "cuda" / "tasks" / "link.yml").read_text())
-    assert link[-1]["ansible.builtin.meta"] == "flush_handlers"
-
-
 @pytest.mark.parametrize(
     "asked, busy, reboots",
     [
@@ -304,23 +264,6 @@ def test_only_an_idle_node_is_restarted(asked, busy, reboots):
         **variables,
     )
     assert "change this: %srestart gpu2, then run" % (busy and busy + ", ") in told
-
-
-@pytest.mark.parametrize(
-    "chosen, planned, locks",
-    [
-        ({}, {"locks": ["3:kept"]}, ["3:kept"]),
-        ({"__nvidia_driver_chosen": {"locks": ["3:new"]}}, {"locks": []}, ["3:new"]),
-    ],
-)
-def test_an_installed_and_a_kept_driver_are_held(chosen, planned, locks):
-    found = decided(
-        "nvidia_driver", "__nvidia_driver_locks", nvidia_driver_planned=planned, **chosen
-    )
-    assert found == locks
-    for name in ("packages.yml", "module.yml"):
-        tasks = yaml.safe_load((ROLES / "nvidia_driver" / "tasks" / name).read_text())
-        assert "hold.yml" in [one.get("ansible.builtin.include_tasks") for one in tasks]
 
 
 @pytest.mark.parametrize(

@@ -126,20 +126,6 @@ def cudnn(tmp_path):
     return Role(folder)
 
 
-def test_from_nothing_to_done(cudnn, tmp_path):
-    assert cudnn.look() == (False, "none")
-    assert cudnn.unpack(pack(tmp_path / "a.tgz")) == (0, "")
-    assert cudnn.look() == (True, "7.6.5.32")
-    libraries = cudnn.folder / "lib64"
-    assert os.readlink(str(libraries)) == "targets/x86_64-linux/lib"
-    assert os.readlink(str(libraries / "libcudnn.so.7")) == "libcudnn.so.7.6.5"
-    for path in (libraries / "libcudnn.so.7.6.5", cudnn.folder / "include" / "cudnn.h"):
-        found = path.stat()
-        assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o644, os.getuid())
-    names = {".mxcluster-cudnn", "include", "lib64", "targets"}
-    assert set(os.listdir(str(cudnn.folder))) == names
-
-
 def test_another_version_takes_its_place(cudnn, tmp_path):
     Role(cudnn.folder, "7.1.4").unpack(pack(tmp_path / "old.tgz", "7.1.4"))
     assert cudnn.look() == (False, "7.1.4")

@@ -19,13 +19,7 @@ def evidence(tmp_path, text):
     "line,named",
     [
         ("FAILED tests/unit/test_a.py::test_b - KeyError: 'x'",) * 2,
-        (
-            "\x1b[2m  │ \x1b[0m\x1b[31mFAILED\x1b[0m test_local.py::\x1b[1mtest_b\x1b[0m - no",
-            "FAILED test_local.py::test_b - no",
-        ),
-        ("  │ ERROR test_nodes.py::test_b - docker", "ERROR test_nodes.py::test_b - docker"),
         ('  │ fatal: [node1]: FAILED! => {"rc": 1}', 'fatal: [node1]: FAILED! => {"rc": 1}'),
-        ("  │ failed: [localhost] (item=a) => {}", "failed: [localhost] (item=a) => {}"),
         ("mxcluster: failed: el7",) * 2,
     ],
 )

@@ -93,23 +93,6 @@ def test_the_next_run_says_how_long_each_part_took(tmp_path, capsys):
     assert "scenario   docker  took 0:00" in printed and "other      host    has not run" in printed
 
 
-def test_parts_take_the_programs_of_the_environment(tmp_path, monkeypatch):
-    """pyenv starts a Python with the folder of this Python as the first of PATH."""
-    monkeypatch.setenv("PATH", "/else/where:" + os.environ["PATH"])
-    ran = suite.Suite([shell("one", DOCKER, "echo $PATH")], tmp_path)
-    assert ran.run()
-    first = (tmp_path / "one.log").read_text().split(":")[0]
-    assert first == str(suite.PROJECT / ".venv" / "bin")
-
-
-def test_a_run_goes_on_at_a_part(monkeypatch):
-    names = [part.name for part in suite.chosen(suite.PARTS, "slurm")]
-    assert names == ["images", "slurm", "sge", "fresh", "alone"]
-    assert suite.chosen(suite.PARTS) == suite.PARTS
-    with pytest.raises(SystemExit, match="unknown part units; known are images, lint"):
-        suite.chosen(suite.PARTS, "units")
-
-
 def test_an_interrupted_run_ends_its_processes_and_says_how_it_goes_on(tmp_path):
     program = (
         "import pathlib, sys; from tools import suite;"

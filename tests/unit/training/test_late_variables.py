@@ -10,12 +10,9 @@ from mxcluster.training import late_variables
     [
         ({"OMP_NUM_THREADS": "3", "A": "2"}, ["OMP_NUM_THREADS=3,", '{"OMP_NUM_THREADS": "3"}']),
         ({"MKL_NUM_THREADS": "2", "KMP_AFFINITY": "compact"}, ["KMP_AFFINITY=compact, MKL_NUM_T"]),
-        ({"MXNET_CPU_WORKER_NTHREADS": "2", "MXNET_ENGINE_TYPE": "X"}, ["sets MXNET_CPU_WORKER_N"]),
         ({"KMP_DUPLICATE_LIB_OK": "True", "KMP_INIT_AT_FORK": "FALSE"}, None),  # by scikit-learn
         # MXNet reads these when it makes the store or the engine, or nothing has changed.
         ({"MXNET_KVSTORE_BIGARRAY_BOUND": "100", "OMP_NUM_THREADS": "1"}, None),
-        ({"OMP_NUM_THREADS": "1"}, None),
-        ({}, None),
     ],
 )
 def test_the_warning_names_each_variable_and_the_cure(now, words):

@@ -82,12 +82,6 @@ def installed(monkeypatch, tmp_path):
     [
         ({}, "mxnet/libmxnet.so", False),
         ({"LD_LIBRARY_PATH": "linked"}, "linked/libmxnet.so", False),
-        ({"LD_LIBRARY_PATH": "given"}, "mxnet/libmxnet.so", False),
-        (
-            {"LD_LIBRARY_PATH": "linked", "MXNET_LIBRARY_PATH": "given/mine.so"},
-            "given/mine.so",
-            False,
-        ),
         ({"MXNET_LIBRARY_PATH": "gone.so"}, "mxnet/libmxnet.so", True),
     ],
 )

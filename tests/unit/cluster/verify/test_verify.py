@@ -95,11 +95,6 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
 @pytest.mark.parametrize(
     "change, check, says",
     [
-        (
-            put("answers", "c", "mxnet", "libmxnet", "b" * 64),
-            "the same libmxnet.so",
-            "a, b: aaaaaaaaaaaa; c: bbbbbbbbbbbb): run",
-        ),
         (put("answers", "b", "mxnet", "mxnet", "1.5.1"), "the same MXNet", "a, c: 1.9.1; b: 1.5.1"),
         (
             put("answers", "b", "mxnet", {"error": "no MXNet", "libmxnet": "a" * 64}),
@@ -119,18 +114,12 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
         (
             put("answers", "c", "files", "groups", {"sha256": "f" * 64}),
             FILES,
-            "c: groups differs",
+            "c: groups differs from",
         ),
-        (put("answers", "c", "files", "groups", {"error": "line 1"}), FILES, "c: line 1"),
         (
             put("answers", "a", "ssh", "peers", "b", "Permission denied."),
             SSH,
             "a to b: ssh failed (Permission denied): run",
-        ),
-        (
-            put("answers", "a", "ssh", {"peers": {"error": "Permission denied."}}),
-            SSH,
-            "a to error: ssh failed (Permission denied): run",
         ),
         *(
             (
@@ -150,13 +139,11 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
             TCP,
             "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Check that the agent",
         ),
-        (put("meetings", "b", None), TCP, "b: the agent did not complete the rendezvous"),
         (
             put("meetings", "b", {"error": "ended: lease"}),
             TCP,
             "b: the agent did not complete the rendezvous (ended: lease)",
         ),
-        (put("meetings", "c", "taken", ["port 9091 is in use"]), TCP, "c: port 9091 is in use"),
         (
             put("meetings", "b", "met", [{"host": "a", "rtt": 0.5, "offset": -1.5}]),
             "clocks within 1 s",

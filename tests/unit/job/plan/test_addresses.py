@@ -1,7 +1,6 @@
 import pytest
 
-from mxcluster.errors import BadInput
-from mxcluster.job.plan.addresses import Node, check_distinct, interface_of, network
+from mxcluster.job.plan.addresses import Node, interface_of, network
 from mxcluster.job.plan.addresses import locate as locate_node
 from mxcluster.model.host_variables import of_host
 from mxcluster.model.node_record import MachineFacts, Network
@@ -38,44 +37,6 @@ def test_precedence_of_the_variables_that_set_the_address(variables, of_job, add
     assert locate("node1", variables, RECORD, of_job) == Node("node1", address, interface)
 
 
-@pytest.mark.parametrize(
-    "variables, of_job, words",
-    [
-        ({"node_address": "node1"}, "", ["node_address='node1'", "literal IPv4"]),
-        (
-            {"node_address": "10.0.0.6"},
-            "",
-            ["10.0.0.6", "no interface", "eth0: 10.0.0.5", "provision.yml"],
-        ),
-        ({"cluster_network": "10.9.0.0/16"}, "", ["10.9.0.0/16", "none", "node_address"]),
-        (
-            {"cluster_network": "office"},
-            "",
-            ["cluster_network='office'", "not an IPv4 network", "10.0.0.0/24"],
-        ),
-        ({}, "ib", ["dmlc_interface=ib", "is missing on the node", "ib0: 192.168.9.5"]),
-        ({}, "ib0.7", ["dmlc_interface=ib0.7", "no IPv4 address", "name another interface"]),
-        ({"node_address": "10.0.0.5"}, "eth1", ["dmlc_interface=eth1", "node_address"]),
-    ],
-)
-def test_an_unusable_address_is_refused(variables, of_job, words):
-    with pytest.raises(BadInput) as refusal:
-        locate("node1", variables, RECORD, of_job)
-    assert all(word in str(refusal.value) for word in ["node1"] + words), str(refusal.value)
-
-
-def test_a_node_without_a_record_is_refused():
-    with pytest.raises(
-        BadInput, match="node7: the node has no record: run provision.yml without --limit"
-    ):
-        locate("node7", {"node_address": "10.0.0.5"}, None)
-
-
-def test_a_node_without_a_default_route_is_refused():
-    with pytest.raises(BadInput, match="node1: the node has no default route.*cluster_network"):
-        locate("node1", {}, RECORD.replaced(address_of_default_route=None))
-
-
 def test_a_loopback_address_belongs_to_the_interface_with_its_network():
     assert interface_of("127.0.0.12", RECORD) == "lo"
     assert interface_of("127.0.0.12", Network(interfaces={"eth0": ["10.0.0.5/8"]})) is None
@@ -85,18 +46,6 @@ def test_a_loopback_address_belongs_to_the_interface_with_its_network():
         )
         == "dummy0"
     )
-
-
-def test_two_nodes_with_one_address_are_refused():
-    check_distinct([Node("a", "10.0.0.1", "eth0"), Node("b", "10.0.0.2", "eth0")])
-    with pytest.raises(BadInput, match="a and c have the same address 10.0.0.1"):
-        check_distinct(
-            [
-                Node("a", "10.0.0.1", "eth0"),
-                Node("b", "10.0.0.2", "eth0"),
-                Node("c", "10.0.0.1", "ib0"),
-            ]
-        )
 
 
 def test_the_network_of_all_nodes_is_that_of_their_addresses():

@@ -23,35 +23,6 @@ def test_gpus_of_workers(lines, asked, variables, expected):
 
 
 @pytest.mark.parametrize(
-    "lines, asked, variables, words",
-    [
-        (["a", "b"], [0, 1], {}, ["b: gpus=0,1", "one GPU, number 0", "auto"]),
-        (["c"], [0], {}, ["c: gpus=0", "no GPU", "auto"]),
-        (
-            ["b", "b"],
-            "auto",
-            {},
-            [
-                "b: gpus=0 gives only one GPU to 2 workers",
-                "workers_per_host to at most 1",
-                "gpus=''",
-            ],
-        ),
-        (
-            ["a", "b"],
-            "auto",
-            {"a": {"gpus": [4]}, "b": {"gpus": [7]}},
-            ["a: gpus=4", "b: gpus=7"],
-        ),
-    ],
-)
-def test_unusable_gpu_numbers_are_refused(lines, asked, variables, words):
-    with pytest.raises(BadInput) as refusal:
-        per_worker(lines, asked, of_hosts("abcd", variables), RECORDS)
-    assert all(word in str(refusal.value) for word in words), str(refusal.value)
-
-
-@pytest.mark.parametrize(
     "lines, gpu_lists, speeds, expected",
     [
         (["a", "b"], [[0, 1, 2, 3], [0]], {}, [[], []]),
@@ -64,22 +35,6 @@ def test_speeds_of_a_workers_gpus(lines, gpu_lists, speeds, expected):
     variables = {host: {"gpu_speeds": speed} for host, speed in speeds.items()}
     variables = of_hosts("abcd", variables)
     assert work_loads(lines, gpu_lists, variables, RECORDS) == expected
-
-
-@pytest.mark.parametrize(
-    "speeds, words",
-    [
-        ({"a": "3,1"}, ["a: gpu_speeds=3,1 has 2 numbers", "the node has 4 GPUs", "leave"]),
-        ({"b": "3,1"}, ["b: gpu_speeds=3,1", "one GPU"]),
-        ({"c": "3"}, ["c: gpu_speeds=3", "the node has no GPU"]),
-    ],
-)
-def test_speeds_need_one_number_for_each_gpu(speeds, words):
-    variables = {host: {"gpu_speeds": speed} for host, speed in speeds.items()}
-    variables = of_hosts("abcd", variables)
-    with pytest.raises(BadInput) as refusal:
-        work_loads(["a", "b", "c"], [[0, 1], [0], []], variables, RECORDS)
-    assert all(word in str(refusal.value) for word in words), str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 import pytest
 
-from mxcluster.errors import BadInput
 from mxcluster.job.plan import groups
 from mxcluster.model.host_variables import of_hosts
 
@@ -13,13 +12,6 @@ def labelled(**labels):
 
 def test_a_number_is_a_label():
     assert groups.from_labels(LINES, labelled(a=2, b=1, c="1")) == ([[0, 3], [1, 2]], ["1", "2"])
-
-
-def test_labels_on_some_workers_only_are_refused():
-    with pytest.raises(
-        BadInput, match=r"^b, c: worker_group is missing, but other hosts have groups \(slow\)"
-    ):
-        groups.from_labels(LINES, labelled(a="slow"))
 
 
 def test_groups_of_a_file_are_ordered_by_their_first_member():

@@ -18,13 +18,6 @@ def find(host):
     return Node(host, {"a": "10.0.0.1", "b": "10.0.0.2", "d": "10.0.0.4"}[host], "eth0")
 
 
-def test_the_scheduler_group_has_exactly_one_host():
-    assert members.scheduler(GROUPS) == "a"
-    for groups, words in [({}, "no host"), ({"scheduler": ["a", "b"]}, r"2 hosts \(a, b\)")]:
-        with pytest.raises(BadInput, match="group scheduler has %s: put exactly one" % words):
-            members.scheduler(groups)
-
-
 def test_servers_and_workers_per_host():
     variables = of_hosts("abc", {"a": {"servers_per_host": "2"}, "b": {"workers_per_host": 3}})
     assert members.servers(GROUPS, variables, 0) == ["a", "a", "b"]
@@ -55,18 +48,6 @@ def test_a_node_without_a_record_matters_only_if_its_address_is_used():
 )
 def test_number_of_workers(distributed, wanted, count):
     assert members.number_of_workers(distributed, wanted, 4) == count
-
-
-@pytest.mark.parametrize("distributed", [True, False])
-def test_too_many_workers_are_refused(distributed):
-    with pytest.raises(BadInput, match="num_workers=5, but the cluster has only 4 workers"):
-        members.number_of_workers(distributed, 5, 4)
-
-
-def test_too_few_forks_are_refused():
-    members.check_forks(["a", "b"], 2)
-    with pytest.raises(BadInput, match="forks=1 .* 2 nodes .* forks = 2 in ansible.cfg.* -f 2"):
-        members.check_forks(["a", "b"], 1)
 
 
 def test_different_builds_of_one_version_are_refused():

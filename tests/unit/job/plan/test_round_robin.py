@@ -47,10 +47,3 @@ def test_hosts_by_name_and_by_each_address():
         ["b"],
         ["b", "c", "a"],
     )
-
-
-@pytest.mark.parametrize("entry", ["d", "10.0.0.9", "127.0.0.1"])
-def test_an_unknown_host_is_named(entry):
-    with pytest.raises(BadInput) as refusal:
-        place(["a", entry], 1, 1)
-    assert entry in str(refusal.value) and "run provision.yml" in str(refusal.value)

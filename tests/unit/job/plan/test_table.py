@@ -78,17 +78,6 @@ def test_the_table_shows_ports_without_a_firewall():
     assert "ports:" not in table(plan_of(alone))  # one process, without a port
 
 
-def test_the_table_shows_the_script():
-    text = table(plan(script="path/my.py", script_args=["--lr", "0.1"]))
-    assert "script path/my.py --lr 0.1\n" in text and "batches" not in text
-
-
-def test_the_table_of_a_job_without_servers():
-    text = table(plan("single"))
-    assert "kv device, 1 worker in 1 group, 0 servers" in text
-    assert text.endswith("worker  0      laptop  192.168.7.20  wlan0      0,1   all    0 1\n")
-
-
 @pytest.mark.parametrize(
     "kv, expected",
     [

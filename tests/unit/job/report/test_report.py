@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
-from mxcluster.errors import BadInput
 from mxcluster.job import report
 from mxcluster.job.report import curves, node_ends, page, series
 from mxcluster.model.events import Batch, End, Event, Note, Updates
@@ -38,24 +37,6 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.texts.append(data)
-
-
-def test_the_run_folder_is_complete(good_run):
-    names = sorted(
-        str(path.relative_to(good_run)) for path in good_run.rglob("*") if path.is_file()
-    )
-    assert {
-        "plan.json",
-        "verdict.json",
-        "report.html",
-        "curves.png",
-        "events.jsonl",
-        "checkpoints/model-0020.params",
-        "nodes/node1/worker-0.log",
-        "nodes/node1/status.json",
-        "nodes/node2/events.jsonl",
-    } <= set(names), names
-    assert not [name for name in names if name.endswith(".part")], names
 
 
 def test_the_events_of_all_nodes_are_merged_by_time(good_run):
@@ -179,13 +160,6 @@ def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkey
     assert "group b: the servers dropped 17 of 17 updates" in text
 
 
-def test_a_run_with_dropped_updates_only_has_no_histogram(cache_dir):
-    plan = fake_run.make_plan(workers=2)
-    events = [dict(event, y={}, dropped={"4": 17}) for event in fake_run.server_events(plan, 0)]
-    data = series.collect(plan, list(map(Event.decode, events)))
-    assert data.histograms and not curves.draw(data, plan, fake_run.verdict(), cache_dir)
-
-
 def test_a_dark_screen_inverts_the_picture(good_run):
     source = (good_run / "report.html").read_text()
     assert source.count("<img") == 1 and re.search(
@@ -306,21 +280,6 @@ def test_a_job_without_events_has_a_page_and_no_picture(tmp_path):
     assert verdict["first_failure"]["host"] == "node1"
     assert not (tmp_path / "curves.png").exists()
     assert "There is nothing to draw" in Page(tmp_path / "report.html").text
-
-
-def test_a_lost_node_does_not_hide_the_logs_of_the_others(tmp_path, cache_dir):
-    plan = fake_run.make_plan()
-    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
-    del archives["node2"]
-    verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir).encode()
-    assert verdict["nodes"] == {"node1": "done", "node2": "missing"}
-    assert "the controller collected no archive from node2" in verdict["first_failure"]["reason"]
-    assert "worker-0 is ready" in Page(tmp_path / "run" / "report.html").text
-
-
-def test_a_folder_without_a_plan_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="has no plan.json: give the folder of a job"):
-        report.write(str(tmp_path))
 
 
 def test_the_command_makes_the_report_again_and_writes_nothing_into_home(good_run, tmp_path):

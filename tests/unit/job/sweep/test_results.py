@@ -103,11 +103,6 @@ def test_the_accuracy_at_the_end_of_the_job_counts():
     assert found["curve"] == [(10.0, 0.5), (30.0, 0.91)] and found["target_s"] == 30.0
 
 
-def test_a_job_without_events_has_empty_figures():
-    found = results.comparison_figures([], fake_run.verdict(), PLAN, 0.9)
-    assert found["curve"] == [] and found["target_s"] is None and found["waited"] is None
-
-
 @pytest.mark.parametrize(
     "steps,late_steps,late",
     [(50, 1, False), (50, 2, True), (1000, 10, False), (1000, 11, True), (1000, 0, False)],
@@ -121,11 +116,6 @@ def test_a_job_is_late_with_more_than_one_late_step_in_a_hundred(tmp_path, steps
     found = results.record(spec, job, "mine-001", ran(tmp_path / "run", OK, events), 0)
     assert found.late is late
     assert results.as_csv([found]).splitlines()[0].count("late_steps") == 1
-
-
-def test_a_job_without_emulated_slowness_has_no_late_steps():
-    assert results.lateness([event("end", 0, samples=32)]) == {}
-    assert results.lateness([event("end", 0, steps=0, late_steps=0)]) == {}
 
 
 @pytest.mark.parametrize(

@@ -76,22 +76,6 @@ def test_a_sweep_runs_all_jobs_in_order(cluster):
     assert "left" in cluster.said[2], "an estimate after the first job"
 
 
-@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(143)])
-def test_an_interrupted_sweep_goes_on_where_it_stopped(cluster, end):
-    cluster.verdicts["mine-002"] = end
-    spec = cluster.opened(LISTS)
-    with pytest.raises(type(end)):
-        cluster.go(spec)
-    assert set(results.read(str(cluster.runs / "mine"), spec)) == {"001"}
-    cluster.verdicts.clear()
-    records = cluster.go(cluster.opened(names=["sweep"]))
-    # The nodes may have a folder of the interrupted job, which would refuse its id.
-    assert cluster.started == ["mine-001", "mine-002", "mine-002-a2"] and len(records) == 2
-    assert cluster.stopped == ["mine-002"], "the interrupted job may still run on the nodes"
-    cluster.go(cluster.opened())
-    assert len(cluster.started) == 3 and len(cluster.stopped) == 1, "nothing is left to do"
-
-
 def test_a_job_that_ended_before_its_record_is_not_run_again(cluster):
     cluster.go(cluster.opened(LISTS))
     folder = cluster.runs / "mine"
@@ -222,22 +206,6 @@ def test_the_fastest_group_gets_a_hosts_file(cluster):
     path = cluster.runs / "mine" / "fastest.hosts"
     assert cluster.knobs[0]["hosts_file"] == str(path)
     assert path.read_text() == "127.0.0.11\n127.0.0.12\n"
-
-
-def test_a_dry_run_lists_the_jobs_and_writes_nothing(cluster):
-    spec = cluster.opened(LISTS)
-    lines = runner.dry_run(spec, str(cluster.runs), planned)
-    assert lines[0] == "benchmark.yml of 2 jobs, in runs/mine"
-    assert lines[1] == (
-        "001  to do  network=mlp kv=dist_sync batch_size=32 scaling=weak workers=1  "
-        "1 worker and 2 servers on 2 nodes; 10 + 50 batches of 32"
-    )
-    assert lines[-1] == "2 of 2 jobs to do" and list(cluster.runs.iterdir()) == []
-    cluster.verdicts["mine-002"] = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        cluster.go(spec)
-    lines = runner.dry_run(spec, str(cluster.runs), planned)
-    assert lines[1].startswith("001  ok") and lines[-1].startswith("1 of 2 jobs to do")
 
 
 def test_jobs_that_differ_in_seed_and_rate_are_planned_once():

@@ -26,10 +26,6 @@ def efficiencies(spec, found):
     ]
 
 
-def test_efficiency_is_the_speed_of_a_worker_against_one_worker():
-    assert efficiencies(*benchmark([100, 180, 320])) == [(1.0, 1), (0.9, 1), (0.8, 1)]
-
-
 def test_without_one_worker_efficiency_is_against_the_fewest():
     assert efficiencies(*benchmark([180, 320], worker_counts="2,4")) == [(1.0, 2), (0.889, 2)]
     assert efficiencies(*benchmark([0, 180, 320])) == [(None, 0), (1.0, 2), (0.889, 2)]
@@ -211,14 +207,6 @@ def test_a_benchmark_without_a_good_job_has_no_picture():
     assert plots.comparison([], 0.9) == b""
 
 
-def test_series_are_named_by_what_differs():
-    spec, found = benchmark([1, 2, 3, 4], networks="mlp,lenet", worker_counts="1,2")
-    series = plots._series(summary.benchmark_rows(spec, found))
-    assert [(name, len(points)) for name, points in series] == [("mlp", 2), ("lenet", 2)]
-    spec, found = benchmark([1, 2, 3])
-    assert [name for name, _ in plots._series(summary.benchmark_rows(spec, found))] == ["all jobs"]
-
-
 def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
     spec, found = benchmark([100, 180, 150], scaling="weak,strong", worker_counts="1,2")
     series = plots._series(summary.benchmark_rows(spec, found))
@@ -253,34 +241,6 @@ def test_a_row_without_a_good_job_says_so():
     rows = [row._replace(jobs=[]) for row in summary.comparison_rows(spec, found)[:1]]
     titles, cells = summary.comparison_table(rows, 0.9)
     assert cells[3] == "all failed" and len(cells) == len(titles) and not any(cells[4:])
-
-
-def test_words_in_a_plot_lie_inside_of_the_axes_and_on_no_point(monkeypatch, tmp_path):
-    drawn = []
-    monkeypatch.setattr(plots.style, "png", lambda figure: drawn.append(figure) or b"png")
-    spec, found = comparison(asp=(5.0, None, 30.0))
-    rows = summary.comparison_rows(spec, found)
-    assert plots.comparison(rows, 0.9, str(tmp_path)) == b"png"
-    (figure,) = drawn
-    figure.canvas.draw()
-    words = 0
-    for axis in figure.axes:
-        inside = axis.get_window_extent()
-        points = [
-            tuple(point)
-            for line in axis.lines
-            if line.get_marker() == "o"
-            for point in axis.transData.transform(line.get_xydata())
-        ]
-        for text in axis.texts:
-            box = text.get_window_extent()
-            words += 1
-            assert inside.y0 <= box.y0 and box.y1 <= inside.y1, text.get_text()
-            assert not [point for point in points if box.contains(*point)], text.get_text()
-    bars = figure.axes[3]
-    legend = bars.get_legend().get_window_extent()
-    assert legend.y0 >= max(bar.get_window_extent().y1 for bar in bars.patches)
-    assert words == 3, "one scheme misses the target, and both wait"
 
 
 def test_environments_are_told_once():

@@ -125,13 +125,9 @@ def test_kernels_are_sorted_by_number_and_need_their_modules(machine, tmp_path):
         # Updates of a first kernel, whose own numbers are smaller than that of the system's name.
         ("3.10.0-1160.el7.x86_64", "3.10.0-1160.2.2.el7.x86_64"),
         ("3.10.0-1160.el7.x86_64", "3.10.0-1160.6.1.el7.x86_64"),
-        ("3.10.0-957.el7.x86_64", "3.10.0-957.1.3.el7.x86_64"),
         ("3.10.0-693.el7.x86_64", "3.10.0-693.1.1.el7.x86_64"),
-        ("3.10.0-327.el7.x86_64", "3.10.0-327.3.1.el7.x86_64"),
         ("3.10.0-957.27.2.el7.x86_64", "3.10.0-1062.el7.x86_64"),
-        ("3.10.0-1160.119.1.el7.x86_64", "5.4.278-1.el7.elrepo.x86_64"),
         ("4.18.0-372.el8.x86_64", "4.18.0-372.9.1.el8_6.x86_64"),
-        ("5.4.0-26-generic", "5.4.0-150-generic"),
     ],
 )
 def test_the_newest_kernel_is_the_one_that_the_next_boot_starts(machine, tmp_path, older, newer):

@@ -38,17 +38,12 @@ def test_the_first_optimizer_is_used_and_equal_ones_are_not():
 @pytest.mark.parametrize(
     "other, words",
     [
-        (
-            SGD(rescale_grad=0.25),
-            "optimizer of worker-0 has rescale_grad=0.25, but the optimizer of worker-1 has 0.5",
-        ),
         (SGD(momentum=0.9), "has momentum=0.9, but the optimizer of worker-1 has None"),
         (SGD(lr_mult={"a": 1}), "has lr_mult={'a': 1}, but the optimizer of worker-1 has {}"),
         (
             SGD(lr_scheduler=Halved(5)),
             "has lr_scheduler.class='Halved', but the optimizer of worker-1 has None",
         ),
-        (Adam(), "has class='Adam', but the optimizer of worker-1 has 'SGD'"),
     ],
 )
 def test_another_optimizer_is_refused(other, words):
