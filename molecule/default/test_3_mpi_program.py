@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mxcluster.node import mpi_job
+from mxcluster.node import mpi_daemons
 from tests.often import seldom
 from tests.waiting import until
 
@@ -119,7 +119,7 @@ def test_fault_ends_the_job_everywhere_and_is_named(cluster, files, engine, faul
         if fault == "process":
             node.run("kill -9 $(cat $(%s))" % begun)
         elif fault == "daemon":
-            cluster.shell("node2", "pkill -9 -u mxcluster -x " + mpi_job.DAEMON)
+            cluster.shell("node2", "pkill -9 -u mxcluster -x " + mpi_daemons.NAME)
         elif fault == "agent":
             node.run("systemctl kill --signal=KILL --kill-who=main mxcluster-agent@%s" % job)
         else:
@@ -139,7 +139,7 @@ def test_fault_ends_the_job_everywhere_and_is_named(cluster, files, engine, faul
         assert failure["host"] == "node2", output
     if fault == "daemon":
         told = "\n".join([failure["reason"], *failure["log"]])
-        assert mpi_job.DAEMON + ", a daemon of mpirun (pid " in told, output
+        assert mpi_daemons.NAME + ", a daemon of mpirun (pid " in told, output
     assert not any(verdict["left"].values()), output
 
     def left():

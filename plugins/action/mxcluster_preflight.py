@@ -20,7 +20,7 @@ import platform
 import re
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from ansible import __version__ as CORE
 from ansible import constants as C
@@ -32,6 +32,7 @@ from ansible.utils.vars import load_extra_vars
 try:
     from mxcluster.ansible import arguments, attempts, knobs, preflight_arguments, role_specs
     from mxcluster.ansible import preflight_checks as checks
+    from mxcluster.ansible.edge import TaskResult, TaskVars
     from mxcluster.ansible.node_task import NodeTask
     from mxcluster.ansible.preflight_checks import is_plain
     from mxcluster.cluster import ssh_mesh
@@ -40,9 +41,7 @@ try:
     from mxcluster.model.knob import knobs_of, value_of
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
     attempts = knobs = None
-    NodeTask = ActionBase
-
-Json = Dict[str, Any]
+    NodeTask, TaskResult, TaskVars = ActionBase, None, None
 
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OLDEST_CORE = (2, 16)
@@ -63,7 +62,7 @@ class ActionModule(NodeTask):
 
     TRANSFERS_FILES = False
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+    def run(self, tmp: object = None, task_vars: TaskVars = None) -> TaskResult:
         """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
         problem = refused_package()
@@ -79,7 +78,7 @@ class ActionModule(NodeTask):
             return dict(result, **self._connect(given, task_vars))
         return dict(result, **self._check_controller(given, task_vars))
 
-    def _connect(self, given: "preflight_arguments.Connection", task_vars: Json) -> Json:
+    def _connect(self, given: "preflight_arguments.Connection", task_vars: TaskVars) -> TaskResult:
         """Open Ansible's connection to the node, and check the user and the Python on the node.
 
         Returns the task's result, which may be a failure.
@@ -91,7 +90,9 @@ class ActionModule(NodeTask):
             told = {"lost": {"since": asked, "why": told["msg"]}}
         return dict(told, changed=False)
 
-    def _check_controller(self, given: "preflight_arguments.Controller", task_vars: Json) -> Json:
+    def _check_controller(
+        self, given: "preflight_arguments.Controller", task_vars: TaskVars
+    ) -> TaskResult:
         """Check the controller, the inventory and the extra variables, and write known_hosts.
 
         Returns {"changed", "notes"}, or a failure with the first problem.
@@ -133,12 +134,12 @@ class ActionModule(NodeTask):
         changed = checks.write_known_hosts(given.known_hosts, given.name, block)
         return {"changed": changed, "notes": notes}
 
-    def _evaluate(self, value: Any, variables: Json) -> None:
+    def _evaluate(self, value: object, variables: TaskVars) -> None:
         """Evaluate the templates in `value`. AnsibleUndefinedVariable for an undefined variable."""
         self._templar.copy_with_new_env(available_variables=variables).template(value)
 
     def _names(
-        self, task_vars: Json, documented: "role_specs.Options"
+        self, task_vars: TaskVars, documented: "role_specs.Options"
     ) -> Tuple[Optional[str], List[str]]:
         """Return (problems, notes) about the names of extra variables and of knobs.
 
@@ -256,7 +257,7 @@ def refused_facts(injected: bool) -> Optional[str]:
     )
 
 
-def refused_of_playbooks(given: Json, template: Callable[[Any], Any]) -> List[str]:
+def refused_of_playbooks(given: TaskVars, template: Callable[[object], object]) -> List[str]:
     """Return a message for each wrong value of a knob that belongs to a playbook.
 
     The playbooks read these knobs with `default`, which would hide an undefined variable.

@@ -1,38 +1,25 @@
 """Show Ansible's default output in compact form, with one live line for a running job.
 
-The callback shows the verdict of the job last, after the recap.
+- While a task polls a job with mxcluster_node, its results become one line about the whole job. On
+  a terminal the callback rewrites the line in place. Elsewhere it prints a line every five seconds.
+- The callback shows the lines `mxcluster_verdict_text` of a result last, after the recap, and
+  ansible-playbook ends with the result's status `mxcluster_exit_status`. After mxcluster_restart
+  there is no recap, because the last attempt has shown its own.
+- If ansible-playbook ends before the recap while a job may run, such as at Ctrl-C, the callback
+  says what happens to the job, and which commands attach to it and end it.
+- Hosts with the same outcome share a line. Results lose escape sequences and control characters.
+- If no task with another tag than `always` runs, the exit status is 1.
+- With -v the callback shows hosts and tasks like the default callback.
 """
 
 DOCUMENTATION = r"""
 name: mxcluster
 type: stdout
 short_description: Show the default output in compact form, with a live line for a training job
-description:
-  - While a task polls a job with C(mxcluster_node), its results become one line about the whole
-    job. On a terminal the callback rewrites the line in place; elsewhere it prints a new line every
-    five seconds.
-  - If a result has C(mxcluster_verdict_text), the callback shows these lines last, after the recap.
-    If the result also has C(mxcluster_exit_status), ansible-playbook ends with this status.
-  - If ansible-playbook ends before the recap, as at Ctrl-C, while a job may run on the nodes, the
-    callback says what happens to the job, and which commands attach to it and end it.
-  - After M(mxcluster_restart) the callback shows no recap, because the final attempt has shown its
-    own recap. The first command shows the verdict of an attempt that M(mxcluster_restart) has
-    started.
-  - Hosts with the same outcome share a line. The message of a failure keeps its line breaks.
-  - The output of a node cannot control the terminal, because the callback drops escape sequences
-    and control characters from every result.
-  - If C(--tags) and C(--skip-tags) match no task of the playbook, or C(--start-at-task) leaves none
-    that runs, the callback says so, and ansible-playbook ends with the status 1. Tasks with the tag
-    C(always) do not count then.
-  - With C(-v) the callback shows hosts and tasks like the default callback.
-author:
-  - The mxcluster authors (@mxcluster)
+description: See the module's docstring.
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
-requirements:
-  - C(stdout_callback = mxcluster) in ansible.cfg
-  - the Python package mxcluster in Ansible's Python; without this package jobs have no live line
 """
 
 import atexit
@@ -61,28 +48,14 @@ except ImportError:  # the preflight checks report the missing package before th
 
 Json = Dict[str, Any]
 # Ansible's classes. Ansible has no types, so each class is Any.
-AggregateStats = Any  # ansible.executor.stats.AggregateStats
-Host = Any  # ansible.inventory.host.Host
-IncludedFile = Any  # ansible.playbook.included_file.IncludedFile
-Play = Any  # ansible.playbook.play.Play
-Playbook = Any  # ansible.playbook.Playbook
-Task = Any  # ansible.playbook.task.Task
-TaskResult = Any  # TaskResult of ansible.executor.task_result, or CallbackTaskResult from 2.19 on
+AggregateStats = Host = IncludedFile = Play = Playbook = Task = TaskResult = Any
 
 PERIOD = 5  # seconds between two lines about the job on an output that is not a terminal
 NAMED = 8  # maximum number of hosts in a line
 NOTHING = 1  # the exit status if no task has run
 TAIL = 20  # maximum number of lines of a failed command's output
-
-
 # These plugins run on the controller. Only their results may contain a verdict.
-JUDGES = (
-    "mxcluster_report",
-    "mxcluster_restart",
-    "mxcluster_jobs",
-    "mxcluster_verify",
-    "mxcluster_sweep",
-)
+JUDGES = tuple("mxcluster_" + name for name in ("report", "restart", "jobs", "verify", "sweep"))
 
 
 class CallbackModule(Default):

@@ -18,7 +18,6 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -33,6 +32,14 @@ import zlib
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.text.converters import to_bytes
 from ansible.module_utils.mxcluster_atomic_files import make_folder, remove, write
+from ansible.module_utils.mxcluster_wheels import (
+    Refused,
+    contents,
+    cure_for,
+    is_compiled,
+    sync,
+    unpack,
+)
 
 MARKER = "mxcluster-env.json"
 PTH = "mxcluster-package.pth"
@@ -46,9 +53,6 @@ PROVE = "import mxnet; print(mxnet.__version__)"
 PROVE_WITH_PACKAGE = (
     "from mxcluster.node import mxnet_compat; print(mxnet_compat.import_mxnet().__version__)"
 )
-# Libraries of CUDA, cuDNN and NCCL, which MXNet's GPU wheels need.
-NVIDIA = ["lib" + name for name in ("cublas", "cudart", "cudnn", "cufft", "curand", "cusolver")]
-NVIDIA += ["libnccl", "libnvrtc", "libnvToolsExt"]
 # User settings that would add other packages or change the folder of the installation.
 HARMFUL = (
     "PYTHONPATH",
@@ -61,10 +65,6 @@ HARMFUL = (
     "PIP_REQUIRE_VIRTUALENV",
     "PIP_NO_BINARY",
 )
-
-
-class Refused(Exception):
-    """An error that the user must correct. The text names the problem and the cure."""
 
 
 def choose_build(builds, version, name, note):
@@ -117,120 +117,6 @@ def marker_of(path):
 def bare(version):
     """Return the version of a wheel without PyPI's suffix: '1.2.1' for '1.2.1.post1'."""
     return re.sub(r"\.post\d+$", "", version)
-
-
-def cure_for(last_words):
-    """Return the cure (str) for a failed program, as a sentence for the error message.
-
-    If the output names a missing system library, the cure is the installation of this library.
-
-    Args: `last_words` the last lines of the program's output (str).
-    """
-    missing = re.search(r"(lib[\w+]+)\.so[.\d]*: cannot open shared object file", last_words)
-    if not missing:
-        return " Remove the error in the output below, and run provision.yml again."
-    if missing.group(1) == "libcuda":
-        return (
-            " The node lacks the library libcuda of NVIDIA's driver: install a driver, then run "
-            "provision.yml again."
-        )
-    if missing.group(1) in NVIDIA:
-        return (
-            " The linker does not find the library %s of CUDA, cuDNN or NCCL: run `ldconfig` as "
-            "root on the node if the file is there. Otherwise remove this CUDA from the node. Then "
-            "run provision.yml again." % missing.group(1)
-        )
-    return (
-        " The node lacks the library %s: install this library (CentOS: yum install %s; Debian, "
-        "Ubuntu: the package whose name begins with %s), then run provision.yml again."
-        % ((missing.group(1),) * 3)
-    )
-
-
-def unpack(path, folder, accepted):
-    """Extract the wheels of the tar file `path` into `folder`, as files of the current user.
-
-    Root runs pip from a wheel, so root must own the wheels. With extractall, the users named in the
-    tar file would own the wheels. For the same reason, the function refuses a file whose content is
-    no accepted wheel. Python and pip could run or install such a file.
-
-    Args: `accepted` {sha256: wheel, such as "mxnet==1.9.1"} of all accepted files.
-
-    Returns {wheel: path of its file}. Raises Refused for a file with another sha256, and for a
-    missing wheel.
-    """
-    found = {}
-    with tarfile.open(path) as archive:
-        for member in archive.getmembers():
-            if member.isfile():
-                content = archive.extractfile(member)
-                target = os.path.join(folder, os.path.basename(member.name))
-                digest = copied(content, target)
-                if digest not in accepted:
-                    raise Refused(
-                        "%s contains the file %s with the sha256 %s, which is not the digest of a "
-                        "wheel of this environment. The module has run nothing of this tar file. "
-                        "Run provision.yml again, which copies the tar file again"
-                        % (path, os.path.basename(member.name), digest)
-                    )
-                found[accepted[digest]] = target
-    missing = sorted(set(accepted.values()) - set(found))
-    if missing:
-        raise Refused(
-            "%s lacks the wheels of %s: run provision.yml again, which copies the tar file again"
-            % (path, ", ".join(missing))
-        )
-    return found
-
-
-def copied(source, path):
-    """Copy the open file `source` to the new file `path`. Return the sha256 of the content."""
-    digest = hashlib.sha256()
-    with open(path, "wb") as target:
-        for block in iter(lambda: source.read(1 << 20), b""):
-            digest.update(block)
-            target.write(block)
-    return digest.hexdigest()
-
-
-def sync(path):
-    """Write the file or folder `path` to the disk with fsync, and wait for the end of the write."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems cannot sync folders.
-        if error.errno != errno.EINVAL or not os.path.isdir(path):
-            raise
-    finally:
-        os.close(descriptor)
-
-
-def contents(folder):
-    """Return {relative path: [bytes, CRC-32], or None for a link} of all files below `folder`."""
-    found = {}
-    for parent, folders, files in os.walk(folder):
-        for name in files + [
-            name for name in folders if os.path.islink(os.path.join(parent, name))
-        ]:
-            path = os.path.join(parent, name)
-            found[os.path.relpath(path, folder)] = None
-            if stat.S_ISREG(os.lstat(path).st_mode):
-                with open(path, "rb") as source:
-                    content = source.read()
-                found[os.path.relpath(path, folder)] = [
-                    len(content),
-                    zlib.crc32(content) & 0xFFFFFFFF,
-                ]
-    return found
-
-
-def is_compiled(path):
-    """Return True if `path` names a bytecode file in a folder __pycache__.
-
-    Python ignores such a file without its source.
-    """
-    return os.path.basename(os.path.dirname(path)) == "__pycache__" and path.endswith(".pyc")
 
 
 class Environment(object):
@@ -374,40 +260,14 @@ class Environment(object):
         os.mkdir(temporary, 0o700)  # root runs programs from this folder
         try:
             pip = unpack(self.module.params["archive"], temporary, self.accepted)[self.pip]
-            listed = os.path.join(temporary, "requirements.txt")
-            write(listed, to_bytes("\n".join(self.requirements) + "\n"), 0o644)
-            system = self.module.params["system"]
             self.run(
                 "make the environment",
                 [self.module.params["python"], "-m", "venv", "--without-pip"]
-                + ["--system-site-packages"] * system
+                + ["--system-site-packages"] * self.module.params["system"]
                 + [self.path],
                 temporary,
             )
-            # Python can run a zip file, such as a wheel. So pip runs from its own wheel.
-            self.run(
-                "install the wheels",
-                [
-                    self.module.params["python"] if system else self.python,
-                    os.path.join(pip, "pip"),
-                    "--isolated",
-                    "install",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                    "--no-cache-dir",
-                    "--no-deps",
-                    "--no-index",
-                    "--find-links",
-                    temporary,
-                    "--only-binary",
-                    ":all:",
-                    "--require-hashes",
-                    "-r",
-                    listed,
-                ]
-                + self.in_the_system(self.pip) * system,
-                temporary,
-            )
+            self.install(pip, temporary)
             self.add_package()
             self.prove(temporary)
             write(
@@ -426,6 +286,18 @@ class Environment(object):
             )
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def install(self, pip, temporary):
+        """Install the wheels in the folder `temporary`. Args: `pip` the path of pip's wheel."""
+        system = self.module.params["system"]
+        listed = os.path.join(temporary, "requirements.txt")
+        write(listed, to_bytes("\n".join(self.requirements) + "\n"), 0o644)
+        # Python can run a zip file, such as a wheel. So pip runs from its own wheel.
+        argv = [self.module.params["python"] if system else self.python, os.path.join(pip, "pip")]
+        argv += ["--isolated", "install", "--quiet", "--disable-pip-version-check"]
+        argv += ["--no-cache-dir", "--no-deps", "--no-index", "--find-links", temporary]
+        argv += ["--only-binary", ":all:", "--require-hashes", "-r", listed]
+        self.run("install the wheels", argv + self.in_the_system(self.pip) * system, temporary)
 
     def add_package(self):
         """Let the environment import the package folder, and make the folder if needed."""
@@ -549,41 +421,44 @@ class Environment(object):
         return out
 
 
+ARGUMENTS = dict(
+    path=dict(type="path", required=True),  # a build removes the folder's content first
+    python=dict(type="path", required=True),  # the interpreter on the node
+    # The module installs the set for the version of `python`.
+    builds=dict(
+        type="list",
+        elements="dict",
+        required=True,
+        options=dict(
+            python=dict(type="list", elements="str", required=True),
+            # All packages as name==version, MXNet first, and the wheel of pip.
+            wheels=dict(type="list", elements="str", required=True),
+            pip=dict(type="str", required=True),
+        ),
+    ),
+    hashes=dict(type="dict", required=True),  # {name==version: [sha256 of a valid file]}
+    name=dict(type="str", default="MXNet"),  # for messages
+    note=dict(type="str", default=""),  # the reason that other Pythons have no build
+    # A zip file with a package for the environment. The module unpacks and compiles the
+    # package into a folder beside the file, with the Python version as suffix. From a zip
+    # file, Python would compile the modules at every start. A folder with other content is
+    # replaced, and is missing for an instant; a running program gets later imports from the
+    # new folder. Environments may share the folder. The module also writes the folder's
+    # path with the suffixes .lock, .draft and .old, of which only .lock stays. Other
+    # folders and zip files stay, because jobs may still import from them.
+    site_path=dict(type="path"),
+    archive=dict(type="path"),  # the tar file with the wheels
+    # Install into the administrator's folder of `python` (/usr/local), for all its users.
+    # The environment then uses these packages.
+    system=dict(type="bool", default=False),
+    ask=dict(type="bool", default=False),  # return the facts, and change nothing
+)
+
+
 def main():
     """Build the environment, or return its missing wheels, and print the result for Ansible."""
     module = AnsibleModule(
-        argument_spec=dict(
-            path=dict(type="path", required=True),  # a build removes the folder's content first
-            python=dict(type="path", required=True),  # the interpreter on the node
-            # The module installs the set for the version of `python`.
-            builds=dict(
-                type="list",
-                elements="dict",
-                required=True,
-                options=dict(
-                    python=dict(type="list", elements="str", required=True),
-                    # All packages as name==version, MXNet first, and the wheel of pip.
-                    wheels=dict(type="list", elements="str", required=True),
-                    pip=dict(type="str", required=True),
-                ),
-            ),
-            hashes=dict(type="dict", required=True),  # {name==version: [sha256 of a valid file]}
-            name=dict(type="str", default="MXNet"),  # for messages
-            note=dict(type="str", default=""),  # the reason that other Pythons have no build
-            # A zip file with a package for the environment. The module unpacks and compiles the
-            # package into a folder beside the file, with the Python version as suffix. From a zip
-            # file, Python would compile the modules at every start. A folder with other content is
-            # replaced, and is missing for an instant; a running program gets later imports from the
-            # new folder. Environments may share the folder. The module also writes the folder's
-            # path with the suffixes .lock, .draft and .old, of which only .lock stays. Other
-            # folders and zip files stay, because jobs may still import from them.
-            site_path=dict(type="path"),
-            archive=dict(type="path"),  # the tar file with the wheels
-            # Install into the administrator's folder of `python` (/usr/local), for all its users.
-            # The environment then uses these packages.
-            system=dict(type="bool", default=False),
-            ask=dict(type="bool", default=False),  # return the facts, and change nothing
-        ),
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     for name in HARMFUL:

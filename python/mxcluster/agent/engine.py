@@ -195,7 +195,7 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
     whole = folder.whole_plan()
     wanted = launchers.mpi_request(of_plan(whole["options"])) or {}
     seen = mpi_installation.find(wanted["pre_execution"], wanted["runtime"], env)
-    here = seen["installed"]
+    here = seen.installed
     if here is None:
         raise MxclusterError(
             mpi_installation.missing(wanted["runtime"], wanted["pre_execution"], seen)

@@ -19,6 +19,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
 
 from mxcluster import exit_codes
 from mxcluster.agent.folder import AGENT_LOCK
+from mxcluster.model.node_requests import Container
 from mxcluster.node import containers, gpus, processes
 
 Json = Dict[str, Any]
@@ -105,8 +106,8 @@ class Containers:
 
     def __init__(self, path: str, plan: Json, agent: processes.Identity):
         self.path, self.agent = path, agent
-        self.container = plan["container"]
-        self.engine = self.container["engine"]
+        self.container = Container.decode(plan["container"])
+        self.engine = self.container.engine
         node = plan["nodes"][plan["host"]]
         self.mounts = [(path, True)] + [
             (one, False) for one in node["mounts"] if os.path.exists(one)
@@ -125,8 +126,10 @@ class Containers:
     def client(self, process: Json) -> List[str]:
         """Return the command line of the client that runs `process`, an entry of the plan."""
         if self.gpus is None:
-            info = containers.info_of(self.engine) if gpus.count() else {}
-            self.gpus = (containers.gpu_options(self.engine, info) or []) if info else []
+            self.gpus = []
+            if gpus.count():
+                info = containers.info_of(self.engine)
+                self.gpus = containers.gpu_options(self.engine, info) or []
         words = containers.run_options(self.container, self.mounts, self.gpus)
         words += ["--interactive", "--label", "%s=%s" % (containers.LABEL, self.path)]
         words += ["--label", "mxcluster.process=%s" % process["name"], "--workdir", self.path]

@@ -32,11 +32,12 @@ import sys
 import termios
 import time
 import tty
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
+from mxcluster.ansible.edge import CliArguments
 from mxcluster.node import processes
 
-Json = Dict[str, Any]
+Json = Mapping[str, object]
 Show = Callable[[str, bool], None]
 
 # This environment variable is set in a child only. If the child runs another playbook, the value is
@@ -63,7 +64,7 @@ def parent() -> str:
     return name if name.endswith(".yml") else ""
 
 
-def refusal(program: str, options: Json) -> Optional[str]:
+def refusal(program: str, options: CliArguments) -> Optional[str]:
     """Return the reason why this command line cannot run again unattended, else None.
 
     Args:
@@ -211,7 +212,12 @@ def _open(origin: int) -> Tuple[_Stream, int]:
     return _Stream(ours, origin, terminal), theirs
 
 
-def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = float("inf")) -> None:
+def _copy(
+    child: "subprocess.Popen[bytes]",
+    streams: Dict[int, _Stream],
+    show: Show,
+    until: float = float("inf"),
+) -> None:
     """Show the output of the child until the child ends or time.monotonic() reaches `until`."""
     at_end = set()
     while time.monotonic() < until:
@@ -230,7 +236,7 @@ def _copy(child: Any, streams: Dict[int, _Stream], show: Show, until: float = fl
             stream.resize()
 
 
-def _drain(child: Any, streams: Dict[int, _Stream], seconds: float) -> None:
+def _drain(child: "subprocess.Popen[bytes]", streams: Dict[int, _Stream], seconds: float) -> None:
     """Wait for the end of the child, at most `seconds`, and drop the child's output.
 
     The function reads the output, because a full pipe would block the child.
@@ -239,7 +245,7 @@ def _drain(child: Any, streams: Dict[int, _Stream], seconds: float) -> None:
         _copy(child, streams, lambda text, is_stderr: None, time.monotonic() + seconds)
 
 
-def _end(child: Any, streams: Dict[int, _Stream]) -> None:
+def _end(child: "subprocess.Popen[bytes]", streams: Dict[int, _Stream]) -> None:
     """End the child and its workers if the child still runs."""
     who = processes.identity(child.pid)
     if child.poll() is not None or who is None:
@@ -258,6 +264,6 @@ def _be_deaf() -> None:
         signal.signal(signum, signal.SIG_IGN)
 
 
-def _exit(signum: int, frame: Any) -> None:
+def _exit(signum: int, frame: object) -> None:
     _be_deaf()  # Ansible and the kernel may both send SIGTERM
     raise SystemExit(128 + signum)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+CliArguments = Any  # ansible.context.CLIARGS
 HostVars = Any  # ansible.vars.hostvars.HostVars
 TaskResult = Any  # the result of a task, {name: value}
 TaskVars = Any  # the variables of a task, {name: value}

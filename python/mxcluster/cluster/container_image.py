@@ -58,22 +58,27 @@ class _Image(Record):
 _inspected = each(record(_Image))
 
 
-class _Entry(Record):
+class ArchivedImage(Record):
     """An image in manifest.json of an archive."""
 
-    config: str = field(text, key="Config")
+    config: str = field(text, key="Config", about="the file of the configuration")
+    tags: Optional[Sequence[str]] = field(optional(each(text)), key="RepoTags", default=None)
 
 
-class _Manifest(Record):
+class ArchivedManifest(Record):
     """A manifest in index.json of an archive."""
 
     digest: str = field(text)
+    annotations: Optional[Mapping[str, str]] = field(optional(table(text, text)), default=None)
 
 
-class _Index(Record):
+class ArchiveIndex(Record):
     """The content of index.json of an archive."""
 
-    manifests: Sequence[_Manifest] = field(each(record(_Manifest)))
+    manifests: Sequence[ArchivedManifest] = field(each(record(ArchivedManifest)))
+
+
+archived_images = each(record(ArchivedImage))  # the content of manifest.json
 
 
 def recipe(environment: Environment, python: str, base: str, dockerfile: str) -> wheels.Need:
@@ -102,7 +107,7 @@ def recipe(environment: Environment, python: str, base: str, dockerfile: str) ->
 
 
 def distribution(
-    seen: Mapping[str, object], hosts: Sequence[str], name: str, wanted: Wanted
+    seen: Mapping[str, Optional[str]], hosts: Sequence[str], name: str, wanted: Wanted
 ) -> Distribution:
     """Return the node that gives the image, and the nodes that get the image.
 
@@ -177,7 +182,7 @@ def ids_in(manifest: str, index: str, archive: str) -> List[str]:
         BadInput: the archive does not hold exactly one image.
     """
     try:
-        found = each(record(_Entry))(json.loads(manifest))
+        found = archived_images(json.loads(manifest))
     except (ValueError, RecursionError):
         found = []
     if len(found) != 1:
@@ -186,7 +191,7 @@ def ids_in(manifest: str, index: str, archive: str) -> List[str]:
             "`docker save --output FILE IMAGE`" % (archive, len(found))
         )
     try:
-        manifests = [one.digest for one in _Index.decode(json.loads(index)).manifests]
+        manifests = [one.digest for one in ArchiveIndex.decode(json.loads(index)).manifests]
     except (ValueError, RecursionError):
         manifests = []
     # Older archives have "<id>.json", newer archives have "blobs/sha256/<id>".

@@ -26,7 +26,7 @@ The rules for groups (`propose`):
 import math
 import operator
 from fractions import Fraction
-from typing import List, Mapping, NamedTuple, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, refuse
 from mxcluster.numbers import to_float
@@ -50,7 +50,7 @@ class Proposal(NamedTuple):
     reason: str  # the reason for the number of groups, as text
 
 
-def check(speeds: Mapping[str, object], unit: str = "samples/s") -> List[Fraction]:
+def check(speeds: Mapping[str, Optional[float]], unit: str = "samples/s") -> List[Fraction]:
     """Return the speeds as exact fractions, in the order of `speeds`.
 
     Args: `speeds` {name: speed}; `unit` the unit of the speeds in messages.
@@ -79,7 +79,7 @@ def check(speeds: Mapping[str, object], unit: str = "samples/s") -> List[Fractio
     return exact
 
 
-def propose(speeds: Mapping[str, object], noise: float, groups: int = 0) -> Proposal:
+def propose(speeds: Mapping[str, Optional[float]], noise: float, groups: int = 0) -> Proposal:
     """Return the Proposal for workers with these `speeds`, by the rules of this module.
 
     Args:
@@ -126,7 +126,9 @@ def propose(speeds: Mapping[str, object], noise: float, groups: int = 0) -> Prop
     return Proposal(found, ["speed%d" % (one + 1) for one in range(len(found))], reason)
 
 
-def shares(speeds: Mapping[str, object], groups: Sequence[Sequence[int]]) -> List[Fraction]:
+def shares(
+    speeds: Mapping[str, Optional[float]], groups: Sequence[Sequence[int]]
+) -> List[Fraction]:
     """Return each worker's share of the training data, in the workers' order. The sum is exactly 1.
 
     A share is in proportion to the slowest speed of the worker's group, because the members of a
@@ -146,7 +148,7 @@ def shares(speeds: Mapping[str, object], groups: Sequence[Sequence[int]]) -> Lis
 
 
 def placement(
-    sizes: Sequence[int], speeds: Mapping[str, object], bound: int = BIGARRAY_BOUND
+    sizes: Sequence[int], speeds: Mapping[str, Optional[float]], bound: int = BIGARRAY_BOUND
 ) -> List[int]:
     """Return the position in `speeds` of each parameter's server, in the order of `sizes`.
 

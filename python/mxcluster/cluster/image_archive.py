@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import tarfile
-from typing import Any, Dict, List, Set
+from typing import Dict, Set, Union
 
 from mxcluster.cluster import container_image
 from mxcluster.errors import DAMAGED, BadInput, shown
@@ -48,14 +48,16 @@ def _check(path: str, name: str, identity: str) -> None:
                 raise ValueError("it has no file %s of at most %d bytes" % (member, MOST_BYTES))
             return stream.read()
 
-        (image,) = _list(json.loads(read("manifest.json").decode()))
-        tags, ids = set(_list(image.get("RepoTags") or [])), {_digest(read(image["Config"]))}
+        (image,) = container_image.archived_images(json.loads(read("manifest.json").decode()))
+        tags, ids = set(image.tags or ()), {_digest(read(image.config))}
         if "index.json" in members:
-            (entry,) = _list(json.loads(read("index.json").decode())["manifests"])
-            tags |= {(entry.get("annotations") or {}).get(key) for key in NAMES} - {None}
-            blob = "blobs/sha256/" + container_image.bare(entry["digest"])
+            index = container_image.ArchiveIndex.decode(json.loads(read("index.json").decode()))
+            (entry,) = index.manifests
+            annotations = entry.annotations or {}
+            tags |= {annotations[key] for key in NAMES if key in annotations}
+            blob = "blobs/sha256/" + container_image.bare(entry.digest)
             ids |= {_digest(read(blob))} if blob in members else set()
-    wrong = sorted(map(str, tags - _tags(name)))
+    wrong = sorted(tags - _tags(name))
     if wrong:
         raise BadInput(
             "the archive of the image %s would also name an image %s. %s"
@@ -72,7 +74,7 @@ class _Member(tarfile.TarInfo):
     """A member of the archive. Headers that an engine could read in another way are refused."""
 
     @classmethod
-    def frombuf(cls, buf: Any, encoding: str, errors: str) -> "_Member":
+    def frombuf(cls, buf: Union[bytes, bytearray], encoding: str, errors: str) -> "_Member":
         member = super().frombuf(buf, encoding, errors)
         kinds = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
         if member.type == tarfile.XHDTYPE and member.size <= MOST_HEADER:
@@ -102,12 +104,6 @@ def _members(archive: tarfile.TarFile) -> Dict[str, tarfile.TarInfo]:
         if any(name.startswith(link + "/") for link in links):
             raise ValueError("%s is below a link" % name)
     return found
-
-
-def _list(value: Any) -> List[Any]:
-    if not isinstance(value, list):
-        raise TypeError("%s is no list" % shown(value))
-    return value
 
 
 def _digest(content: bytes) -> str:

@@ -133,7 +133,7 @@ def check_system(node: Machine) -> None:
     )
 
 
-def read(host: str, choice: Mapping[str, object], node: Mapping[str, object]) -> Decision:
+def read(host: str, choice: object, node: object) -> Decision:
     """Return the software to install on the node `host`.
 
     Args: `choice` the user's settings, and `node` the facts of the node, both as JSON. Raises

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional
 from mxcluster.entry import leftovers, programs, units
 from mxcluster.errors import MxclusterError
 from mxcluster.model.protocol import Check, Collect, Jobs, Look, RecordNode, Request, Start, Stop
+from mxcluster.model.record import encode
 
 Json = Dict[str, Any]
 
@@ -82,7 +83,8 @@ def _seen_by_root(request: Request, unit: Optional[str], swept: List[str]) -> Js
     if isinstance(request, RecordNode) and os.geteuid() == 0 and request.user:
         from mxcluster.node import probe  # not at the top: each poll would import it
 
-        return probe.machine()
+        # With the fields that are None: the training user decides about none of them.
+        return {name: encode(value) for name, value in vars(probe.machine()).items()}
     return {}
 
 

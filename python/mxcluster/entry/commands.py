@@ -4,36 +4,53 @@ The functions run as the training user. The process of root works without this m
 """
 
 import os
-from typing import Callable, Dict, Optional, Tuple, Type, TypeVar, cast
+from typing import Callable, Dict, Mapping, Optional, Tuple, Type, TypeVar, cast
 
 from mxcluster.agent import checkpoint_transfer, claims, commands, engine, jobs, shared_folder
+from mxcluster.errors import BadInput
 from mxcluster.model import protocol
+from mxcluster.model.node_requests import CheckRequest, LookRequest, RecordRequest
 from mxcluster.model.protocol import Request
+from mxcluster.model.record import Record
+from mxcluster.model.shapes import Wrong
 
+A = TypeVar("A", bound=Record)
 R = TypeVar("R", bound=Request)
 Json = Dict[str, object]
 Function = Callable[[Request], Json]
 
 
+def _decoded(cls: Type[A], arguments: Mapping[str, object]) -> A:
+    """Return `arguments` as a record. Raises BadInput if a field is invalid."""
+    try:
+        return cls.decode(arguments)
+    except Wrong as wrong:
+        raise BadInput(
+            "the controller's request to this node is invalid (%s): %s"
+            % (wrong, protocol.OTHER_VERSION)
+        ) from None
+
+
 def _look(request: protocol.Look) -> Json:
     from mxcluster.node import probe  # not at the top: each poll would import it
 
-    return probe.look(request.arguments, claims.held)
+    return probe.look(_decoded(LookRequest, request.arguments), claims.held)
 
 
 def _record(request: protocol.RecordNode) -> Json:
     from mxcluster.node import gpus, probe
 
-    if request.shared is None:
-        return probe.record(request.arguments)
-    shared_folder.check(request.shared)
-    return dict(probe.record(request.arguments), granted=gpus.granted(os.environ))
+    found = probe.facts(_decoded(RecordRequest, request.arguments).known)
+    if request.shared:
+        shared_folder.check(request.shared)
+        found = found.replaced(granted=gpus.granted(os.environ))
+    return found.encode()
 
 
 def _check(request: protocol.Check) -> Json:
     from mxcluster.node import health_checks
 
-    return health_checks.check(request.arguments)
+    return health_checks.check(_decoded(CheckRequest, request.arguments)).encode()
 
 
 def _row(command: Type[R], function: Callable[[R], Json]) -> Tuple[Type[Request], Function]:

@@ -15,12 +15,16 @@ import resource
 import shutil
 import subprocess
 import time
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from mxcluster import errors
+from mxcluster.errors import DAMAGED
+from mxcluster.model.node_requests import Container, MpiRequest
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import Shape, anything, each, optional, table, text, words
 from mxcluster.node.mpi_installation import INFINIBAND
 
-Json = Dict[str, Any]
+T = TypeVar("T")
 
 LABEL = "mxcluster.job_dir"  # the label of each container with the path of the job folder
 SHARED_MEMORY = "/dev/shm"
@@ -71,6 +75,57 @@ ENGINES = {
 }
 
 
+class _Version(Record):
+    """The version of podman in its `info`."""
+
+    version: str = field(words, key="Version", default="")
+
+
+class Info(Record):
+    """The answer of an engine's `info`. docker and podman have different fields."""
+
+    server_version: str = field(words, key="ServerVersion", default="", about="of docker")
+    podman: _Version = field(record(_Version), key="version", default=_Version())
+    errors: Sequence[object] = field(
+        lambda value: each(anything)(value or []), key="ServerErrors", default=[]
+    )
+    runtimes: Sequence[str] = field(
+        lambda value: list(table(text, anything)(value or {})), key="Runtimes", default=[]
+    )
+    security: Sequence[object] = field(
+        lambda value: each(anything)(value or []), key="SecurityOptions", default=[]
+    )
+
+
+class Image(Record):
+    """The fields of `image inspect` that count."""
+
+    id: Optional[str] = field(optional(text), key="Id", default=None)
+    architecture: Optional[str] = field(optional(words), key="Architecture", default=None)
+
+
+class MpiEngine(Record, nulls=True):
+    """The MPI engine in an image."""
+
+    engine: str = field(text)
+    version: str = field(text)
+
+
+class Contents(Record):
+    """The answer of `mxcluster.node.image_check` in a container."""
+
+    problems: Sequence[str] = field(each(words))
+    mpi: Optional[MpiEngine] = field(optional(record(MpiEngine)))
+
+
+class Look(NamedTuple):
+    """The result of the check of a node for containers."""
+
+    problems: Sequence[str]
+    image: Optional[str]  # the id of the image
+    mpi: Optional[MpiEngine] = None  # the engine in the image, for an MPI program
+
+
 def package_folder() -> str:
     """Return the folder from which this process and each container import mxcluster."""
     return os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
@@ -82,7 +137,7 @@ def client_environment() -> Dict[str, str]:
 
 
 def run_options(
-    container: Json,
+    container: Container,
     mounts: Iterable[Tuple[str, bool]],
     gpus: Iterable[str] = (),
     infiniband: Optional[bool] = None,
@@ -95,13 +150,13 @@ def run_options(
     under SELinux: files with the labels of the node would be closed to the container.
 
     Args:
-        container: {"engine", "image", "python", "shm_size"} of the plan.
+        container: the containers of the plan.
         mounts: (path, True if writable) of files and folders. They have the same path inside.
         gpus: the result of `gpu_options`.
         infiniband: True if the node has InfiniBand. With None, the function looks into /dev.
         user: (uid, gid, [additional groups]), by default the user of this process.
     """
-    engine = container["engine"]
+    engine = container.engine
     uid, gid, groups = user or (os.geteuid(), os.getegid(), os.getgroups())
     rootless = engine == "podman" and uid != 0
     has_infiniband = os.path.isdir(INFINIBAND) if infiniband is None else infiniband
@@ -117,7 +172,7 @@ def run_options(
             words += ["--ulimit", "nproc=%d:%d" % ((_most_processes(),) * 2)]
     words += ["--security-opt", "no-new-privileges", "--security-opt", "label=disable"]
     words += ["--env", "HOME=/tmp", "--env", "PYTHONPATH=" + package_folder()]
-    size = container.get("shm_size")
+    size = container.shm_size
     words += ["--shm-size", "%dm" % size] if size else ["--mount", _mount(SHARED_MEMORY, True)]
     for path, writable in [(package_folder(), False), *mounts]:
         words += ["--mount", _mount(path, writable)]
@@ -142,7 +197,7 @@ def _mount(path: str, writable: bool) -> str:
     return line.getvalue()
 
 
-def gpu_options(engine: str, info: Json, root: str = "/") -> Optional[List[str]]:
+def gpu_options(engine: str, info: Info, root: str = "/") -> Optional[List[str]]:
     """Return the options that give the node's GPUs to a container, or None if the engine cannot.
 
     A container gets all GPUs. CUDA_VISIBLE_DEVICES chooses among the GPUs, as on the node itself.
@@ -158,7 +213,7 @@ def gpu_options(engine: str, info: Json, root: str = "/") -> Optional[List[str]]
             for path in glob.glob(os.path.join(root, folder, "nvidia*"))
         ]
         return ["--device", "nvidia.com/gpu=all"] if specs else None
-    if "nvidia" in (info.get("Runtimes") or {}):
+    if "nvidia" in info.runtimes:
         return ["--runtime", "nvidia"] + wishes
     hooks = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
     if any(os.path.exists(os.path.join(root, "usr/bin", hook)) for hook in hooks):
@@ -166,12 +221,12 @@ def gpu_options(engine: str, info: Json, root: str = "/") -> Optional[List[str]]
     return None
 
 
-def first_process(container: Json) -> List[str]:
+def first_process(container: Container) -> List[str]:
     """Return the last words of `docker run`, which start `mxcluster.node.contained`.
 
     They replace the program of the image (ENTRYPOINT).
     """
-    words = ["--entrypoint", container["python"], container["image"]]
+    words = ["--entrypoint", container.python, container.image]
     return words + ["-u", "-m", "mxcluster.node.contained"]
 
 
@@ -203,138 +258,136 @@ def ask(
     )
 
 
-def info_of(engine: str) -> Json:
-    """Return the answer of the engine's `info` as a dict, {} without an answer in JSON."""
-    return _json(ask(engine, "info", "--format", "{{json .}}")[1]) or {}
+def info_of(engine: str) -> Info:
+    """Return the answer of the engine's `info`, without fields if there is no answer in JSON."""
+    return _json(Info.decode, ask(engine, "info", "--format", "{{json .}}")[1]) or Info()
 
 
 def look(
-    container: Json,
+    container: Container,
     needs_gpus: bool,
     has_gpus: bool,
     cuda: Optional[str] = None,
-    mpi: Optional[Json] = None,
-) -> Json:
-    """Check this node for `container`, and return {"problems": [message, ...], "image", "mpi"}.
+    mpi: Optional[MpiRequest] = None,
+) -> Look:
+    """Check this node for `container`.
 
-    The function runs the image once. The container imports MXNet, or finds the MPI engine. "image":
-    the id of the image, or None. "mpi": the answer of `mpi_installation.look` in the container,
-    None without `mpi`.
+    The function runs the image once. The container imports MXNet, or finds the MPI engine.
 
     Args:
-        container: as for `run_options`.
+        container: the containers of the plan.
         needs_gpus: True if a process of the job uses GPUs of this node.
         has_gpus: True if this node has GPUs.
         cuda: the folder of CUDA on this node, or None.
-        mpi: the request of `mpi_installation.look` for an MPI program, else None.
+        mpi: the needs of an MPI program, else None.
     """
-    engine = container["engine"]
+    engine = container.engine
     info, problem = _engine(engine)
     if problem:
-        return _seen(None, problem)
+        return Look([problem], None)
     image, problem = _image(container)
     if problem:
-        return _seen(image, problem)
+        return Look([problem], image)
     gpus = gpu_options(engine, info) if has_gpus else []
     if gpus is None and needs_gpus:
-        return _seen(
-            image,
+        problem = (
             "%s gives no GPU to containers on this node: install nvidia-container-toolkit and "
             "configure %s for it, or use runtime=host, or start the job without GPUs"
-            % (engine, engine),
+            % (engine, engine)
         )
+        return Look([problem], image)
     found, problem = _contents(container, gpus or [], cuda, mpi)
-    return _seen(image, problem) if problem else dict(found, image=image)
+    return Look(found.problems, image, found.mpi) if found else Look([problem], image)
 
 
-def _seen(image: Optional[str], problem: str) -> Json:
-    return {"problems": [problem], "image": image, "mpi": None}
-
-
-def _engine(engine: str) -> Tuple[Json, Optional[str]]:
-    """Return (answer of the engine's `info`, message about an unusable engine or None)."""
+def _engine(engine: str) -> Tuple[Info, str]:
+    """Return (answer of the engine's `info`, message about an unusable engine or "")."""
     least, install, allow = ENGINES[engine]
     if not shutil.which(engine):
-        return {}, "%s is not installed on this node: install it (%s), or use runtime=host" % (
+        return Info(), "%s is not installed on this node: install it (%s), or use runtime=host" % (
             engine,
             install,
         )
     code, out, err = ask(engine, "info", "--format", "{{json .}}")
-    info = _json(out) or {}
-    version = str(info.get("ServerVersion") or (info.get("version") or {}).get("Version") or "")
-    if code != 0 or not version or info.get("ServerErrors"):
-        told = err.strip() or "; ".join(map(str, info.get("ServerErrors") or [])) or out.strip()
-        return {}, "%s does not answer %s on this node (%s): %s" % (
+    info = _json(Info.decode, out) or Info()
+    version = info.server_version or info.podman.version
+    if code != 0 or not version or info.errors:
+        reason = err.strip() or "; ".join(map(str, info.errors)) or out.strip()
+        return Info(), "%s does not answer %s on this node (%s): %s" % (
             engine,
             _user(),
-            last_lines(told),
+            last_lines(reason),
             allow,
         )
-    if "ServerVersion" not in info and engine == "docker":
-        return {}, "the program docker of this node is podman: use runtime=podman"
+    if not info.server_version and engine == "docker":
+        return Info(), "the program docker of this node is podman: use runtime=podman"
     if numbers(version) < least:
-        return {}, "%s %s of this node is too old: install version %s or newer" % (
+        return Info(), "%s %s of this node is too old: install version %s or newer" % (
             engine,
             version,
             ".".join(map(str, least)),
         )
-    if any("rootless" in str(one) for one in info.get("SecurityOptions") or []):
-        return {}, (
+    if any("rootless" in str(one) for one in info.security):
+        return Info(), (
             "docker runs without root on this node, so containers cannot have the user of the "
             "job's files: use runtime=podman"
         )
-    return info, None
+    return info, ""
 
 
-def _image(container: Json) -> Tuple[Optional[str], Optional[str]]:
-    """Return (id of the image on this node or None, message about an unusable image or None)."""
-    engine, name = container["engine"], container["image"]
+def _image(container: Container) -> Tuple[Optional[str], str]:
+    """Return (id of the image on this node or None, message about an unusable image or "")."""
+    engine, name = container.engine, container.image
     code, out, err = ask(engine, "image", "inspect", name)
-    found = _json(out)
-    if code != 0 or not isinstance(found, list) or not found:
+    images = _json(each(record(Image)), out)
+    if code != 0 or not images:
         return None, (
             "the image %s is not on this node (%s: %s): bring the image with provision.yml -e "
             "container_image_engine=%s -e container_image_name=%s"
             % (name, engine, last_lines(err) or "no such image", engine, name)
         )
-    image, ours = found[0], ARCHITECTURES.get(platform.machine(), platform.machine())
-    if image.get("Architecture") not in (None, "", ours):
-        return image.get("Id"), (
+    image, own = images[0], ARCHITECTURES.get(platform.machine(), platform.machine())
+    if image.architecture not in (None, "", own):
+        return image.id, (
             "the image %s is built for %s, and this node is %s: build the image for %s"
-            % (name, image["Architecture"], ours, ours)
+            % (name, image.architecture, own, own)
         )
-    return image.get("Id"), None
+    return image.id, ""
 
 
 def _contents(
-    container: Json, gpus: List[str], cuda: Optional[str], mpi: Optional[Json]
-) -> Tuple[Json, Optional[str]]:
-    """Run `image_check` in the image, and return (its answer, message about a failure or None)."""
-    engine, name, python = (container[key] for key in ("engine", "image", "python"))
-    words = run_options(container, [(cuda, False)] if cuda else [], gpus)[1:]
-    words += ["--interactive"] + first_process(container)
-    asked = {
+    container: Container, gpus: List[str], cuda: Optional[str], mpi: Optional[MpiRequest]
+) -> Tuple[Optional[Contents], str]:
+    """Run `image_check` in the image, and return (its answer or None, message about a failure)."""
+    engine, name, python = container.engine, container.image, container.python
+    options = run_options(container, [(cuda, False)] if cuda else [], gpus)[1:]
+    options += ["--interactive"] + first_process(container)
+    request = {
         "command": [python, "-m", "mxcluster.node.image_check"]
-        + [json.dumps({"image": name, "mpi": mpi})],
+        + [json.dumps({"image": name, "mpi": mpi and mpi.encode()})],
         "env": {"LD_LIBRARY_PATH": cuda + "/lib64"} if cuda else {},
         "seconds": CHECK_SECONDS,
     }
-    code, out, err = ask(engine, *words, stdin=json.dumps(asked))
-    told = _json(out.strip().splitlines()[-1]) if out.strip() else None
-    if code in NO_PROGRAM and told is None:
-        return {}, "the image %s cannot run %s (%s): name another Python with -e image_python=" % (
-            name,
-            python,
-            last_lines(err),
+    code, out, err = ask(engine, *options, stdin=json.dumps(request))
+    found = _json(Contents.decode, out.strip().splitlines()[-1]) if out.strip() else None
+    if code in NO_PROGRAM and found is None:
+        return (
+            None,
+            "the image %s cannot run %s (%s): name another Python with -e image_python="
+            % (
+                name,
+                python,
+                last_lines(err),
+            ),
         )
-    if not isinstance(told, dict) or not {"problems", "mpi"} <= set(told):
-        return {}, "%s cannot run the image %s on this node (status %d): %s" % (
+    if found is None:
+        return None, "%s cannot run the image %s on this node (status %d): %s" % (
             engine,
             name,
             code,
             last_lines(err or out),
         )
-    return {"problems": told["problems"], "mpi": told["mpi"]}, None
+    return found, ""
 
 
 def remove(engine: str, folder: str) -> List[str]:
@@ -372,10 +425,11 @@ def last_lines(text: str) -> str:
     return " ".join(line.strip() for line in text.strip().splitlines()[-LAST_LINES:])[-500:]
 
 
-def _json(text: str) -> Any:
+def _json(shape: Shape[T], output: str) -> Optional[T]:
+    """Return the JSON of a program's output, or None for another output."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return shape(json.loads(output))
+    except DAMAGED:
         return None
 
 

@@ -14,9 +14,9 @@ import glob
 import json
 import os
 import sys
-from typing import Any, Dict, List, Optional
+from typing import List, Optional, Union
 
-Json = Dict[str, Any]
+from mxcluster.model.check_answer import CallError, CudaDriver, CudaGpu, CudaProbe, CudaRuntime
 
 MAJOR, MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
@@ -41,62 +41,58 @@ class Library:
     def __init__(self, name: str):
         self.loaded = ctypes.CDLL(name)
 
-    def call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: object) -> None:
         """Call the function `name`. Raises Failed, or AttributeError for a missing function."""
         status = getattr(self.loaded, name)(*arguments)
         if status != 0:
             raise Failed(name, status)
 
-    def number(self, name: str, *arguments: Any) -> int:
+    def number(self, name: str, *arguments: object) -> int:
         """Return the number that the function writes to its first argument, an int."""
         found = ctypes.c_int()
         self.call(name, ctypes.byref(found), *arguments)
         return found.value
 
 
-def driver() -> Json:
-    """Ask libcuda.so.1, and return {"version", "gpus": [...], "peers": [[from, to], ...]}.
+def driver() -> Union[CallError, CudaDriver]:
+    """Ask libcuda.so.1 for the newest CUDA that the driver supports, and for the GPUs.
 
-    "version" is 1000 * major + 10 * minor of the newest CUDA that the driver supports. "gpus" has
-    the results of `gpu`. "peers" has the pairs of GPUs with direct access, by the index in "gpus".
-
-    Without the library, or after a failed call, the result is {"error": message, "status": number
-    or None}.
+    Returns the error without the library, or after a failed call.
     """
     try:
         library = Library("libcuda.so.1")
         library.call("cuInit", 0)
         count = library.number("cuDeviceGetCount")
-        return {
-            "version": library.number("cuDriverGetVersion"),
-            "gpus": [gpu(library, index) for index in range(count)],
-            "peers": [
+        return CudaDriver(
+            version=library.number("cuDriverGetVersion"),
+            gpus=[gpu(library, index) for index in range(count)],
+            peers=[
                 [one, two]
                 for one in range(count)
                 for two in range(count)
                 if one != two and library.number("cuDeviceCanAccessPeer", one, two)
             ],
-        }
+        )
     except Failed as failed:
-        return {"error": str(failed), "status": failed.status}
+        return CallError(error=str(failed), status=failed.status)
     except (OSError, AttributeError) as error:
-        return {"error": str(error), "status": None}
+        return CallError(error=str(error))
 
 
-def gpu(library: Library, index: int) -> Json:
-    """Return {"uuid", "bus", "name", "capability" such as "7.0"} of the GPU `index`."""
+def gpu(library: Library, index: int) -> CudaGpu:
+    """Return the GPU `index`."""
     device = library.number("cuDeviceGet", index)
     text = ctypes.create_string_buffer(256)
     library.call("cuDeviceGetName", text, len(text), device)
     name = text.value.decode("ascii", "replace")
     library.call("cuDeviceGetPCIBusId", text, len(text), device)
-    return {
-        "uuid": uuid(library, device),
-        "bus": text.value.decode("ascii", "replace").lower(),
-        "name": name,
-        "capability": "%d.%d"
-        % tuple(library.number("cuDeviceGetAttribute", one, device) for one in (MAJOR, MINOR)),
-    }
+    major, minor = (library.number("cuDeviceGetAttribute", one, device) for one in (MAJOR, MINOR))
+    return CudaGpu(
+        uuid=uuid(library, device),
+        bus=text.value.decode("ascii", "replace").lower(),
+        name=name,
+        capability="%d.%d" % (major, minor),
+    )
 
 
 def uuid(library: Library, device: int) -> Optional[str]:
@@ -114,20 +110,19 @@ def uuid(library: Library, device: int) -> Optional[str]:
     )
 
 
-def runtime(folder: str) -> Json:
-    """Ask libcudart in `folder`, and return {"version", "count": the number of GPUs}.
+def runtime(folder: str) -> Union[CallError, CudaRuntime]:
+    """Ask libcudart in `folder` for its version and the number of GPUs.
 
-    "version" is 1000 * major + 10 * minor. Without the library, or after a failed call, the result
-    is {"error": message, "status": number or None}.
+    Returns the error without the library, or after a failed call.
     """
     try:
         library = Library(in_folder(folder, "libcudart.so.*"))
         version = library.number("cudaRuntimeGetVersion")
-        return {"version": version, "count": library.number("cudaGetDeviceCount")}
+        return CudaRuntime(version=version, count=library.number("cudaGetDeviceCount"))
     except Failed as failed:
-        return {"error": str(failed), "status": failed.status}
+        return CallError(error=str(failed), status=failed.status)
     except (OSError, AttributeError) as error:
-        return {"error": str(error), "status": None}
+        return CallError(error=str(error))
 
 
 def cudnn(folder: str) -> Optional[str]:
@@ -174,13 +169,10 @@ def in_folder(folder: str, pattern: str) -> str:
 def main(argv: List[str]) -> None:
     """Print the answer for the CUDA in the folder `argv[0]`."""
     folder = argv[0]
-    answer = {
-        "driver": driver(),
-        "runtime": runtime(folder),
-        "cudnn": cudnn(folder),
-        "nccl": nccl(folder),
-    }
-    print(json.dumps(answer))
+    answer = CudaProbe(
+        driver=driver(), runtime=runtime(folder), cudnn=cudnn(folder), nccl=nccl(folder)
+    )
+    print(json.dumps(answer.encode()))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,9 @@
 
 import os
 import re
-from typing import Any, Dict
 
+from mxcluster.model.node_record import Driver
 from mxcluster.node.gpus import said_by
-
-Json = Dict[str, Any]
 
 LOADED = "/proc/driver/nvidia/version"
 NOUVEAU = "/sys/module/nouveau"
@@ -14,12 +12,8 @@ SECONDS = 20
 PATH = {"PATH": os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"}  # of modinfo
 
 
-def state(loaded: str = LOADED, nouveau: str = NOUVEAU) -> Json:
-    """Return {"installed", "loaded", "nouveau"} of this node.
-
-    "installed" is the version of the module file for the running kernel. "loaded" is the version of
-    the module in the kernel. A version is None if there is no such module. "nouveau" is True if the
-    kernel module nouveau is loaded.
+def state(loaded: str = LOADED, nouveau: str = NOUVEAU) -> Driver:
+    """Return the versions of the module file for the running kernel and of the loaded module.
 
     Args: `loaded` the file with the version of the loaded module; `nouveau` the folder of nouveau
     in /sys.
@@ -30,8 +24,8 @@ def state(loaded: str = LOADED, nouveau: str = NOUVEAU) -> Json:
     except OSError:
         found = None
     said = said_by(["modinfo", "-F", "version", "nvidia"], PATH, SECONDS)
-    return {
-        "installed": (said or "").strip() or None,
-        "loaded": found.group(1) if found else None,
-        "nouveau": os.path.isdir(nouveau),
-    }
+    return Driver(
+        installed=(said or "").strip() or None,
+        loaded=found.group(1) if found else None,
+        nouveau=os.path.isdir(nouveau),
+    )

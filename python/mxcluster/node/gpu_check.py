@@ -9,38 +9,35 @@ import os
 import re
 import subprocess
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Tuple, Union
 
 from mxcluster.environment import GPU_ORDER
+from mxcluster.errors import DAMAGED
+from mxcluster.model.check_answer import CheckError, CudaProbe, GpuFacts, ListedGpu
 from mxcluster.node.gpus import listed, said_by
-
-Json = Dict[str, Any]
 
 FIRST_SECONDS = 300  # timeout of MXNet on all GPUs: the driver may first compile MXNet's code
 
 
-def check(cuda: Json) -> Json:
+def check(folder: str) -> GpuFacts:
     """Return the GPU facts of a node for verify.yml.
 
-    The result is {"listed": [{"uuid", "bus"}, ...] from nvidia-smi, "driver": version, "nouveau":
-    True if this kernel module is loaded, "nvcc": version, "cudnn": version in cuDNN's header,
-    "unresolved": [library, ...], "probe": the result of `probe`, "trials": the result of `trials`}.
-    A version is None if the program, header or driver is missing. Without a driver "listed" is [],
-    "probe" is None and "trials" is {}.
+    A version is None if the program, header or driver is missing. Without a driver there are no
+    listed GPUs, no answer of the libraries and no trials.
 
-    `cuda`: {"folder": path of the CUDA installation}. The function ignores other keys.
+    `folder`: the path of the CUDA installation.
     """
-    there, paths = listed(), variables(cuda["folder"])
-    return {
-        "listed": [{"uuid": gpu.uuid, "bus": gpu.bus.lower()} for gpu in there],
-        "driver": there[0].driver if there else None,
-        "nouveau": os.path.isdir("/sys/module/nouveau"),
-        "nvcc": nvcc(cuda["folder"]),
-        "cudnn": cudnn(cuda["folder"]),
-        "unresolved": unresolved(paths),
-        "probe": probe(cuda["folder"], paths) if there else None,
-        "trials": trials(len(there), paths) if there else {},
-    }
+    there, paths = listed(), variables(folder)
+    return GpuFacts(
+        listed=[ListedGpu(uuid=gpu.uuid, bus=gpu.bus.lower()) for gpu in there],
+        driver=there[0].driver if there else None,
+        nouveau=os.path.isdir("/sys/module/nouveau"),
+        nvcc=nvcc(folder),
+        cudnn=cudnn(folder),
+        unresolved=unresolved(paths),
+        probe=probe(folder, paths) if there else None,
+        trials=trials(len(there), paths) if there else {},
+    )
 
 
 def variables(folder: str) -> Dict[str, str]:
@@ -83,7 +80,7 @@ def cudnn(folder: str) -> Optional[str]:
     return "%(MAJOR)s.%(MINOR)s.%(PATCHLEVEL)s" % numbers if len(numbers) == 3 else None
 
 
-def unresolved(environment: Dict[str, str]) -> List[str]:
+def unresolved(environment: Mapping[str, str]) -> List[str]:
     """Return the libraries that libmxnet.so needs and that the linker cannot find.
 
     `environment`: the variables for the linker, such as LD_LIBRARY_PATH.
@@ -98,21 +95,20 @@ def unresolved(environment: Dict[str, str]) -> List[str]:
     return [line.split()[0] for line in said.splitlines() if "not found" in line]
 
 
-def probe(folder: str, environment: Dict[str, str]) -> Json:
+def probe(folder: str, environment: Mapping[str, str]) -> Union[CheckError, CudaProbe]:
     """Run the module cuda_probe for the CUDA in `folder`, and return the answer.
 
-    Returns {"error": message} if the program prints no answer. `environment`: all variables of the
-    program.
+    Returns the last line of the program's errors if the program prints no answer. `environment`:
+    all variables of the program.
     """
     out, last = run(["mxcluster.node.cuda_probe", folder], environment)
     try:
-        found = json.loads(out.splitlines()[-1])
-    except (IndexError, ValueError):
-        return {"error": last}
-    return found if isinstance(found, dict) else {"error": last}
+        return CudaProbe.decode(json.loads(out.splitlines()[-1]))
+    except (IndexError,) + DAMAGED:
+        return CheckError(error=last)
 
 
-def trials(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str]]:
+def trials(number: int, environment: Mapping[str, str]) -> Dict[str, Optional[str]]:
     """Compute with MXNet on each GPU, copy between all pairs of GPUs, and return the errors.
 
     The result is {"0": None, "1": the error, "0 -> 1": None, ...}. None stands for success.
@@ -128,7 +124,7 @@ def trials(number: int, environment: Dict[str, str]) -> Dict[str, Optional[str]]
     return {one: told.get(one, last) for one in wanted}
 
 
-def run(module: List[str], environment: Dict[str, str]) -> Tuple[str, str]:
+def run(module: List[str], environment: Mapping[str, str]) -> Tuple[str, str]:
     """Run a module of this package as a program, and return (stdout, last line of stderr).
 
     `module`: the name of the module and the arguments. `environment`: all variables of the program.

@@ -6,15 +6,18 @@ or the error]. For some GPUs the driver compiles MXNet's kernels in the first mi
 
 import json
 import sys
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Callable, Iterator, List, Optional, Tuple
 
 from mxcluster.node import mxnet_compat
+from mxcluster.node.mxnet_types import Context, Package
 
 SIDE = 1024  # rows and columns of the matrices
 NUMBERS = 1 << 20  # count of the copied numbers: 4 MB, more than a page of memory
 
 
-def trials(mx: Any, count: int, place: Callable[[int], Any]) -> Iterator[Tuple[str, Optional[str]]]:
+def trials(
+    mx: Package, count: int, place: Callable[[int], Context]
+) -> Iterator[Tuple[str, Optional[str]]]:
     """Yield (name of a trial, None or the error).
 
     The names are "0", "1" ... for the GPUs, and "0 -> 1" ... for the copies.
@@ -30,7 +33,7 @@ def trials(mx: Any, count: int, place: Callable[[int], Any]) -> Iterator[Tuple[s
                 yield "%d -> %d" % (one, two), _said(copies, mx, place(one), place(two), one)
 
 
-def computes(mx: Any, where: Any) -> Optional[str]:
+def computes(mx: Package, where: Context) -> Optional[str]:
     """Compute on a device, and return the first wrong result, or None if all results are right.
 
     The results come from MXNet's own kernels, from cuBLAS (dot) and from cuDNN (Convolution).
@@ -63,7 +66,7 @@ def computes(mx: Any, where: Any) -> Optional[str]:
     return None
 
 
-def copies(mx: Any, source: Any, goal: Any, number: int) -> Optional[str]:
+def copies(mx: Package, source: Context, goal: Context, number: int) -> Optional[str]:
     """Copy numbers between two devices, and return an error if they arrive changed, else None.
 
     Args: `source` and `goal` the devices; `number` the first of the numbers, which differs between
@@ -76,7 +79,7 @@ def copies(mx: Any, source: Any, goal: Any, number: int) -> Optional[str]:
     return "%d of %d numbers arrive changed" % (wrong, NUMBERS) if wrong else None
 
 
-def _said(trial: Callable[..., Optional[str]], *arguments: Any) -> Optional[str]:
+def _said(trial: Callable[..., Optional[str]], *arguments: object) -> Optional[str]:
     try:
         return trial(*arguments)
     except Exception as error:  # a broken library raises MXNetError or another error

@@ -4,11 +4,11 @@ import glob
 import os
 import re
 import subprocess
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Dict, List, Mapping, NamedTuple, Optional
 
 from mxcluster.errors import BadInput
+from mxcluster.model.node_requests import AllGpus
 
-Json = Dict[str, Any]
 Gpu = NamedTuple(
     "Gpu", [("number", int), ("uuid", str), ("bus", str), ("name", str), ("driver", str)]
 )
@@ -103,16 +103,14 @@ def problems(wanted: List[int]) -> List[str]:
     ]
 
 
-def unlike(wanted: Optional[Json]) -> Optional[str]:
+def unlike(wanted: Optional[AllGpus]) -> Optional[str]:
     """Return a message if this node has another number of GPUs than provision.yml found, else None.
 
-    `wanted`: {"record": number of GPUs that provision.yml found, "bus": number of GPUs on the PCI
-    bus if provision.yml chose an MXNet for GPUs, else 0}. `wanted` and the result are None for a
-    job that does not use all GPUs.
+    `wanted` is None for a job that does not use all GPUs.
     """
     if not wanted:
         return None
-    bus = int(wanted["bus"])
+    bus = wanted.bus
     there = len(listed()) if bus else count()
     if there < bus:
         return (
@@ -120,11 +118,11 @@ def unlike(wanted: Optional[Json]) -> Optional[str]:
             "node, load the driver or restart the node, and run provision.yml; or train on the CPU "
             "with -e gpus=''" % (bus, there)
         )
-    if there != wanted["record"]:
+    if there != wanted.record:
         return (
             "the node has %d GPUs now, and had %d at its last provision.yml: see `nvidia-smi` on "
             "this node, and run provision.yml; or train on the CPU with -e gpus=''"
-            % (there, wanted["record"])
+            % (there, wanted.record)
         )
     return None
 
@@ -137,7 +135,7 @@ def busy() -> Dict[int, str]:
 
 
 def said_by(
-    argv: List[str], environment: Optional[Dict[str, str]] = None, seconds: float = SECONDS
+    argv: List[str], environment: Optional[Mapping[str, str]] = None, seconds: float = SECONDS
 ) -> Optional[str]:
     """Run the program `argv`, and return its stdout, or None if the program fails or is missing.
 

@@ -1,12 +1,11 @@
 """Collect facts about the present state of one node for verify.yml.
 
-The checks change nothing on the node. Each check is a function that takes the request and returns
-facts. On the controller, `mxcluster.cluster.verify` judges the facts and compares the nodes.
+The checks change nothing on the node. On the controller, `mxcluster.cluster.verify` judges the
+facts and compares the nodes.
 """
 
 import hashlib
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -14,15 +13,26 @@ import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Sequence, TypeVar, Union, cast
 
 from mxcluster import exit_codes
 from mxcluster.cluster import files as cluster_files
 from mxcluster.errors import BadInput
 from mxcluster.file_io import sha256
+from mxcluster.model.check_answer import (
+    Checked,
+    CheckError,
+    ClusterFiles,
+    FileDigest,
+    FileFact,
+    ImportFailure,
+    MxnetFacts,
+    Peers,
+)
+from mxcluster.model.node_requests import CheckRequest
 from mxcluster.node import gpu_check
 
-Json = Dict[str, Any]
+T = TypeVar("T")
 
 SHM = "/dev/shm"
 SSH_AT_ONCE, SSH_SECONDS = 8, 10
@@ -31,10 +41,10 @@ MARK = b"MXNET "
 # MXNet runs in a child process, since a broken library can kill the process. If MXNet has
 # the distributed kv-store, `create` waits for a scheduler. Otherwise `create` fails at once.
 TRY_MXNET = """
-import json, sys
+import sys
 from mxcluster.node import mxnet_compat
 mx = mxnet_compat.import_mxnet()
-sys.stdout.write("\\nMXNET " + json.dumps({"mxnet": mx.__version__}) + "\\n")
+sys.stdout.write("\\nMXNET " + mx.__version__ + "\\n")
 sys.stdout.flush()
 mx.kvstore.create("dist_sync")
 """
@@ -48,30 +58,31 @@ NOBODY = {
 }
 
 
-def check(request: Json) -> Json:
-    """Run all CHECKS with `request`, and return {name of a check: facts of the check}.
+def check(request: CheckRequest) -> Checked:
+    """Run all checks, and return their facts, or the error of a failed check."""
+    imported = _tried(mxnet)
+    cuda = request.cuda
+    return Checked(
+        mxnet=ImportFailure(error=imported.error)
+        if type(imported) is CheckError
+        else cast(Union[ImportFailure, MxnetFacts], imported),
+        files=_tried(lambda: files(request.etc_dir)),
+        room=_tried(lambda: room(request.folders)),
+        ssh=_tried(lambda: ssh(request.peers)),
+        gpus=_tried(lambda: gpu_check.check(cuda.folder)) if cuda else None,
+    )
 
-    `request` (dict) holds the keys that the checks read. A failed check gives {"error": text}
-    instead of facts.
-    """
-    answers = {}
-    for name, ask in CHECKS.items():
-        try:
-            answers[name] = ask(request)
-        except (OSError, BadInput, subprocess.SubprocessError) as error:
-            answers[name] = {"error": str(error)}
-    return answers
+
+def _tried(function: Callable[[], T]) -> Union[CheckError, T]:
+    """Return the result of `function`, or the error of a failed check."""
+    try:
+        return function()
+    except (OSError, BadInput, subprocess.SubprocessError) as error:
+        return CheckError(error=str(error))
 
 
-def mxnet(_: Json) -> Json:
-    """Import MXNet in a child process, and return the facts about MXNet (dict).
-
-    "mxnet": the version. "libmxnet": the digest of MXNet's library. "compiled_in": True if MXNet
-    has the distributed kv-store. "says": MXNet's error if the distributed kv-store is missing, else
-    "".
-
-    If the import fails, "error" (text) replaces the facts that need the import.
-    """
+def mxnet() -> Union[ImportFailure, MxnetFacts]:
+    """Import MXNet in a child process, and return the facts about MXNet."""
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
             [sys.executable, "-c", TRY_MXNET],
@@ -90,7 +101,7 @@ def mxnet(_: Json) -> Json:
         timer = threading.Timer(IMPORT_SECONDS, kill)
         timer.start()
         try:
-            facts: Json = {"libmxnet": _digest_of_library()}
+            library = _digest_of_library()
             told = next(
                 (line for line in iter(child.stdout.readline, b"") if line.startswith(MARK)), None
             )
@@ -111,22 +122,23 @@ def mxnet(_: Json) -> Json:
             if late.is_set()
             else exit_codes.describe(code)
         )
-        return dict(facts, error="cannot import MXNet (%s): %s" % (why, last))
-    facts.update(json.loads(told[len(MARK) :].decode("utf-8")))
-    return dict(facts, compiled_in=code is None, says="" if code is None else last)
+        error = "cannot import MXNet (%s): %s" % (why, last)
+        return ImportFailure(error=error, libmxnet=library)
+    return MxnetFacts(
+        mxnet=told[len(MARK) :].decode("utf-8").strip(),
+        libmxnet=library,
+        compiled_in=code is None,
+        says="" if code is None else last,
+    )
 
 
-def files(request: Json) -> Json:
-    """Check the cluster files, and return {file name: {"sha256": digest}}.
-
-    The files are hosts, groups and data_sharding in the folder request["etc_dir"]. An unusable file
-    gives {"error": text} with the reason.
-    """
+def files(folder: str) -> ClusterFiles:
+    """Check the cluster files in a folder, and return their digests, or the error of each file."""
     hosts: Optional[List[str]] = None
-    answer = {}
+    found: Dict[str, FileFact] = {}
     for name in ("hosts", "groups", "data_sharding"):
         try:
-            with open(os.path.join(request["etc_dir"], name), encoding="utf-8") as stream:
+            with open(os.path.join(folder, name), encoding="utf-8") as stream:
                 text = stream.read()
             if name == "hosts":
                 hosts = cluster_files.parse_hosts(text, name)
@@ -134,22 +146,21 @@ def files(request: Json) -> Json:
                 cluster_files.parse_groups(text, hosts, name)
             elif hosts:
                 cluster_files.parse_data_sharding(text, len(hosts), name)
-            answer[name] = {"sha256": hashlib.sha256(text.encode("utf-8")).hexdigest()}
+            digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+            found[name] = FileDigest(sha256=digest)
         except (OSError, BadInput, UnicodeDecodeError) as error:
-            answer[name] = {"error": str(error)}
-    return answer
+            found[name] = CheckError(error=str(error))
+    return ClusterFiles(**found)
 
 
-def room(request: Json) -> Json:
-    """Return {folder: free bytes} for /dev/shm and the existing folders in request["folders"]."""
-    free = {
-        path: shutil.disk_usage(path).free for path in request["folders"] if os.path.isdir(path)
-    }
+def room(folders: Sequence[str]) -> Dict[str, int]:
+    """Return {folder: free bytes} for /dev/shm and the existing folders of `folders`."""
+    free = {path: shutil.disk_usage(path).free for path in folders if os.path.isdir(path)}
     return dict(free, **{SHM: shutil.disk_usage(SHM).free if os.path.isdir(SHM) else 0})
 
 
-def ssh(request: Json) -> Json:
-    """Run `ssh peer` for each of request["peers"], and return {"peers": {peer: None or the error}}.
+def ssh(peers: Sequence[str]) -> Peers:
+    """Run `ssh peer` for each of `peers`, and return their errors.
 
     ssh runs with BatchMode, and so fails instead of asking a question.
     """
@@ -177,21 +188,8 @@ def ssh(request: Json) -> Json:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         return None if done.returncode == 0 else "".join(last) or "exit status %d" % done.returncode
 
-    peers = list(request.get("peers") or [])
     with ThreadPoolExecutor(SSH_AT_ONCE) as pool:
-        return {"peers": dict(zip(peers, pool.map(one, peers)))}
-
-
-def gpu(request: Json) -> Optional[Json]:
-    """Return the GPU facts of this node (see `gpu_check.check`), or None without request["cuda"].
-
-    A request for a node without GPUs has no "cuda".
-    """
-    return gpu_check.check(request["cuda"]) if request.get("cuda") else None
-
-
-# Dict[str, Callable[[Json], Json]]: each function gets the request and returns facts.
-CHECKS = {"mxnet": mxnet, "files": files, "room": room, "ssh": ssh, "gpus": gpu}
+        return Peers(peers=dict(zip(peers, pool.map(one, peers))))
 
 
 def _digest_of_library() -> Optional[str]:

@@ -1,8 +1,8 @@
 """Check a container image for a job. ``python -m mxcluster.node.image_check`` runs in the image.
 
-The argument is a JSON object: {"image": name, "mpi": request of `mpi_installation.look`}. For a
-training, "mpi" is null. The last line of stdout is a JSON object: {"problems": [message, ...],
-"mpi": answer of `mpi_installation.look`, or null}.
+The argument is a JSON object: {"image": name, "mpi": the JSON of an MpiRequest}. For a training,
+"mpi" is null. The last line of stdout is a JSON object: {"problems": [message, ...], "mpi":
+{"engine", "version"}, or null}.
 
 The Python of an image may be too old for mxcluster. This file therefore checks the version before
 it imports other modules.
@@ -21,16 +21,17 @@ def check(image, mpi):
 
     "problems": a list of messages. "mpi": the engine and the version of an MPI program, else None.
 
-    Args: `image` the name of the image; `mpi` the request of `mpi_installation.look`, None for a
-    training.
+    Args: `image` the name of the image; `mpi` the JSON of an MpiRequest, None for a training.
     """
     problem = python_problem(sys.version_info) or (None if mpi else mxnet_problem())
     if problem or not mpi:
         return {"problems": ["the image %s %s" % (image, problem)] if problem else [], "mpi": None}
+    from mxcluster.model.node_requests import MpiRequest
     from mxcluster.node import mpi_installation
 
-    found = mpi_installation.look(dict(mpi, where="in the image " + image))
-    return {"problems": found.pop("problems"), "mpi": found}
+    request = MpiRequest.decode(dict(mpi, where="in the image " + image))
+    found = mpi_installation.look(request)
+    return {"problems": found.problems, "mpi": {"engine": found.engine, "version": found.version}}
 
 
 def python_problem(version):

@@ -5,17 +5,15 @@ The module changes nothing on the node, and runs mpirun only with --version.
 
 import os
 import subprocess
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
+from mxcluster.model.node_requests import HERE, MpiRequest
 from mxcluster.node import mpi_engines
 from mxcluster.node.mpi_engines import ENGINES
-
-Json = Dict[str, Any]
 
 SHELL = "/bin/bash"  # runs the commands of a job, which may contain `source`
 PATIENCE = 30.0  # seconds to load an engine and to print all version texts
 INFINIBAND = "/dev/infiniband"
-HERE = "on this node"
 _MARK = "mxcluster found mpirun: "
 _ASK = (
     'for program in %%s; do\n  if found=$(command -v "$program"); then\n'
@@ -31,6 +29,22 @@ class Installed(NamedTuple):
     mpirun: str
 
 
+class Found(NamedTuple):
+    """The MPI engines of this node."""
+
+    installed: Optional[Installed]  # the wanted engine
+    others: List[Installed]  # all other engines
+    output: List[str]  # the last three lines of the shell's output
+
+
+class Look(NamedTuple):
+    """The result of `look`. The engine and the version are "" without a usable engine."""
+
+    problems: List[str]
+    engine: str
+    version: str
+
+
 def shell(pre_execution: str, command: str) -> List[str]:
     """Return the argument list that runs `command` in a shell, after the commands `pre_execution`.
 
@@ -40,11 +54,8 @@ def shell(pre_execution: str, command: str) -> List[str]:
     return [SHELL, "-c", "\n".join(filter(None, (pre_execution, command)))]
 
 
-def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = None) -> Json:
-    """Find the MPI engines of this node, and return {"installed", "others", "output"}.
-
-    "installed": the Installed engine `wanted`, or None. "others": [Installed] of all other engines.
-    "output": the last three lines of the shell's output.
+def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = None) -> Found:
+    """Find the MPI engines of this node.
 
     Args:
         pre_execution: the shell commands that load the engine.
@@ -68,11 +79,11 @@ def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = N
     except OSError as error:
         output = str(error)
     found = installed(output)
-    return {
-        "installed": next((one for one in found if one.engine == (wanted or one.engine)), None),
-        "others": [one for one in found if wanted and one.engine != wanted],
-        "output": [line for line in output.splitlines() if line.strip()][-3:],
-    }
+    return Found(
+        installed=next((one for one in found if one.engine == (wanted or one.engine)), None),
+        others=[one for one in found if wanted and one.engine != wanted],
+        output=[line for line in output.splitlines() if line.strip()][-3:],
+    )
 
 
 def installed(output: str) -> List[Installed]:
@@ -86,39 +97,28 @@ def installed(output: str) -> List[Installed]:
     return found
 
 
-def look(request: Json) -> Json:
-    """Check this node for an MPI job, and return {"problems": [message, ...], "engine", "version"}.
-
-    `request` has "runtime" (name of an engine, "" for any), "pre_execution" (shell commands that
-    load the engine), "env" ({variable: value} of the job), "infiniband" (True if the job needs
-    InfiniBand) and "where" (see `missing`). "engine" and "version" are "" without a usable engine.
-    """
-    seen = find(
-        request["pre_execution"], request["runtime"], dict(os.environ, **(request.get("env") or {}))
-    )
+def look(request: MpiRequest) -> Look:
+    """Check this node for an MPI job."""
+    found = find(request.pre_execution, request.runtime, dict(os.environ, **request.env))
     problems = []
-    if request.get("infiniband") and not os.path.isdir(INFINIBAND):
+    if request.infiniband and not os.path.isdir(INFINIBAND):
         problems.append(
             "mpi_infiniband=true, but the node has no %s: install the driver of its InfiniBand "
             "adapter, leave the node out with -e without=, or use -e mpi_infiniband=auto"
             % INFINIBAND
         )
-    here = seen["installed"]
+    here = found.installed
     if here is None:
-        where = request.get("where") or HERE
-        problems.append(missing(request["runtime"], request["pre_execution"], seen, where))
-    return {
-        "problems": problems,
-        "engine": here.engine if here else "",
-        "version": here.version if here else "",
-    }
+        problems.append(missing(request.runtime, request.pre_execution, found, request.where))
+        return Look(problems, "", "")
+    return Look(problems, here.engine, here.version)
 
 
-def missing(wanted: str, pre_execution: str, seen: Json, where: str = HERE) -> str:
+def missing(wanted: str, pre_execution: str, found: Found, where: str = HERE) -> str:
     """Return the message for a place without the engine `wanted` (a name, or "" for any engine).
 
-    `pre_execution`: the shell commands that load the engine. `seen`: the result of `find`. `where`:
-    the words for the place, which is a node or an image.
+    `pre_execution`: the shell commands that load the engine. `where`: the words for the place,
+    which is a node or an image.
     """
     name = ENGINES[wanted].title if wanted else "an MPI engine"
     cure = (
@@ -127,11 +127,11 @@ def missing(wanted: str, pre_execution: str, seen: Json, where: str = HERE) -> s
         else "install an engine (packages openmpi-bin or mpich, or Intel MPI)"
     )
     text = "%s is not installed %s" % (name, where)
-    if seen["others"]:
-        other = seen["others"][0]
+    if found.others:
+        other = found.others[0]
         text += " (%s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
-    elif seen["output"] and (pre_execution or not os.path.exists(SHELL)):
-        text += " (the shell prints: %s)" % " / ".join(seen["output"])
+    elif found.output and (pre_execution or not os.path.exists(SHELL)):
+        text += " (the shell prints: %s)" % " / ".join(found.output)
     return text + ": %s, or load the engine in mpi_pre_execution_command%s" % (
         cure,
         ", or name another mpi_runtime" if wanted else "",

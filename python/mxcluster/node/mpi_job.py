@@ -26,7 +26,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import exit_codes, seal
 from mxcluster.errors import MxclusterError
-from mxcluster.node import mpi_engines, mpi_installation, processes, rendezvous
+from mxcluster.model.node_requests import HERE, Container
+from mxcluster.model.record import record
+from mxcluster.model.shapes import optional
+from mxcluster.node import mpi_daemons, mpi_engines, mpi_installation, processes, rendezvous
 from mxcluster.node.mpi_channel import BEAT, Channel, connect
 from mxcluster.package import OWN_FOLDERS
 
@@ -39,14 +42,6 @@ LEAVE = 10.0  # timeout in seconds for the end of the daemons after the success 
 # others. MPICH 5.0 then waits for ever if another daemon was still starting its processes.
 FAILED = b"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
 CLEANUP = 10.0  # timeout in seconds for the end of mpirun after this line
-# Hydra's daemon that starts the ranks. They inherit its connection to mpirun, so mpirun does not
-# notice the end of a killed daemon. Intel MPI's hydra_bstrap_proxy only starts this daemon.
-DAEMON = "hydra_pmi_proxy"
-DAEMON_KILLED = (
-    "%s, a daemon of mpirun (pid %d), was killed, and mpirun does not notice it: mxcluster ends "
-    "the job. Find the program or the user that killed the daemon"
-)
-SOON = 0.2  # seconds until the next look for the processes of a daemon that has just started
 SSH_LOST = 255  # the exit status of ssh after a lost connection, which mpirun expects
 # The variables that mpirun passes to all processes. Each daemon already has the variables of its
 # node. Without this list, Hydra would replace them by the variables of the first node.
@@ -60,7 +55,8 @@ class Job:
     def __init__(self, path: str):
         with open(os.path.join(path, "plan.json"), encoding="utf-8") as stream:
             self.plan = json.load(stream)
-        self.path, self.spec, self.container = path, self.plan["mpi"], self.plan.get("container")
+        self.path, self.spec = path, self.plan["mpi"]
+        self.container = optional(record(Container))(self.plan.get("container"))
         self.token = seal.read_token(path)
         self.opener = seal.Opener(self.token)
         self.hosts = {one["host"]: one for one in self.spec["hosts"]}  # in the order of the ranks
@@ -87,15 +83,15 @@ class Job:
         """
         os.makedirs(self.work_folder, exist_ok=True)
         seen = mpi_installation.find(self.spec["pre_execution"], self.spec["runtime"])
-        here = seen["installed"]
+        here = seen.installed
         if here is None:
-            place = self.container and "in the image %s" % self.container["image"]
+            place = "in the image %s" % self.container.image if self.container else HERE
             raise MxclusterError(
                 mpi_installation.missing(
                     self.spec["runtime"],
                     self.spec["pre_execution"],
                     seen,
-                    place or mpi_installation.HERE,
+                    place,
                 )
             )
         # Only mpirun calls this program, but the daemons of Open MPI 4 look for the program, too.
@@ -151,43 +147,6 @@ class Job:
         )
 
 
-class Daemons:
-    """The daemons among the descendants of the process `root` on this node.
-
-    A daemon waits for its processes. So a killed daemon shows in processes that have outlived it.
-    """
-
-    def __init__(self, root: processes.Identity):
-        self.root = root
-        # The processes of each daemon so far.
-        self.started = {}  # type: Dict[processes.Identity, set]
-        # Daemons with orphans, and the time of the first look that found these.
-        self.orphaned = {}  # type: Dict[processes.Identity, float]
-
-    @property
-    def pause(self) -> float:
-        """Seconds until the next look. A daemon without known processes could leave any orphans."""
-        return BEAT if self.started and all(self.started.values()) else SOON
-
-    def killed(self) -> Optional[str]:
-        """Return a message if a daemon was killed, else None. Call this every `pause` seconds.
-
-        The orphans must live for BEAT seconds, because an aborted job ends within a moment.
-        """
-        now = time.monotonic()
-        lines = processes.table()
-        for who in processes.family([self.root], lines):
-            if processes.command_name(who.pid) == DAEMON:
-                self.started[who] = {line.identity for line in lines if line.parent == who.pid}
-        self.orphaned = {
-            daemon: self.orphaned.get(daemon, now)
-            for daemon, started in self.started.items()
-            if not processes.alive(daemon) and any(map(processes.alive, started))
-        }
-        killed = sorted(who for who, since in self.orphaned.items() if now - since >= BEAT)
-        return DAEMON_KILLED % (DAEMON, killed[0].pid) if killed else None
-
-
 class Run:
     """The MPI job's part on the first node, which runs mpirun and watches the other nodes.
 
@@ -212,7 +171,7 @@ class Run:
         if code:
             return code
         mpirun = self.job.start(self.command(here))
-        daemons = Daemons(identity(mpirun))
+        daemons = mpi_daemons.Daemons(identity(mpirun))
         given_up = None  # type: Optional[float]
         looked = 0.0
         while mpirun.poll() is None and not self.lost:
@@ -437,20 +396,20 @@ class Serve:
 
     def watch(self, daemon: subprocess.Popen) -> Tuple[int, Optional[str]]:
         """Wait for the end of `daemon`. Return (return code, message if a daemon was killed)."""
-        daemons = Daemons(identity(daemon))
+        daemons = mpi_daemons.Daemons(identity(daemon))
         while True:
             code, killed = daemon.poll(), daemons.killed()
             if killed or code is not None and not daemons.orphaned:
                 # mpirun itself kills no daemon of another node.
                 if (code or 0) < 0 and daemons.root in daemons.started:
-                    killed = killed or DAEMON_KILLED % (DAEMON, daemon.pid)
+                    killed = killed or mpi_daemons.killed_by_signal(daemon.pid)
                 return code or 0, killed
             try:
                 daemon.wait(daemons.pause)
             except subprocess.TimeoutExpired:
                 continue
             if daemons.orphaned:
-                time.sleep(SOON)
+                time.sleep(mpi_daemons.SOON)
 
 
 def identity(child: subprocess.Popen) -> processes.Identity:

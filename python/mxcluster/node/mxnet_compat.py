@@ -4,10 +4,11 @@ import gc
 import os
 import sys
 import types
-from typing import Any, Callable, Dict, List
+from typing import Callable, Dict, List
 
 from mxcluster.errors import BadInput
 from mxcluster.node import lazy_operators
+from mxcluster.node.mxnet_types import NDArray, Package
 
 # Names that numpy 2 or an earlier numpy removed, with today's names. MXNet reads the old names.
 RENAMED = {
@@ -50,7 +51,7 @@ def import_mxnet():
     return mxnet
 
 
-def adapt(numpy: Any) -> None:
+def adapt(numpy: Package) -> None:
     """Give a newer `numpy` the names and the texts that MXNet uses.
 
     MXNet passes the arguments of an operator to its library as texts. Since numpy 2 the text of a
@@ -59,7 +60,7 @@ def adapt(numpy: Any) -> None:
     """
     for name, value in _former(numpy).items():
         # hasattr() would warn about numpy.bool on numpy 1.20 .. 1.23.
-        vars(numpy).setdefault(name, value)
+        numpy.__dict__.setdefault(name, value)
     if int(numpy.__version__.split(".")[0]) < 2:
         return
     numpy.set_printoptions(legacy="1.25")
@@ -73,14 +74,14 @@ def adapt(numpy: Any) -> None:
         default["legacy"] = options.format_options.get()["legacy"]
 
 
-def _former(numpy: Any) -> Dict[str, Any]:
+def _former(numpy: Package) -> Dict[str, object]:
     """Return {name: value} of the names that MXNet reads and that some `numpy` has removed."""
 
-    def in1d(ar1: Any, ar2: Any, *args: Any, **options: Any) -> Any:
+    def in1d(ar1: NDArray, ar2: NDArray, *args: object, **options: object) -> NDArray:
         return numpy.isin(numpy.ravel(ar1), ar2, *args, **options)
 
     inf, nan = float("inf"), float("nan")
-    found: Dict[str, Any] = dict(PINF=inf, Inf=inf, NINF=-inf, NaN=nan, NAN=nan)
+    found: Dict[str, object] = dict(PINF=inf, Inf=inf, NINF=-inf, NaN=nan, NAN=nan)
     found.update(PZERO=0.0, NZERO=-0.0, bool=bool, in1d=in1d)
     found["msort"] = lambda a: numpy.sort(a, axis=0)
     found["compat"] = types.SimpleNamespace(basestring=str)
@@ -89,10 +90,10 @@ def _former(numpy: Any) -> Dict[str, Any]:
     return found
 
 
-def _withdrawn(name: str) -> Callable[..., Any]:
+def _withdrawn(name: str) -> Callable[..., None]:
     """Return a function in place of numpy's financial function `name`, which numpy removed."""
 
-    def refuse(*args: Any, **options: Any) -> None:
+    def refuse(*args: object, **options: object) -> None:
         raise BadInput(
             "mx.np.%s calls a function that numpy 1.20 removed: add numpy-financial to "
             "mxnet_packages, run provision.yml, and call numpy_financial.%s" % (name, name)

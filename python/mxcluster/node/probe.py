@@ -1,7 +1,7 @@
 """Inspect one node, on the node itself.
 
 - `look`: check whether the node can run a job. The check changes nothing on the node.
-- `record`: collect the facts for the node record. The function imports MXNet.
+- `facts`: collect the facts for the node record. The function imports MXNet.
 - `machine`: collect the part of the record that needs no MXNet. `mxcluster.entry` calls this
   function as root if possible.
 """
@@ -15,10 +15,12 @@ import resource
 import shutil
 import socket
 import sys
-from typing import Any, Callable, Dict, List, Optional
+from typing import Callable, Dict, Iterable, List, Mapping, Optional
 
 from mxcluster import batch_systems, errors
 from mxcluster.errors import BadInput
+from mxcluster.model.node_record import MachineFacts, NodeFacts
+from mxcluster.model.node_requests import LookRequest
 from mxcluster.node import (
     addresses,
     containers,
@@ -30,14 +32,15 @@ from mxcluster.node import (
     software,
 )
 
-Json = Dict[str, Any]
+Json = Dict[str, object]
 Interfaces = Dict[str, List[str]]
-Holds = Callable[[str], Json]  # agent.claims.held: ports and GPUs of the jobs in a folder
+Held = Mapping[str, Mapping[str, str]]  # {"ports": {port: holder}, "gpus": {number: holder}}
+Holds = Callable[[str], Held]  # agent.claims.held: ports and GPUs of the jobs in a folder
 
 ANEW = "run provision.yml, which reads the node's facts again"
 
 
-def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
+def look(request: LookRequest, jobs_hold: Optional[Holds] = None) -> Json:
     """Check whether this node can run the job of `request`, and return problems and facts.
 
     The result is {"problems": [message, ...], "facts": {...}, "held", "fits", "image"}. Each
@@ -46,65 +49,50 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
     of the image of the job's containers, None without containers.
 
     `jobs_hold`: a function that returns the ports and GPUs of the jobs in a folder.
-
-    Keys of `request`, all optional:
-
-    - "address", "interface": the literal IPv4 address that the job's processes bind, and the
-      interface with this address;
-    - "ports": the job's ports at this address;
-    - "gpus": the numbers of the job's GPUs;
-    - "all_gpus": see `gpus.unlike`;
-    - "jobs_dir": the folder with the folders of all jobs;
-    - "job": a new job id;
-    - "files": paths that must be readable;
-    - "python": the path of the job's Python;
-    - "package": the file name of the controller's mxcluster;
-    - "versions": see `software.problems`;
-    - "free": {folder: needed bytes};
-    - "open_files": the number of files that a process opens;
-    - "mpi": see `mpi_installation.look`;
-    - "batch": the resources that this submit host requests from a batch system.
-    - "container", "cuda": see `containers.look`.
     """
     known = addresses.interfaces()
-    address, ports = request.get("address"), request.get("ports") or []
+    address = request.address
     problems = address_problems(address, known) if address else []
-    of_jobs = (
-        jobs_hold(request["jobs_dir"])
-        if jobs_hold and request.get("jobs_dir")
-        else {"ports": {}, "gpus": {}}
-    )
-    taken = held(address if not problems else None, [int(port) for port in ports], of_jobs)
-    problems += job_problems(request.get("jobs_dir"), request.get("job"))
-    problems += interface_problems(request.get("interface"), address, known)
-    unlike = gpus.unlike(request.get("all_gpus"))  # covers all GPUs in one message
-    problems += (
-        [unlike] if unlike else gpus.problems([int(number) for number in request.get("gpus") or []])
-    )
-    problems += software.problems(request.get("versions") or {})
-    problems += file_problems(request.get("files") or [], request.get("python"))
+    of_jobs: Held = {"ports": {}, "gpus": {}}
+    if jobs_hold and request.jobs_dir:
+        of_jobs = jobs_hold(request.jobs_dir)
+    taken = held(address if not problems else None, request.ports, of_jobs)
+    problems += job_problems(request.jobs_dir, request.job)
+    problems += interface_problems(request.interface, address, known)
+    unlike = gpus.unlike(request.all_gpus)  # covers all GPUs in one message
+    problems += [unlike] if unlike else gpus.problems(list(request.gpus))
+    problems += software.problems(request.versions)
+    problems += file_problems(request.files, request.python)
     problems += package_problems(
-        request.get("package"), os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
+        request.package, os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
-    if request.get("batch"):
-        batch = request["batch"]
-        wanted = batch_systems.Request(*map(batch.get, batch_systems.Request._fields))
-        problems += batch_systems.of(batch["launcher"]).problems(wanted)
-    problems += room_problems(request.get("free") or {}, request.get("open_files") or 0)
-    image, engine = None, None
-    if request.get("container"):
-        seen = containers.look(
-            request["container"],
-            needs_gpus=bool(request.get("gpus")),
-            has_gpus=bool(gpus.count()),
-            cuda=request.get("cuda"),
-            mpi=request.get("mpi"),
+    if request.batch:
+        batch = request.batch
+        wanted = batch_systems.Request(
+            nodes=batch.nodes,
+            queue=batch.queue,
+            environment=batch.environment,
+            time=batch.time,
+            gres=batch.gres,
+            options=batch.options,
         )
-        problems += seen["problems"]
-        image, engine = seen["image"], seen["mpi"]
-    elif request.get("mpi"):
-        engine = mpi_installation.look(request["mpi"])
-        problems += engine.pop("problems")
+        problems += batch_systems.of(batch.launcher).problems(wanted)
+    problems += room_problems(request.free, request.open_files)
+    image, engine = None, None
+    if request.container:
+        seen = containers.look(
+            request.container,
+            needs_gpus=bool(request.gpus),
+            has_gpus=bool(gpus.count()),
+            cuda=request.cuda,
+            mpi=request.mpi,
+        )
+        problems += seen.problems
+        image, engine = seen.image, seen.mpi and seen.mpi.encode()
+    elif request.mpi:
+        found = mpi_installation.look(request.mpi)
+        problems += found.problems
+        engine = {"engine": found.engine, "version": found.version}
     facts = {
         "mpi": engine,
         "interfaces": known,
@@ -113,13 +101,13 @@ def look(request: Json, jobs_hold: Optional[Holds] = None) -> Json:
         "python_version": platform.python_version(),
     }
     fits = not (
-        set(map(str, ports)) & set(taken["ports"])
-        or set(map(str, request.get("gpus") or [])) & set(taken["gpus"])
+        set(map(str, request.ports)) & set(taken["ports"])
+        or set(map(str, request.gpus)) & set(taken["gpus"])
     )
     return {"problems": problems, "facts": facts, "held": taken, "fits": fits, "image": image}
 
 
-def held(address: Optional[str], ports: List[int], of_jobs: Json) -> Json:
+def held(address: Optional[str], ports: Iterable[int], of_jobs: Held) -> Held:
     """Return the ports and GPUs that other jobs and other programs use.
 
     The result is {"ports": {"9091": holder}, "gpus": {"0": holder}}. A port counts if a process
@@ -229,7 +217,7 @@ def port_problem(address: str, port: int) -> Optional[str]:
     )
 
 
-def file_problems(files: List[str], python: Optional[str]) -> List[str]:
+def file_problems(files: Iterable[str], python: Optional[str]) -> List[str]:
     """Return a message for each of `files` (paths of a job) that is missing or unreadable.
 
     The function also returns a message if this user cannot run `python` (a path).
@@ -266,7 +254,7 @@ def package_problems(wanted: Optional[str], ours: str) -> List[str]:
     ]
 
 
-def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
+def room_problems(free: Mapping[str, int], open_files: int) -> List[str]:
     """Return a message for each folder of `free` ({folder: needed bytes}) with too little space.
 
     The function also returns a message if a process may open fewer than `open_files` files.
@@ -291,47 +279,38 @@ def room_problems(free: Dict[str, int], open_files: int) -> List[str]:
     return problems
 
 
-def machine() -> Json:
-    """Return the part of the node record that needs neither MXNet nor numpy.
+def machine() -> MachineFacts:
+    """Return the part of the node record that needs neither MXNet nor numpy."""
+    return MachineFacts(
+        address_of_default_route=addresses.default_route_address(),
+        interfaces=addresses.interfaces(),
+        hostname=socket.gethostname(),
+        host_keys=host_keys(),
+        gpus=gpus.count(),
+        driver=driver.state(),
+    )
 
-    The part holds addresses, names, keys and the number of GPUs.
+
+def facts(known: NodeFacts) -> NodeFacts:
+    """Return the node's part of the node record.
+
+    `known`: the present record. If the files of MXNet and numpy have the fingerprints of that
+    record, and the linker finds all libraries that MXNet needs, the function takes the versions
+    from the record. This saves the import of MXNet, which takes seconds. Raises BadInput if the
+    import of MXNet fails.
     """
-    return {
-        "address_of_default_route": addresses.default_route_address(),
-        "interfaces": addresses.interfaces(),
-        "hostname": socket.gethostname(),
-        "host_keys": host_keys(),
-        "gpus": gpus.count(),
-        "driver": driver.state(),
-    }
-
-
-def record(request: Json) -> Json:
-    """Return the node's part of the node record: the facts of `machine` and of `environment`.
-
-    request["known"]: the present record. If the files of MXNet and numpy have the fingerprints of
-    that record, the function takes the versions from the record. This saves the import of MXNet,
-    which takes seconds.
-    """
-    return dict(machine(), **environment(request.get("known") or {}))
-
-
-def environment(known: Json) -> Json:
-    """Return {"python_version", "mxnet", "numpy", "model_zoo", "fingerprints"} of this Python.
-
-    `known`: the present record. If the fingerprints of the record match the files, and the linker
-    finds all libraries that MXNet needs, the function skips the import of MXNet. Raises BadInput if
-    the import of MXNet fails.
-    """
-    now = {"python_version": platform.python_version(), "fingerprints": software.fingerprints()}
-    told = ("mxnet", "numpy", "model_zoo")
+    now = NodeFacts(
+        python_version=platform.python_version(),
+        fingerprints=software.fingerprints(),
+        **vars(machine()),
+    )
     if (
-        len(now["fingerprints"]) == 2
-        and all(known.get(name) == now[name] for name in now)
-        and all(map(known.get, told))
+        len(now.fingerprints) == 2
+        and (known.python_version, known.fingerprints) == (now.python_version, now.fingerprints)
+        and all((known.mxnet, known.numpy, known.model_zoo))
         and not gpu_check.unresolved(dict(os.environ))  # another CUDA may have come
     ):
-        return dict(now, **{name: known[name] for name in told})
+        return now.replaced(mxnet=known.mxnet, numpy=known.numpy, model_zoo=known.model_zoo)
     try:
         mxnet = mxnet_compat.import_mxnet()
     except Exception as error:  # a missing library raises OSError, a wrong one nearly any exception
@@ -342,8 +321,8 @@ def environment(known: Json) -> Json:
         ) from error
     import numpy
 
-    return dict(
-        now, mxnet=mxnet.__version__, numpy=numpy.__version__, model_zoo=mxnet_compat.model_zoo()
+    return now.replaced(
+        mxnet=mxnet.__version__, numpy=numpy.__version__, model_zoo=mxnet_compat.model_zoo()
     )
 
 

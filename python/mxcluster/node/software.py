@@ -11,9 +11,9 @@ import importlib.util
 import os
 import platform
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
-Json = Dict[str, Any]
+from mxcluster.model.node_requests import Versions
 
 PIECE, PIECES = 4096, 64
 
@@ -34,18 +34,18 @@ def fingerprints() -> Dict[str, str]:
     return {name: told for name, told in found.items() if told}
 
 
-def problems(known: Json) -> List[str]:
+def problems(known: Versions) -> List[str]:
     """Return a message for each change of Python, MXNet or numpy since provision.yml.
 
-    `known`: "python_version" and "fingerprints" of the node record.
+    `known`: the versions of the node record.
     """
     lines, now = [], fingerprints()
-    if known.get("python_version") and known["python_version"] != platform.python_version():
+    if known.python_version and known.python_version != platform.python_version():
         lines.append(
             "Python is %s now and was %s at the node's last provision.yml: run provision.yml"
-            % (platform.python_version(), known["python_version"])
+            % (platform.python_version(), known.python_version)
         )
-    for name, told in sorted((known.get("fingerprints") or {}).items()):
+    for name, told in sorted(known.fingerprints.items()):
         if now.get(name) != told:
             lines.append(
                 "%s %s since the node's last provision.yml: %s"

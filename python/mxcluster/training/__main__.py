@@ -27,9 +27,9 @@ from typing import Callable, Dict, List, Optional
 from mxcluster import events, exit_codes, phases
 from mxcluster.model.events import Done
 from mxcluster.node import addresses, mxnet_compat
+from mxcluster.node.mxnet_types import KVStore
 from mxcluster.training import late_variables, mxnet_library, progress_file
 from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
-from mxcluster.training.mxnet_types import KVStore
 
 _FREE_SECONDS = 30.0
 # Seconds for threads and `atexit` functions of a script that has failed. They may wait for other

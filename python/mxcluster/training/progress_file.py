@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Union
 from mxcluster import phases
 from mxcluster.errors import DAMAGED
 from mxcluster.file_io import replace
-from mxcluster.training.mxnet_types import KVStore
+from mxcluster.node.mxnet_types import KVStore
 
 Json = Dict[str, Any]
 Key = Union[int, str]  # a key of a kv-store

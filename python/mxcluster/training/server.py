@@ -19,9 +19,9 @@ from mxcluster.errors import MxclusterError, PeerDied
 from mxcluster.job import checkpoints
 from mxcluster.model.events import ServerSpeed
 from mxcluster.node import addresses, mxnet_compat
+from mxcluster.node.mxnet_types import KVStore, Optimizer
 from mxcluster.training import kvstore, mxnet_library, progress_file
 from mxcluster.training.death_watch import Watch, timeout_from_env
-from mxcluster.training.mxnet_types import KVStore, Optimizer
 
 Updates = Any  # kvstore.optimizer_states.Updates
 # A server's update: Updates, gsync_server.GroupUpdate or ssync_server.StaleUpdate.

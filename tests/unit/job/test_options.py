@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from mxcluster import schemes
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.model.job_knobs import Options, of_plan

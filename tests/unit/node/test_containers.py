@@ -10,7 +10,9 @@ import resource
 
 import pytest
 
+from mxcluster.model.node_requests import Container
 from mxcluster.node import containers
+from mxcluster.node.containers import Info
 
 ALICE = (1000, 1000, [27, 1000])
 ROOT = (0, 0, [0])
@@ -18,7 +20,7 @@ OURS = containers.ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
 def job(engine="docker"):
-    return {"engine": engine, "image": "training:1", "python": "python3"}
+    return Container(engine=engine, image="training:1", python="python3")
 
 
 def words(engine="docker", user=ALICE, **given):
@@ -54,7 +56,7 @@ def test_mounts_have_the_same_path_inside_and_only_the_job_is_writable():
 
 
 def test_a_container_has_the_shared_memory_of_its_node_or_its_own():
-    own = containers.run_options(dict(job(), shm_size=512), [], user=ALICE, infiniband=False)
+    own = containers.run_options(job().replaced(shm_size=512), [], user=ALICE, infiniband=False)
     assert values(own, "--shm-size") == ["512m"] and "/dev/shm" not in str(own)
     assert "--shm-size" not in words()
 
@@ -105,16 +107,16 @@ def test_a_rootless_engine_maps_the_user_to_itself(engine, user, namespace, grou
 
 def test_gpus_come_by_the_way_that_the_engine_offers(tmp_path):
     root = str(tmp_path)
-    assert containers.gpu_options("docker", {"Runtimes": {"runc": {}}}, root) is None
-    found = containers.gpu_options("docker", {"Runtimes": {"nvidia": {}}}, root)
+    assert containers.gpu_options("docker", Info(runtimes=["runc"]), root) is None
+    found = containers.gpu_options("docker", Info.decode({"Runtimes": {"nvidia": {}}}), root)
     assert found[:2] == ["--runtime", "nvidia"] and "NVIDIA_VISIBLE_DEVICES=all" in found
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "usr" / "bin" / "nvidia-container-runtime-hook").touch()
-    assert containers.gpu_options("docker", {}, root)[:2] == ["--gpus", "all"]
-    assert containers.gpu_options("podman", {}, root) is None
+    assert containers.gpu_options("docker", Info(), root)[:2] == ["--gpus", "all"]
+    assert containers.gpu_options("podman", Info(), root) is None
     (tmp_path / "etc" / "cdi").mkdir(parents=True)
     (tmp_path / "etc" / "cdi" / "nvidia.yaml").touch()
-    assert containers.gpu_options("podman", {}, root) == ["--device", "nvidia.com/gpu=all"]
+    assert containers.gpu_options("podman", Info(), root) == ["--device", "nvidia.com/gpu=all"]
 
 
 @pytest.fixture
@@ -149,7 +151,7 @@ def look(needs_gpus=False, has_gpus=False):
 
 def test_a_good_node_has_no_problem_and_names_its_image(engine):
     asked = engine()
-    assert look() == {"problems": [], "image": "sha256:12", "mpi": None}
+    assert look() == containers.Look([], "sha256:12", None)
     run = "--interactive --entrypoint python3 training:1 -u -m mxcluster.node.contained"
     assert run in asked.read_text()
 
@@ -181,20 +183,20 @@ def test_a_good_node_has_no_problem_and_names_its_image(engine):
 )
 def test_a_node_that_cannot_run_the_image_says_why(engine, answers, problem):
     engine(**answers)
-    (found,) = look()["problems"]
+    (found,) = look().problems
     assert problem in found
 
 
 def test_a_node_without_the_engine_says_how_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    (found,) = look()["problems"]
+    (found,) = look().problems
     assert "docker is not installed" in found and "apt-get install docker.io" in found
 
 
 def test_gpus_are_refused_only_if_a_worker_needs_them(engine):
     engine()
-    assert look(has_gpus=True)["problems"] == []
-    (found,) = look(needs_gpus=True, has_gpus=True)["problems"]
+    assert look(has_gpus=True).problems == []
+    (found,) = look(needs_gpus=True, has_gpus=True).problems
     assert "install nvidia-container-toolkit" in found
 
 

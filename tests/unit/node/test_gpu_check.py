@@ -9,6 +9,8 @@ import pytest
 
 import mxcluster
 from mxcluster.cluster.verify import gpus as judged
+from mxcluster.model.check_answer import CudaDriver, CudaGpu, CudaRuntime, GpuFacts
+from mxcluster.model.node_record import Cuda
 from mxcluster.node import cuda_probe, gpu_check
 
 HERE = pathlib.Path(__file__).parent
@@ -82,24 +84,27 @@ def cuda(tmp_path, monkeypatch, library):
 def results(cuda, answer=None):
     """Return {check: (result, why)} of verify.yml for a node, whose libraries are asked."""
     probe = gpu_check.probe(cuda["folder"], gpu_check.variables(cuda["folder"]))
-    answer = dict(answer or HEALTHY, probe=probe, wanted=cuda)
-    return {label: check(answer) for label, check in judged.CHECKS}
+    facts = GpuFacts.decode(dict(answer or HEALTHY, probe=None)).replaced(probe=probe)
+    node = judged.Node(facts, Cuda.decode(cuda))
+    return {label: check(node) for label, check in judged.CHECKS}
 
 
 def test_a_healthy_node_passes(cuda):
-    answer = gpu_check.check(cuda)
-    assert answer.pop("unresolved") == ["libmxnet.so"]  # the tests run without MXNet
-    assert dict(answer, unresolved=[], probe=None) == dict(HEALTHY, probe=None)
-    assert set(results(cuda, dict(answer, unresolved=[])).values()) == {(True, "")}
-    assert answer["probe"]["driver"] == {
-        "version": 11040,
-        "gpus": [
-            dict(gpu, name="Fake %d" % number, capability="7.5") for number, gpu in enumerate(GPU)
+    facts = gpu_check.check(cuda["folder"])
+    assert facts.unresolved == ["libmxnet.so"]  # the tests run without MXNet
+    answer = dict(facts.encode(), unresolved=[])
+    assert answer == dict(HEALTHY, probe=answer["probe"])
+    assert set(results(cuda, answer).values()) == {(True, "")}
+    assert facts.probe.driver == CudaDriver(
+        version=11040,
+        gpus=[
+            CudaGpu(name="Fake %d" % number, capability="7.5", **gpu)
+            for number, gpu in enumerate(GPU)
         ],
-        "peers": [[0, 1], [1, 0]],
-    }
-    assert answer["probe"]["runtime"] == {"version": 9020, "count": 2}
-    assert answer["probe"]["nccl"] == "2.7.8"
+        peers=[[0, 1], [1, 0]],
+    )
+    assert facts.probe.runtime == CudaRuntime(version=9020, count=2)
+    assert facts.probe.nccl == "2.7.8"
 
 
 def test_cuda_counts_in_the_order_of_nvidia_smi(cuda, monkeypatch):
@@ -195,9 +200,9 @@ def test_a_gpu_that_cuda_lacks_is_named(cuda):
 
 def test_without_a_driver_nothing_is_loaded(cuda, monkeypatch):
     monkeypatch.setenv("FAKE_GPUS", "0")
-    answer = gpu_check.check(dict(cuda, folder="/nowhere"))
-    assert answer["listed"] == [] and answer["probe"] is None and answer["trials"] == {}
-    assert [answer[name] for name in ("driver", "nvcc", "cudnn")] == [None, None, None]
+    facts = gpu_check.check("/nowhere")
+    assert facts.listed == [] and facts.probe is None and facts.trials == {}
+    assert (facts.driver, facts.nvcc, facts.cudnn) == (None, None, None)
 
 
 def test_a_library_that_kills_its_process_is_named(cuda, tmp_path):

@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+from mxcluster.model.check_answer import Checked, Peers
+from mxcluster.model.node_requests import CheckRequest
 from mxcluster.node import health_checks
 
 WELL = "__version__ = '1.9.1'\n"
@@ -39,15 +41,15 @@ def fake(tmp_path, monkeypatch):
 def test_facts_of_a_working_mxnet(fake, monkeypatch):
     fake(DISTRIBUTED)
     monkeypatch.setattr(health_checks, "KVSTORE_SECONDS", 0.5)
-    facts = health_checks.mxnet({})
-    assert (facts["mxnet"], facts["compiled_in"], facts["says"]) == ("1.9.1", True, "")
-    assert facts["libmxnet"] == hashlib.sha256(b"x" * 3000000).hexdigest()
+    facts = health_checks.mxnet()
+    assert (facts.mxnet, facts.compiled_in, facts.says) == ("1.9.1", True, "")
+    assert facts.libmxnet == hashlib.sha256(b"x" * 3000000).hexdigest()
 
 
 def test_facts_of_an_mxnet_without_the_distributed_kvstore(fake):
     fake(ALONE)
-    facts = health_checks.mxnet({})
-    assert facts["compiled_in"] is False and "USE_DIST_KVSTORE" in facts["says"]
+    facts = health_checks.mxnet()
+    assert facts.compiled_in is False and "USE_DIST_KVSTORE" in facts.says
 
 
 @pytest.mark.parametrize(
@@ -69,23 +71,20 @@ def test_an_mxnet_that_cannot_be_imported_is_an_error(fake, monkeypatch, text, s
     fake(text)
     if "sleep" in text:
         monkeypatch.setattr(health_checks, "IMPORT_SECONDS", 1.0)
-    facts = health_checks.mxnet({})
-    assert says in facts["error"] and "compiled_in" not in facts and len(facts["libmxnet"]) == 64
+    facts = health_checks.mxnet()
+    assert says in facts.error and len(facts.libmxnet) == 64
 
 
 def test_check_reports_file_digests_and_free_space(tmp_path):
     (tmp_path / "hosts").write_text("10.0.0.1\n10.0.0.2\n")
     (tmp_path / "groups").write_text("10.0.0.1 10.0.0.9\n")
-    answers = health_checks.check(
-        {"etc_dir": str(tmp_path), "folders": [str(tmp_path), "/no/such"], "peers": []}
-    )
-    assert len(answers["files"]["hosts"]["sha256"]) == 64
-    assert (
-        "10.0.0.9" in answers["files"]["groups"]["error"]
-        and "No such file" in answers["files"]["data_sharding"]["error"]
-    )
-    assert set(answers["room"]) == {str(tmp_path), "/dev/shm"} and answers["ssh"] == {"peers": {}}
-    assert set(answers) == set(health_checks.CHECKS)
+    request = CheckRequest(etc_dir=str(tmp_path), folders=[str(tmp_path), "/no/such"], peers=[])
+    found = health_checks.check(request)
+    assert len(found.files.hosts.sha256) == 64
+    assert "10.0.0.9" in found.files.groups.error
+    assert "No such file" in found.files.data_sharding.error
+    assert set(found.room) == {str(tmp_path), "/dev/shm"} and found.ssh == Peers(peers={})
+    assert Checked.decode(found.encode()).files == found.files
 
 
 def test_a_failed_ssh_connection_is_reported_with_its_error(tmp_path, monkeypatch):
@@ -95,6 +94,6 @@ def test_a_failed_ssh_connection_is_reported_with_its_error(tmp_path, monkeypatc
     )
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", "%s:%s" % (tmp_path, os.environ["PATH"]))
-    assert health_checks.ssh({"peers": ["good", "bad"]}) == {
-        "peers": {"good": None, "bad": "Permission denied."}
-    }
+    assert health_checks.ssh(["good", "bad"]) == Peers(
+        peers={"good": None, "bad": "Permission denied."}
+    )

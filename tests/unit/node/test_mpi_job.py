@@ -18,7 +18,7 @@ import time
 import pytest
 
 from mxcluster import exit_codes
-from mxcluster.node import mpi_engines, mpi_job, processes
+from mxcluster.node import mpi_daemons, mpi_engines, processes
 from mxcluster.node.mpi_channel import BEAT
 from tests import waiting
 from tests.networks import own_network
@@ -215,7 +215,7 @@ def test_only_the_daemon_that_starts_ranks_counts(tmp_path, name, is_named):
     ) as daemon:
         rank = processes.identity(int(daemon.stdout.readline()))
         try:
-            daemons = mpi_job.Daemons(processes.identity(os.getpid()))
+            daemons = mpi_daemons.Daemons(processes.identity(os.getpid()))
             assert daemons.killed() is None
             daemon.kill()
             daemon.wait()

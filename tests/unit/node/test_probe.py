@@ -11,8 +11,9 @@ import pytest
 import mxcluster
 from mxcluster.agent import claims
 from mxcluster.model.node_record import MachineFacts, NodeFacts
+from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.protocol import COMMANDS
-from mxcluster.node import addresses, driver, gpus, json_cli, probe, software
+from mxcluster.node import addresses, containers, driver, gpus, json_cli, probe, software
 from tests.networks import own_network
 
 ADDRESS = own_network() + ".11"
@@ -33,6 +34,10 @@ def call(command, request=None, python=sys.executable, **environment):
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **environment),
     )
     return ran.returncode, json.loads(ran.stdout.decode().splitlines()[-1])
+
+
+def look(**request):
+    return probe.look(LookRequest.decode(request))
 
 
 def test_a_suitable_node_has_no_problems(tmp_path):
@@ -82,12 +87,12 @@ def test_every_problem_is_reported_at_once_with_value_and_remedy():
 def test_unusable_gpus_are_reported_in_one_line(monkeypatch):
     """The line compares the plan's GPUs with the existing ones, instead of a line for each GPU."""
     monkeypatch.setattr(gpus, "listed", lambda: [])
-    (problem,) = probe.look({"gpus": [0, 1], "all_gpus": {"record": 2, "bus": 2}})["problems"]
+    (problem,) = look(gpus=[0, 1], all_gpus={"record": 2, "bus": 2})["problems"]
     assert (
         problem.startswith("the PCI bus has 2 GPUs and the driver shows 0: ")
         and "run provision.yml" in problem
     )
-    (problem,) = probe.look({"gpus": [], "all_gpus": {"record": 0, "bus": 1}})["problems"]
+    (problem,) = look(gpus=[], all_gpus={"record": 0, "bus": 1})["problems"]
     assert problem.startswith("the PCI bus has 1 GPUs and the driver shows 0: ")
 
 
@@ -159,19 +164,19 @@ def test_the_record_of_a_node(tmp_path):
     )
     code, record = call("record", PYTHONPATH=str(tmp_path))
     assert code == 0
-    assert record == {
-        "address_of_default_route": addresses.default_route_address(),
-        "interfaces": addresses.interfaces(),
-        "driver": driver.state(),
-        "gpus": gpus.count(),
-        "python_version": ".".join(map(str, sys.version_info[:3])),
-        "mxnet": "1.9.1",
-        "numpy": "1.23.5",
-        "hostname": socket.gethostname(),
-        "host_keys": probe.host_keys(),
-        "model_zoo": ["alexnet", "resnet18_v1"],
-        "fingerprints": {"numpy": software.fingerprint(str(tmp_path / "numpy" / "version.py"))},
-    }
+    assert NodeFacts.decode(record) == NodeFacts(
+        address_of_default_route=addresses.default_route_address(),
+        interfaces=addresses.interfaces(),
+        driver=driver.state(),
+        gpus=gpus.count(),
+        python_version=".".join(map(str, sys.version_info[:3])),
+        mxnet="1.9.1",
+        numpy="1.23.5",
+        hostname=socket.gethostname(),
+        host_keys=probe.host_keys(),
+        model_zoo=["alexnet", "resnet18_v1"],
+        fingerprints={"numpy": software.fingerprint(str(tmp_path / "numpy" / "version.py"))},
+    )
     (tmp_path / "mxnet" / "libmxnet.so").write_text("the library")
     whole = dict(
         record,
@@ -197,13 +202,12 @@ def test_the_record_of_a_node(tmp_path):
     for other in (
         dict(whole, python_version="3.5.0"),
         dict(whole, fingerprints=record["fingerprints"]),
-        dict(whole, mxnet=""),
+        dict(whole, mxnet=None),
+        dict(whole, mxnet="a broken record"),
     ):
         code, told = call("record", {"known": other}, PYTHONPATH=str(tmp_path))
         assert code != 0 and "cannot import MXNet" in told["error"], told
-    assert probe.machine() == {name: record[name] for name in MachineFacts.FIELDS}
-    known = {name: value for name, value in record.items() if value is not None}
-    assert NodeFacts.decode(record).encode() == known
+    assert probe.machine() == MachineFacts.decode(record)
 
 
 def test_host_keys_are_read_from_public_files(tmp_path):
@@ -243,14 +247,15 @@ def test_too_little_disk_space_and_too_few_open_files_are_problems(tmp_path):
 def test_the_look_asks_the_image_for_its_mpi_engine_instead_of_the_node(monkeypatch):
     engine = {"engine": "openmpi", "version": "4.1.4"}
 
-    def look(container, **given):
-        assert given["mpi"] == {"runtime": ""} and given["needs_gpus"] is False
-        return {"problems": ["no image"], "image": "sha256:1", "mpi": engine}
+    def look_at_image(container, needs_gpus, has_gpus, cuda, mpi):
+        assert mpi.runtime == "" and needs_gpus is False
+        return containers.Look(["no image"], "sha256:1", containers.MpiEngine(**engine))
 
-    monkeypatch.setattr(probe.containers, "look", look)
-    told = probe.look({"container": {"engine": "docker"}, "mpi": {"runtime": ""}})
-    assert told["problems"] == ["no image"]
-    assert told["image"] == "sha256:1" and told["facts"]["mpi"] == engine
+    monkeypatch.setattr(probe.containers, "look", look_at_image)
+    container = {"engine": "docker", "image": "i", "python": "python3"}
+    found = look(container=container, mpi={"runtime": "", "pre_execution": ""})
+    assert found["problems"] == ["no image"]
+    assert found["image"] == "sha256:1" and found["facts"]["mpi"] == engine
 
 
 def test_a_record_without_mxnet_says_how_to_install_it(tmp_path):
@@ -296,5 +301,5 @@ def test_ports_of_other_programs_are_reported(tmp_path):
             "pid %d (" % os.getpid()
         )
         assert str(ports[0]) not in probe.held(own_network() + ".12", [], NO_JOBS)["ports"]
-        assert not probe.look({"address": ADDRESS, "ports": ports})["fits"]
-    assert probe.look({"address": ADDRESS, "ports": ports})["fits"]
+        assert not look(address=ADDRESS, ports=ports)["fits"]
+    assert look(address=ADDRESS, ports=ports)["fits"]

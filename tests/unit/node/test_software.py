@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from mxcluster.model.node_requests import LookRequest, Versions
 from mxcluster.node import probe, software
 
 
@@ -29,22 +30,19 @@ def installed(tmp_path, monkeypatch):
 
 
 def recorded():
-    return {
-        "python_version": "%d.%d.%d" % sys.version_info[:3],
-        "fingerprints": software.fingerprints(),
-    }
+    return Versions(
+        python_version="%d.%d.%d" % sys.version_info[:3], fingerprints=software.fingerprints()
+    )
 
 
 def test_unchanged_software_is_no_problem(installed):
     known = recorded()
-    assert set(known["fingerprints"]) == {"libmxnet.so", "numpy"}
+    assert set(known.fingerprints) == {"libmxnet.so", "numpy"}
     os.utime(str(installed / "mxnet" / "libmxnet.so"), (1, 1))
     # A copy of the same files, as on another node.
     shutil.copytree(str(installed / "numpy"), str(installed / "again"))
     assert (
-        probe.look({"versions": known})["problems"]
-        == []
-        == software.problems({"fingerprints": None})
+        probe.look(LookRequest(versions=known))["problems"] == [] == software.problems(Versions())
     )
 
 
@@ -64,7 +62,7 @@ def test_changed_software_is_named_with_the_remedy(installed, path, change, name
     known = recorded()
     with (installed / path).open("r+b") as stream:
         change(stream)
-    problems = probe.look({"versions": known})["problems"]
+    problems = probe.look(LookRequest(versions=known))["problems"]
     assert len(problems) == 1 and problems[0].startswith(
         "%s has changed since the node's last provision.yml: " % name
     )
@@ -75,7 +73,7 @@ def test_changed_software_is_named_with_the_remedy(installed, path, change, name
 
 
 def test_missing_software_is_named_and_a_system_python_is_not_to_be_removed(installed, monkeypatch):
-    known = dict(recorded(), python_version="3.6.8")
+    known = recorded().replaced(python_version="3.6.8")
     shutil.rmtree(str(installed / "mxnet"))
     (installed / "mxnet").mkdir()
     (installed / "mxnet" / "__init__.py").write_text("")

@@ -14,6 +14,7 @@ import yaml
 from jinja2 import nodes
 
 from mxcluster.ansible import arguments, controller_task
+from mxcluster.job import replies
 from mxcluster.model import module_answers, shapes
 from mxcluster.model.job_knobs import Options
 
@@ -36,9 +37,13 @@ def returned_flags():
     for cls in [*controller_task.Result.__subclasses__(), *module_answers.ANSWERS.values()]:
         flags = (arguments.flag, shapes.flag)
         found.update(name for name, item in cls.FIELDS.items() if item.shape in flags)
-    path = PROJECT / "plugins" / "modules" / "mxcluster_node.py"
-    told = yaml.safe_load(path.read_text().partition('RETURN = r"""')[2].partition('"""')[0])
-    return found | {name for name, value in told.items() if value.get("type") == "bool"}
+    found.update(
+        name
+        for fields in replies.REPLIES.values()
+        for name, shape in fields.items()
+        if shape is shapes.flag
+    )
+    return found | {"ended", "has", "spooled"}  # from the action plugin mxcluster_node, and root
 
 
 FLAGS = returned_flags()

@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster.errors import BadInput
-from mxcluster.training.mxnet_types import Optimizer
+from mxcluster.node.mxnet_types import Optimizer
 
 Json = Dict[str, Any]
 

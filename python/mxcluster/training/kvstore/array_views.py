@@ -7,7 +7,7 @@ import numpy
 from mxnet import nd
 from mxnet.base import _LIB, check_call
 
-from mxcluster.training.mxnet_types import NDArray
+from mxcluster.node.mxnet_types import NDArray
 
 
 def view(array: NDArray) -> numpy.ndarray:

@@ -17,8 +17,8 @@ import numpy
 from mxnet import nd
 
 from mxcluster.errors import MxclusterError
+from mxcluster.node.mxnet_types import KVStore
 from mxcluster.training.kvstore import server_messages
-from mxcluster.training.mxnet_types import KVStore
 
 NAME = "mxcluster:assigned"  # No parameter of a network has a colon in its name.
 

@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Iterable, List
 from mxnet import kvstore as stock
 
 from mxcluster import schemes
+from mxcluster.node.mxnet_types import KVStore
 from mxcluster.training.kvstore import load, server_messages
-from mxcluster.training.mxnet_types import KVStore
 
 Owner = Any  # mx.gluon.Trainer, or mx.mod.Module
 

@@ -4,7 +4,7 @@ from typing import Optional
 
 from mxnet import optimizer as known
 
-from mxcluster.training.mxnet_types import Optimizer
+from mxcluster.node.mxnet_types import Optimizer
 
 _DCASGD = (
     "the optimizer %s does no delay compensation on servers: a server compares the weight with the "

@@ -20,7 +20,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 from mxcluster.model.checkpoint import ServerManifest
 from mxcluster.model.events import Restored
-from mxcluster.training.mxnet_types import NDArray, Optimizer
+from mxcluster.node.mxnet_types import NDArray, Optimizer
 
 Arrays = Dict[str, Any]  # {name: numpy.ndarray}
 States = Dict[int, Tuple[int, List[numpy.ndarray]]]  # the result of `load`

@@ -7,8 +7,8 @@ from mxnet import kvstore as stock
 from mxnet.base import _LIB, c_str, check_call, mx_uint
 
 from mxcluster import seal
+from mxcluster.node.mxnet_types import KVStore, Optimizer
 from mxcluster.training.kvstore import optimizer_json, server_classes
-from mxcluster.training.mxnet_types import KVStore, Optimizer
 
 # The commands of ps-lite with a body for the Python controller of the server, and for the switch to
 # multi-precision (MXNet's kController and kSetMultiPrecision).

@@ -5,8 +5,8 @@ from typing import Callable, List
 from mxnet import nd
 from mxnet.optimizer import create
 
+from mxcluster.node.mxnet_types import NDArray, Optimizer
 from mxcluster.training import progress_file, timing
-from mxcluster.training.mxnet_types import NDArray, Optimizer
 
 
 def updates_per_s(

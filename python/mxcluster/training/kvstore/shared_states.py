@@ -5,9 +5,9 @@ from typing import Any, List, Tuple
 import numpy
 
 from mxcluster.errors import BadInput
+from mxcluster.node.mxnet_types import NDArray, Optimizer
 from mxcluster.training.kvstore import optimizer_states
 from mxcluster.training.kvstore.array_views import array_on, view
-from mxcluster.training.mxnet_types import NDArray, Optimizer
 
 Region = Any  # a memoryview, or Callable[[int], memoryview], or None
 

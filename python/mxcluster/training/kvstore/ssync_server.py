@@ -4,10 +4,10 @@ import os
 from typing import Any, Callable, Dict, Optional
 
 from mxcluster.errors import BadInput
+from mxcluster.node.mxnet_types import NDArray, Optimizer
 from mxcluster.training.kvstore import gsync_layout, optimizer_states
 from mxcluster.training.kvstore.array_views import view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
-from mxcluster.training.mxnet_types import NDArray, Optimizer
 
 Commands = Any  # server.Commands
 Updates = Any  # optimizer_states.Updates

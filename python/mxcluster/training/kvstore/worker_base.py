@@ -11,8 +11,8 @@ from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 from mxnet.kvstore import KVStore
 
 from mxcluster import schemes
+from mxcluster.node.mxnet_types import NDArray, Optimizer
 from mxcluster.training.kvstore import server_messages
-from mxcluster.training.mxnet_types import NDArray, Optimizer
 
 Json = Dict[str, Any]
 Key = Union[str, int]  # a key in the script

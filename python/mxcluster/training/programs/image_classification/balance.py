@@ -8,8 +8,8 @@ from typing import List, Sequence, Tuple, TypeVar
 
 from mxcluster.job import batch_sizes
 from mxcluster.model.program_arguments import ProgramArguments
+from mxcluster.node.mxnet_types import KVStore
 from mxcluster.training.kvstore.assigned_key import AssignedKey
-from mxcluster.training.mxnet_types import KVStore
 
 Number = TypeVar("Number", int, float)
 

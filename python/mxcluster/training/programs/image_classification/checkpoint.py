@@ -15,8 +15,8 @@ import mxnet as mx
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 from mxcluster.model.checkpoint import CheckpointManifest
+from mxcluster.node.mxnet_types import KVStore, Module, Symbol
 from mxcluster.training.kvstore import optimizer_states
-from mxcluster.training.mxnet_types import KVStore, Module, Symbol
 
 Json = Dict[str, Any]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mxcluster.model.events import Event, Machine, Measured, Waits
 from mxcluster.node import gpus as node_gpus
-from mxcluster.training.mxnet_types import Module, NDArray
+from mxcluster.node.mxnet_types import Module, NDArray
 
 CPUINFO = "/proc/cpuinfo"
 

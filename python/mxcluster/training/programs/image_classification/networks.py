@@ -13,7 +13,7 @@ import mxnet as mx
 
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.node import mxnet_compat
-from mxcluster.training.mxnet_types import Symbol
+from mxcluster.node.mxnet_types import Symbol
 
 # Sides of a square picture, from small to large. `picture_side` tries the sides in this order.
 SIDES = (28, 32, 48, 64, 96, 128, 160, 192, 224, 256, 299)

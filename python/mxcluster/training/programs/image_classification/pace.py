@@ -2,7 +2,7 @@
 
 import time
 
-from mxcluster.training.mxnet_types import DataBatch, Module
+from mxcluster.node.mxnet_types import DataBatch, Module
 from mxcluster.training.programs.image_classification.meter import wait
 
 

@@ -15,8 +15,8 @@ from mxcluster.errors import BadInput
 from mxcluster.job import batch_sizes, checkpoints
 from mxcluster.model.events import Balance, Batch, End, Epoch, Note, Start
 from mxcluster.model.program_arguments import ProgramArguments
+from mxcluster.node.mxnet_types import Context, KVStore, Symbol
 from mxcluster.training import progress_file
-from mxcluster.training.mxnet_types import Context, KVStore, Symbol
 from mxcluster.training.programs.image_classification import (
     balance,
     checkpoint,

@@ -28,9 +28,9 @@ from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND
 from mxcluster.model.events import Profile, ServerTimes, Speed
 from mxcluster.model.program_arguments import ProgramArguments
+from mxcluster.node.mxnet_types import Context, DataBatch, Module
 from mxcluster.training import progress_file, timing
 from mxcluster.training.kvstore import gsync_layout, server_messages
-from mxcluster.training.mxnet_types import Context, DataBatch, Module
 from mxcluster.training.programs.image_classification import networks, pace, training
 
 WARM_UP = 3  # steps

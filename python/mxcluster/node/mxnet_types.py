@@ -8,4 +8,5 @@ KVStore = Any  # mx.kv.KVStore
 Module = Any  # mx.mod.Module
 NDArray = Any  # mx.nd.NDArray
 Optimizer = Any  # mx.optimizer.Optimizer
+Package = Any  # the module mxnet, or numpy as MXNet uses it
 Symbol = Any  # mx.sym.Symbol

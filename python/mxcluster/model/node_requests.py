@@ -1,0 +1,122 @@
+"""Define the arguments of the commands `look`, `record` and `check`, which read facts of a node."""
+
+from typing import Mapping, Optional, Sequence
+
+from mxcluster import batch_systems
+from mxcluster.model import names
+from mxcluster.model.node_record import Cuda, NodeFacts
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import Wrong, each, flag, one_of, optional, table, text, whole
+
+HERE = "on this node"
+
+
+class AllGpus(Record):
+    """The GPUs that a job without a choice of GPUs expects on the node."""
+
+    record: int = field(whole(0, 1024), about="the number that provision.yml found")
+    bus: int = field(
+        whole(0, 1024), about="the number on the PCI bus, 0 for a node with an MXNet for CPUs"
+    )
+
+
+class Versions(Record):
+    """The versions and fingerprints of the node record, see `mxcluster.node.software`."""
+
+    python_version: Optional[str] = field(optional(text), default=None)
+    fingerprints: Mapping[str, str] = field(table(text, text), default={})
+
+
+class MpiRequest(Record):
+    """The needs of an MPI program."""
+
+    runtime: str = field(text, about='the name of an engine, "" for any engine')
+    pre_execution: str = field(text, about="the shell commands that load the engine")
+    env: Mapping[str, str] = field(table(text, text, 10000), default={}, about="of the job")
+    infiniband: Optional[bool] = field(
+        optional(flag), default=None, about="whether the job needs InfiniBand"
+    )
+    where: str = field(text, default=HERE, about="the words for the place: a node or an image")
+
+
+class Container(Record):
+    """The containers of a job."""
+
+    engine: str = field(text, about="docker or podman")
+    image: str = field(text)
+    python: str = field(text, about="the interpreter in the image")
+    shm_size: Optional[int] = field(
+        optional(whole()), default=None, about="MiB of /dev/shm; None for that of the node"
+    )
+
+
+class BatchRequest(Record):
+    """The resources that a submit host requests from a batch system."""
+
+    launcher: str = field(one_of(*batch_systems.names()))
+    nodes: int = field(whole())
+    queue: str = field(text)
+    environment: str = field(text, about="the parallel environment")
+    time: str = field(text)
+    gres: str = field(text)
+    options: Sequence[str] = field(each(text), about="further arguments")
+
+
+class LookRequest(Record):
+    """The needs of a job on a node."""
+
+    address: Optional[str] = field(
+        optional(text), default=None, about="the literal IPv4 address that the processes bind"
+    )
+    interface: Optional[str] = field(
+        optional(text), default=None, about="the interface with this address"
+    )
+    ports: Sequence[int] = field(each(whole(0, 65535), 100000), default=[], about="at this address")
+    gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU)), default=[])
+    all_gpus: Optional[AllGpus] = field(
+        optional(record(AllGpus)), default=None, about="of a job that uses all GPUs"
+    )
+    jobs_dir: Optional[str] = field(
+        optional(text), default=None, about="the folder with the folders of all jobs"
+    )
+    job: Optional[str] = field(optional(text), default=None, about="a new job id")
+    files: Sequence[str] = field(each(text), default=[], about="paths that must be readable")
+    python: Optional[str] = field(optional(text), default=None, about="the path of the Python")
+    package: Optional[str] = field(
+        optional(text), default=None, about="the file name of the controller's mxcluster"
+    )
+    versions: Versions = field(record(Versions), default=Versions())
+    free: Mapping[str, int] = field(
+        table(text, whole()), default={}, about="{folder: needed bytes}"
+    )
+    open_files: int = field(whole(), default=0, about="the number of files that a process opens")
+    mpi: Optional[MpiRequest] = field(optional(record(MpiRequest)), default=None)
+    container: Optional[Container] = field(optional(record(Container)), default=None)
+    cuda: Optional[str] = field(optional(text), default=None, about="the folder of CUDA")
+    batch: Optional[BatchRequest] = field(
+        optional(record(BatchRequest)), default=None, about="of a submit host"
+    )
+
+
+def _facts(value: object) -> NodeFacts:
+    try:
+        return NodeFacts.decode(value)
+    except Wrong:
+        return NodeFacts()
+
+
+class RecordRequest(Record):
+    """The present node record, which may save the import of MXNet."""
+
+    known: NodeFacts = field(_facts, default=NodeFacts(), about="no facts for a damaged record")
+
+
+class CheckRequest(Record):
+    """The things to examine for verify.yml."""
+
+    etc_dir: str = field(text, about="the folder of the three cluster files")
+    folders: Sequence[str] = field(each(text), about="to measure")
+    peers: Sequence[str] = field(each(text, 100000), default=[], about="to reach by ssh")
+    cuda: Optional[Cuda] = field(
+        optional(record(Cuda)), default=None, about="of a node that trains on GPUs"
+    )
