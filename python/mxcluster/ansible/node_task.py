@@ -98,10 +98,9 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         """
         host = task_vars["inventory_hostname"]
         address = str(self._value(task_vars, "ansible_host") or host)
+        variables = {"ansible_port": self._value(task_vars, "ansible_port")}
         try:
-            port = of_host(
-                host, {"ansible_port": self._value(task_vars, "ansible_port")}
-            ).ansible_port
+            port = of_host(host, variables).ansible_port
         except MxclusterError as refusal:
             return _refused(str(refusal)), {}
         interpreter = self._value(task_vars, "ansible_python_interpreter") or "auto"
