@@ -118,7 +118,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = inputs.results_folder(given.runs_dir, state_dir)
     planned = plan(given, runs_dir)
-    if planned["needs_profile"] and not (check or planned["plan"]["options"]["plan_only"]):
+    if planned["needs_profile"] and not (check or planned["plan"]["options"].plan_only):
         measure(planned["plan"]["job"])
         planned = plan(given, runs_dir)
     return Result(

@@ -37,8 +37,8 @@ try:
     from mxcluster.ansible.preflight_checks import is_plain
     from mxcluster.cluster import ssh_mesh
     from mxcluster.errors import BadInput
-    from mxcluster.job.option_types import cast_value
     from mxcluster.model.host_variables import of_hosts
+    from mxcluster.model.knob import knobs_of, value_of
 except ImportError:  # `refused_controller` reports the missing package, for all plugins
     attempts = knobs = None
     NodeTask, TaskResult, TaskVars = ActionBase, None, None
@@ -265,15 +265,15 @@ def refused_of_playbooks(given: TaskVars, template: Callable[[object], object]) 
     Args: `given` {name: value} the extra variables; `template` evaluates a template.
     """
     problems = []
-    for option in knobs.OF_A_PLAYBOOK:
+    for name, option in knobs_of(knobs.PlaybookKnobs).items():
         try:
-            value = given.get(option.name)
-            cast_value(option, value if is_plain(value) else template(value))
+            value = given.get(name)
+            value_of(option, value if is_plain(value) else template(value))
         except BadInput as refusal:
             problems.append(str(refusal))
         except AnsibleError as error:
             problems.append(
                 "-e %s is refused, because its template cannot be evaluated (%s): define the "
-                "variables of the template, or remove %s" % (option.name, error, option.name)
+                "variables of the template, or remove %s" % (name, error, name)
             )
     return problems

@@ -21,7 +21,7 @@ from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.errors import BadInput
 from mxcluster.job import report, restarts, verdict_text
 from mxcluster.job.plan import packed
-from mxcluster.job.report import batch
+from mxcluster.job.report import batch, files
 from mxcluster.job.restarts import Decision
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import optional
@@ -145,7 +145,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         file_io.replace(os.environ[VERDICT_FILE], json.dumps(found.encode()), 0o600)
     lines = verdict_text.text(found, given.run_dir)
     wanted = given.restart and not attempts.is_child()
-    restart = restarts.after(plan, found, run_dir) if wanted else None
+    restart = restarts.after(files.read_plan(run_dir), found, run_dir) if wanted else None
     if restart and restart.extra:
         problem = attempts.refusal(sys.argv[0], context.CLIARGS)
         restart = restarts.refused(problem) if problem else restart

@@ -14,8 +14,9 @@ from jinja2 import pass_context
 from jinja2.exceptions import UndefinedError
 from jinja2.runtime import Undefined, missing
 
-from mxcluster.ansible.knobs import OF_MPI, SHORT
-from mxcluster.job.options import OPTIONS, cast_secret_env
+from mxcluster.ansible.knobs import SHORT
+from mxcluster.job.options import cast_secret_env
+from mxcluster.model.job_knobs import MpiProgram, Options
 
 Json = Dict[str, Any]
 Context = Any  # jinja2.runtime.Context
@@ -36,9 +37,7 @@ def mxcluster_knobs(context: Context, role: str, *names: str) -> Json:
     given = load_extra_vars(DataLoader())  # Ansible has cached these variables at its start
     omitted = context.resolve_or_missing("omit")
     values, problems = {}, []
-    for name in names or (
-        [option.name for option in OPTIONS] if role == "train_job" else SHORT[role]
-    ):
+    for name in names or (Options.FIELDS if role == "train_job" else SHORT[role]):
         variable = name if name in given else "%s_%s" % (role, name)
         try:
             value = defined(context.resolve_or_missing(variable))
@@ -74,7 +73,7 @@ def mxcluster_mpi_knobs(context: Context, role: str) -> Json:
 
     Args: `context` of Jinja; `role` "train_job".
     """
-    return mxcluster_knobs(context, role, *OF_MPI)
+    return mxcluster_knobs(context, role, *MpiProgram.FIELDS)
 
 
 def mxcluster_given(role: str) -> List[str]:

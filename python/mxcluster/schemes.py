@@ -8,7 +8,7 @@ mxcluster refuses a name without a row, because stock MXNet would silently train
 scheme.
 """
 
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Callable, Dict, List, NamedTuple, Sequence
 
 from mxcluster.errors import BadInput, did_you_mean
 
@@ -46,7 +46,11 @@ class Scheme(NamedTuple):
     with_one_group: str = ""
     # Why gradients cannot be compressed under this scheme, or "".
     no_compression: str = ""
+    # The knobs that only this scheme reads. The processes get them as variables MXCLUSTER_<NAME>.
+    knobs: Sequence[str] = ()
 
+
+Test = Callable[[Scheme], object]  # a condition on a scheme
 
 SCHEMES = (
     Scheme(
@@ -112,6 +116,7 @@ SCHEMES = (
         update="gsync_server:of_server",
         servers_of_a_group=True,
         with_one_group="dist_sync",
+        knobs=("gsync_y", "gsync_compensation", "gsync_max_y"),
     ),
     Scheme(
         "dist_ssync",
@@ -125,6 +130,7 @@ SCHEMES = (
         update="ssync_server:of_server",
         no_compression="the workers also push iteration counts to the servers, and MXNet's "
         "compression would change these counts",
+        knobs=("staleness",),
     ),
 )
 NAMES = tuple(scheme.name for scheme in SCHEMES)
@@ -165,6 +171,11 @@ def of(name: str) -> Scheme:
         "kv=%s is not a parallel scheme%s: use one of %s"
         % (name, did_you_mean(name, NAMES), ", ".join(NAMES))
     )
+
+
+def with_knob(name: str) -> List[str]:
+    """Return the names of the schemes with the knob `name` of their own, [] for other knobs."""
+    return [scheme.name for scheme in SCHEMES if name in scheme.knobs]
 
 
 def distributed() -> List[Scheme]:

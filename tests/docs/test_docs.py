@@ -11,6 +11,7 @@ import yaml
 from ansible import __version__ as CORE
 
 from mxcluster.job import options
+from mxcluster.model.job_knobs import MpiOptions, Options
 from tools import docs
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -56,18 +57,18 @@ def test_a_role_is_complete_and_its_files_are_short(role):
         assert len(path.read_text().splitlines()) <= 80, path
 
 
-@pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
-def test_a_knob_has_one_default(option):
+@pytest.mark.parametrize("knob", Options.FIELDS)
+def test_a_knob_has_one_default(knob):
     """The role, its specs and the package have the same default."""
-    name = "train_job_" + option.name
+    name = "train_job_" + knob
     given = defaults_of("train_job")[name]
-    assert options.cast({option.name: given}) == options.cast({})
+    assert options.cast({knob: given}) == Options()
     assert docs.options_of("train_job")[name]["default"] == given
 
 
 def test_the_secret_knob_is_no_option():
     """The plan contains all options, and all users of a node can read the plan."""
-    assert "secret_env" not in [option.name for option in options.OPTIONS]
+    assert "secret_env" not in MpiOptions.FIELDS
     secrets = yaml.safe_load((PROJECT / "roles" / "train_job" / "vars" / "main.yml").read_text())[
         "__train_job_secrets"
     ]

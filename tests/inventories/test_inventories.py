@@ -9,6 +9,7 @@ import pytest
 
 from mxcluster.cluster.files import parse_data_sharding, parse_groups, parse_hosts
 from mxcluster.errors import BadInput
+from mxcluster.job.plan import as_json
 from tests.inventories.cases import FOLDER, changed, load, plan_of
 
 GOOD = sorted(path.stem for path in (FOLDER / "good").glob("*.yml"))
@@ -43,7 +44,7 @@ def test_good_inventory(name):
 @pytest.mark.parametrize("name", GOOD)
 def test_plan_is_json_and_its_files_are_read_back(name):
     plan = plan_of(good("good/" + name))
-    assert json.loads(json.dumps(plan)) == plan
+    assert json.loads(json.dumps(as_json(plan))) == as_json(plan)
     hosts = parse_hosts(plan["files"]["hosts"])
     assert hosts == [
         process["address"] for process in plan["processes"] if process["role"] == "worker"

@@ -23,6 +23,11 @@ SCHEDULER, SERVER, WORKER = 11, 21, 31
 started = []  # the jobs of the present test, for its end and for the report of its failure
 
 
+def program(**values):
+    """Return the arguments of a training program on its command line: ProgramArguments as JSON."""
+    return [json.dumps(values, default=str)]
+
+
 class Job:
     """Scheduler, servers and workers in the network of this test process, which end together.
 

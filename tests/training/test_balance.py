@@ -9,25 +9,26 @@ import pytest
 from mxcluster.job import checkpoints
 from tests.often import seldom
 from tests.training.conftest import newest_often
-from tests.training.loopback import Job
+from tests.training.loopback import Job, program
 from tests.training.test_program import MAIN, Run
 from tests.training.test_resume import states_of
 
 EPOCHS = 5
+PACED = {"balance": "batch", "step_ms": 200, "num_epochs": EPOCHS, "lr": 0.02}
 
 
 def train(
-    python, folder, scripts, digits, *arguments, kv="dist_sync", slowdowns=(1, 1), groups=(), **more
+    python, folder, scripts, digits, arguments, kv="dist_sync", slowdowns=(1, 1), groups=(), **more
 ):
     """Run the program with checkpoints, one worker for each slowdown."""
-    common = ["--data-dir", digits, "--kv-store", kv, "--savemodel", "--keep-checkpoints", 9]
+    common = {"data_dir": digits, "kv": kv, "savemodel": True, "keep_checkpoints": 9}
     return Job(
         python,
         folder,
         scripts / "balanced.py",
         kv,
         groups or (0,) * len(slowdowns),
-        arguments=[*common, *arguments],
+        arguments=program(**common, **arguments),
         worker_environment={
             index: {"SLOWDOWN": str(factor)} for index, factor in enumerate(slowdowns)
         },
@@ -75,25 +76,24 @@ def test_unequal_batches_train_as_equal_ones_under_device_sync(
 
 def train_as_equal(every_mxnet, tmp_path, scripts, digits, kv):
     """Train with equal and with unequal batches, and compare the weights of the jobs."""
-    common = ["--num-examples", 96, "--num-epochs", EPOCHS, "--lr", 0.1]
+    common = {"num_examples": 96, "num_epochs": EPOCHS, "lr": 0.1}
     three = dict(kv=kv, slowdowns=(1, 1, 4))
     equal = train(
-        every_mxnet.python, tmp_path / "equal", scripts, digits, *common, kv=kv, slowdowns=(1,) * 3
+        every_mxnet.python, tmp_path / "equal", scripts, digits, common, kv=kv, slowdowns=(1,) * 3
     )
     balanced = train(
         every_mxnet.python,
         tmp_path / "balanced",
         scripts,
         digits,
-        *common,
-        *["--balance", "batch", "--batch-sizes", "56,30,10", "--batch-least", "1,2,3"],
+        dict(common, balance="batch", batch_sizes=[56, 30, 10], batch_least=[1, 2, 3]),
         **three,
     )
     alone = Run(
         every_mxnet.python,
         MAIN,
         tmp_path,
-        [*common, "--data-dir", digits, "--batch-size", 96, "--savemodel"],
+        program(data_dir=digits, batch_size=96, savemodel=True, **common),
     ).succeeded()
     starts = sorted(balanced.events("start"), key=lambda start: start["index"])
     assert [(start["batch_size"], start["batches"]) for start in starts] == [
@@ -159,8 +159,7 @@ def test_unequal_batches_follow_the_definition(mxnet_new, tmp_path, scripts, dig
         tmp_path / "job",
         scripts,
         digits,
-        *["--num-examples", 64, "--num-epochs", 6, "--lr", 0.1],
-        *["--balance", "batch", "--batch-sizes", "50,14"],
+        dict(num_examples=64, num_epochs=6, lr=0.1, balance="batch", batch_sizes=[50, 14]),
     )
     saved = [job.folder / "checkpoints" / ("mlp-%04d.params" % epoch) for epoch in (1, 6)]
     first, last = weights_of(mxnet_new, tmp_path, *saved)
@@ -185,8 +184,7 @@ def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path,
         tmp_path / "job",
         scripts,
         digits,
-        *["--num-examples", 200, "--batch-size", 14, "--num-epochs", EPOCHS, "--lr", 0.02],
-        *["--balance", "batch", "--step-ms", 200],
+        dict(PACED, num_examples=200, batch_size=14),
         slowdowns=(1, 1, 3),
     )
     sizes = [[14, 14, 14]] + [event["sizes"] for event in job.events("balance")]
@@ -231,21 +229,21 @@ def test_unequal_batches_have_the_sum_of_equal_ones_in_each_group(
 ):
     """An epoch of one step holds all samples of a group; all groups begin with equal weights."""
     sums = []
-    for name, sizes in (("equal", "24,24,24,24"), ("unequal", "40,12,8,36")):
+    alike = {"num_examples": 96, "batch_size": 24, "num_epochs": 1, "lr": 1e-9}
+    for name, sizes in (("equal", [24] * 4), ("unequal", [40, 12, 8, 36])):
         job = train(
             mxnet_new.python,
             tmp_path / name,
             scripts,
             digits,
-            *["--num-examples", 96, "--batch-size", 24, "--num-epochs", 1, "--lr", 1e-9],
-            *["--balance", "batch", "--batch-sizes", sizes],
+            dict(alike, balance="batch", batch_sizes=sizes),
             slowdowns=(1,) * 4,
             environment={"MXCLUSTER_TRACE": "1"},
             **GROUPED,
         )
         sums.append({(one["group"], one["parameter"]): one["sum"] for one in job.events("merge")})
         starts = sorted(job.events("start"), key=lambda start: start["index"])
-        assert ",".join(str(one["batch_size"]) for one in starts) == sizes
+        assert [one["batch_size"] for one in starts] == sizes
         assert [one["batches"] for one in starts] == [1] * 4
     equal, unequal = sums
     assert len(equal) == 12 and set(equal) == set(unequal)  # 6 parameters of 2 groups
@@ -260,8 +258,7 @@ def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, scripts,
         tmp_path / "job",
         scripts,
         digits,
-        *["--num-examples", 240, "--batch-size", 12, "--num-epochs", EPOCHS, "--lr", 0.02],
-        *["--balance", "batch", "--step-ms", 200],
+        dict(PACED, num_examples=240, batch_size=12),
         slowdowns=(1, 1, 3, 1),
         **GROUPED,
     )
@@ -377,10 +374,10 @@ def test_losses_that_divide_by_the_batch_are_refused(every_mxnet, tmp_path):
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["--batch-sizes", "48,17"], "48/17 add up to 65, but a step has 64 samples"),
-        (["--batch-sizes", "64"], r"the batch sizes (64) are for 1 workers, but the job has 2"),
-        (["--batch-most", "8,8"], "at least 2 and at most 16: use a larger worker_batch_max"),
-        (["--batch-least", "1,1,1"], "--batch-least (1/1/1) are for 3 workers"),
+        ({"batch_sizes": [48, 17]}, "48/17 add up to 65, but a step has 64 samples"),
+        ({"batch_sizes": [64]}, r"the batch sizes (64) are for 1 workers, but the job has 2"),
+        ({"batch_most": [8, 8]}, "at least 2 and at most 16: use a larger worker_batch_max"),
+        ({"batch_least": [1, 1, 1]}, "batch_least (1/1/1) are for 3 workers"),
     ],
 )
 def test_sizes_that_do_not_fit_the_job_are_refused(
@@ -391,8 +388,7 @@ def test_sizes_that_do_not_fit_the_job_are_refused(
         tmp_path / "job",
         scripts / "balanced.py",
         "dist_sync",
-        arguments=["--data-dir", digits, "--kv-store", "dist_sync", "--balance", "batch"]
-        + arguments,
+        arguments=program(data_dir=digits, kv="dist_sync", balance="batch", **arguments),
     )
     codes = job.wait(grace=0)
     assert 2 in (codes["worker-0"], codes["worker-1"]), job.evidence()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.training.conftest import newest_often
-from tests.training.loopback import Job
+from tests.training.loopback import Job, program
 
 MLP = [128 * 64, 128, 64 * 128, 64, 10 * 64, 10]
 
@@ -18,7 +18,7 @@ def test_each_worker_measures_itself_and_the_servers(every_mxnet, tmp_path, scri
         "dist_async",
         groups=(0, 0, 0),
         servers=2,
-        arguments=["--kv-store", "dist_async", "--batch-size", "16", "--gpus", ""],
+        arguments=program(kv="dist_async", batch_size=16),
         environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "5000"},  # the first array is cut
     ).succeed()
     found = {event["index"]: event for event in job.events("profile")}
@@ -47,7 +47,7 @@ def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_
         scripts / "measure.py",
         "dist_async",
         groups=(0,) * 3,
-        arguments=["--kv-store", "dist_async", "--network", "lenet"],
+        arguments=program(kv="dist_async", network="lenet"),
         wrap=("taskset", "-c", "0"),
     ).succeed()
     ratios = [
@@ -69,7 +69,7 @@ def test_a_worker_measures_each_of_its_gpus_alone(mxnet_new, tmp_path, scripts):
         scripts / "measure_devices.py",
         "dist_async",
         groups=(0,),
-        arguments=["--kv-store", "dist_async", "--batch-size", "12"],
+        arguments=program(kv="dist_async", batch_size=12),
     ).succeed()
     (event,) = job.events("profile")
     fast, slow = event["gpu_speeds"]

@@ -13,7 +13,7 @@ from mxcluster.job.plan import processes
 from tests import recordio_files
 from tests.often import seldom
 from tests.training.conftest import also_between, newest_often
-from tests.training.loopback import NODE_PACKAGE, Job
+from tests.training.loopback import NODE_PACKAGE, Job, program
 
 # A process of a job imports MXNet in this way, also beside numpy 2.
 IMPORT = "from mxcluster.node import mxnet_compat; mxnet_compat.import_mxnet()\n"
@@ -60,17 +60,15 @@ class Run:
         return self
 
 
-def train(environment, folder, *arguments):
+def train(environment, folder, **arguments):
     folder.mkdir(exist_ok=True)
-    return Run(environment.python, MAIN, folder, arguments)
+    return Run(environment.python, MAIN, folder, program(**arguments))
 
 
 @also_between
 def test_digits_are_learnt_and_told(every_mxnet, tmp_path, digits):
     """With the batch size of four workers with 32 each, the accuracy reaches 0.95."""
-    run = train(
-        every_mxnet, tmp_path, "--data-dir", digits, "--batch-size", 128, "--num-epochs", 14
-    ).succeeded()
+    run = train(every_mxnet, tmp_path, data_dir=digits, batch_size=128, num_epochs=14).succeeded()
     (start,), epochs, (end,) = run.of("start"), run.of("epoch"), run.of("end")
     assert [start[name] for name in ("epochs", "batches", "samples_in_share", "repeated")] == [
         14,
@@ -101,13 +99,14 @@ def test_unequal_gpus_share_a_batch_by_their_speeds(every_mxnet, tmp_path, digit
         import mxnet as mx, numpy as np
         from mxnet.executor_manager import _split_input_slice
         from mxcluster import work_load
-        from mxcluster.training.programs.image_classification import args, data, networks, shard
+        from mxcluster.model.program_arguments import ProgramArguments
+        from mxcluster.training.programs.image_classification import data, networks, shard
         from mxcluster.training.programs.image_classification import training
 
         def trained(contexts, speeds, kv):
-            options = ["--data-dir", sys.argv[1], "--num-epochs", "3", "--num-examples", "320"]
-            chosen = args.parse(options)
-            chosen.work_load = speeds
+            chosen = ProgramArguments(
+                data_dir=sys.argv[1], num_epochs=3, num_examples=320, work_load=speeds
+            )
             training.set_seed(0)
             train, validation = data.load("digits", sys.argv[1], 320, 0)
             share = shard.from_env({}, "local", 1, 0, 320, 32, 0)
@@ -157,14 +156,10 @@ def test_a_loss_that_is_no_number_ends_the_training_or_not(
     run = train(
         mxnet_new,
         tmp_path,
-        "--data-dir",
-        digits,
-        "--lr",
-        1e6,
-        "--num-epochs",
-        2,
-        "--on-nan",
-        policy,
+        data_dir=digits,
+        lr=1e6,
+        num_epochs=2,
+        on_nan=policy,
     )
     assert (run.status, len(run.of("epoch"))) == (status, epochs), run.out + run.err
     assert ("-e on_nan=continue" in run.out) == (policy == "stop"), run.out
@@ -199,16 +194,11 @@ def test_networks_train_on_digits(mxnet_new, tmp_path, digits, network):
     run = train(
         mxnet_new,
         tmp_path,
-        "--data-dir",
-        digits,
-        "--network",
-        network,
-        "--num-epochs",
-        2,
-        "--num-examples",
-        128,
-        "--lr",
-        "0.02",
+        data_dir=digits,
+        network=network,
+        num_epochs=2,
+        num_examples=128,
+        lr=0.02,
     ).succeeded()
     losses = [batch["loss"] for batch in run.of("batch") if batch["batch"] == 3]
     assert losses[1] < losses[0], run.out
@@ -226,16 +216,11 @@ def test_cifar10_files_train(every_mxnet, tmp_path):
     run = train(
         every_mxnet,
         tmp_path / "job",
-        "--data",
-        "cifar10",
-        "--data-dir",
-        tmp_path,
-        "--num-epochs",
-        6,
-        "--batch-size",
-        8,
-        "--lr",
-        0.005,
+        data="cifar10",
+        data_dir=tmp_path,
+        num_epochs=6,
+        batch_size=8,
+        lr=0.005,
     ).succeeded()
     assert run.of("start")[0]["samples_in_share"] == 64 and run.of("end")[0]["accuracy"] == 1, (
         run.out
@@ -285,8 +270,8 @@ def test_imagenet_files_are_read_as_mxnet_wrote_them(every_mxnet, tmp_path):
 
 
 def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits):
-    common = ["--data-dir", digits, "--batch-size", 128, "--savemodel"]
-    first = train(mxnet_new, tmp_path / "first", *common, "--num-epochs", 5).succeeded()
+    common = {"data_dir": digits, "batch_size": 128, "savemodel": True}
+    first = train(mxnet_new, tmp_path / "first", num_epochs=5, **common).succeeded()
     saved = tmp_path / "first" / "checkpoints"
     # The last three checkpoints, and the checkpoint that is held for a controller.
     assert sorted(path.name for path in saved.iterdir()) == [
@@ -297,13 +282,10 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
     second = train(
         mxnet_new,
         tmp_path / "second",
-        *common,
-        "--num-epochs",
-        6,
-        "--model-load-epoch",
-        5,
-        "--model-load-file",
-        saved / "mlp-0005.params",
+        num_epochs=6,
+        model_load_epoch=5,
+        model_load_file=saved / "mlp-0005.params",
+        **common,
     ).succeeded()
     assert [epoch["epoch"] for epoch in second.of("epoch")] == [5]
     assert second.of("end")[0]["accuracy"] > first.of("epoch")[1]["accuracy"], (
@@ -314,14 +296,10 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
     refused = train(
         mxnet_new,
         tmp_path / "third",
-        "--data-dir",
-        digits,
-        "--network",
-        "lenet",
-        "--model-load-epoch",
-        5,
-        "--model-load-file",
-        saved / "mlp-0005.params",
+        data_dir=digits,
+        network="lenet",
+        model_load_epoch=5,
+        model_load_file=saved / "mlp-0005.params",
     )
     assert refused.status == 2, refused.err
     assert "does not fit this network and data set" in refused.err, refused.err
@@ -330,17 +308,17 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["--network", "resnet18"], "'resnet18' is unknown (did you mean"),
+        ({"network": "resnet18"}, "'resnet18' is unknown (did you mean"),
         (
-            ["--data", "mnist", "--data-dir", "/nowhere"],
+            {"data": "mnist", "data_dir": "/nowhere"},
             "train-images-idx3-ubyte.gz is not in /nowhere",
         ),
-        (["--num-examples", "1438"], "--num-examples 1438: digits has only 1437 training samples"),
-        (["--gpus", "0"], "cannot use gpu(0) on this host"),
+        ({"num_examples": 1438}, "num_examples=1438: digits has only 1437 training samples"),
+        ({"gpus": [0]}, "cannot use gpu(0) on this host"),
     ],
 )
 def test_bad_input_ends_with_status_2_and_one_line(mxnet_new, tmp_path, digits, arguments, message):
-    run = train(mxnet_new, tmp_path, "--data-dir", digits, *arguments)
+    run = train(mxnet_new, tmp_path, **dict({"data_dir": digits}, **arguments))
     told = [
         line for line in run.err.splitlines() if line.startswith("image_classification: error: ")
     ]
@@ -356,20 +334,9 @@ def test_a_job_with_unequal_shares(mxnet_new, tmp_path, digits, kv):
     script.write_text(MAIN)
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "data_sharding").write_text("0 0.4\n0.4 0.8\n0.8 1\n")
-    arguments = [
-        "--kv-store",
-        kv,
-        "--data-dir",
-        digits,
-        "--num-epochs",
-        10,
-        "--data-allocator",
-        1,
-        "--lr",
-        0.02,
-        "--lr-factor",
-        0.9,
-    ]
+    arguments = program(
+        kv=kv, data_dir=digits, num_epochs=10, data_allocator=1, lr=0.02, lr_factor=0.9
+    )
     job = Job(
         mxnet_new.python, tmp_path / "job", script, kv, (0, 0, 1), arguments=arguments
     ).succeed()
@@ -390,6 +357,7 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
     # The noise of 2 bits is in proportion to the rate. A falling rate lets the weights settle.
     chosen = {"kv": kv, "lr": 0.02, "lr_factor": 0.8, "compression": "2bit"}
     chosen["compression_threshold"] = 5
+    chosen.update(savemodel=True, num_epochs=12)
     arguments = processes.program_arguments({"gpus": []}, options.cast(chosen), str(digits), None)
     job = Job(
         every_mxnet.python,
@@ -398,7 +366,7 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
         kv,
         groups,
         servers=2,
-        arguments=arguments + ["--savemodel", "--num-epochs", "12"],
+        arguments=arguments.command_line(),
         environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "1000", "MXCLUSTER_COMPRESSION": "2bit"},
     ).succeed()
     ends = job.events("end")
@@ -417,8 +385,12 @@ def test_a_measurement_trains_its_batches_and_no_epochs(every_mxnet, tmp_path):
     run = train(
         every_mxnet,
         tmp_path,
-        *("--data", "synthetic", "--num-examples", 80, "--batch-size", 16),
-        *("--warm-up", 1, "--measured", 12, "--measure-waits"),
+        data="synthetic",
+        num_examples=80,
+        batch_size=16,
+        warm_up=1,
+        measured=12,
+        measure_waits=True,
     ).succeeded()
     (measured,), (waits,), (machine,) = run.of("measured"), run.of("waits"), run.of("machine")
     assert (measured["batches"], measured["warm_up"], measured["batch_size"]) == (12, 1, 16)

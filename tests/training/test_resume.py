@@ -15,9 +15,9 @@ import pytest
 from mxcluster.training.kvstore import shared_memory
 from tests.often import seldom
 from tests.training.conftest import newest_often
-from tests.training.loopback import Job
+from tests.training.loopback import Job, program
 from tests.training.test_program import MAIN
-from tests.training.test_program import train as program
+from tests.training.test_program import train as train_alone
 from tests.waiting import until
 
 EPOCHS, CUT = 6, 3
@@ -44,23 +44,16 @@ def train(
     script = folder / "main.py"
     script.write_text(MAIN)
     epochs, compress = options.pop("epochs", EPOCHS), options.pop("compress", "none")
-    arguments = [
-        "--kv-store",
-        kv,
-        "--data-dir",
-        digits,
-        "--num-epochs",
-        epochs,
-        "--num-examples",
-        256,
-        "--savemodel",
-        "--lr",
-        0.02,
-        "--keep-checkpoints",
-        options.pop("keep", EPOCHS),
-        "--compression",
-        compress,
-    ]
+    arguments = dict(
+        kv=kv,
+        data_dir=digits,
+        num_epochs=epochs,
+        num_examples=256,
+        savemodel=True,
+        lr=0.02,
+        keep_checkpoints=options.pop("keep", EPOCHS),
+        compression=compress,
+    )
     # Small enough to split some arrays over the servers.
     environment = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound), "MXCLUSTER_TRACE": "1"}
     if placement:
@@ -73,12 +66,10 @@ def train(
         shutil.copytree(str(resumed), str(folder / "resume"))
         if states:
             environment["MXCLUSTER_RESUME"] = "mlp-%04d" % CUT
-        arguments += [
-            "--model-load-epoch",
-            CUT,
-            "--model-load-file",
-            folder / "resume" / ("mlp-%04d.params" % CUT),
-        ]
+        arguments.update(
+            model_load_epoch=CUT,
+            model_load_file=folder / "resume" / ("mlp-%04d.params" % CUT),
+        )
     return Job(
         python,
         folder,
@@ -86,7 +77,7 @@ def train(
         kv,
         groups,
         servers,
-        arguments=arguments,
+        arguments=program(**arguments),
         environment=environment,
         **options,
     )
@@ -374,18 +365,14 @@ def test_the_last_ones_are_kept_and_say_what_they_are(mxnet_new, tmp_path, digit
 def test_one_process_alone(mxnet_new, tmp_path, digits):
     """Without servers the worker saves the states itself, and a job with servers can resume."""
     folder = tmp_path / "alone"
-    run = program(
+    run = train_alone(
         mxnet_new,
         folder,
-        "--data-dir",
-        digits,
-        "--num-epochs",
-        EPOCHS,
-        "--num-examples",
-        256,
-        "--savemodel",
-        "--keep-checkpoints",
-        EPOCHS,
+        data_dir=digits,
+        num_epochs=EPOCHS,
+        num_examples=256,
+        savemodel=True,
+        keep_checkpoints=EPOCHS,
     ).succeeded()
     saved = states_of(folder / "checkpoints", "mlp-%04d" % CUT)
     assert len(saved) == 6 and run.of("end")

@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from mxcluster import batch_systems
 from mxcluster.agent import claims
 from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
 from mxcluster.agent.waiting import until
@@ -23,7 +24,7 @@ from mxcluster.model.answers import Stopped
 from mxcluster.model.failures import Failure
 from mxcluster.model.protocol import Prepare
 from mxcluster.model.status import BatchState, Status
-from mxcluster.node import batch_systems, processes
+from mxcluster.node import processes
 
 Json = Dict[str, Any]
 
@@ -64,7 +65,8 @@ def start(folder: JobFolder, files: Prepare) -> None:
                 folder.write_private("script.b64", files.script)
             folder.write_private(ORDER, "")
             folder.begin_lease()
-            number = engine.submit(folder.path, plan["job"], wanted, shell_script(folder))
+            request = batch_systems.Request(*map(wanted.get, batch_systems.Request._fields))
+            number = engine.submit(folder.path, plan["job"], request, shell_script(folder))
         except BaseException:
             folder.remove()
             raise
@@ -162,7 +164,7 @@ def why_ended(
     `silent`: see `silence`. See `failed` for the kinds.
     """
     job, kind = of_batch(known), failures.NODE if state.again else failures.BATCH
-    name, number = batch_systems.of(job.launcher).NAME, job.id
+    name, number = batch_systems.facts(job.launcher).title, job.id
     if state.phase == "ended" and state.why:
         return "%s has ended the job %s: %s" % (name, number, state.why), kind
     if state.phase == "stuck":
@@ -302,8 +304,8 @@ def _still_there(folder: JobFolder, known: Status, seconds: float) -> str:
     job = of_batch(known)
     is_mute = answer(folder, known).phase == "unknown"
     what = "does not answer, so it may still have" if is_mute else "still has"
-    engine = batch_systems.of(job.launcher)
-    return "%s %s the job %s: run `%s %s`" % (engine.NAME, what, job.id, engine.CANCEL, job.id)
+    facts = batch_systems.facts(job.launcher)
+    return "%s %s the job %s: run `%s %s`" % (facts.title, what, job.id, facts.cancel, job.id)
 
 
 def script_of(folder: JobFolder) -> Optional[str]:

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
-from mxcluster.job.option_types import is_job_id
+from mxcluster.model.names import is_job_id
 from mxcluster.node import processes
 
 Json = Dict[str, Any]

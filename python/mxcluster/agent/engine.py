@@ -30,6 +30,7 @@ from mxcluster.job import launchers
 from mxcluster.model import protocol
 from mxcluster.model.answers import AgentStarted, JobStarted
 from mxcluster.model.engine import EngineState, Process
+from mxcluster.model.job_knobs import of_plan
 from mxcluster.node import json_cli, mpi_engines, mpi_installation, processes
 
 Json = Dict[str, Any]
@@ -192,7 +193,7 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
     mpirun.
     """
     whole = folder.whole_plan()
-    wanted = launchers.mpi_request(whole["options"]) or {}
+    wanted = launchers.mpi_request(of_plan(whole["options"])) or {}
     seen = mpi_installation.find(wanted["pre_execution"], wanted["runtime"], env)
     here = seen.installed
     if here is None:

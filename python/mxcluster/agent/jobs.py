@@ -7,9 +7,9 @@ from typing import List, Optional
 from mxcluster.agent import batch_job, claims, commands
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import DAMAGED, MxclusterError
-from mxcluster.job.option_types import is_job_id
 from mxcluster.model import protocol
 from mxcluster.model.answers import JobEntry, JobList
+from mxcluster.model.names import is_job_id
 from mxcluster.model.shapes import Wrong
 
 LAST = 10  # the largest number of ended jobs in a listing

@@ -1,45 +1,49 @@
 """Check the names given with `-e name=value`. Each playbook reads only some of the knobs."""
 
-from typing import Any, Dict, Iterable, Iterator, List
+from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
 
 from mxcluster.errors import did_you_mean
-from mxcluster.job.knob_table import KNOBS, MPI
-from mxcluster.job.option_types import Option, to_bool, to_text
-from mxcluster.job.plan import measuring, mpi
-from mxcluster.job.sweep import knob_table as sweeps
 from mxcluster.lists import listed
+from mxcluster.model import job_knobs, sweep_knobs
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.knob import (
+    BENCHMARK,
+    COMPARE,
+    MPI,
+    PROFILE,
+    PROVISION,
+    TRAIN,
+    VERIFY,
+    knob,
+    names_read,
+)
+from mxcluster.model.record import Record
+from mxcluster.model.written import free, switch
+
+
+class PlaybookKnobs(Record):
+    """The knobs that belong to a playbook, not to a role."""
+
+    attach: str = knob(free("the id of a started job"), "", "", playbooks=(TRAIN,))
+    apply: bool = knob(switch, False, "", playbooks=(PROFILE,))
+
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,
-# jobs_lines. `poll` has no short name, because Ansible reserves the word. The knob's name is
-# train_job_poll, also with -e.
-SHORT = {
-    "train_job": tuple(knob.name for knob in KNOBS if knob.name != "poll"),
+# jobs_lines.
+SHORT: Dict[str, Tuple[str, ...]] = {
+    "train_job": job_knobs.NAMES,
     "jobs": ("job", "all", "lines", "json"),
-    "sweep": tuple(knob.name for knob in sweeps.KNOBS),
+    "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
-# The knobs of train_job that train.yml does not read.
-OF_MPI = tuple(knob.name for knob in MPI)
-# Variables that decide where the nodes are and which groups they form.
-_LAYOUT = ("hosts_file", "groups_file", "data_sharding_file", "dmlc_interface")
-# The knobs that belong to a playbook, not to a role.
-OF_A_PLAYBOOK = (
-    Option("attach", "", to_text, None, "the id of a started job"),
-    Option("apply", False, to_bool, None, "true or false"),
-)
+_CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)
 # The short names that each playbook reads.
-PLAYBOOKS: Dict[str, Any] = {
-    "provision.yml": _LAYOUT,
-    "verify.yml": _LAYOUT + ("data_allocator", "root_port", "without"),
-    "train.yml": tuple(name for name in SHORT["train_job"] if name not in OF_MPI) + ("attach",),
-    "mpi.yml": mpi.KNOBS,
-    "profile.yml": measuring.KNOBS + ("apply",),
-    sweeps.BENCHMARK: sweeps.names_of(sweeps.BENCHMARK),
-    sweeps.COMPARE: sweeps.names_of(sweeps.COMPARE),
-    "status.yml": ("json",),
-    "logs.yml": ("job", "lines"),
-    "stop.yml": ("job", "all"),
+PLAYBOOKS: Dict[str, Sequence[str]] = {
+    playbook: [name for one in _CLASSES for name in names_read(one, playbook)]
+    for playbook in (PROVISION, VERIFY, TRAIN, MPI, PROFILE, BENCHMARK, COMPARE)
 }
+PLAYBOOKS.update(
+    {"status.yml": ("json",), "logs.yml": ("job", "lines"), "stop.yml": ("job", "all")}
+)
 # The knobs that train.yml reads if attach is given, because the job already has a plan. `without`
 # names nodes whose copy of the plan does not count.
 _WITH_ATTACH = ("attach", "runs_dir", "without")
@@ -84,7 +88,7 @@ def beside_attach(given: Iterable[str]) -> List[str]:
         "-e %s is not allowed beside -e attach=<job>, because the job already has a plan: remove "
         "this knob" % name
         for name in sorted(given)
-        if name in PLAYBOOKS["train.yml"] and name not in _WITH_ATTACH
+        if name in PLAYBOOKS[TRAIN] and name not in _WITH_ATTACH
     ]
 
 
@@ -102,8 +106,8 @@ def _problems(
             yield "-e needs a name and a value: write -e name=value, or -e @file for a file"
             continue
         owners = [playbook for playbook in sorted(PLAYBOOKS) if name in PLAYBOOKS[playbook]]
-        if "train.yml" in owners:  # sweeps only pass knobs of train.yml on
-            owners = [one for one in owners if one not in (sweeps.BENCHMARK, sweeps.COMPARE)]
+        if TRAIN in owners:  # sweeps only pass knobs of train.yml on
+            owners = [one for one in owners if one not in (BENCHMARK, COMPARE)]
         if owners:
             yield (
                 "-e %s is a knob of %s, and %s does not read it%s: remove this knob, or correct "

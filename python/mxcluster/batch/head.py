@@ -18,7 +18,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, Iterable, List, Optional, Type, TypeVar
 
-from mxcluster import package
+from mxcluster import batch_systems, package
 from mxcluster.agent import batch_job, claims
 from mxcluster.agent.folder import BEAT, LEASE, ORDER, SECRET_ENV, JobFolder
 from mxcluster.agent.lease import Lease
@@ -28,7 +28,7 @@ from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
-from mxcluster.job.plan import batch, for_node
+from mxcluster.job.plan import as_json, batch, for_node
 from mxcluster.job.plan.inputs import look
 from mxcluster.model import failures
 from mxcluster.model.answers import Answer, Looked, Lost, NodeResult, Recorded
@@ -37,7 +37,7 @@ from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import Look, RecordNode, Request, SharedFolder, Start, Stop, Wait
 from mxcluster.model.status import RUNNING, Status
-from mxcluster.node import batch_systems, processes
+from mxcluster.node import processes
 
 Json = Dict[str, Any]
 A = TypeVar("A", bound=Answer)
@@ -123,7 +123,7 @@ class Head:
             host: NodeChannel(host, self.engine.on_node(host, argv), self.plan["job"], sys.stderr)
             for host in hosts
         }
-        note("%s gives the nodes %s" % (self.engine.NAME, ", ".join(hosts)))
+        note("%s gives the nodes %s" % (self.engine.FACTS.title, ", ".join(hosts)))
         for node in self.nodes.values():
             node.ask(RecordNode(shared=shared))
         facts = {host: found.record for host, found in self.gather(RecordNode, Recorded).items()}
@@ -136,6 +136,7 @@ class Head:
                 break
         else:
             raise MxclusterError("the free ports and GPUs of the nodes changed during each plan")
+        made = as_json(made)
         self.plan = made
         self.folder.write_private(batch_job.PLANNED, json.dumps(made))
         for host in list(self.nodes):

@@ -14,8 +14,8 @@ from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tu
 from mxcluster import schemes
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job import launchers
-from mxcluster.job.knob_table import MOST_PROCESSES
 from mxcluster.job.plan import round_robin
+from mxcluster.model.job_knobs import MOST_PROCESSES
 
 Json = Dict[str, Any]
 

@@ -48,11 +48,11 @@ def _look(request: protocol.Look) -> Json:
 def _record(request: protocol.RecordNode) -> Json:
     from mxcluster.node import gpus, probe
 
-    facts = probe.facts(_decoded(RecordRequest, request.arguments).known)
-    if request.shared is None:
-        return facts.encode()
-    shared_folder.check(request.shared)
-    return facts.replaced(granted=gpus.granted(os.environ)).encode()
+    found = probe.facts(_decoded(RecordRequest, request.arguments).known)
+    if request.shared:
+        shared_folder.check(request.shared)
+        found = found.replaced(granted=gpus.granted(os.environ))
+    return found.encode()
 
 
 def _check(request: protocol.Check) -> Json:

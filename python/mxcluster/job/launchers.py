@@ -1,107 +1,18 @@
-"""Define the launchers, one entry for each: how the agents of a job's nodes start.
+"""Check a job against the table of launchers, and describe its launcher. All functions are pure."""
 
-Launchers differ only in the start of the agents. The plan, the processes, the polls and the report
-are the same. These files read the table:
-
-- `knob_table`: the values of the knob `launcher`;
-- `plan`: the inventories that fit, and the lines of the plan's table;
-- `roles/train_job/tasks/main.yml`: the task file that starts the agents;
-- `mxcluster.cli.launch_line`: the values of `--launcher`.
-
-All functions are pure.
-"""
-
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxcluster.errors import BadInput, refuse, some
+from mxcluster.launchers import LAUNCHERS as LAUNCHERS
+from mxcluster.launchers import LOCAL as LOCAL
+from mxcluster.launchers import MPI as MPI
+from mxcluster.launchers import SSH as SSH
+from mxcluster.launchers import Launcher
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.job_knobs import Options
 
 Nodes = Dict[str, Dict[str, Any]]
-
-
-class Launcher(NamedTuple):
-    """The properties of a launcher.
-
-    - `name`: the value of the knob `launcher`;
-    - `title`: the name of the batch system in messages, "" for other launchers. A batch system
-      chooses the nodes when the job starts, and the first node makes the plan;
-    - `description`: how the agents start, for the pages;
-    - `tasks`: the file in roles/train_job/tasks that starts the agents;
-    - `engine`: the program of the site that starts the agents, "" without such a program. The
-      engine starts the agents as the training user. So there is no root, no systemd unit and no
-      firewall rule of mxcluster;
-    - `takes_hosts`: True if `mxcluster launch -H` may name the nodes;
-    - `knobs`: the knobs of a training job that only this launcher reads.
-    """
-
-    name: str
-    title: str
-    description: str
-    tasks: str
-    engine: str
-    takes_hosts: bool
-    knobs: Sequence[str]
-
-    @property
-    def is_batch(self) -> bool:
-        """True for a batch system."""
-        return bool(self.title)
-
-
-SSH, LOCAL, MPI, SLURM, SGE = "ssh", "local", "mpi", "slurm", "sge"
-_OF_BATCH = ("submit_host", "num_nodes", "queue", "time_limit", "gres", "engine_options")
-LAUNCHERS = {
-    launcher.name: launcher
-    for launcher in (
-        Launcher(
-            name=SSH,
-            title="",
-            description="over Ansible's connection",
-            tasks="start.yml",
-            engine="",
-            takes_hosts=True,
-            knobs=(),
-        ),
-        Launcher(
-            name=LOCAL,
-            title="",
-            description="on the controller's machine, without SSH. Other machines are refused",
-            tasks="start.yml",
-            engine="",
-            takes_hosts=False,
-            knobs=(),
-        ),
-        Launcher(
-            name=MPI,
-            title="",
-            description="one `mpirun` on the first node starts the agents of all nodes as the "
-            "training user, without root",
-            tasks="start_mpi.yml",
-            engine="mpirun",
-            takes_hosts=True,
-            knobs=("mpi_runtime", "mpi_pre_execution_command"),
-        ),
-        Launcher(
-            name=SLURM,
-            title="Slurm",
-            description="`sbatch` requests the nodes, and `srun` starts the agents on the nodes",
-            tasks="start.yml",
-            engine="srun",
-            takes_hosts=False,
-            knobs=_OF_BATCH,
-        ),
-        Launcher(
-            name=SGE,
-            title="Grid Engine",
-            description="`qsub` requests the nodes, and `qrsh` starts the agents on the nodes",
-            tasks="start.yml",
-            engine="qrsh",
-            takes_hosts=False,
-            knobs=_OF_BATCH + ("parallel_environment",),
-        ),
-    )
-}
 
 
 def of(plan: Dict[str, Any]) -> Launcher:
@@ -172,16 +83,16 @@ def _same(nodes: Nodes, key: str, variable: str) -> List[str]:
     ]
 
 
-def mpi_request(options: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+def mpi_request(options: Options) -> Optional[Dict[str, Any]]:
     """Return the request of `mpi_installation.look` for a training job, None without launcher=mpi.
 
     Args: `options` the typed knobs of the plan.
     """
-    if options.get("launcher") != MPI:
+    if options.launcher != MPI:
         return None
     return {
-        "runtime": "" if options["mpi_runtime"] == "auto" else options["mpi_runtime"],
-        "pre_execution": options["mpi_pre_execution_command"],
+        "runtime": "" if options.mpi_runtime == "auto" else options.mpi_runtime,
+        "pre_execution": options.mpi_pre_execution_command,
         "infiniband": False,
         "env": {},
     }

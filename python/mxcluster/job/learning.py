@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from mxcluster.datasets import DATASETS
 from mxcluster.model.events import Batch, Event
+from mxcluster.model.job_knobs import Options
 
 Json = Dict[str, Any]
 
@@ -71,12 +72,10 @@ def cannot_tell(plan: Json, events: Sequence[Event], accuracy: Optional[float]) 
     )
 
 
-def _classes(options: Json) -> Optional[int]:
+def _classes(options: Options) -> Optional[int]:
     """Return the number of classes of the data set, or None for a script or an unknown data set."""
     return (
-        None
-        if options.get("script") or options.get("data") not in DATASETS
-        else DATASETS[options["data"]].classes
+        None if options.script or options.data not in DATASETS else DATASETS[options.data].classes
     )
 
 

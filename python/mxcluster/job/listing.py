@@ -12,12 +12,12 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, some
 from mxcluster.job import live_line, plan_shape, verdict_text
-from mxcluster.job.option_types import is_job_id
 from mxcluster.job.verdict import first_failure
 from mxcluster.lists import aligned, grouped
 from mxcluster.model import shapes
 from mxcluster.model.answers import JobState
 from mxcluster.model.listing import Held, ListedJob
+from mxcluster.model.names import is_job_id
 
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]
@@ -315,12 +315,7 @@ def adopt(plan: Any, job: str, places: Dict[str, Optional[Json]]) -> Json:
         raise _invalid(job, wrong) from None
     hosts = sorted(known["nodes"])
     adopted = dict(known, nodes={host: dict(node) for host, node in known["nodes"].items()})
-    adopted["options"] = dict(
-        known["options"],
-        lease=float(known["options"]["lease"]),
-        step_ms=float(known["options"].get("step_ms") or 0),
-        plan_only=False,
-    )
+    adopted["options"] = known["options"].replaced(plan_only=False)
     strangers = [host for host in hosts if host not in places]
     if strangers:
         raise BadInput(

@@ -1,20 +1,21 @@
-"""Check the options of a plan against the table of knobs, and against each other.
+"""Check the options of a plan against each other.
 
-`cast` returns all options with their types, or raises BadInput with one line for each wrong option.
-Other functions compute the learning rate of a push and the options of a resumed job, and check the
-knob `secret_env`.
+`cast` returns all options from what the user wrote, or raises BadInput with one line for each wrong
+option. Other functions compute the learning rate of a push and the options of a resumed job, and
+check the knob `secret_env`.
 """
 
 import json
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
+from typing import Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Tuple
 
-from mxcluster import schemes
+from mxcluster import batch_systems, schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
-from mxcluster.errors import BadInput, did_you_mean, refuse, shown
-from mxcluster.job import engine_options, launchers, option_types
-from mxcluster.job.knob_table import HOST, OPTIONS
-from mxcluster.job.option_types import cast_value
+from mxcluster.errors import BadInput, refuse, shown
+from mxcluster.job import launchers
+from mxcluster.model.job_knobs import HOST, MEASURING, Options
+from mxcluster.model.knob import WITH_SCHEME, knobs_of, read
+from mxcluster.model.written import MOST_ALL_TEXTS, MOST_TEXT, environment, to_environment
 from mxcluster.numbers import to_int
 
 DEFAULT_STALENESS = 3
@@ -56,101 +57,81 @@ LOADER_VARIABLES = {
 ENVIRONMENTS = ("env", "env_server", "env_worker")
 # The schemes whose update keeps its size under unequal batches.
 BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
+# A function that returns a true value for contradictory options, and the message, a %-format with
+# the names of options.
+Contradiction = Tuple[Callable[[Options], object], str]
 
 
-def _has_groups(options: Dict[str, Any]) -> bool:
-    return schemes.of(options["kv"]).servers_of_a_group
+def _is_batch(options: Options) -> bool:
+    return launchers.LAUNCHERS[options.launcher].is_batch
 
 
-def _is_batch(options: Dict[str, Any]) -> bool:
-    return launchers.LAUNCHERS[options["launcher"]].is_batch
+def _engine(options: Options) -> str:
+    return launchers.LAUNCHERS[options.launcher].engine
 
 
-def _engine(options: Dict[str, Any]) -> str:
-    return launchers.LAUNCHERS[options["launcher"]].engine
-
-
-def _not_for_batch(name: str, cure: str) -> Tuple[Callable[[Dict[str, Any]], Any], str]:
+def _not_for_batch(name: str, cure: str) -> Contradiction:
     """Return the contradiction between the knob `name`, which names nodes, and a batch system."""
     return (
-        lambda given: given[name] and _is_batch(given),
+        lambda given: getattr(given, name) and _is_batch(given),
         "%s=%%(%s)s is refused with launcher=%%(launcher)s, because the nodes are unknown before "
         "the job starts: %s" % (name, name, cure),
     )
 
 
-# Contradictions between options: a function that returns a true value for contradictory options,
-# and the message, a %-format with the names of options.
-CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
+CONTRADICTIONS: Tuple[Contradiction, ...] = (
     (
-        lambda given: given["staleness"] is not None and given["kv"] != "dist_ssync",
-        "staleness=%(staleness)d has no meaning with kv=%(kv)s: leave staleness out, or use "
-        "kv=dist_ssync",
-    ),
-    (
-        lambda given: given["gsync_compensation"] and not _has_groups(given),
-        "gsync_compensation=%(gsync_compensation)g has no meaning with kv=%(kv)s: leave "
-        "gsync_compensation out, or use kv=dist_gsync",
-    ),
-    (
-        lambda given: given["gsync_max_y"] and not _has_groups(given),
-        "gsync_max_y=%(gsync_max_y)d has no meaning with kv=%(kv)s: leave gsync_max_y out, or use "
-        "kv=dist_gsync",
-    ),
-    (
-        lambda given: given["runtime"] != HOST and _engine(given),
+        lambda given: given.runtime != HOST and _engine(given),
         "runtime=%(runtime)s is refused with launcher=%(launcher)s, because %(engine)s does not "
         "control containers: use launcher=ssh, or runtime=host",
     ),
     (
-        lambda given: given["compression"] != "none" and given["script"],
+        lambda given: given.compression != "none" and given.script,
         "compression=%(compression)s is refused with a script, which sets the compression itself: "
         "leave compression out, and call kv.set_gradient_compression({'type': '%(compression)s', "
         "'threshold': %(compression_threshold)g}) in the script before the first init()",
     ),
     (
         lambda given: (
-            given["compression"] != "none"
-            and not given["script"]
-            and schemes.of(given["kv"]).no_compression
+            given.compression != "none" and not given.script and schemes.of(given.kv).no_compression
         ),
         "compression=%(compression)s is refused with kv=%(kv)s: %(no_compression)s. Use -e "
         "compression=none, or another kv",
     ),
     (
-        lambda given: given["bigarray_bound"] and BOUND in given["env"],
+        lambda given: given.bigarray_bound and BOUND in given.env,
         "bigarray_bound=%(bigarray_bound)d and {bound}=%(given_bound)s in env set the same value: "
         "leave bigarray_bound or the variable out".format(bound=BOUND),
     ),
     (
-        lambda given: given["round_robin"] and not (given["num_workers"] and given["num_servers"]),
+        lambda given: given.round_robin and not (given.num_workers and given.num_servers),
         "round_robin=%(round_robin)s needs num_workers and num_servers: add the numbers of workers "
         "and servers",
     ),
     (
-        lambda given: given["round_robin"] and (given["hosts_file"] or given["without"]),
+        lambda given: given.round_robin and (given.hosts_file or given.without),
         "round_robin=%(round_robin)s, hosts_file and without all choose the hosts of the job: "
         "leave all but one of these knobs out",
     ),
     (
-        lambda given: given["script_args"] and not given["script"],
+        lambda given: given.script_args and not given.script,
         "script_args=%(script_args)s needs a script: add the script, as -e "
         "script=path/to/script.py",
     ),
     (
         lambda given: (
-            not given["script"] and DATASETS[given["data"]].from_data_dir and not given["data_dir"]
+            not given.script and DATASETS[given.data].from_data_dir and not given.data_dir
         ),
         "data=%(data)s needs data_dir: set data_dir to the folder on the nodes with the files of "
         "the data set",
     ),
     (
-        lambda given: given["balance"] != "none" and given["script"],
+        lambda given: given.balance != "none" and given.script,
         "balance=%(balance)s is refused with a script, because only the program of mxcluster can "
         "change batch sizes: use -e balance=none, or leave the script out",
     ),
     (
-        lambda given: given["balance"] != "none" and given["kv"] not in BALANCED,
+        lambda given: given.balance != "none" and given.kv not in BALANCED,
         "balance=%(balance)s is refused with kv=%(kv)s. Each update must sum one batch of every "
         "worker of the job or group, so that unequal batches keep the size of an update. Use kv="
         + " or ".join(BALANCED)
@@ -159,76 +140,76 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     ),
     (
         lambda given: (
-            given["balance"] != "none"
-            and given["data_allocator"]
-            and schemes.of(given["kv"]).waits == schemes.EVERYBODY
+            given.balance != "none"
+            and given.data_allocator
+            and schemes.of(given.kv).waits == schemes.EVERYBODY
         ),
         "balance=%(balance)s is refused with data_allocator=1 and kv=%(kv)s, because the batch "
         "sizes decide the shares of the data: leave data_allocator out, or use -e balance=none",
     ),
     (
-        lambda given: given["step_ms"] and given["script"],
+        lambda given: given.step_ms and given.script,
         "step_ms=%(step_ms)g is refused with a script, because only the program of mxcluster can "
         "lengthen a step: leave step_ms or the script out",
     ),
     (
-        lambda given: given["server_classes"] and not given["script"],
+        lambda given: given.server_classes and not given.script,
         "server_classes=%(server_classes)s needs a script: add the script that defines the "
         "classes, as -e script=path/to/script.py",
     ),
     (
-        lambda given: given["data_src"] and not given["data_dir"],
+        lambda given: given.data_src and not given.data_dir,
         "data_src=%(data_src)s needs data_dir: set data_dir to the folder on the nodes for the "
         "copied files",
     ),
     (
-        lambda given: given["max_restarts"] and given["detach"],
+        lambda given: given.max_restarts and given.detach,
         "max_restarts=%(max_restarts)d is refused with detach=true, because only a controller can "
         "restart a job: leave max_restarts or detach out",
     ),
     (
-        lambda given: given["max_restarts"] and given["script"],
+        lambda given: given.max_restarts and given.script,
         "max_restarts=%(max_restarts)d is refused with a script, because mxcluster can resume only "
         "its own training program: leave max_restarts out, and restart the script yourself",
     ),
     (
-        lambda given: given["max_restarts"] and not given["script"] and not given["savemodel"],
+        lambda given: given.max_restarts and not given.script and not given.savemodel,
         "max_restarts=%(max_restarts)d needs savemodel=true, because a restart continues from a "
         "saved checkpoint: add -e savemodel=true",
     ),
     (
-        lambda given: given["resume"] and given["script"],
+        lambda given: given.resume and given.script,
         "resume=%(resume)s is refused with a script, which saves and loads its own checkpoints: "
         "leave resume or the script out",
     ),
     (
-        lambda given: given["model_load_epoch"] and not given["model_load_job"],
+        lambda given: given.model_load_epoch and not given.model_load_job,
         "model_load_epoch=%(model_load_epoch)d needs model_load_job: set model_load_job to the "
         "job in runs/ that saved the model",
     ),
     (
-        lambda given: given["model_load_job"] and not given["model_load_epoch"],
+        lambda given: given.model_load_job and not given.model_load_epoch,
         "model_load_job=%(model_load_job)s needs model_load_epoch: set model_load_epoch to the "
         "epoch (1 or more) after which the job saved the model",
     ),
     (
-        lambda given: not given["script"] and given["model_load_epoch"] >= given["num_epochs"],
+        lambda given: not given.script and given.model_load_epoch >= given.num_epochs,
         "model_load_epoch=%(model_load_epoch)d leaves nothing to train with "
         "num_epochs=%(num_epochs)d, which counts the epochs of the loaded model too: raise "
         "num_epochs",
     ),
     (
-        lambda given: given["measured"] and given["script"],
+        lambda given: given.measured and given.script,
         "measured=%(measured)d is refused with a script, because only the program of mxcluster "
         "measures its batches: leave measured or the script out",
     ),
     (
-        lambda given: given["measure_waits"] and given["script"],
+        lambda given: given.measure_waits and given.script,
         "measure_waits=true is refused with a script, because only the program of mxcluster "
         "measures its waits: leave measure_waits or the script out",
     ),
     (
-        lambda given: given["measured"] and given["savemodel"],
+        lambda given: given.measured and given.savemodel,
         "measured=%(measured)d is refused with savemodel=true, because a measurement ends with an "
         "incomplete model: leave measured or savemodel out",
     ),
@@ -237,144 +218,131 @@ CONTRADICTIONS: Tuple[Tuple[Callable[[Dict[str, Any]], Any], str], ...] = (
     _not_for_batch("data_sharding_file", "use -e data_allocator=1 and worker_share"),
     _not_for_batch("without", "exclude nodes with engine_options"),
     (
-        lambda given: _is_batch(given) and given["round_robin"] not in ([], ["all"]),
+        lambda given: _is_batch(given) and given.round_robin not in ([], ["all"]),
         "round_robin=%(round_robin)s is refused with launcher=%(launcher)s, because the nodes are "
         "unknown before the job starts: use -e round_robin=all",
     ),
     (
-        lambda given: given["data_src"] and _is_batch(given),
+        lambda given: given.data_src and _is_batch(given),
         "data_src=%(data_src)s is refused with launcher=%(launcher)s: copy the data to the file "
         "system that the nodes share, and leave data_src out",
     ),
     (
-        lambda given: given["grouping"] == "auto" and _is_batch(given),
+        lambda given: given.grouping == "auto" and _is_batch(given),
         "grouping=auto is refused with launcher=%(launcher)s, because a profile belongs to fixed "
         "nodes: use -e grouping=given",
     ),
     (
-        lambda given: given["launcher"] == launchers.SGE and not given["parallel_environment"],
-        "launcher=sge needs a parallel environment: add -e parallel_environment=NAME; `qconf -spl` "
-        "lists the names",
+        lambda given: given.program == MEASURING,
+        "program=%(program)s is refused, because it measures the cluster: run profile.yml",
     ),
     (
-        lambda given: given["measured"] and given["resume"],
+        lambda given: given.measured and given.resume,
         "measured=%(measured)d is refused with resume=%(resume)s, because a measurement does not "
         "continue a training: leave measured or resume out",
     ),
 )
 
 
-def cast(given: Dict[str, Any]) -> Dict[str, Any]:
-    """Return {name: typed value} of all options, with the defaults of options without a value.
+def cast(given: Mapping[str, object]) -> Options:
+    """Return all options, with the defaults of options without a value.
 
     Args: `given` {name: value}, where a value is a string of `-e` or a value of YAML. Raises
     BadInput with every unknown name and every wrong value. If all values are right, raises BadInput
     with the contradictions between the values.
     """
-    by_name = {option.name: option for option in OPTIONS}
-    problems = [
-        "%s is not an option of train.yml%s: correct or remove the name"
-        % (shown(name), did_you_mean(name, by_name))
-        for name in given
-        if name not in by_name
-    ]
-    options = {}
-    for option in OPTIONS:
-        try:
-            value = cast_value(option, given.get(option.name))
-        except BadInput as refusal:
-            problems.append(str(refusal))
-            continue
-        # Copy a list or dict, because a caller must not change the default in the table.
-        options[option.name] = type(value)(value) if isinstance(value, (list, dict)) else value
-    refuse(problems)
+    return checked(read(Options, given))
+
+
+def checked(options: Options) -> Options:
+    """Return `options` with the staleness of the scheme.
+
+    Raises BadInput with all contradictions between the options.
+    """
     refuse(_contradictions(options))
-    if options["kv"] == "dist_ssync" and options["staleness"] is None:
-        options["staleness"] = DEFAULT_STALENESS
+    if "staleness" in schemes.of(options.kv).knobs and options.staleness is None:
+        return options.replaced(staleness=DEFAULT_STALENESS)
     return options
 
 
-def step_size(options: Dict[str, Any], workers: int) -> float:
+def step_size(options: Options, workers: int) -> float:
     """Return the learning rate for one push of a worker, in a job with `workers` workers.
 
     The option `lr` is the learning rate for the sum of one push of each worker. If the servers
     apply each push separately, the result is `lr` / `workers`. With lr_scale=none, the result is
     always `lr`.
     """
-    rate: float = options["lr"]
-    if options["lr_scale"] == "auto" and schemes.updates_each_push(schemes.of(options["kv"])):
-        return rate / workers
-    return rate
+    if options.lr_scale == "auto" and schemes.updates_each_push(schemes.of(options.kv)):
+        return options.lr / workers
+    return options.lr
 
 
-def inherit(given: Dict[str, Any], old: Dict[str, Any], anew: Iterable[str] = ()) -> Dict[str, Any]:
+def inherit(given: Options, old: Options, anew: Collection[str] = ()) -> Options:
     """Return the options of a job that resumes a job with the options `old`.
 
     If an inherited knob has its default value in `given`, the result has the value from `old`. The
-    table of knobs marks the inherited knobs. These knobs describe the training, not the nodes.
+    definition of a knob tells if it is inherited. These knobs describe the training, not the nodes.
 
-    Args: `given` and `old` {name: value}; `anew` the names of knobs that the user set again. These
-    knobs keep their values in `given`.
+    Args: `anew` the names of knobs that the user set again. These knobs keep their values in
+    `given`.
     """
-    by_name = {option.name: option for option in OPTIONS}
+    values, before, known = vars(given), vars(old), knobs_of(Options)
 
-    def is_default(name: str) -> bool:
-        try:
-            return (
-                name not in anew
-                and cast_value(by_name[name], given.get(name)) == by_name[name].default
+    def is_taken_over(name: str) -> bool:
+        return name not in anew and values[name] == known[name].default
+
+    kv = old.kv if is_taken_over("kv") else given.kv
+    return given.replaced(
+        **{
+            name: before[name]
+            for name, one in known.items()
+            if is_taken_over(name)
+            and (
+                one.inherited is True
+                or one.inherited == WITH_SCHEME
+                and kv == old.kv in schemes.with_knob(name)
             )
-        except BadInput:  # `cast` refuses the value later
-            return False
-
-    result = dict(given)
-    # Jobs of earlier versions lack these knobs, and trained with these values.
-    old = dict({"lr_scale": "none", "gsync_y": "gradient"}, **old)
-    for option in OPTIONS:  # The first option is kv, so `result` has the final scheme.
-        same = option.inherited == result.get("kv") == old.get("kv")
-        if (option.inherited is True or same) and option.name in old and is_default(option.name):
-            result[option.name] = old[option.name]
-    return result
+        }
+    )
 
 
-def cast_secret_env(value: Any) -> Tuple[Dict[str, str], List[str]]:
+def cast_secret_env(value: object) -> Tuple[Dict[str, str], List[str]]:
     """Return ({variable: string}, [problem, ...]) of the knob secret_env.
 
     Each problem is a line for the user (str), without the values of secret_env.
 
     Args: `value` a dict or its JSON text.
     """
-    must = "it must be %s. The values of secret_env are not shown here" % next(
-        option.message for option in OPTIONS if option.name == "env"
-    )
+    must = "it must be %s. The values of secret_env are not shown here" % environment.what
     try:
         value = json.loads(value) if isinstance(value, str) and value.strip() else value or {}
     except ValueError:
         value = None
     if not isinstance(value, dict):
         return {}, ["secret_env is refused: %s" % must]
-    found, problems = {}, []  # type: Tuple[Dict[str, str], List[str]]
+    found, problems = {}, []  # type: Dict[str, str], List[str]
     for name, content in value.items():
         try:
-            found.update(option_types.to_environment({name: content}))
+            found.update(to_environment({name: content}))
         except ValueError:
             problems.append(
                 "secret_env: %s is refused. A name must consist of letters, digits and '_', and "
                 "begin with a letter or '_'. A value must be a string of one line and at most %d "
-                "KiB. The values of secret_env are not shown here"
-                % (shown(name), option_types.MOST_TEXT >> 10)
+                "KiB. The values of secret_env are not shown here" % (shown(name), MOST_TEXT >> 10)
             )
     try:
-        option_types.to_environment(found)
+        to_environment(found)
     except ValueError:
         problems.append(
             "secret_env is refused, because all its values together have more than %d KiB: let the "
-            "script read a file instead" % (option_types.MOST_ALL_TEXTS >> 10)
+            "script read a file instead" % (MOST_ALL_TEXTS >> 10)
         )
     return found, problems
 
 
-def refuse_secret_env(names: Iterable[str], problems: Iterable[str], env: Dict[str, str]) -> None:
+def refuse_secret_env(
+    names: Iterable[str], problems: Iterable[str], env: Mapping[str, str]
+) -> None:
     """Raise BadInput if secret_env has a problem or a forbidden name.
 
     Args: `names` the variables of secret_env; `problems` the problems from `cast_secret_env`; `env`
@@ -424,36 +392,69 @@ def is_own(variable: str) -> bool:
     return variable in PLANNED_VARIABLES or variable.startswith("MXCLUSTER_")
 
 
-def _contradictions(options: Dict[str, Any]) -> Iterator[str]:
+def _refused_of_scheme(options: Options) -> Iterator[str]:
+    """Yield a message for each knob that another scheme reads, and that has not its default."""
+    for name, one in knobs_of(Options).items():
+        value, readers = vars(options)[name], schemes.with_knob(name)
+        if one.inherited == WITH_SCHEME and value != one.default and options.kv not in readers:
+            yield "%s=%s has no meaning with kv=%s: leave %s out, or use kv=%s" % (
+                name,
+                value,
+                options.kv,
+                name,
+                " or kv=".join(readers),
+            )
+
+
+def _refused_of_batch(options: Options) -> Iterator[str]:
+    """Yield a message for each knob that is wrong or missing for the batch system of the job."""
+    for name, source in batch_systems.facts(options.launcher).needs.items():
+        if not vars(options)[name]:
+            yield "launcher=%s needs %s: add -e %s=NAME; %s" % (
+                options.launcher,
+                name,
+                name,
+                source,
+            )
+    yield from batch_systems.refusals(options.launcher, options.engine_options)
+
+
+def _refused_of_environment(options: Options, knob: str) -> Iterator[str]:
+    """Yield a message for each variable that the user may not set with `knob`, such as env."""
+    variables: Mapping[str, str] = vars(options)[knob]
+    for name in sorted(variables):
+        given = "%s: %s=%s is refused" % (knob, name, shown(variables[name]))
+        if is_own(name):
+            yield "%s, because mxcluster sets %s itself: remove the variable" % (given, name)
+        elif name in LOADER_VARIABLES:
+            yield "%s: %s" % (given, LOADER_VARIABLES[name])
+        elif name == BOUND and knob != "env":
+            yield (
+                "%s, because all processes need the same value: set bigarray_bound instead" % given
+            )
+        elif name == BOUND and not _is_bound(variables[name]):
+            yield "%s: it must be a whole number from 1 to %d" % (given, 2**31 - 1)
+
+
+def _contradictions(options: Options) -> Iterator[str]:
     cut = ("script_args", "server_classes", "data_src", "round_robin")
     texts = dict(
-        options,
-        no_compression=schemes.of(options["kv"]).no_compression,
+        vars(options),
+        no_compression=schemes.of(options.kv).no_compression,
         engine=_engine(options),
-        given_bound=shown(options["env"].get(BOUND)),
-        **{name: shown(options[name]) for name in cut},
+        given_bound=shown(options.env.get(BOUND)),
+        **{name: shown(vars(options)[name]) for name in cut},
     )
+    yield from _refused_of_scheme(options)
     for contradict, message in CONTRADICTIONS:
         if contradict(options):
             yield message % texts
     if _is_batch(options):
-        yield from engine_options.problems(options["launcher"], options["engine_options"])
-    if not options["script"]:
+        yield from _refused_of_batch(options)
+    if not options.script:
         try:
-            training_samples(options["data"], options["num_examples"])
+            training_samples(options.data, options.num_examples)
         except BadInput as refusal:
             yield str(refusal)
     for knob in ENVIRONMENTS:
-        for name in sorted(options[knob]):
-            given = "%s: %s=%s is refused" % (knob, name, shown(options[knob][name]))
-            if is_own(name):
-                yield "%s, because mxcluster sets %s itself: remove the variable" % (given, name)
-            elif name in LOADER_VARIABLES:
-                yield "%s: %s" % (given, LOADER_VARIABLES[name])
-            elif name == BOUND and knob != "env":
-                yield (
-                    "%s, because all processes need the same value: set bigarray_bound instead"
-                    % given
-                )
-            elif name == BOUND and not _is_bound(options[knob][name]):
-                yield "%s: it must be a whole number from 1 to %d" % (given, 2**31 - 1)
+        yield from _refused_of_environment(options, knob)

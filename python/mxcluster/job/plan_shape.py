@@ -8,8 +8,9 @@ JSON of at most DEEPEST levels.
 from typing import Any, Dict, Iterator, List, Tuple
 
 from mxcluster import schemes
-from mxcluster.job.option_types import is_job_id
 from mxcluster.model import shapes
+from mxcluster.model.job_knobs import of_plan
+from mxcluster.model.names import is_job_id
 from mxcluster.model.shapes import (
     LARGEST,
     each,
@@ -18,7 +19,6 @@ from mxcluster.model.shapes import (
     number,
     one_of,
     optional,
-    or_empty,
     passing,
     real,
     table,
@@ -68,31 +68,8 @@ _process = fields(
     },
     any_json,
 )
-_POSSIBLE = {
-    "batch_size": whole(1),
-    "data": text,
-    "data_dir": text,
-    "data_src": text,
-    "detach": flag,
-    "gsync_max_y": whole(),
-    "keep_checkpoints": whole(),
-    "lr": number,
-    "lr_scale": text,
-    "max_restarts": whole(),
-    "model_load_epoch": whole(),
-    "network": text,
-    "num_epochs": whole(),
-    "program": text,
-    "restart_delay": _not_negative,
-    "resume": or_empty(passing(str, is_job_id, "the id of a job")),
-    "savemodel": flag,
-    "script": text,
-    "step_ms": optional(_not_negative),
-    "without": each(_host),
-}
-_options = fields({"lease": _not_negative}, _POSSIBLE, any_json)
 # A plan of which only the options count.
-with_options = fields({"options": fields({}, _POSSIBLE, any_json)}, rest=any_json)
+with_options = fields({"options": of_plan}, rest=any_json)
 _profile = fields(
     {
         "job": text,
@@ -110,7 +87,7 @@ _plan = fields(
         "kv": one_of(*(schemes.NAMES + (KIND,))),
         "nodes": table(_host, fields({}, {"build": any_json}, any_json), MOST),
         "processes": each(_process, MOST),
-        "options": _options,
+        "options": of_plan,
     },
     {
         "workers": whole(),

@@ -10,9 +10,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from mxcluster import exit_codes
 from mxcluster.job import launchers
-from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import inputs
 from mxcluster.model.failures import Failure
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.names import is_job_id
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import json_object, optional, words
 from mxcluster.model.written import real_number
@@ -45,10 +46,10 @@ def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Decision]:
     The function reads the last complete checkpoint and the used ids from the folders beside
     `run_dir`.
     """
-    if verdict["ok"] or not plan["options"].get("max_restarts"):
+    if verdict["ok"] or not plan["options"].max_restarts:
         return None
     runs = os.path.dirname(os.path.abspath(run_dir))
-    found = inputs.find_checkpoint(plan["job"], runs, plan["options"]["network"])[0]
+    found = inputs.find_checkpoint(plan["job"], runs, plan["options"].network)[0]
     return decide(
         plan,
         verdict,
@@ -65,8 +66,8 @@ def decide(
     Args: `plan` and `verdict` of the ended job; `epoch` of the last complete checkpoint on the
     controller, None without a checkpoint; `used(id)` returns True if a run folder has this id.
     """
-    options = plan["options"]
-    more = int(options.get("max_restarts") or 0)
+    options: Options = plan["options"]
+    more = options.max_restarts
     if verdict["ok"] or not more:
         return None
     # Each node that was reachable at the end was searched for leftovers.
@@ -84,8 +85,8 @@ def decide(
     if reason:
         return refused(reason)
     job, number = next_id(plan["job"], used)
-    without = sorted(set(options.get("without") or []) | set(lost))
-    delay = float(options.get("restart_delay") or 0)
+    without = sorted(set(options.without) | set(lost))
+    delay = options.restart_delay
     extra = {
         "job_id": job,
         "max_restarts": more - 1,
@@ -149,6 +150,6 @@ def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
             "scheduler, then continue with -e resume=%s "
             "-e without=%s" % (", ".join(hosts["scheduler"]), plan["job"], ",".join(sorted(lost)))
         )
-    if epoch is not None and epoch >= plan["options"]["num_epochs"]:
+    if epoch is not None and epoch >= plan["options"].num_epochs:
         return "the job has trained and saved all %d epochs, so its training is complete" % epoch
     return None

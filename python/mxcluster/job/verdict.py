@@ -271,17 +271,17 @@ def _learned(
     instead. A job that was too short for a judgement also gets a warning. The result is (None, [])
     for a job that learned, for an MPI job, and for a measurement.
     """
-    if plan["options"].get("measured") or plan.get("mpi"):
+    if plan["options"].measured or plan.get("mpi"):
         return None, []
     options, found = plan["options"], learning.problem(plan, events, accuracy)
     if found is None:
         warning = learning.cannot_tell(plan, events, accuracy)
         return None, [warning] if warning else []
-    if options.get("script") or options.get("model_load_epoch"):
+    if options.script or options.model_load_epoch:
         return None, [found]
     worker = next(process for process in plan["processes"] if process["role"] == "worker")
-    cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options["lr"]
-    if options.get("lr_scale") == "none" and schemes.updates_each_push(schemes.of(plan["kv"])):
+    cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options.lr
+    if options.lr_scale == "none" and schemes.updates_each_push(schemes.of(plan["kv"])):
         cure += ", or leave lr_scale=none out"
     return _of_process(worker, failures.LEARNING, "%s. %s" % (found, cure), 0, None), []
 

@@ -14,7 +14,7 @@ from mxcluster.model.shapes import Shape, Wrong
 from mxcluster.model.written import (
     LEAST,
     MOST,
-    converted,
+    Written,
     real_number,
     to_gpus,
     to_numbers,
@@ -32,9 +32,9 @@ MOST_PER_HOST = 256
 MOST_SLOWDOWN = 1000
 SLOWDOWN = "a factor from 1 (the node's own speed) to %d, such as 2" % MOST_SLOWDOWN
 slowdown_factor = real_number(1, MOST_SLOWDOWN, SLOWDOWN)
-_text = converted(to_text, lambda text: True, "a text or a number")
-_texts = converted(to_texts, lambda texts: len(texts) <= 100, "a text, or at most 100 texts")
-_gpus: Shape[Union[str, List[int]]] = converted(
+_text = Written(to_text, lambda text: True, "a text or a number")
+_texts = Written(to_texts, lambda texts: len(texts) <= 100, "a text, or at most 100 texts")
+_gpus: Shape[Union[str, List[int]]] = Written(
     to_gpus,
     lambda numbers: True,
     "auto, '' (no GPU) or a list of GPU numbers from 0 to %d such as [0, 1]" % MOST_GPU,
@@ -91,7 +91,7 @@ class HostVariables(Record, strict=True):
         _text, "", "where the controller reaches the node", "the host's name", (PLAN, SSH)
     )
     ansible_port: int = _variable(
-        converted(
+        Written(
             lambda value: 22 if value == "" else whole_number(1, 65535)(value),
             lambda port: True,
             "a port from 1 to 65535",
@@ -116,7 +116,7 @@ class HostVariables(Record, strict=True):
     )
     dmlc_interface: str = _variable(_text, "", "the interface that holds its address for training")
     worker_group: str = _variable(
-        converted(
+        Written(
             to_text,
             _is_label,
             "a label of one line, at most 100 characters (put words such as yes and no in quotes)",
@@ -161,7 +161,7 @@ class HostVariables(Record, strict=True):
         "`auto`",
     )
     gpu_speeds: Sequence[float] = _variable(
-        converted(
+        Written(
             to_numbers,
             lambda numbers: all(LEAST <= number <= MOST for number in numbers),
             "'' (equal speeds) or a list of numbers from %.6f to %d such as [3, 1], one for each "

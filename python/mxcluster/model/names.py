@@ -48,4 +48,13 @@ file_name = matching(r"[^\x00]+", "the name of a file", 4096)
 digest = matching(r"[0-9a-f]{64}", "a sha256")
 process = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 # A job id is also a folder name.
-job_id = matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "the id of a job")
+JOB_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+job_id = matching(JOB_ID, "the id of a job")
+
+
+def is_job_id(text: str) -> bool:
+    """Return True if `text` is a valid job id.
+
+    An id has at most 100 letters, digits, '.', '_' and '-', and begins with a letter or a digit.
+    """
+    return bool(re.fullmatch(JOB_ID, text))

@@ -2,10 +2,11 @@
 
 from typing import Mapping, Optional, Sequence
 
+from mxcluster import batch_systems
 from mxcluster.model import names
 from mxcluster.model.node_record import Cuda, NodeFacts
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import Wrong, anything, each, flag, optional, table, text, whole
+from mxcluster.model.shapes import Wrong, each, flag, one_of, optional, table, text, whole
 
 HERE = "on this node"
 
@@ -49,6 +50,18 @@ class Container(Record):
     )
 
 
+class BatchRequest(Record):
+    """The resources that a submit host requests from a batch system."""
+
+    launcher: str = field(one_of(*batch_systems.names()))
+    nodes: int = field(whole())
+    queue: str = field(text)
+    environment: str = field(text, about="the parallel environment")
+    time: str = field(text)
+    gres: str = field(text)
+    options: Sequence[str] = field(each(text), about="further arguments")
+
+
 class LookRequest(Record):
     """The needs of a job on a node."""
 
@@ -80,8 +93,8 @@ class LookRequest(Record):
     mpi: Optional[MpiRequest] = field(optional(record(MpiRequest)), default=None)
     container: Optional[Container] = field(optional(record(Container)), default=None)
     cuda: Optional[str] = field(optional(text), default=None, about="the folder of CUDA")
-    batch: object = field(
-        anything, default=None, about="the resources that a submit host requests, as JSON"
+    batch: Optional[BatchRequest] = field(
+        optional(record(BatchRequest)), default=None, about="of a submit host"
     )
 
 

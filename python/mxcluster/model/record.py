@@ -163,7 +163,10 @@ class Record:
         for name, item in own.items():
             item.name, item.key = name, item.key or name
             delattr(cls, name)
-        cls.FIELDS = dict(cls.FIELDS, **own)
+        cls.FIELDS = {}
+        for base in cls.__bases__:
+            cls.FIELDS.update(getattr(base, "FIELDS", {}))
+        cls.FIELDS.update(own)
         cls.STRICT = cls.STRICT if strict is None else strict
         cls.NULLS = cls.NULLS if nulls is None else nulls
         cls.KIND, cls.OTHER = kind, other

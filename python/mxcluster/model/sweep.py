@@ -9,6 +9,7 @@ stopped.json    the ids of the interrupted jobs
 from typing import Mapping, Optional, Sequence, Tuple, Union, cast
 
 from mxcluster.model import names
+from mxcluster.model.knob import BENCHMARK, COMPARE
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Shape,
@@ -32,7 +33,7 @@ from mxcluster.model.written import MOST
 
 Knobs = Mapping[str, object]  # {knob of train.yml: typed value}
 
-BENCHMARK, COMPARE = "benchmark.yml", "compare.yml"
+
 OK, DIVERGED, FAILED = "ok", "diverged", "failed"
 SCHEMA = 1
 SPEC_CURE = "restore this file, or choose another name for the sweep"

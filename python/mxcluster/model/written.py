@@ -1,56 +1,149 @@
 """Convert the values that people write in inventories and on command lines, and check them.
 
 A value of `-e name=value` arrives as a string. A value of an inventory arrives with the type that
-YAML or INI gives it. A conversion raises ValueError for a value of another kind.
+YAML or INI gives it. A conversion raises ValueError for a value of another kind. A Written is the
+shape of such a value; its limits also give the words of messages and pages.
 """
 
 import json
-from typing import Callable, List, TypeVar, Union
+import re
+from typing import Callable, Dict, Generic, List, Sequence, TypeVar, Union
 
 from mxcluster.model.names import MOST_GPU
-from mxcluster.model.shapes import Shape, Wrong
+from mxcluster.model.shapes import Wrong
 from mxcluster.numbers import to_float, to_int
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 # Bounds of counts and weights. No real job needs more, and no value below ends a program in an
 # overflow.
 LEAST, MOST = 1e-6, 1000000
 MOST_TEXT = 32 << 10  # bytes; Linux gives a program at most 128 KiB for one argument or variable
+MOST_ALL_TEXTS = 256 << 10  # bytes; Linux gives a program at most 2 MiB for all its texts
+WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
 
 
-def converted(cast: Callable[[object], T], check: Callable[[T], object], what: str) -> Shape[T]:
-    """Return a shape for a value that a person writes.
+class Written(Generic[T_co]):
+    """The shape of a value that a person writes.
 
-    Args: `cast` converts the value; `check` tells if the converted value is allowed; `what`
-    describes the allowed values, such as "a number from 1 to 9".
+    - `what`: the allowed values in words, such as "a number from 1 to 9";
+    - `type`: the type of the value in argument specs of Ansible;
+    - `limits`: a sentence of pages about the limits, or "";
+    - `choices`: the allowed values, or () if they are no short list.
     """
 
-    def shape(value: object) -> T:
+    def __init__(
+        self,
+        convert: Callable[[object], T_co],
+        check: Callable[[T_co], object],
+        what: str,
+        type: str = "raw",
+        limits: str = "",
+        choices: Sequence[object] = (),
+    ) -> None:
+        self.convert, self.check, self.what = convert, check, what
+        self.type, self.limits, self.choices = type, limits, tuple(choices)
+
+    def __call__(self, value: object) -> T_co:
+        """Return the converted `value`. Raises Wrong if the value is not allowed."""
         try:
-            found = cast(value)
-            good = check(found)
-        except ValueError:
+            found = self.convert(value)
+            good = self.check(found)
+        except (ValueError, RecursionError):  # JSON with thousands of levels
             good = False
         if not good:
-            raise Wrong(what, value)
+            raise Wrong(self.what, value)
         return found
 
-    return shape
+
+def anything(value: object) -> bool:
+    """Return True: the check of a Written whose conversion refuses all wrong values."""
+    return True
 
 
-def whole_number(low: int, high: int, what: str = "") -> Shape[int]:
-    """Return a shape for a whole number from `low` to `high`, or the text of such a number."""
-    return converted(
+def whole_number(low: int, high: int, what: str = "", zero: str = "") -> Written[int]:
+    """Return a shape for a whole number from `low` to `high`, or the text of such a number.
+
+    Args: `zero` the meaning of 0 in a message, such as "all".
+    """
+    return Written(
         to_int,
         lambda number: low <= number <= high,
-        what or "a whole number from %d to %d" % (low, high),
+        what or "a whole number from %d to %d" % (low, high) + _of_zero(zero),
+        "int",
+        "From %d to %d." % (low, high),
     )
 
 
-def real_number(low: float, high: float, what: str) -> Shape[float]:
-    """Return a shape for a number from `low` to `high`, or the text of such a number."""
-    return converted(to_float, lambda number: low <= number <= high, what)
+def _of_zero(meaning: str) -> str:
+    return " (0: %s)" % meaning if meaning else ""
+
+
+def real_number(low: float, high: float, what: str = "", zero: str = "") -> Written[float]:
+    """Return a shape for a number from `low` to `high`, or the text of such a number.
+
+    Args: `zero` as for `whole_number`.
+    """
+    return Written(
+        to_float,
+        lambda number: low <= number <= high,
+        what or "a number from %.15g to %.15g" % (low, high) + _of_zero(zero),
+        "float",
+        "From %.15g to %.15g." % (low, high),
+    )
+
+
+def above_0(high: float, what: str = "") -> Written[float]:
+    """Return a shape for a number above 0 and at most `high`, or the text of such a number."""
+    return Written(
+        to_float,
+        lambda number: 0 < number <= high,
+        what or "a number above 0 and at most %.15g" % high,
+        "float",
+        "Above 0, at most %.15g." % high,
+    )
+
+
+def seconds(low: float, high: float) -> Written[float]:
+    """Return a shape for a number of seconds from `low` to `high`."""
+    return real_number(low, high, "a number of seconds from %.15g to %.15g" % (low, high))
+
+
+def one_of(*names: str) -> Written[str]:
+    """Return a shape for one of the words `names`."""
+    return Written(
+        to_text,
+        lambda text: text in names,
+        "one of " + ", ".join(name or "''" for name in names),
+        "str",
+        choices=names,
+    )
+
+
+def matching(pattern: str, what: str) -> Written[str]:
+    """Return a shape for a text that `pattern` (regex) matches as a whole."""
+    exact = re.compile(pattern)
+    return Written(to_text, exact.fullmatch, what, "str")
+
+
+def free(what: str) -> Written[str]:
+    """Return a shape for every text. Args: `what` the meaning of the text, such as "a path"."""
+    return Written(to_text, anything, what, "str")
+
+
+def needed(what: str) -> Written[str]:
+    """Return a shape for every text but "". Args: `what` as for `free`."""
+    return Written(to_text, bool, what, "str")
 
 
 def to_text(value: object) -> str:
@@ -73,12 +166,22 @@ def to_texts(value: object) -> List[str]:
     return [text for text in map(to_text, items) if text]
 
 
+def to_bool(value: object) -> bool:
+    """Return a bool from a bool, 0, 1, or a word of WORDS in upper or lower case.
+
+    Raises ValueError for other values.
+    """
+    if isinstance(value, (bool, int, str)) and str(value).strip().lower() in WORDS:
+        return WORDS[str(value).strip().lower()]
+    raise ValueError("the value must be true or false")
+
+
 def to_gpus(value: object) -> Union[str, List[int]]:
     """Return 'auto', or a list of GPU numbers from a number, a list or a string such as '0,1'.
 
     The string '' gives [], which means no GPU. Raises ValueError for wrong or repeated numbers.
     """
-    if isinstance(value, str) and value.strip().lower() == "auto":
+    if _is_word(value, "auto"):
         return "auto"
     numbers = [to_int(number) for number in _items(value)]
     if len(set(numbers)) != len(numbers) or not all(0 <= one <= MOST_GPU for one in numbers):
@@ -104,8 +207,99 @@ def _items(value: object) -> List[object]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
+def to_list(value: object) -> List[str]:
+    """Return a list of strings from a list of strings or its JSON text; [] from "".
+
+    Raises ValueError for other values. Also raises ValueError for a list with a number, because
+    YAML and JSON lose the spelling of numbers such as 0.10, 1e-3 and 007.
+    """
+    items = _from_json(value, [])
+    if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+        raise ValueError("the value must be a list of strings")
+    return _all_passable([str(item) for item in items])
+
+
+def to_words(value: object) -> List[str]:
+    """Return a list of words from a list, its JSON text, or a string such as 'a,b'.
+
+    Raises ValueError for other values.
+    """
+    if isinstance(value, str) and not value.strip().startswith("["):
+        value = [word for word in re.split(r"[,\s]+", value) if word]
+    return [word.strip() for word in to_list(value)]
+
+
+def to_names(value: object) -> List[str]:
+    """Return a list of distinct names from a list, its JSON text, or a string such as 'a,b'.
+
+    Raises ValueError for other values.
+    """
+    return list(dict.fromkeys(to_words(value)))
+
+
+def to_environment(value: object) -> Dict[str, str]:
+    """Return {variable: string} from a dict of environment variables, or from the JSON of a dict.
+
+    Numbers become strings. Raises ValueError for a wrong name or value.
+    """
+    found = _from_json(value, {})
+    if not isinstance(found, dict):
+        raise ValueError("the value must be a dict")
+    for name, content in found.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(
+                "each name must consist of letters, digits and '_', and begin with a letter or '_'"
+            )
+        if (
+            isinstance(content, bool)
+            or not isinstance(content, (str, int, float))
+            or re.search("[\0\r\n]", str(content))
+        ):
+            raise ValueError("each value must be a string of one line")
+    _all_passable(["%s=%s" % item for item in found.items()])
+    return {str(name): str(content) for name, content in found.items()}
+
+
+def or_word(
+    word: str, convert: Callable[[object], T], stands_for: str = ""
+) -> Callable[[object], Union[str, T]]:
+    """Return a conversion that gives `stands_for` or `word` for `word`, else `convert(value)`."""
+    return lambda value: (stands_for or word) if _is_word(value, word) else convert(value)
+
+
+def _is_word(value: object, word: str) -> bool:
+    return isinstance(value, str) and value.strip().lower() == word
+
+
 def passable(text: str) -> str:
     """Return `text`. Raises ValueError if no program can get it as an argument or variable."""
     if "\0" in text or len(text.encode("utf-8", "surrogatepass")) > MOST_TEXT:
         raise ValueError("the text must have at most %d bytes, none of them 0" % MOST_TEXT)
     return text
+
+
+def _all_passable(texts: List[str]) -> List[str]:
+    """Return `texts`. Raises ValueError if no program can get all of them."""
+    if sum(len(passable(text).encode("utf-8", "surrogatepass")) for text in texts) > (
+        MOST_ALL_TEXTS
+    ):
+        raise ValueError("the texts must have at most %d bytes" % MOST_ALL_TEXTS)
+    return texts
+
+
+def _from_json(value: object, empty: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return json.loads(value) if value.strip() else empty
+
+
+switch: Written[bool] = Written(to_bool, anything, "true or false", "bool")
+environment: Written[Dict[str, str]] = Written(
+    to_environment,
+    anything,
+    "a dict of environment variables with strings of one line and at most %d KiB, such as "
+    '\'{"OMP_NUM_THREADS": "1"}\'' % (MOST_TEXT >> 10),
+)
+gpus: Written[Union[str, List[int]]] = Written(
+    to_gpus, anything, "auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU
+)

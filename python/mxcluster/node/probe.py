@@ -17,13 +17,12 @@ import socket
 import sys
 from typing import Callable, Dict, Iterable, List, Mapping, Optional
 
-from mxcluster import errors
+from mxcluster import batch_systems, errors
 from mxcluster.errors import BadInput
 from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.node import (
     addresses,
-    batch_systems,
     containers,
     driver,
     gpu_check,
@@ -67,8 +66,17 @@ def look(request: LookRequest, jobs_hold: Optional[Holds] = None) -> Json:
     problems += package_problems(
         request.package, os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
-    if isinstance(request.batch, dict):
-        problems += batch_systems.of(request.batch["launcher"]).problems(request.batch)
+    if request.batch:
+        batch = request.batch
+        wanted = batch_systems.Request(
+            nodes=batch.nodes,
+            queue=batch.queue,
+            environment=batch.environment,
+            time=batch.time,
+            gres=batch.gres,
+            options=batch.options,
+        )
+        problems += batch_systems.of(batch.launcher).problems(wanted)
     problems += room_problems(request.free, request.open_files)
     image, engine = None, None
     if request.container:

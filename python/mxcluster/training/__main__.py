@@ -1,7 +1,7 @@
 """Run one process of a job from its start to its end: ``python -m mxcluster.training``.
 
     serve                       the scheduler or a server; DMLC_ROLE names the role
-    program NAME -- ARGUMENTS   a worker that runs the training program NAME of mxcluster
+    program NAME -- JSON        a worker that runs the training program NAME of mxcluster
     script PATH -- ARGUMENTS    a worker that runs the user's unmodified script in its own folder
 
 In a worker, ``mx.kv.create`` also makes mxcluster's kv-stores. A script's work may go on after the

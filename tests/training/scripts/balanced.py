@@ -30,4 +30,5 @@ def run_and_save(self):
 
 
 batches.order, training.Training.run, pace.time = written_order, run_and_save, Clock()
-sys.exit(main(sys.argv[1:] + ["--slowdown", os.environ.get("SLOWDOWN", "1")]))
+arguments = dict(json.loads(sys.argv[1]), slowdown=float(os.environ.get("SLOWDOWN", "1")))
+sys.exit(main([json.dumps(arguments)]))

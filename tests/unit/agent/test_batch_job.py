@@ -6,12 +6,12 @@ import time
 
 import pytest
 
+from mxcluster import batch_systems as real_systems
 from mxcluster.agent import batch_job, claims
 from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import listing, live_line
 from mxcluster.model.answers import JobState
-from mxcluster.node import batch_systems as batch_systems_of_nodes
 from tests import batch_systems
 from tests.unit.agent.jobs import ask, checked
 
@@ -130,7 +130,7 @@ def test_a_job_that_cannot_start_ends(state, folder, monkeypatch):
     """Grid Engine keeps such a job in its queue for ever."""
     (state / "queue").write_text("Resources")
     ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
-    stuck = batch_systems_of_nodes.State("stuck", "no such folder")
+    stuck = real_systems.State("stuck", "no such folder")
     monkeypatch.setattr(batch_job, "answer", lambda *_, **__: stuck)
     status = checked("wait", ask("wait", job_dir=folder.path, seconds=0))["status"]
     reason = status["first_failure"]["reason"]
@@ -198,7 +198,7 @@ def test_an_ending_job_has_time_for_its_reason(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder, batch_job.SILENT + 5)
     for phase in ("ended", "ends"):
-        found = batch_systems_of_nodes.State(phase)
+        found = real_systems.State(phase)
         monkeypatch.setattr(batch_job, "answer", lambda *_, found=found, **__: found)
         assert ask("wait", job_dir=folder.path, seconds=0)["status"]["state"] == "running"
     beat(folder, batch_job.ENDING + 5)

@@ -12,7 +12,7 @@ import pytest
 
 from mxcluster.agent.folder import JobFolder
 from mxcluster.job import options
-from mxcluster.job.plan import batch, for_node
+from mxcluster.job.plan import as_json, batch, for_node
 from tests import batch_systems
 from tests.inventories.cases import records_of
 from tests.networks import own_network
@@ -62,7 +62,7 @@ def start(folder, secrets=None, **knobs):
     ask(
         "start",
         job_dir=folder.path,
-        plan=for_node(plan, "login"),
+        plan=as_json(for_node(plan, "login")),
         secret_env=secrets,
         token="t" * 64,
     )

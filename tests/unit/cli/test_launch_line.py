@@ -159,7 +159,7 @@ def test_further_knobs_and_an_inventory(parse, tmp_path):
         (["-n", "2"], ["the command is missing"]),
         (["-n", "0", *BARE], ["-n 0", "at least one worker"]),
         (["-n", "2", "-s", "0", *BARE], ["-s 0", "at least one server"]),
-        (["-n", "2", "--launcher", "yarn", *BARE], ["--launcher yarn", "YARN", "mpi, slurm, sge"]),
+        (["-n", "2", "--launcher", "yarn", *BARE], ["--launcher yarn", "YARN", "mpi, sge"]),
         (["-n", "2", "--launcher", "local", "-H", "hosts", *BARE], ["local", "leave -H hosts out"]),
         (["-n", "2", "--launcher", "slurm", "-H", "hosts", *BARE], ["slurm", "leave -H hosts out"]),
         (["-n", "2", "--p3", *BARE], ["--p3", "P3 transport"]),

@@ -9,6 +9,8 @@ from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints, options
 from mxcluster.job.plan import inputs
 from mxcluster.model.checkpoint import CheckpointManifest, ServerManifest
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.knob import read
 from tests.inventories.cases import load
 
 
@@ -151,11 +153,19 @@ OLD = {
 }
 
 
+def resumed(runs, **given):
+    """Return (options, Checkpoint, notes) of a job that resumes the job "cut" by default."""
+    found, checkpoint, notes = inputs.resumed(
+        read(Options, dict({"resume": "cut"}, **given)), str(runs)
+    )
+    return options.checked(found), checkpoint, notes
+
+
 @pytest.fixture
 def runs(tmp_path):
     (tmp_path / "cut" / "checkpoints").mkdir(parents=True)
     (tmp_path / "cut" / "plan.json").write_text(
-        json.dumps({"options": dict(options.cast({}), **OLD)})
+        json.dumps({"options": dict(Options().encode(), **OLD)})
     )
     return tmp_path
 
@@ -164,16 +174,13 @@ def test_a_resumed_job_inherits_the_training_options(runs):
     save(runs / "cut" / "checkpoints", 4)
     save(runs / "cut" / "checkpoints", 5)
     (runs / "cut" / "checkpoints" / "mlp-0005.params").write_text("torn")
-    given, found, notes = inputs.resumed(
-        {"resume": "cut", "lr": "0.01", "num_servers": "3", "num_workers": 0}, str(runs)
-    )
-    merged = options.cast(given)
-    assert (found.epoch, merged["model_load_epoch"], merged["model_load_job"]) == (4, 4, "cut")
+    merged, found, notes = resumed(runs, lr="0.01", num_servers="3", num_workers=0)
+    assert (found.epoch, merged.model_load_epoch, merged.model_load_job) == (4, 4, "cut")
     assert [
-        merged[name]
+        vars(merged)[name]
         for name in ("kv", "staleness", "lr", "seed", "num_epochs", "batch_size", "savemodel")
     ] == ["dist_ssync", 5, 0.01, 7, 12, 64, True]
-    assert (merged["num_workers"], merged["num_servers"]) == (
+    assert (merged.num_workers, merged.num_servers) == (
         0,
         3,
     )  # the number of workers and servers is not inherited
@@ -182,13 +189,13 @@ def test_a_resumed_job_inherits_the_training_options(runs):
         and "skipped: " in notes[1]
         and "mlp-0005.params differs from its digest or size" in notes[1]
     )
-    other = options.cast(inputs.resumed({"resume": "cut", "kv": "dist_gsync"}, str(runs))[0])
-    assert (other["kv"], other["staleness"]) == ("dist_gsync", None)
+    other = resumed(runs, kv="dist_gsync")[0]
+    assert (other.kv, other.staleness) == ("dist_gsync", None)
 
 
 def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
     """From the manifest in runs/ to the arguments of the workers."""
-    old = dict(options.cast({}), kv="dist_sync", balance="batch", savemodel=True)
+    old = dict(Options().encode(), kv="dist_sync", balance="batch", savemodel=True)
     (runs / "cut" / "plan.json").write_text(json.dumps({"options": old}))
     save(runs / "cut" / "checkpoints", 4, batch_sizes=[48, 40, 24, 16], workers=4)
     case = load("good/local")
@@ -205,7 +212,8 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
 
     plan = planned()
     assert plan["balance"]["sizes"] == [48, 40, 24, 16]
-    assert "48,40,24,16" in plan["processes"][-1]["command"]
+    arguments = json.loads(plan["processes"][-1]["command"][-1])
+    assert arguments["batch_sizes"] == [48, 40, 24, 16]
     assert planned(num_workers="2")["balance"]["sizes"] == [32, 32]
 
 
@@ -226,30 +234,20 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
 )
 def test_a_job_that_cannot_be_resumed_is_refused(runs, given, words):
     with pytest.raises(BadInput, match=words):
-        inputs.resumed(given, str(runs))
+        resumed(runs, **given)
 
 
 def test_a_resumed_job_of_another_network_names_the_network(runs):
     save(runs / "cut" / "checkpoints", 12)
     with pytest.raises(BadInput, match="of lenet .* There are checkpoints of mlp: leave network"):
-        inputs.resumed({"resume": "cut", "network": "lenet"}, str(runs))
+        resumed(runs, network="lenet")
 
 
 def test_resuming_a_finished_job_needs_more_epochs(runs):
     save(runs / "cut" / "checkpoints", 12)
     with pytest.raises(BadInput, match="already trained 12 epochs.* such as -e num_epochs=24"):
-        inputs.resumed({"resume": "cut"}, str(runs))
-    assert (
-        inputs.resumed({"resume": "cut", "num_epochs": "14"}, str(runs))[0]["model_load_epoch"]
-        == 12
-    )
-
-
-@pytest.mark.parametrize("epochs", ["²", "٩", "9" * 5000, "1.5", True])
-def test_a_wrong_number_of_epochs_is_refused_by_its_own_check(runs, epochs):
-    save(runs / "cut" / "checkpoints", 3)
-    with pytest.raises(BadInput, match="num_epochs"):
-        options.cast(inputs.resumed({"resume": "cut", "num_epochs": epochs}, str(runs))[0])
+        resumed(runs)
+    assert resumed(runs, num_epochs="14")[0].model_load_epoch == 12
 
 
 def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
@@ -259,8 +257,8 @@ def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
     )  # a cycle must end
     assert inputs.find_checkpoint("cut", str(runs), "mlp") == (None, [], ["cut", "older"])
     save(runs / "older" / "checkpoints", 4)
-    merged, found, notes = inputs.resumed({"resume": "cut"}, str(runs))
-    assert (merged["model_load_job"], merged["model_load_epoch"], found.epoch) == ("older", 4, 4)
+    merged, found, notes = resumed(runs)
+    assert (merged.model_load_job, merged.model_load_epoch, found.epoch) == ("older", 4, 4)
     assert str(runs / "older" / "checkpoints" / "mlp-0004") in notes[0]
 
 
@@ -273,10 +271,10 @@ def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
         for wrong in (
             {"kv": "dist_x"},
             {"kv": ["dist_sync"]},
-            {"network": 5},
+            {"network": []},
             {"num_epochs": "many"},
             {"lr": {}},
-            {"script": 3},
+            {"script": {}},
             {"resume": ["older"]},
             {"resume": "../older"},
             {"staleness": -1},
@@ -287,11 +285,11 @@ def test_a_damaged_plan_of_a_resumed_job_is_named(runs, content):
     save(runs / "cut" / "checkpoints", 4)
     (runs / "cut" / "plan.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(BadInput, match="resume=cut: .*/cut/plan.json is damaged .*restore or"):
-        options.cast(inputs.resumed({"resume": "cut"}, str(runs))[0])
+        resumed(runs)
 
 
 def test_a_damaged_plan_of_a_predecessor_is_named(runs):
     (runs / "older").mkdir()
     (runs / "older" / "plan.json").write_text('{"options": []}')
     with pytest.raises(BadInput, match="no complete checkpoint(?s:.*)/older/plan.json is damaged"):
-        inputs.resumed({"resume": "cut"}, str(runs))
+        resumed(runs)

@@ -7,6 +7,7 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job import launchers
 from mxcluster.model.host_variables import HostVariables, of_hosts
+from mxcluster.model.job_knobs import Options
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 NODES = {
@@ -61,7 +62,7 @@ def test_a_knob_of_another_launcher_is_refused_on_the_command_line():
 @pytest.mark.parametrize(
     "launcher, name, cure",
     [
-        ("ssh", "queue", "-e launcher=slurm or -e launcher=sge"),
+        ("ssh", "queue", "-e launcher=sge or -e launcher=slurm"),
         ("slurm", "parallel_environment", "-e launcher=sge"),
     ],
 )
@@ -82,11 +83,11 @@ def test_the_plan_says_how_the_agents_start():
 
 
 def test_only_launcher_mpi_asks_the_nodes_for_an_engine():
-    options = {"mpi_runtime": "auto", "mpi_pre_execution_command": "module load mpi"}
-    assert launchers.mpi_request(dict(options, launcher="ssh")) is None
-    asked = launchers.mpi_request(dict(options, launcher="mpi"))
+    options = Options(mpi_pre_execution_command="module load mpi")
+    assert launchers.mpi_request(options) is None
+    asked = launchers.mpi_request(options.replaced(launcher="mpi"))
     assert (asked["runtime"], asked["pre_execution"]) == ("", "module load mpi")
-    asked = launchers.mpi_request(dict(options, launcher="mpi", mpi_runtime="mpich"))
+    asked = launchers.mpi_request(options.replaced(launcher="mpi", mpi_runtime="mpich"))
     assert asked["runtime"] == "mpich"
 
 

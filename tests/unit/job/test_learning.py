@@ -6,10 +6,11 @@ import pytest
 
 from mxcluster.job import learning, verdict_text
 from mxcluster.model.events import Batch, End, Epoch
+from mxcluster.model.job_knobs import Options
 from tests.unit.job.test_verdict import DONE, PLAN, statuses
 from tests.unit.statuses import compute
 
-PROGRAM = {"script": "", "data": "digits", "lr": 0.05, "lr_scale": "auto", "model_load_epoch": 0}
+PROGRAM = Options(data="digits", lr=0.05)
 # Losses of dist_async with four workers and lr_scale=none: accuracy 0.208 after 20 epochs.
 WANDERING = [
     2.442,
@@ -58,7 +59,7 @@ def told(losses):
 
 
 def judged(losses, accuracy=0.1, kv="dist_async", **options):
-    plan = dict(PLAN, kv=kv, options=dict(PROGRAM, **options))
+    plan = dict(PLAN, kv=kv, options=PROGRAM.replaced(**options))
     end = End(role="worker", index=0, time=130.0, accuracy=accuracy, samples=10, seconds=1.0)
     return compute(plan, statuses(), told(losses) + [end] + DONE)
 

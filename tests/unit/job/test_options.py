@@ -2,8 +2,11 @@ import json
 
 import pytest
 
+from mxcluster import schemes
 from mxcluster.errors import BadInput
 from mxcluster.job import options
+from mxcluster.model.job_knobs import Options, of_plan
+from mxcluster.model.knob import knobs_of, read
 
 
 def refused(**given):
@@ -12,12 +15,16 @@ def refused(**given):
     return str(refusal.value)
 
 
-def test_defaults_have_their_types_and_order():
+def inherited(given, old, anew=()):
+    """Return the options of a job that resumes a job with the options `old`."""
+    return options.checked(options.inherit(read(Options, given), of_plan(old), anew))
+
+
+def test_defaults_have_their_types():
     found = options.cast({})
-    assert list(found) == [option.name for option in options.OPTIONS]
-    assert found["kv"] == "dist_sync" and found["lr"] == 0.05 and found["gpus"] == "auto"
-    assert found["staleness"] is None and found["script_args"] == [] and found["env"] == {}
-    assert json.loads(json.dumps(found)) == found
+    assert found.kv == "dist_sync" and found.lr == 0.05 and found.gpus == "auto"
+    assert found.staleness is None and found.script_args == [] and found.env == {}
+    assert Options.decode(json.loads(json.dumps(found.encode()))) == found
 
 
 def test_every_default_may_be_a_string():
@@ -31,7 +38,7 @@ def test_every_default_may_be_a_string():
         )
 
     assert options.cast(
-        {option.name: text(option.default) for option in options.OPTIONS}
+        {name: text(knob.default) for name, knob in knobs_of(Options).items()}
     ) == options.cast({})
 
 
@@ -65,7 +72,7 @@ def test_every_default_may_be_a_string():
     ],
 )
 def test_a_value_is_cast_to_its_type(name, given, value):
-    found = options.cast({name: given})[name]
+    found = vars(options.cast({name: given}))[name]
     assert found == value and type(found) is type(value)
 
 
@@ -163,9 +170,9 @@ def test_messages_cut_long_values():
     ],
 )
 def test_script_args_keep_their_quoting(arguments):
-    assert options.cast({"script": "my.py", "script_args": arguments})["script_args"] == arguments
+    assert options.cast({"script": "my.py", "script_args": arguments}).script_args == arguments
     as_json = options.cast({"script": "my.py", "script_args": json.dumps(arguments)})
-    assert as_json["script_args"] == arguments
+    assert as_json.script_args == arguments
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,7 @@ def test_script_args_keep_their_quoting(arguments):
     ],
 )
 def test_the_value_of_staleness(given, value):
-    assert options.cast(given)["staleness"] == value
+    assert options.cast(given).staleness == value
 
 
 @pytest.mark.parametrize(
@@ -206,6 +213,7 @@ def test_the_value_of_staleness(given, value):
                 "leave gsync_compensation out, or use kv=dist_gsync",
             ],
         ),
+        ({"program": "profile"}, ["program=profile", "run profile.yml"]),
         (
             {"gsync_max_y": 4, "kv": "dist_ssync"},
             ["gsync_max_y=4 has no meaning with kv=dist_ssync", "leave gsync_max_y out"],
@@ -281,7 +289,7 @@ def test_a_script_needs_no_options_of_the_program():
         "num_examples": "70000",
         "program": "image_classification",
     }
-    assert options.cast(given)["script"] == "my.py"
+    assert options.cast(given).script == "my.py"
 
 
 def test_valid_combinations_of_options_are_accepted():
@@ -313,20 +321,18 @@ def test_values_that_mxnets_servers_cannot_use_are_refused(name, value):
 
 def test_a_resumed_job_compresses_as_before():
     old = {"kv": "dist_sync", "compression": "2bit", "compression_threshold": 0.5}
-    merged = options.inherit({}, dict(old, bigarray_bound=2000))
-    assert (merged["compression"], merged["compression_threshold"]) == ("2bit", 0.5)
-    assert "bigarray_bound" not in merged  # a matter of the machines
-    assert options.inherit({"compression": "none"}, old, anew=["compression"])["compression"] == (
-        "none"
-    )
+    merged = inherited({}, dict(old, bigarray_bound=2000))
+    assert (merged.compression, merged.compression_threshold) == ("2bit", 0.5)
+    assert merged.bigarray_bound == 0  # a matter of the machines
+    assert inherited({"compression": "none"}, old, ["compression"]).compression == "none"
 
 
 def test_a_given_option_counts_also_at_its_default():
     old = {"kv": "dist_async", "lr": 0.1, "lr_scale": "none", "num_epochs": 3}
     given = {"kv": "dist_sync", "lr": "0.05", "lr_scale": "auto"}
-    assert options.inherit(given, old)["lr"] == 0.1
-    merged = options.inherit(given, old, anew=["kv", "lr", "lr_scale"])
-    assert merged == dict(given, num_epochs=3, gsync_y="gradient")
+    assert inherited(given, old).lr == 0.1
+    found = inherited(given, old, ["kv", "lr", "lr_scale"])
+    assert found == options.cast(dict(given, num_epochs=3, gsync_y="gradient"))
 
 
 @pytest.mark.parametrize(
@@ -343,9 +349,8 @@ def test_a_given_option_counts_also_at_its_default():
     ],
 )
 def test_a_resumed_job_keeps_the_step_size(old, given, scale):
-    merged = options.inherit(given, dict({"kv": "dist_async", "lr": 0.02}, **old))
-    found = options.cast(merged)
-    assert (found["lr"], found["lr_scale"]) == (0.02, scale)
+    found = inherited(given, dict({"kv": "dist_async", "lr": 0.02}, **old))
+    assert (found.lr, found.lr_scale) == (0.02, scale)
     assert options.step_size(found, 4) == (0.005 if scale == "auto" else 0.02)
 
 
@@ -354,14 +359,21 @@ def test_only_gsync_inherits_its_knobs():
     names = ("gsync_compensation", "gsync_max_y")
 
     def found(given, old):
-        cast = options.cast(options.inherit(given, old, anew=list(given)))
-        return tuple(cast[name] for name in names)
+        return tuple(vars(inherited(given, old, list(given)))[name] for name in names)
 
     assert found({}, old) == (0.04, 8)
     assert found({"gsync_max_y": "0"}, old) == (0.04, 0)
     assert found({"kv": "dist_sync"}, old) == (0, 0)
     # A job that an earlier version planned, without these knobs.
     assert found({}, {"kv": "dist_gsync", "gsync_y": "rate"}) == (0, 0)
+
+
+def test_another_scheme_with_servers_of_a_group_has_no_knobs_of_gsync(monkeypatch):
+    row = schemes.of("dist_gsync")._replace(name="dist_other", knobs=())
+    monkeypatch.setattr(schemes, "SCHEMES", schemes.SCHEMES + (row,))
+    for knob in ({"gsync_max_y": 8}, {"gsync_compensation": 0.5}):
+        with pytest.raises(BadInput, match="no meaning with kv=dist_other: .* use kv=dist_gsync"):
+            options.checked(Options(kv="dist_other", **knob))
 
 
 @pytest.mark.parametrize(
@@ -375,18 +387,17 @@ def test_only_gsync_inherits_its_knobs():
     ],
 )
 def test_only_ssync_inherits_the_staleness(given, old, staleness):
-    merged = options.inherit(given, old, anew=list(given))
-    assert options.cast(merged)["staleness"] == staleness
+    assert inherited(given, old, list(given)).staleness == staleness
 
 
 @pytest.mark.parametrize("kv", ["dist_sync", "dist_device_sync", "dist_gsync"])
 def test_balanced_batches_need_updates_that_sum_up_the_workers_that_wait(kv):
-    assert options.cast({"kv": kv, "balance": "batch"})["balance"] == "batch"
+    assert options.cast({"kv": kv, "balance": "batch"}).balance == "batch"
 
 
 def test_groups_with_balanced_batches_may_have_unequal_shares():
     given = {"kv": "dist_gsync", "balance": "batch", "data_allocator": 1}
-    assert options.cast(given)["data_allocator"] == 1
+    assert options.cast(given).data_allocator == 1
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from mxcluster import exit_codes
 from mxcluster.job import restarts
+from mxcluster.job.plan import as_json
 from tests.unit.job.report.fake_run import make_plan
 from tests.unit.job.test_checkpoints import save
 
@@ -34,10 +35,8 @@ def failed(code, reason=None, host="node1", nodes=None, **more):
 def plan_of(**options):
     plan = make_plan(workers=4)
     plan["job"] = "mine"
-    plan["options"].update(
-        dict(
-            {"max_restarts": 2, "restart_delay": 10.0, "savemodel": True, "without": []}, **options
-        )
+    plan["options"] = plan["options"].replaced(
+        **dict({"max_restarts": 2, "restart_delay": 10.0, "savemodel": True}, **options)
     )
     return plan
 
@@ -187,7 +186,7 @@ def test_the_last_checkpoint_may_be_that_of_the_predecessor(tmp_path):
     for job, options in (("mine", {}), ("mine-r1", {"resume": "mine"})):
         (tmp_path / job / "checkpoints").mkdir(parents=True)
         plan = dict(plan_of(**options), job=job)
-        (tmp_path / job / "plan.json").write_text(json.dumps(plan))
+        (tmp_path / job / "plan.json").write_text(json.dumps(as_json(plan)))
     save(tmp_path / "mine" / "checkpoints", 7)
     decision = restarts.after(plan, failed(-9), str(tmp_path / "mine-r1"))
     assert "from epoch 7" in decision.text and decision.extra["resume"] == "mine-r1"

@@ -5,13 +5,14 @@ import pytest
 from mxcluster.job import restarts, verdict, verdict_text
 from mxcluster.model.events import Batch, Done, End
 from mxcluster.model.failures import Failure
+from mxcluster.model.job_knobs import Options
 from tests.unit import statuses as made
 from tests.unit.statuses import compute
 
 PLAN = {
     "job": "j1",
     "kv": "dist_gsync",
-    "options": {"script": ""},
+    "options": Options(),
     "workers": 2,
     "servers": 1,
     "nodes": {"node1": {}, "node2": {}},
@@ -97,7 +98,7 @@ def test_a_worker_that_exits_with_0_before_its_end_event_fails_the_job():
 
 
 def test_a_script_needs_only_done_events():
-    plan = dict(PLAN, options={"script": "/home/me/train.py"})
+    plan = dict(PLAN, options=Options(script="/home/me/train.py"))
     assert not compute(plan, statuses(), DONE[1:])["ok"]
     found = compute(plan, statuses(), DONE)
     assert (found["ok"], found["accuracy"], found["samples_per_s"], found["seconds"]) == (
@@ -424,7 +425,7 @@ def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
     told = compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"]["reason"]
     assert told.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in told
     answers = compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
-    options = dict(HEARTBEAT["options"], max_restarts=1, without=[])
+    options = HEARTBEAT["options"].replaced(max_restarts=1)
     decision = restarts.decide(dict(HEARTBEAT, options=options), answers, None, lambda _: False)
     assert decision.extra["without"] == ["node2"], decision
 

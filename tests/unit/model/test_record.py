@@ -128,6 +128,14 @@ def test_json_comes_back_as_the_same_record():
     assert encode(({"a": [node]},)) == [{"a": [told]}]
 
 
+def test_a_class_of_two_bases_has_the_fields_of_both_in_their_order():
+    class Both(Knobs, Node):
+        host: str = field(words, default="node9")
+
+    assert list(Both.FIELDS) == ["batch_size", "host", "ports", "events", "python"]
+    assert Both.decode({"ports": {"a": 1}}) == Both(ports={"a": 1}) and Both().host == "node9"
+
+
 def test_the_name_of_an_earlier_version_is_read():
     assert Node.decode({"host": "a", "interpreter": "2.7"}).python == "2.7"
     assert Node.decode({"host": "a", "interpreter": "2.7", "python_version": "3"}).python == "3"

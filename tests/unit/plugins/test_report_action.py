@@ -215,7 +215,7 @@ def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
 def killed(run, tmp_path, monkeypatch):
     """Return killed(program), which gives the answer about a job after a SIGKILL."""
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    plan["options"].update(max_restarts=2, restart_delay=7, without=[])
+    plan["options"] = plan["options"].replaced(max_restarts=2, restart_delay=7.0)
     archives = fake_run.make_archives(
         str(tmp_path / "nodes"),
         plan,

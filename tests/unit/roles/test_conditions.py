@@ -15,8 +15,8 @@ from jinja2 import nodes
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.job import replies
-from mxcluster.job.options import OPTIONS
 from mxcluster.model import module_answers, shapes
+from mxcluster.model.job_knobs import Options
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 KEYWORDS = ("when", "until", "failed_when", "changed_when", "that")
@@ -30,9 +30,8 @@ PARSE = jinja2.Environment().parse
 
 def returned_flags():
     found = {"changed", "failed", "exists"}  # of every module, and of ansible.builtin.stat
-    found.update(
-        option.name for option in OPTIONS if isinstance(option.default, bool)
-    )  # options of a plan
+    options = Options()
+    found.update(name for name, value in vars(options).items() if isinstance(value, bool))
     for path in PROJECT.glob("plugins/action/*.py"):
         importlib.import_module("plugins.action." + path.stem)
     for cls in [*controller_task.Result.__subclasses__(), *module_answers.ANSWERS.values()]:

@@ -12,8 +12,6 @@ from mxcluster.cluster import files as cluster_files
 from mxcluster.cluster.profile import Fit
 from mxcluster.errors import BadInput, for_each
 from mxcluster.job import launchers
-from mxcluster.job.knob_table import HOST
-from mxcluster.job.option_types import is_job_id
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import (
     addresses,
@@ -33,10 +31,12 @@ from mxcluster.job.plan import (
 from mxcluster.job.plan.table import batches, table
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables, of_hosts
+from mxcluster.model.job_knobs import HOST, Options
+from mxcluster.model.names import is_job_id
 from mxcluster.model.node_record import MachineFacts, NodeRecord
 from mxcluster.model.profile import Profile
 
-__all__ = ["make_plan", "make_cluster_files", "for_node", "talks", "table", "batches"]
+__all__ = ["as_json", "make_plan", "make_cluster_files", "for_node", "talks", "table", "batches"]
 
 Plan = Dict[str, Any]
 Texts = Dict[str, Optional[str]]
@@ -47,7 +47,7 @@ MEETING_CLOCK = 1.0  # largest allowed difference between the clocks of two node
 
 
 def make_plan(
-    options: Dict[str, Any],
+    options: Options,
     inventory: Dict[str, Any],
     records: Mapping[str, NodeRecord],
     files: Dict[str, Optional[str]],
@@ -63,7 +63,7 @@ def make_plan(
     """Return the plan of one job as a dict. BadInput lists all faults of the input.
 
     Args:
-        options: {name: typed value} from `options.cast`.
+        options: the knobs from `options.cast`.
         inventory: {"groups": {"scheduler": [host], "servers": [...], "workers": [...]}, "hosts":
             {host: {host variable: value}}, "forks": Ansible's number of forks}.
         records: {host: node record}. BadInput if a host of the job has no record.
@@ -88,23 +88,23 @@ def make_plan(
             "with a letter or digit" % job
         )
     names = _names_of_files(options, files)
-    distributed = schemes.of(options["kv"]).is_distributed
+    distributed = schemes.of(options.kv).is_distributed
     by_group, variables = inventory["groups"], variables_of(inventory)
 
     def find(host: str) -> addresses.Node:
-        return addresses.locate(host, variables[host], records.get(host), options["dmlc_interface"])
+        return addresses.locate(host, variables[host], records.get(host), options.dmlc_interface)
 
     # The index of a worker is the number of the worker's line in the file hosts, from 0. The user's
     # files describe the workers of all lines, and the job uses the first `count` workers.
     scheduler = members.scheduler(by_group) if distributed else None
-    wanted_servers = 0 if options["round_robin"] else options["num_servers"]
-    in_batch = launchers.LAUNCHERS[options["launcher"]].is_batch
+    wanted_servers = 0 if options.round_robin else options.num_servers
+    in_batch = launchers.LAUNCHERS[options.launcher].is_batch
     servers = members.servers(by_group, variables, wanted_servers, in_batch) if distributed else []
     everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
-    if options["round_robin"]:
+    if options.round_robin:
         dealt = round_robin.place(options, by_group, variables, records, find)
         servers, everyone = dealt[0] if distributed else [], dealt[1]
-    count = members.number_of_workers(distributed, options["num_workers"], len(everyone), in_batch)
+    count = members.number_of_workers(distributed, options.num_workers, len(everyone), in_batch)
     workers = everyone[:count]
     members.check_numbers({"servers": servers, "workers": workers})
     hosts = unique(([scheduler] if scheduler else []) + servers + workers)
@@ -129,34 +129,34 @@ def make_plan(
         cuda = records[host].cuda
         if cuda:
             nodes[host]["cuda"] = cuda.encode()
-        if options["runtime"] != HOST:
+        if options.runtime != HOST:
             nodes[host]["mounts"] = containers.mounts(
-                options["data_dir"],
+                options.data_dir,
                 (data_dirs or {}).get(host),
                 cuda.folder if cuda else None,
             )
-    launchers.check(options["launcher"], nodes, variables)
-    containers.check_units(options["runtime"], hosts, variables)
+    launchers.check(options.launcher, nodes, variables)
+    containers.check_units(options.runtime, hosts, variables)
     lines = [nodes[host]["address"] for host in workers]
 
     fitted = profiled.fit(profile, workers) if distributed else None
-    grouping, origin = _groups(options["kv"], everyone, variables, files, names, find, fitted)
+    grouping, origin = _groups(options.kv, everyone, variables, files, names, find, fitted)
     grouped, labels = groups.first(grouping, count)
     parts, wanted = _shares(
         options, everyone, variables, files, names, (grouped, labels), origin, fitted
     )
     placement, note = profiled.placement(profile, options, servers, len(grouped))
-    if not options["script"]:
-        processes.check_network(options["network"], workers[0], records[workers[0]])
+    if not options.script:
+        processes.check_network(options.network, workers[0], records[workers[0]])
 
     held = held or {}
-    gpu_lists = gpus.per_worker(workers, options["gpus"], variables, records, held)
+    gpu_lists = gpus.per_worker(workers, options.gpus, variables, records, held)
     # A job that measures speeds ignores the speeds of an earlier profile.
     known = None if measuring.is_profile(options) else fitted
-    loads = profiled.gpu_speeds(known, gpu_lists, workers, options["batch_size"])
+    loads = profiled.gpu_speeds(known, gpu_lists, workers, options.batch_size)
     work_loads = gpus.work_loads(workers, gpu_lists, variables, records, loads)
     earlier = paces.earlier_sizes(checkpoint or {}, count)
-    together = schemes.merged_sets(options["kv"], grouped)
+    together = schemes.merged_sets(options.kv, grouped)
     balance = paces.first_sizes(
         options,
         workers,
@@ -167,36 +167,36 @@ def make_plan(
     )
     if balance:  # The batch sizes decide the shares, from the first epoch on.
         parts = shares.of_sizes(parts, balance["sizes"], together)
-    servers, each = processes.servers_of(servers, options["kv"], grouped)
+    servers, each = processes.servers_of(servers, options.kv, grouped)
     members.check_total(len(servers), "server processes")
     processes.check_bound(options, len(servers))
     port = ports.root_port(
-        options["root_port"],
+        options.root_port,
         processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST),
         held,
         first_port,
     )
-    plan = {
+    plan: Plan = {
         "schema": 1,
         "job": job,
-        "kv": options["kv"],
-        "lease": 0 if options["detach"] else options["lease"],
-        "launcher": options["launcher"],
+        "kv": options.kv,
+        "lease": 0 if options.detach else options.lease,
+        "launcher": options.launcher,
         "subnet": addresses.network(found, records),
         "workers": count,
         "servers": len(servers),
         "heartbeat": {
             "interval": processes.HEARTBEAT_INTERVAL,
-            "timeout": options["heartbeat_timeout"],
+            "timeout": options.heartbeat_timeout,
         },
-        "timeouts": {"start": options["start_timeout"], "stall": options["stall_timeout"]},
+        "timeouts": {"start": options.start_timeout, "stall": options.stall_timeout},
         "root": {"address": nodes[scheduler]["address"], "port": port} if scheduler else None,
         "groups": grouped,
         "group_labels": labels,
         "together": together,
         "shares": [list(share) for share in parts],
         "placement": placement,
-        "staleness": options["staleness"],
+        "staleness": options.staleness,
         "balance": balance,
         "slowdowns": paces.slowdowns(options, workers, variables),
         "files": {
@@ -205,7 +205,7 @@ def make_plan(
             "data_sharding": cluster_files.render_data_sharding(parts),
         },
         "options": options,
-        "container": containers.of(options, options["image"]),
+        "container": containers.of(options, options.image),
         "nodes": nodes,
         # On these hosts, jobs run without root and cannot close ports. On all other hosts, the look
         # reports whether the ports are open.
@@ -213,10 +213,7 @@ def make_plan(
             host
             for host in nodes
             if scheduler
-            and (
-                launchers.LAUNCHERS[options["launcher"]].engine
-                or not variables[host].mxcluster_user
-            )
+            and (launchers.LAUNCHERS[options.launcher].engine or not variables[host].mxcluster_user)
         ],
         "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
     }
@@ -224,9 +221,9 @@ def make_plan(
     gives_loads = work_loads != given
     plan["profile"] = profiled.entry(plan, fitted, origin, wanted, note, not earlier, gives_loads)
     plan["needs_profile"] = (
-        options["grouping"] == "auto"
+        options.grouping == "auto"
         and origin == profiled.NOBODY
-        and schemes.of(options["kv"]).waits == schemes.GROUP
+        and schemes.of(options.kv).waits == schemes.GROUP
         and count > 1
     )
     for process in plan["processes"]:
@@ -242,16 +239,16 @@ def make_plan(
     batches(plan)  # raises BadInput for a shard without a sample
     if wanted and not balance and fitted and fitted.positions is not None:
         profiled.check_batches(options, parts, workers)
-    if not options["script"]:
+    if not options.script:
         gpus.check_batch(
-            options["batch_size"],
+            options.batch_size,
             [process for process in plan["processes"] if process["role"] == "worker"],
         )
     return plan
 
 
 def make_cluster_files(
-    options: Dict[str, Any],
+    options: Options,
     inventory: Dict[str, Any],
     records: Mapping[str, MachineFacts],
     files: Dict[str, Optional[str]],
@@ -271,7 +268,7 @@ def make_cluster_files(
     by_group, variables = inventory["groups"], variables_of(inventory)
 
     def find(host: str) -> addresses.Node:
-        return addresses.locate(host, variables[host], records.get(host), options["dmlc_interface"])
+        return addresses.locate(host, variables[host], records.get(host), options.dmlc_interface)
 
     servers = members.servers(by_group, variables, 0)
     workers = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
@@ -284,11 +281,11 @@ def make_cluster_files(
     located = {node.host: node.address for node in found}
     lines = [located[host] for host in workers]
     fitted = profiled.fit(profile, workers)
-    options = dict(options, data_allocator=1, kv="dist_gsync")
-    grouping, origin = _groups(options["kv"], workers, variables, files, names, find, fitted)
+    options = options.replaced(data_allocator=1, kv="dist_gsync")
+    grouping, origin = _groups(options.kv, workers, variables, files, names, find, fitted)
     parts, wanted = _shares(options, workers, variables, files, names, grouping, origin, fitted)
     told = profiled.entry(
-        {"options": options, "kv": options["kv"], "placement": []}, fitted, origin, wanted, ""
+        {"options": options, "kv": options.kv, "placement": []}, fitted, origin, wanted, ""
     )
     return {
         "nodes": {
@@ -337,25 +334,26 @@ def for_node(plan: Plan, host: str) -> Plan:
     return part
 
 
+def as_json(plan: Plan) -> Plan:
+    """Return the plan as JSON, with the options as a dict."""
+    return dict(plan, options=plan["options"].encode())
+
+
 def talks(plan: Plan) -> bool:
     """Return True if a process of the plan has a port for connections from other processes."""
     return any(process["port"] is not None for process in plan["processes"])
 
 
-def _names_of_files(options: Dict[str, Any], files: Texts) -> Dict[str, str]:
+def _names_of_files(options: Options, files: Texts) -> Dict[str, str]:
     """Return {"hosts": "hosts_file PATH", ...}, the names of the three cluster files for messages.
 
     BadInput if an option names a file whose text is missing in `files`.
     """
-    for name in FILES:
-        if options[name + "_file"] and files.get(name) is None:
-            raise BadInput(
-                "%s_file='%s' is missing: correct the path" % (name, options[name + "_file"])
-            )
-    return {
-        name: "%s_file %s" % (name, options[name + "_file"]) if options[name + "_file"] else name
-        for name in FILES
-    }
+    paths = {name: vars(options)[name + "_file"] for name in FILES}
+    for name, path in paths.items():
+        if path and files.get(name) is None:
+            raise BadInput("%s_file='%s' is missing: correct the path" % (name, path))
+    return {name: "%s_file %s" % (name, path) if path else name for name, path in paths.items()}
 
 
 def _groups(
@@ -390,7 +388,7 @@ def _groups(
 
 
 def _shares(
-    options: Dict[str, Any],
+    options: Options,
     everyone: List[str],
     variables: Variables,
     files: Texts,
@@ -406,7 +404,7 @@ def _shares(
     of a group wait for each other. Without these sources, all shares are equal.
     """
     count = sum(map(len, grouping[0]))
-    text, allocator, kv = files.get("data_sharding"), options["data_allocator"], options["kv"]
+    text, allocator, kv = files.get("data_sharding"), options.data_allocator, options.kv
     weight = shares.weights(everyone[:count], variables)
     weighted, waits = allocator == 1 and text is None, schemes.of(kv).waits == schemes.GROUP
     if origin == profiled.LABELS or weighted and waits:
@@ -415,7 +413,7 @@ def _shares(
     # With balanced batches, each worker trains at its own speed. The worker then counts like a
     # group of one worker.
     alone = [[index] for index in range(count)]
-    counted = grouping[0] if options["balance"] == "none" else alone
+    counted = grouping[0] if options.balance == "none" else alone
     measured = profiled.weights(fitted, counted) if wanted else None
     if measured is not None:
         parts = cluster_files.tile(measured, range(count), "the shares of the profile")
@@ -439,7 +437,8 @@ def _equip(
     Args: `gpu_lists` the GPU numbers and `work_loads` the GPU speeds of each worker; `data_dirs`
     and `model_file` as for `make_plan`.
     """
-    options = dict(plan["options"], lr=step_size(plan["options"], plan["workers"]))
+    options: Options = plan["options"]
+    options = options.replaced(lr=step_size(options, plan["workers"]))
     group_of = {index: number for number, group in enumerate(plan["groups"]) for index in group}
     common = processes.of_all(plan)
     for process in plan["processes"]:
@@ -455,6 +454,6 @@ def _equip(
             options,
             data_dirs.get(process["host"], ""),
             model_file,
-            paces.arguments(plan, process["index"]) if process["role"] == "worker" else (),
+            paces.arguments(plan, process["index"]) if process["role"] == "worker" else {},
         )
         process["env"] = processes.environment(process, plan, common)

@@ -15,6 +15,7 @@ from mxcluster.job import launchers
 from mxcluster.job.plan import make_plan, processes
 from mxcluster.job.plan.ports import FIRST
 from mxcluster.model.host_variables import Given, of_host, of_hosts
+from mxcluster.model.job_knobs import Options, of_plan
 from mxcluster.model.node_record import NodeFacts, NodeRecord
 from mxcluster.model.record import encode
 
@@ -30,7 +31,7 @@ NODES = "nodes"  # the folder in the job folder that holds a folder for each nod
 COMMON = ("workers_per_host", "servers_per_host", "gpus", "gpu_speeds", "cluster_network")
 
 
-def submit_host(options: Json, groups: Dict[str, List[str]]) -> str:
+def submit_host(options: Options, groups: Dict[str, List[str]]) -> str:
     """Return the host that submits the job: submit_host, or the host of the group scheduler.
 
     BadInput if the inventory lacks the host.
@@ -38,14 +39,14 @@ def submit_host(options: Json, groups: Dict[str, List[str]]) -> str:
     Args: `options` the typed knobs; `groups` {name: hosts} of the inventory.
     """
     known = [host for group in ("scheduler", "servers", "workers") for host in groups[group]]
-    wanted = options["submit_host"] or next(iter(groups["scheduler"]), "")
+    wanted = options.submit_host or next(iter(groups["scheduler"]), "")
     if wanted in known:
         return str(wanted)
     if not wanted:
         raise BadInput(
             "launcher=%s needs a submit host: put a host with the client of %s into the group "
             "scheduler, or name a host of the inventory with -e submit_host="
-            % (options["launcher"], launchers.LAUNCHERS[options["launcher"]].title)
+            % (options.launcher, launchers.LAUNCHERS[options.launcher].title)
         )
     raise BadInput(
         "submit_host=%s is not in the inventory%s: name one of %s"
@@ -58,7 +59,7 @@ def submit_host(options: Json, groups: Dict[str, List[str]]) -> str:
 
 
 def submission(
-    options: Json,
+    options: Options,
     inventory: Json,
     records: Mapping[str, NodeRecord],
     job: str,
@@ -87,9 +88,9 @@ def submission(
     plan = {
         "schema": 1,
         "job": job,
-        "kv": options["kv"],
-        "lease": 0 if options["detach"] else options["lease"],
-        "launcher": options["launcher"],
+        "kv": options.kv,
+        "lease": 0 if options.detach else options.lease,
+        "launcher": options.launcher,
         "subnet": "",
         "root": None,
         "options": options,
@@ -117,13 +118,13 @@ def submission(
         "profile": None,
         "needs_profile": False,
         "batch": {
-            "launcher": options["launcher"],
-            "nodes": options["num_nodes"],
-            "queue": options["queue"],
-            "environment": options["parallel_environment"],
-            "time": options["time_limit"],
-            "gres": options["gres"],
-            "options": options["engine_options"],
+            "launcher": options.launcher,
+            "nodes": options.num_nodes,
+            "queue": options.queue,
+            "environment": options.parallel_environment,
+            "time": options.time_limit,
+            "gres": options.gres,
+            "options": options.engine_options,
             "common": common,
             # A node that has the name of a host in the inventory gets the variables of this host.
             "own": variables,
@@ -134,8 +135,8 @@ def submission(
     }
     if are_equal(variables, common):
         rehearse(plan, record)
-    elif not options["script"]:
-        processes.check_network(options["network"], host, record)
+    elif not options.script:
+        processes.check_network(options.network, host, record)
     return plan
 
 
@@ -168,11 +169,11 @@ def rehearse(plan: Json, record: NodeRecord) -> None:
     variables = of_host(host, common)
     named = [
         number
-        for numbers in (options["gpus"], variables.gpus)
+        for numbers in (options.gpus, variables.gpus)
         if not isinstance(numbers, str)
         for number in numbers
     ]
-    hosts = ["node %d of the job" % number for number in range(1, options["num_nodes"] + 1)]
+    hosts = ["node %d of the job" % number for number in range(1, options.num_nodes + 1)]
     try:
         network = ipaddress.IPv4Network(variables.cluster_network or NETWORK, strict=False)
     except ValueError:  # `make_plan` refuses the network
@@ -194,7 +195,7 @@ def rehearse(plan: Json, record: NodeRecord) -> None:
         )
         for number, name in enumerate(hosts, 1)
     }
-    complete(dict(plan, options=dict(options, dmlc_interface="")), hosts, facts)
+    complete(dict(plan, options=options.replaced(dmlc_interface="")), hosts, facts)
 
 
 def table(plan: Json) -> str:
@@ -251,7 +252,9 @@ def complete(
         held: as for `make_plan`.
         number: the id of the job in the batch system.
     """
-    wanted = plan["batch"]
+    wanted, options = plan["batch"], plan["options"]
+    # The head reads the submission from a file, and the controller still has the record.
+    options = options if isinstance(options, Options) else of_plan(options)
     record = wanted["record"]
     variables = {
         # An empty user means that jobs run without root, so that no firewall protects the ports.
@@ -260,10 +263,10 @@ def complete(
     }
     for host, own in variables.items():
         wanted_gpus = of_host(host, own).gpus
-        own["gpus"] = _gpus(host, plan["options"]["gpus"], wanted_gpus, facts[host].granted)
+        own["gpus"] = _gpus(host, options.gpus, wanted_gpus, facts[host].granted)
     job_dir = posixpath.join(record["job_dir"], plan["job"], NODES)
     return make_plan(
-        plan["options"],
+        options,
         {
             "groups": {"scheduler": [hosts[0]], "servers": list(hosts), "workers": list(hosts)},
             "hosts": variables,

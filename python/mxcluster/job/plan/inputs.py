@@ -7,7 +7,7 @@ module only read files. The pure functions are in `plan` and `options`.
 import glob
 import os
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster import package, schemes
 from mxcluster.cluster import node_records, profile
@@ -16,9 +16,8 @@ from mxcluster.errors import BadInput, did_you_mean, refuse, shown
 from mxcluster.file_io import check_folder, read_json
 from mxcluster.job import checkpoints, launchers, plan_shape, user_script
 from mxcluster.job import options as knobs
-from mxcluster.job.knob_table import OPTIONS, RUNS_DIR
-from mxcluster.job.option_types import cast_value, is_job_id
 from mxcluster.job.plan import (
+    FILES,
     batch,
     containers,
     make_cluster_files,
@@ -28,11 +27,12 @@ from mxcluster.job.plan import (
     talks,
 )
 from mxcluster.lists import several, unique
-from mxcluster.model import shapes
 from mxcluster.model.host_variables import HostVariables, of_hosts
+from mxcluster.model.job_knobs import Controller, Options
+from mxcluster.model.knob import read
+from mxcluster.model.names import is_job_id
 from mxcluster.model.node_record import MachineFacts, Network, NodeRecord
 from mxcluster.model.profile import Profile
-from mxcluster.numbers import to_int
 
 Json = Dict[str, Any]
 MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding
@@ -78,31 +78,32 @@ def plan_job(
     checkpoint, notes = None, []  # type: Any, List[str]
     if measures:
         given = measuring.knobs_of(given)
-    if str(given.get("resume") or "").strip():
-        given, checkpoint, notes = resumed(given, runs_dir, anew)
-    options = _options(given, cwd)
-    launchers.refuse_unread(options["launcher"], list(anew))
-    containers.refuse_unread(options["runtime"], list(anew))
+    options = read(Options, given)
+    if options.resume:
+        options, checkpoint, notes = resumed(options, runs_dir, anew)
+    options = with_paths(knobs.checked(options), cwd)
+    launchers.refuse_unread(options.launcher, list(anew))
+    containers.refuse_unread(options.runtime, list(anew))
     if measures:
-        options["program"] = measuring.PROGRAM
+        options = options.replaced(program=measuring.PROGRAM)
     if secrets:
-        public = {name: text for knob in knobs.ENVIRONMENTS for name, text in options[knob].items()}
+        public = {**options.env, **options.env_server, **options.env_worker}
         knobs.refuse_secret_env(secrets["names"], secrets["problems"], public)
-    job = new_job(options["job_id"], measuring.PROGRAM if measures else options["kv"], runs_dir)
+    job = new_job(options.job_id, measuring.PROGRAM if measures else options.kv, runs_dir)
     records = node_records.read(records_dir)
     files = _files(options)
-    model = _model(options, runs_dir) if options["model_load_epoch"] else ""
-    if options["without"]:
-        inventory, fewer = without(options, inventory)
+    model = _model(options, runs_dir) if options.model_load_epoch else ""
+    if options.without:
+        options, inventory, fewer = without(options, inventory)
         notes = notes + fewer
-    if launchers.LAUNCHERS[options["launcher"]].is_batch:
+    if launchers.LAUNCHERS[options.launcher].is_batch:
         return _batch_job(options, inventory, records, job, model, checkpoint, notes, measures)
     try:
         measured = read_profile(records_dir)
     except BadInput as refusal:
         # A damaged profile must not stop profile.yml, or a job that needs no profile.
         measured = None
-        if schemes.of(options["kv"]).waits == schemes.GROUP:
+        if schemes.of(options.kv).waits == schemes.GROUP:
             notes = notes + ["mxcluster ignores the profile: %s" % refusal]
     try:
         plan = make_plan(
@@ -120,16 +121,16 @@ def plan_job(
         )
     except BadInput as refusal:
         named = [name + "_file" for name, text in files.items() if text is not None]
-        if options["without"] and named:
+        if options.without and named:
             raise BadInput(
                 "%s\nIf without=%s is the cause, remove the addresses of these hosts from your "
-                "%s, too" % (refusal, ",".join(options["without"]), ", ".join(named))
+                "%s, too" % (refusal, ",".join(options.without), ", ".join(named))
             ) from None
         raise
     script = ""
-    if options["script"]:
+    if options.script:
         script, more = user_script.pack(
-            options["script"],
+            options.script,
             [
                 records[process["host"]].python_version
                 for process in plan["processes"]
@@ -153,7 +154,7 @@ def plan_job(
 
 
 def _batch_job(
-    options: Json,
+    options: Options,
     inventory: Json,
     records: Mapping[str, NodeRecord],
     job: str,
@@ -169,7 +170,7 @@ def _batch_job(
     if measures:
         raise BadInput(
             "launcher=%s is refused for profile.yml, because a batch system chooses the nodes: use "
-            "launcher=ssh" % options["launcher"]
+            "launcher=ssh" % options.launcher
         )
     plan = batch.submission(
         options,
@@ -181,8 +182,8 @@ def _batch_job(
     )
     host = next(iter(plan["nodes"]))
     script = ""
-    if options["script"]:
-        script, more = user_script.pack(options["script"], [records[host].python_version])
+    if options.script:
+        script, more = user_script.pack(options.script, [records[host].python_version])
         notes = notes + more
     request = look(plan, host, records[host], HostVariables(), package.archive()[0])
     return {
@@ -206,8 +207,8 @@ def results_folder(runs_dir: Any, state_dir: str, job: str = "") -> str:
     the id of a started job, whose own folder counts.
     """
     # The default of the knob is a template of Ansible, so null is refused as "" is.
-    wanted = str(cast_value(RUNS_DIR, "" if runs_dir is None else runs_dir))
-    folder = os.path.expandvars(os.path.expanduser(wanted))
+    own = read(Controller, {"runs_dir": "" if runs_dir is None else runs_dir})
+    folder = os.path.expandvars(os.path.expanduser(own.runs_dir))
     check_folder("runs_dir", os.path.join(folder, job) if job else folder)
     check_folder("mxcluster_state_dir", state_dir)
     return folder
@@ -247,7 +248,7 @@ def plan_cluster(
             interfaces=seen.interfaces,
             hostname=known.hostname if known else "",
         )
-    options = _options(given, cwd)
+    options = with_paths(knobs.cast(given), cwd)
     return make_cluster_files(
         options, inventory, records, _files(options), read_profile(records_dir)
     )
@@ -264,16 +265,16 @@ def look(plan: Json, host: str, record: NodeRecord, variables: HostVariables, pa
         plan["options"],
     )
     files, trains = [], any(process["role"] == "worker" for process in processes)  # type: List[str], bool
-    gpus = variables.gpus if options["gpus"] == "auto" else options["gpus"]
+    gpus = variables.gpus if options.gpus == "auto" else options.gpus
     # The playbook copies data_src to the nodes before the job starts.
     if measuring.is_profile(options):
         pass  # a measurement computes with random numbers
-    elif not options["script"] and trains and not options["data_src"]:
-        if DATASETS[options["data"]].from_data_dir:
-            files = [options["data_dir"]]
-        elif DATASETS[options["data"]].file:
-            folder = options["data_dir"] or record.data_dir
-            files = [os.path.join(folder, DATASETS[options["data"]].file)]
+    elif not options.script and trains and not options.data_src:
+        if DATASETS[options.data].from_data_dir:
+            files = [options.data_dir]
+        elif DATASETS[options.data].file:
+            folder = options.data_dir or record.data_dir
+            files = [os.path.join(folder, DATASETS[options.data].file)]
     return {
         "address": plan["nodes"][host]["address"] if talks(plan) else None,
         "interface": plan["nodes"][host]["interface"] if talks(plan) else None,
@@ -289,7 +290,7 @@ def look(plan: Json, host: str, record: NodeRecord, variables: HostVariables, pa
         "jobs_dir": record.job_dir,
         "job": plan["job"],
         "files": files,
-        "data_dir": options["data_dir"],
+        "data_dir": options.data_dir,
         "python": record.python,
         "package": packed,
         "free": {record.job_dir: LEAST_DISK, "/dev/shm": LEAST_SHM},
@@ -302,16 +303,16 @@ def look(plan: Json, host: str, record: NodeRecord, variables: HostVariables, pa
 
 
 def resumed(
-    given: Json, runs_dir: str, anew: Iterable[str] = ()
-) -> Tuple[Json, checkpoints.Checkpoint, List[str]]:
-    """Return (options, Checkpoint, notes) of a job that resumes the earlier job given["resume"].
+    given: Options, runs_dir: str, anew: Iterable[str] = ()
+) -> Tuple[Options, checkpoints.Checkpoint, List[str]]:
+    """Return (options, Checkpoint, notes) of a job that resumes the earlier job `given.resume`.
 
     `find_checkpoint` chooses the Checkpoint. The notes are lines for the user. BadInput if the
     earlier job cannot be resumed.
 
     Args: as for `plan_job`.
     """
-    job = knobs.cast({"resume": given["resume"]})["resume"]
+    job = given.resume
     folder = os.path.join(runs_dir, job)
     try:
         old = _options_of_run(folder)
@@ -320,19 +321,18 @@ def resumed(
     if old is None:
         raise BadInput("resume=%s: %s has no plan.json: name a job in %s" % (job, folder, runs_dir))
     for name in ("model_load_epoch", "model_load_job"):
-        if given.get(name) not in (None, "", 0, "0"):
+        if vars(given)[name]:
             raise BadInput(
                 "%s=%s is refused with resume=%s, because a resumed job loads the last checkpoint: "
-                "leave %s out" % (name, given[name], job, name)
+                "leave %s out" % (name, vars(given)[name], job, name)
             )
-    if old.get("script"):
+    if old.script:
         raise BadInput(
             "resume=%s: this job ran the script %s, and only the training program can resume a "
-            "job: start the script again, and let the script load a checkpoint"
-            % (job, old["script"])
+            "job: start the script again, and let the script load a checkpoint" % (job, old.script)
         )
-    merged = knobs.inherit(given, old, anew)
-    network = str(merged["network"])
+    merged = knobs.inherit(given, old, list(anew))
+    network = merged.network
     found, problems, asked = find_checkpoint(job, runs_dir, network)
     if not found:
         others = [
@@ -359,20 +359,15 @@ def resumed(
                 + problems
             )
         )
-    try:
-        wanted: Optional[int] = to_int(merged["num_epochs"])
-    except ValueError:  # `_options` refuses the value
-        wanted = None
-    if wanted is not None and 0 <= wanted <= found.epoch:
+    if merged.num_epochs <= found.epoch:
         raise BadInput(
             "resume=%s: the job has already trained %s, and num_epochs is %s: give a larger "
             "num_epochs, such as -e num_epochs=%d"
-            % (job, several(found.epoch, "epoch"), merged["num_epochs"], 2 * found.epoch)
+            % (job, several(found.epoch, "epoch"), merged.num_epochs, 2 * found.epoch)
         )
-    merged.update(model_load_epoch=found.epoch, model_load_job=asked[-1])
     where = os.path.join(runs_dir, asked[-1], checkpoints.FOLDER, found.name)
     return (
-        merged,
+        merged.replaced(model_load_epoch=found.epoch, model_load_job=asked[-1]),
         found,
         (
             ["resumes from %s, after epoch %d" % (where, found.epoch)]
@@ -398,43 +393,31 @@ def find_checkpoint(job: str, runs_dir: str, network: str) -> Tuple[Any, List[st
         if found:
             return found, problems, asked
         try:
-            job = str((_options_of_run(os.path.join(runs_dir, job)) or {}).get("resume") or "")
+            earlier = _options_of_run(os.path.join(runs_dir, job))
         except BadInput as refusal:
             problems.append(str(refusal))
             break
+        job = earlier.resume if earlier else ""
     return None, problems, asked
 
 
-def _options_of_run(folder: str) -> Optional[Json]:
+def _options_of_run(folder: str) -> Optional[Options]:
     """Return the options in plan.json of the run folder `folder`, or None without this file.
 
     BadInput if the file is damaged.
     """
-    return read_json(os.path.join(folder, "plan.json"), _sound_options)
+    found: Optional[Json] = read_json(os.path.join(folder, "plan.json"), plan_shape.with_options)
+    return found["options"] if found else None
 
 
-def _sound_options(plan: Any) -> Json:
-    """Return the options of `plan`. Raises shapes.Wrong if a resumed job cannot inherit them."""
-    options: Json = plan_shape.with_options(plan)["options"]
-    for option in OPTIONS:
-        if option.inherited and option.name in options:
-            try:
-                cast_value(option, options[option.name])
-            except BadInput:
-                raise shapes.Wrong(
-                    option.message, options[option.name], "options." + option.name
-                ) from None
-    return options
+def without(options: Options, inventory: Json) -> Tuple[Options, Json, List[str]]:
+    """Return (options, inventory, notes) of a job without the hosts of the option `without`.
 
-
-def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
-    """Return (inventory, notes): the inventory without the hosts of the option `without`.
-
-    If too few workers or servers are left, the function lowers num_workers or num_servers in
-    `options`. The notes are lines for the user. BadInput if a host is unknown, or if a group of the
+    If too few workers or servers are left, the options have a lower num_workers or num_servers. The
+    notes are lines for the user. BadInput if a host is unknown, or if a group of the
     inventory would be empty.
     """
-    named, groups = options["without"], inventory["groups"]
+    named, groups = options.without, inventory["groups"]
     known = unique(host for group in groups.values() for host in group)
     refuse(
         "without=%s: the inventory has no such host%s: name one of %s"
@@ -445,7 +428,7 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
     left = {group: [host for host in hosts if host not in named] for group, hosts in groups.items()}
     roles = (
         ["scheduler", "servers", "workers"]
-        if schemes.of(options["kv"]).is_distributed
+        if schemes.of(options.kv).is_distributed
         else ["workers"]
     )
     refuse(
@@ -457,19 +440,20 @@ def without(options: Json, inventory: Json) -> Tuple[Json, List[str]]:
     )
     notes = ["without %s" % ", ".join(named)]
     for role in roles[-2:] if len(roles) > 1 else []:
-        if role == "workers" and options["hosts_file"]:
+        if role == "workers" and options.hosts_file:
             continue
         variables = of_hosts(left[role], inventory["hosts"]).values()
         there = sum(
             one.workers_per_host if role == "workers" else one.servers_per_host for one in variables
         )
-        if options["num_" + role] > there:
+        wanted = options.num_workers if role == "workers" else options.num_servers
+        if wanted > there:
             notes.append(
                 "num_%s=%d is too high without these hosts, so the job uses %d"
-                % (role, options["num_" + role], there)
+                % (role, wanted, there)
             )
-            options["num_" + role] = there
-    return dict(inventory, groups=left), notes
+            options = options.replaced(**{"num_" + role: there})
+    return options, dict(inventory, groups=left), notes
 
 
 def read_profile(records_dir: str) -> Optional[Profile]:
@@ -480,33 +464,31 @@ def read_profile(records_dir: str) -> Optional[Profile]:
     return profile.of_file(os.path.join(os.path.dirname(os.path.abspath(records_dir)), PROFILE))
 
 
-def _options(given: Json, cwd: str) -> Json:
-    """Return {name: typed value} of the options, with absolute paths of the user's files.
+def with_paths(options: Options, cwd: str) -> Options:
+    """Return `options` with absolute paths of the user's files.
 
-    BadInput if an option is invalid, or if a file is missing. `cwd` is as for `plan_job`.
+    BadInput if a file is missing. `cwd` is as for `plan_job`.
     """
-    options = knobs.cast(given)
-    for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
-        if options[name]:
-            options[name] = existing(name, options[name], cwd)
-    if options["server_classes"]:
-        _classes_beside(options["server_classes"], options["script"])
-    if options["data_src"]:
-        given_as, options["data_src"] = (
-            options["data_src"],
-            existing("data_src", options["data_src"], cwd, folder=True),
+    paths = {
+        name: existing(name, path, cwd, folder=name == "data_src")
+        for name in ("script", "hosts_file", "groups_file", "data_sharding_file", "data_src")
+        for path in [vars(options)[name]]
+        if path
+    }
+    if options.server_classes:
+        _classes_beside(options.server_classes, paths["script"])
+    folder = paths.get("data_src")
+    if folder and not any(files for _, _, files in os.walk(folder, followlinks=True)):
+        raise BadInput(
+            "data_src=%s holds no file (%s on the controller): put the data into this "
+            "folder, or correct the path" % (shown(options.data_src), folder)
         )
-        if not any(files for _, _, files in os.walk(options["data_src"], followlinks=True)):
-            raise BadInput(
-                "data_src=%s holds no file (%s on the controller): put the data into this "
-                "folder, or correct the path" % (shown(given_as), options["data_src"])
-            )
-    return options
+    return options.replaced(**paths)
 
 
-def _files(options: Json) -> Dict[str, Optional[str]]:
+def _files(options: Options) -> Dict[str, Optional[str]]:
     """Return the texts of the user's files: {"hosts": text or None, "groups": ..., ...}."""
-    return {name: _text(options[name + "_file"]) for name in ("hosts", "groups", "data_sharding")}
+    return {name: _text(vars(options)[name + "_file"]) for name in FILES}
 
 
 def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> str:
@@ -534,7 +516,7 @@ def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> 
     return found
 
 
-def _classes_beside(classes: List[str], script: str) -> None:
+def _classes_beside(classes: Sequence[str], script: str) -> None:
     """Refuse a server class whose module is missing in the folder of the script.
 
     mxcluster copies only this folder to the nodes. The nodes have the modules of MXNet itself, such
@@ -569,15 +551,13 @@ def _text(path: str) -> Optional[str]:
         return stream.read()
 
 
-def _model(options: Json, runs_dir: str) -> str:
+def _model(options: Options, runs_dir: str) -> str:
     """Return the path of the saved model that model_load_epoch and model_load_job name.
 
     BadInput if the job model_load_job saved no such model.
     """
-    folder = os.path.join(runs_dir, options["model_load_job"], "checkpoints")
-    path = os.path.join(
-        folder, "%s-%04d.params" % (options["network"], options["model_load_epoch"])
-    )
+    folder = os.path.join(runs_dir, options.model_load_job, "checkpoints")
+    path = os.path.join(folder, "%s-%04d.params" % (options.network, options.model_load_epoch))
     if not os.path.isfile(path):
         there = sorted(
             os.path.basename(name)
@@ -586,13 +566,13 @@ def _model(options: Json, runs_dir: str) -> str:
         raise BadInput(
             "model_load_epoch=%d: the model %s does not exist. %s"
             % (
-                options["model_load_epoch"],
+                options.model_load_epoch,
                 path,
                 "Choose the network and epoch of one of " + ", ".join(there)
                 if there
                 else "The job has saved no model: save models with -e savemodel=true"
                 if os.path.isdir(os.path.dirname(folder))
-                else "There is no job %s: name a job in %s" % (options["model_load_job"], runs_dir),
+                else "There is no job %s: name a job in %s" % (options.model_load_job, runs_dir),
             )
         )
     return path

@@ -6,10 +6,10 @@ from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 from mxcluster.cluster.driver import restarts
 from mxcluster.cluster.files import parse_hosts
 from mxcluster.errors import BadInput, refuse
-from mxcluster.job.knob_table import MOST_PROCESSES
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import grouped, unique
 from mxcluster.model.host_variables import MOST_PER_HOST, HostVariables
+from mxcluster.model.job_knobs import MOST_PROCESSES
 from mxcluster.model.node_record import NodeRecord
 
 Variables = Mapping[str, HostVariables]  # of each host in the groups

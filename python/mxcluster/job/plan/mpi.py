@@ -11,52 +11,33 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import BadInput, for_each, refuse, shown
-from mxcluster.job.knob_table import HOST, MPI
-from mxcluster.job.option_types import Knob, cast_value, is_job_id
 from mxcluster.job.options import LOADER_VARIABLES, is_own
 from mxcluster.job.plan import addresses, containers, gpus, members, ports
 from mxcluster.job.plan_shape import KIND
 from mxcluster.lists import aligned, several, unique
 from mxcluster.model.host_variables import of_hosts
+from mxcluster.model.job_knobs import HOST, MpiOptions, MpiProgram, Options
+from mxcluster.model.knob import MPI, names_read, read
+from mxcluster.model.names import is_job_id
 from mxcluster.model.node_record import NodeRecord
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
 
-# The knobs of train.yml that mpi.yml reads, too.
-OF_TRAIN = (
-    "mpi_runtime",
-    "mpi_pre_execution_command",
-    "runtime",
-    "image_python",
-    "data_dir",
-    "without",
-    "dmlc_interface",
-    "root_port",
-    "secret_env",
-    "collect_mb",
-    "lease",
-    "detach",
-    "heartbeat_timeout",
-    "job_id",
-    "plan_only",
-    "runs_dir",
-)
-KNOBS = tuple(knob.name for knob in MPI) + OF_TRAIN
+# The knobs of train.yml that mpi.yml reads, too, and all knobs of mpi.yml.
+OF_TRAIN = names_read(Options, MPI)
+KNOBS = names_read(MpiOptions, MPI)
 PROGRAM = "mxcluster.node.mpi_job"
 
 
-def cast(given: Json) -> Json:
-    """Return {name: typed value} of the MPI knobs. BadInput lists all wrong values.
+def cast(given: Mapping[str, object]) -> MpiProgram:
+    """Return the knobs of an MPI program. BadInput lists all wrong values.
 
     Args: `given` {name: value} from the user; the function ignores the names of other knobs.
     """
-
-    def value(knob: Knob) -> Any:
-        # Check defaults, too, so that a missing mpi_command raises BadInput.
-        return cast_value(knob, given.get(knob.name, knob.default))
-
-    options = dict(zip((knob.name for knob in MPI), for_each(value, MPI)))
+    own = {name: value for name, value in given.items() if name in MpiProgram.FIELDS}
+    # The shape refuses an empty command, so that a missing mpi_command raises BadInput.
+    options = read(MpiProgram, dict({"mpi_command": ""}, **own))
     refuse(
         "mpi_env: %s=%s is refused: %s"
         % (
@@ -67,27 +48,27 @@ def cast(given: Json) -> Json:
             else "mxcluster's own processes would get this variable. Set the variable in "
             "mpi_pre_execution_command, as export %s=..." % name,
         )
-        for name, text in sorted(options["mpi_env"].items())
+        for name, text in sorted(options.mpi_env.items())
         if is_own(name) or name in LOADER_VARIABLES
     )
     return options
 
 
-def check_image(options: Json) -> None:
+def check_image(options: MpiOptions) -> None:
     """Refuse an image without containers, and containers without an image."""
-    if bool(options["mpi_image"]) == (options["runtime"] != HOST):
+    if bool(options.mpi_image) == (options.runtime != HOST):
         return
     raise BadInput(
         "mpi_image=%s needs a container engine: add -e runtime=docker or -e runtime=podman, or "
-        "leave mpi_image out" % options["mpi_image"]
-        if options["mpi_image"]
+        "leave mpi_image out" % options.mpi_image
+        if options.mpi_image
         else "runtime=%s needs mpi_image, the name of an image with the MPI engine and the "
-        "program: add mpi_image, or use -e runtime=host" % options["runtime"]
+        "program: add mpi_image, or use -e runtime=host" % options.runtime
     )
 
 
 def make_plan(
-    options: Json,
+    options: MpiOptions,
     inventory: Json,
     records: Mapping[str, NodeRecord],
     job: str,
@@ -96,7 +77,7 @@ def make_plan(
     """Return the plan of an MPI job as a dict. BadInput lists all faults of the input.
 
     Args:
-        options: {name: typed value} of the MPI knobs and of all knobs of train.yml. Knobs of
+        options: the MPI knobs and all knobs of train.yml. Knobs of
             train.yml outside OF_TRAIN have their defaults.
         inventory: as for `plan.make_plan`.
         records: {host: node record}.
@@ -110,7 +91,7 @@ def make_plan(
         )
 
     def find(host: str) -> addresses.Node:
-        return addresses.locate(host, variables[host], records.get(host), options["dmlc_interface"])
+        return addresses.locate(host, variables[host], records.get(host), options.dmlc_interface)
 
     hosts = instances(unique(inventory["groups"].get("workers") or []), options)
     variables = of_hosts(hosts, inventory["hosts"])
@@ -130,29 +111,27 @@ def make_plan(
         for node in found
     }
     check_image(options)
-    containers.check_units(options["runtime"], hosts, variables)
+    containers.check_units(options.runtime, hosts, variables)
     for host in nodes:
-        if options["runtime"] != HOST:  # its image has the CUDA of the program
-            nodes[host]["mounts"] = containers.mounts(options["data_dir"])
+        if options.runtime != HOST:  # its image has the CUDA of the program
+            nodes[host]["mounts"] = containers.mounts(options.data_dir)
             continue
         cuda = records[host].cuda
         if cuda:
             nodes[host]["cuda"] = cuda.encode()
-    gpu_lists = dict(
-        zip(hosts, gpus.per_worker(hosts, options["mpi_gpus"], variables, records, held))
-    )
+    gpu_lists = dict(zip(hosts, gpus.per_worker(hosts, options.mpi_gpus, variables, records, held)))
     counts = for_each(lambda host: _processes(host, gpu_lists[host], options), hosts)
     laid_out = lay_out(hosts, nodes, ports.FIRST)
-    port = ports.root_port(options["root_port"], laid_out, held or {})
+    port = ports.root_port(options.root_port, laid_out, held or {})
     processes = lay_out(hosts, nodes, port)
     plan: Json = {
         "schema": 1,
         "job": job,
         "kv": KIND,
-        "lease": 0 if options["detach"] else options["lease"],
+        "lease": 0 if options.detach else options.lease,
         "workers": sum(counts),
         "servers": 0,
-        "heartbeat": {"interval": 1, "timeout": options["heartbeat_timeout"]},
+        "heartbeat": {"interval": 1, "timeout": options.heartbeat_timeout},
         "timeouts": {"start": 0, "stall": 0},
         "root": None,
         "groups": [],
@@ -165,20 +144,18 @@ def make_plan(
         "slowdowns": [],
         "files": {},
         "options": options,
-        "container": containers.of(options, options["mpi_image"], options["mpi_shm_size"]),
+        "container": containers.of(options, options.mpi_image, options.mpi_shm_size),
         "nodes": nodes,
         "ports_open": [],
         "processes": processes,
         "profile": None,
         "needs_profile": False,
         "mpi": {
-            "command": options["mpi_command"],
-            "runtime": "" if options["mpi_runtime"] == "auto" else options["mpi_runtime"],
-            "pre_execution": options["mpi_pre_execution_command"],
-            "coordination": options["mpi_coordination_command"],
-            "infiniband": None
-            if options["mpi_infiniband"] == "auto"
-            else options["mpi_infiniband"],
+            "command": options.mpi_command,
+            "runtime": "" if options.mpi_runtime == "auto" else options.mpi_runtime,
+            "pre_execution": options.mpi_pre_execution_command,
+            "coordination": options.mpi_coordination_command,
+            "infiniband": None if options.mpi_infiniband == "auto" else options.mpi_infiniband,
             "network": addresses.network(found, records),
             "hosts": [
                 {
@@ -201,7 +178,7 @@ def make_plan(
     return plan
 
 
-def instances(hosts: List[str], options: Json) -> List[str]:
+def instances(hosts: List[str], options: MpiOptions) -> List[str]:
     """Return the hosts of the job: the first mpi_num_instances of `hosts`, or all of `hosts`.
 
     BadInput if `hosts` has too few hosts.
@@ -210,8 +187,8 @@ def instances(hosts: List[str], options: Json) -> List[str]:
     """
     if not hosts:
         raise BadInput("the group workers has no host: put at least one host into this group")
-    wanted = options["mpi_num_instances"]
-    if wanted == "all":
+    wanted = options.mpi_num_instances
+    if isinstance(wanted, str):
         return hosts
     if wanted > len(hosts):
         raise BadInput(
@@ -267,17 +244,17 @@ def environment(process: Json, plan: Json) -> Dict[str, str]:
         "MXCLUSTER_WORK_DIR": posixpath.join(node["job_dir"], process["folder"]),
     }
     libraries = [node["cuda"]["folder"] + "/lib64"] if node.get("cuda") else []
-    own = plan["options"]["mpi_env"]
+    own = plan["options"].mpi_env
     libraries += [own["LD_LIBRARY_PATH"]] if "LD_LIBRARY_PATH" in own else []
     return dict(env, **dict(own, **({"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {})))
 
 
-def _processes(host: str, numbers: List[int], options: Json) -> int:
+def _processes(host: str, numbers: List[int], options: MpiOptions) -> int:
     """Return the number of MPI processes on `host`.
 
     Args: `numbers` the GPU numbers of the job on this host; `options` the typed MPI knobs.
     """
-    wanted = options["mpi_processes_per_node"]
+    wanted = options.mpi_processes_per_node
     if wanted != "gpus":
         return int(wanted)
     if not numbers:
@@ -308,8 +285,8 @@ def table(plan: Json) -> str:
     ):
         if text:
             lines.append("%s: %s" % (title, text))
-    if plan["options"]["mpi_resource_files"]:
-        named = map(os.path.basename, plan["options"]["mpi_resource_files"])
+    if plan["options"].mpi_resource_files:
+        named = map(os.path.basename, plan["options"].mpi_resource_files)
         lines.append("files for each node: %s" % ", ".join(named))
     rows = [("process", "host", "address:port", "interface", "GPUs", "MPI processes")]
     rows += [

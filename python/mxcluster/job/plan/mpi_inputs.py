@@ -14,6 +14,7 @@ from mxcluster.job import plan_shape
 from mxcluster.job.plan import inputs, mpi
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import of_hosts
+from mxcluster.model.job_knobs import MpiOptions
 
 Json = Dict[str, Any]
 
@@ -36,20 +37,18 @@ def plan_job(
     """
     # An MPI job uses only the group workers. With kv=local, `inputs.without` checks only workers.
     of_train = {name: given[name] for name in mpi.OF_TRAIN if name in given}
-    of_train.pop("runs_dir", None)
-    of_train.pop("secret_env", None)
-    options = knobs.cast(dict(of_train, kv="local"))
-    options.update(mpi.cast(given))
+    common, own = knobs.cast(dict(of_train, kv="local")), mpi.cast(given)
     if secrets:
-        knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["mpi_env"])
-    job = inputs.new_job(options["job_id"], plan_shape.KIND, runs_dir)
-    options["mpi_resource_files"] = [
-        inputs.existing("mpi_resource_files", path, cwd, folder=None)
-        for path in options["mpi_resource_files"]
-    ]
+        knobs.refuse_secret_env(secrets["names"], secrets["problems"], own.mpi_env)
+    job = inputs.new_job(common.job_id, plan_shape.KIND, runs_dir)
     notes: List[str] = []
-    if options["without"]:
-        inventory, notes = inputs.without(options, inventory)
+    if common.without:
+        common, inventory, notes = inputs.without(common, inventory)
+    paths = [
+        inputs.existing("mpi_resource_files", path, cwd, folder=None)
+        for path in own.mpi_resource_files
+    ]
+    options = MpiOptions(**dict(vars(common), **dict(vars(own), mpi_resource_files=paths)))
     records = node_records.read(records_dir)
     plan = mpi.make_plan(options, inventory, records, job, held)
     packed = package.archive()[0]
@@ -58,12 +57,12 @@ def plan_job(
         host: dict(
             inputs.look(plan, host, records[host], variables[host], packed),
             cuda=(plan["nodes"][host].get("cuda") or {}).get("folder"),
-            files=[options["data_dir"]] if options["data_dir"] else [],
+            files=[options.data_dir] if options.data_dir else [],
             mpi={
                 "runtime": plan["mpi"]["runtime"],
                 "pre_execution": plan["mpi"]["pre_execution"],
                 "infiniband": plan["mpi"]["infiniband"] is True,
-                "env": options["mpi_env"],
+                "env": options.mpi_env,
             },
         )
         for host in plan["nodes"]
@@ -73,7 +72,7 @@ def plan_job(
         "table": "\n".join(notes + [mpi.table(plan)]),
         "model": "",
         "resume": [],
-        "script": pack(options["mpi_resource_files"]),
+        "script": pack(paths),
         "needs_profile": False,
         "looks": looks,
     }

@@ -6,13 +6,14 @@ from mxcluster import work_load
 from mxcluster.errors import BadInput, some
 from mxcluster.job import batch_sizes
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.job_knobs import Options
 
 Json = Dict[str, Any]
 Variables = Mapping[str, HostVariables]
 
 
 def first_sizes(
-    options: Json,
+    options: Options,
     lines: Sequence[str],
     variables: Variables,
     loads: Sequence[Sequence[float]],
@@ -31,13 +32,13 @@ def first_sizes(
     speeds of the GPUs of each worker; `waiting` lists with the indices of workers that wait for
     each other; `speeds` the speed or earlier batch size of each worker.
     """
-    if options["balance"] == "none":
+    if options.balance == "none":
         return None
     limits = [variables[host].worker_batch_max for host in lines]
     least = [work_load.least(of_gpus) if of_gpus else 1 for of_gpus in loads]
     sizes, most = [0] * len(lines), [0] * len(lines)
     for members in waiting:
-        total = options["batch_size"] * len(members)
+        total = options.batch_size * len(members)
         for worker in members:
             most[worker] = min(limits[worker] or total, total)
         try:
@@ -51,8 +52,8 @@ def first_sizes(
             raise BadInput(
                 "balance=%s with batch_size=%d%s: %s"
                 % (
-                    options["balance"],
-                    options["batch_size"],
+                    options.balance,
+                    options.batch_size,
                     "" if len(waiting) == 1 else " in the group of worker %d" % members[0],
                     refusal,
                 )
@@ -76,7 +77,7 @@ def earlier_sizes(content: Json, workers: int) -> Optional[List[int]]:
     return sizes if fits else None
 
 
-def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List[float]:
+def slowdowns(options: Options, lines: Sequence[str], variables: Variables) -> List[float]:
     """Return a list with the host variable slowdown, a factor of at least 1, of each worker.
 
     BadInput if a job with a script has a slowdown above 1, because scripts run at full speed.
@@ -84,7 +85,7 @@ def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List
     Args: `lines` the host of each worker.
     """
     found = [variables[host].slowdown for host in lines]
-    if options["script"] and max(found) > 1:
+    if options.script and max(found) > 1:
         index = found.index(max(found))
         raise BadInput(
             "%s: slowdown=%g has no effect on a script, because only mxcluster's program applies "
@@ -94,30 +95,28 @@ def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List
     return found
 
 
-def arguments(plan: Json, index: int) -> List[str]:
-    """Return the program's arguments for the batch sizes and the slowdown of worker `index`.
+def arguments(plan: Json, index: int) -> Dict[str, object]:
+    """Return the batch sizes and the slowdown of worker `index`, as values of ProgramArguments.
 
-    The function leaves out arguments with the program's default values, so that the plan of a job
+    The function leaves out batch sizes that are the program's defaults, so that the plan of a job
     with many workers stays small.
     """
-    result = []  # type: List[str]
-    if plan["slowdowns"][index] != 1:
-        result += ["--slowdown", "%g" % plan["slowdowns"][index]]
+    result: Dict[str, object] = {"slowdown": plan["slowdowns"][index]}
     balance = plan["balance"]
     if balance:
-        batch = plan["options"]["batch_size"]
+        batch = plan["options"].batch_size
         count = len(plan["slowdowns"])
         totals = [0] * count
         for members in plan["together"]:
             for worker in members:
                 totals[worker] = batch * len(members)
-        for flag, name, defaults in (
-            ("--batch-sizes", "sizes", [batch] * count),
-            ("--batch-least", "least", [1] * count),
-            ("--batch-most", "most", totals),
+        for name, defaults in (
+            ("sizes", [batch] * count),
+            ("least", [1] * count),
+            ("most", totals),
         ):
             if balance[name] != defaults:
-                result += [flag, ",".join(map(str, balance[name]))]
+                result["batch_" + name] = balance[name]
     return result
 
 
@@ -132,13 +131,13 @@ def emulated(plan: Json) -> str:
         for index, factor in enumerate(factors)
         if factor != 1
     ]
-    least = plan["options"].get("step_ms") or 0
+    least = plan["options"].step_ms or 0
     told = []
     if slow:
         told.append("the program slows down %s" % some(slow))
     if least:
         told.append(
-            "%d samples take at least %g ms" % (plan["options"]["batch_size"], least)
+            "%d samples take at least %g ms" % (plan["options"].batch_size, least)
             + (" times the worker's factor" if slow else "")
         )
     if not told:

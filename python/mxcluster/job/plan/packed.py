@@ -13,7 +13,7 @@ import zlib
 from typing import Any, Dict, List
 
 from mxcluster.job import launchers
-from mxcluster.job.plan import for_node
+from mxcluster.job.plan import as_json, for_node
 
 Json = Dict[str, Any]
 
@@ -27,10 +27,10 @@ def told(plan: Json, looks: Json) -> Json:
 
     Args: `looks` {host: request for `mxcluster.node.probe.look`}.
     """
-    text = json.dumps({"plan": plan, "looks": looks}, separators=(",", ":"))
+    text = json.dumps({"plan": as_json(plan), "looks": looks}, separators=(",", ":"))
     return {
         "job": plan["job"],
-        "options": plan["options"],
+        "options": plan["options"].encode(),
         "nodes": list(plan["nodes"]),
         "start": launchers.of(plan).tasks,
         "trainers": sorted(

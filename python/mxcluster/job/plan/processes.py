@@ -3,16 +3,17 @@
 import itertools
 import posixpath
 from collections import Counter
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND, GPU_ORDER
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.job import checkpoints
-from mxcluster.job.knob_table import NETWORKS, OPTIONS
 from mxcluster.job.plan import containers
+from mxcluster.model.job_knobs import NETWORKS, Options
 from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.package import OWN_FOLDERS
 
 HEARTBEAT_INTERVAL = 1
@@ -86,7 +87,7 @@ def ranks(servers: Sequence[Dict[str, Any]]) -> List[int]:
     return [rank_of[one] for one in range(len(servers))]
 
 
-def check_bound(options: Dict[str, Any], servers: int) -> None:
+def check_bound(options: Options, servers: int) -> None:
     """Refuse a bound for split arrays that would leave a server with an empty part of an array.
 
     MXNet cuts an array of this bound or more numbers into one part for each server process. MXNet
@@ -95,13 +96,13 @@ def check_bound(options: Dict[str, Any], servers: int) -> None:
     Args: `options` with bigarray_bound and env, which may hold the variable BOUND; `servers` the
     number of server processes.
     """
-    bound = int(options["bigarray_bound"] or options["env"].get(BOUND, 0))
+    bound = int(options.bigarray_bound or options.env.get(BOUND, 0))
     if bound and bound < 16 * servers:
         raise BadInput(
             "%s=%d is too small for %d server processes: a server would get an empty part of an "
             "array. Use at least %d, or fewer servers"
             % (
-                "bigarray_bound" if options["bigarray_bound"] else "env: " + BOUND,
+                "bigarray_bound" if options.bigarray_bound else "env: " + BOUND,
                 bound,
                 servers,
                 16 * servers,
@@ -129,13 +130,13 @@ def check_network(network: str, host: str, record: NodeFacts) -> None:
         )
 
 
-def own_folder(process: Dict[str, Any], options: Dict[str, Any]) -> Optional[str]:
+def own_folder(process: Dict[str, Any], options: Options) -> Optional[str]:
     """Return the path of a worker's copy of the script's folder; None for other processes.
 
     The path is relative to the job folder. Each worker of a host has a separate copy, so that
     workers cannot overwrite each other's files. The result is None in a job without a script.
     """
-    if process["role"] != "worker" or not options["script"]:
+    if process["role"] != "worker" or not options.script:
         return None
     return posixpath.join(OWN_FOLDERS, process["name"])
 
@@ -143,58 +144,51 @@ def own_folder(process: Dict[str, Any], options: Dict[str, Any]) -> Optional[str
 def command(
     process: Dict[str, Any],
     node: Dict[str, Any],
-    options: Dict[str, Any],
+    options: Options,
     data_dir: str,
     model_file: Optional[str],
-    more: Sequence[str] = (),
+    more: Mapping[str, object],
 ) -> List[str]:
     """Return the command line that starts `process` on `node`, as a list of arguments.
 
     Args: `data_dir` the folder of the data set on the node; `model_file` the path of the saved
-    model to start from, absolute or relative to the job folder; `more` further arguments of a
-    worker's training program.
+    model to start from, absolute or relative to the job folder; `more` further values of a worker's
+    ProgramArguments.
     """
     run = [containers.python(options, node), "-u", "-m", "mxcluster.training"]
     if process["role"] != "worker":
         return run + ["serve"]
-    if options["script"]:
+    if options.script:
         script = posixpath.join(
-            node["job_dir"], process["folder"], posixpath.basename(options["script"])
+            node["job_dir"], process["folder"], posixpath.basename(options.script)
         )
-        script_args: List[str] = options["script_args"]
-        return run + ["script", script, "--"] + script_args
+        return run + ["script", script, "--"] + list(options.script_args)
     if model_file:
         model_file = posixpath.join(node["job_dir"], model_file)
     return (
         run
-        + ["program", options["program"], "--"]
-        + program_arguments(process, options, data_dir, model_file)
-        + list(more)
+        + ["program", options.program, "--"]
+        + program_arguments(process, options, data_dir, model_file).replaced(**more).command_line()
     )
 
 
 def program_arguments(
-    process: Dict[str, Any], options: Dict[str, Any], data_dir: str, model_file: Optional[str]
-) -> List[str]:
-    """Return the list of arguments of the training program for the worker `process`.
+    process: Dict[str, Any], options: Options, data_dir: str, model_file: Optional[str]
+) -> ProgramArguments:
+    """Return the arguments of the training program for the worker `process`.
 
-    The argument --gpus counts from 0, because CUDA_VISIBLE_DEVICES hides all other GPUs of the
-    node.
+    The GPUs count from 0, because CUDA_VISIBLE_DEVICES hides all other GPUs of the node.
     """
-    arguments = []  # type: List[str]
-    for knob in OPTIONS:
-        value = options[knob.name]
-        if knob.flag and value is not False:
-            arguments += [knob.flag] if value is True else [knob.flag, str(value)]
-    arguments += ["--gpus", ",".join(map(str, range(len(process["gpus"]))))]
-    if process.get("work_load"):
-        arguments += ["--work-load", _numbers(process["work_load"])]
-    folder = options["data_dir"] or ("" if DATASETS[options["data"]].from_data_dir else data_dir)
-    if folder:
-        arguments += ["--data-dir", folder]
-    if options["model_load_epoch"] and model_file:
-        arguments += ["--model-load-file", model_file]
-    return arguments
+    values = {
+        name: value for name, value in vars(options).items() if name in ProgramArguments.FIELDS
+    }
+    values.update(
+        gpus=list(range(len(process["gpus"]))),
+        work_load=process.get("work_load") or [],
+        data_dir=options.data_dir or ("" if DATASETS[options.data].from_data_dir else data_dir),
+        model_load_file=model_file if options.model_load_epoch and model_file else "",
+    )
+    return ProgramArguments(**values)
 
 
 def _numbers(numbers: Sequence[float]) -> str:
@@ -232,26 +226,23 @@ def of_all(plan: Dict[str, Any]) -> Dict[str, str]:
         "MXCLUSTER_KV": plan["kv"],
         "MXCLUSTER_GROUPS": _group_of_each(plan["groups"]),
     }
-    if schemes.of(plan["kv"]).servers_of_a_group and len(plan["groups"]) > 1:
-        servers = [one for one in plan["processes"] if one["role"] == "server"]
-        env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(servers)))
-        env["MXCLUSTER_GSYNC_Y"] = options["gsync_y"]
-        env["MXCLUSTER_GSYNC_COMPENSATION"] = repr(options["gsync_compensation"])
-        env["MXCLUSTER_GSYNC_MAX_Y"] = str(options["gsync_max_y"])
+    scheme = schemes.of(plan["kv"])
+    if len(plan["groups"]) > 1 or not scheme.with_one_group:
+        if scheme.servers_of_a_group:
+            servers = [one for one in plan["processes"] if one["role"] == "server"]
+            env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(servers)))
+        for name in scheme.knobs:
+            env["MXCLUSTER_" + name.upper()] = str(vars(options)[name])
     if plan.get("placement"):
         env["MXCLUSTER_PLACEMENT"] = homes(plan)
-    if options["server_classes"]:
-        env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options["server_classes"])
-    if options["compression"] != "none":
-        env["MXCLUSTER_COMPRESSION"] = options["compression"]
-    if options["bigarray_bound"]:
-        env[BOUND] = str(options["bigarray_bound"])
-    if options["resume"]:
-        env["MXCLUSTER_RESUME"] = checkpoints.name_of(
-            options["network"], options["model_load_epoch"]
-        )
-    if plan["staleness"] is not None:
-        env["MXCLUSTER_STALENESS"] = str(plan["staleness"])
+    if options.server_classes:
+        env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options.server_classes)
+    if options.compression != "none":
+        env["MXCLUSTER_COMPRESSION"] = options.compression
+    if options.bigarray_bound:
+        env[BOUND] = str(options.bigarray_bound)
+    if options.resume:
+        env["MXCLUSTER_RESUME"] = checkpoints.name_of(options.network, options.model_load_epoch)
     return env
 
 
@@ -279,8 +270,8 @@ def environment(
         env["MXCLUSTER_GROUP"] = str(process["group"])
     if process["role"] == "worker":
         env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
-        if options.get("data_dir"):
-            env["MXCLUSTER_DATA_DIR"] = options["data_dir"]
+        if options.data_dir:
+            env["MXCLUSTER_DATA_DIR"] = options.data_dir
         if process["work_load"]:
             env["MXCLUSTER_WORK_LOAD"] = _numbers(process["work_load"])
     # A server process of a group merges as soon as all members of this group have pushed.
@@ -297,13 +288,13 @@ def environment(
                 "DMLC_NODE_HOST": process["address"],
                 "DMLC_INTERFACE": node["interface"],
                 "PORT": str(process["port"]),
-                "PS_VERBOSE": str(options["ps_verbose"]),
+                "PS_VERBOSE": str(options.ps_verbose),
                 "PS_HEARTBEAT_INTERVAL": str(plan["heartbeat"]["interval"]),
                 "PS_HEARTBEAT_TIMEOUT": str(plan["heartbeat"]["timeout"]),
                 "MXCLUSTER_START_TIMEOUT": "%g" % plan["timeouts"]["start"],
             }
         )
-    own_env = dict(options["env"], **options.get("env_" + process["role"], {}))
+    own_env = options.of_role(process["role"])
     env.update(own_env)
     # The user's libraries come after CUDA's libraries.
     if node.get("cuda") and "LD_LIBRARY_PATH" in own_env:

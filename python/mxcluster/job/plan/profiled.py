@@ -12,6 +12,7 @@ from mxcluster.environment import BOUND
 from mxcluster.errors import refuse
 from mxcluster.job.plan.groups import Groups
 from mxcluster.lists import listed
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.profile import CURE, Profile
 
 Json = Dict[str, Any]
@@ -99,7 +100,7 @@ def weights(
 
 
 def placement(
-    found: Optional[Profile], options: Json, servers: Sequence[str], groups: int
+    found: Optional[Profile], options: Options, servers: Sequence[str], groups: int
 ) -> Tuple[List[int], str]:
     """Return ([index of the server of each parameter], a note for the user or "").
 
@@ -110,11 +111,11 @@ def placement(
     Args: `servers` the host of each server; `groups` the
     number of groups.
     """
-    scheme = schemes.of(options["kv"])
+    scheme = schemes.of(options.kv)
     stock = not scheme.store or scheme.with_one_group and groups == 1
-    if found is None or stock or options["script"] or len(servers) < 2:
+    if found is None or stock or options.script or len(servers) < 2:
         return [], ""
-    if options["network"] != found.network:
+    if options.network != found.network:
         return [], "%s is of the network %s, so the profile chooses no servers for parameters" % (
             profile.title(found),
             found.network,
@@ -135,13 +136,13 @@ def placement(
         grouping.placement(
             found.parameters,
             dict(speeds[places[server]] for server in wanted),
-            options["bigarray_bound"] or int(options["env"].get(BOUND, grouping.BIGARRAY_BOUND)),
+            options.bigarray_bound or int(options.env.get(BOUND, grouping.BIGARRAY_BOUND)),
         ),
         "",
     )
 
 
-def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) -> None:
+def check_batches(options: Options, shares: Sequence[Any], workers: Sequence[str]) -> None:
     """Refuse shares of a profile that give a worker fewer samples than a batch.
 
     A worker with such a shard would repeat the same samples in every batch. With shares from the
@@ -149,11 +150,11 @@ def check_batches(options: Json, shares: Sequence[Any], workers: Sequence[str]) 
 
     Args: `shares` [(begin, end)] by worker, as fractions of 1; `workers` the host of each worker.
     """
-    if options["script"]:
+    if options.script:
         return
     samples, batch = (
-        training_samples(options["data"], options["num_examples"]),
-        options["batch_size"],
+        training_samples(options.data, options.num_examples),
+        options.batch_size,
     )
     refuse(
         "%s: the share from the profile holds %d of the %d training samples, less than a batch of "
@@ -202,11 +203,11 @@ def entry(
     if uses:
         other = [
             "%s %s" % (words, value)
-            for name, words, value in (
-                ("network", "network", found.network),
-                ("batch_size", "batch size", found.batch_size),
+            for words, value, wanted in (
+                ("network", found.network, options.network),
+                ("batch size", found.batch_size, options.batch_size),
             )
-            if not options["script"] and options[name] != value
+            if not options.script and value != wanted
         ]
         lines.append(
             "%s gives the %s%s"

@@ -1,11 +1,12 @@
 """Place the processes of a job on a list of hosts in turn, as MXNet's launch.py does."""
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, for_each
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import Network
 
 ALL = "all"
@@ -14,7 +15,7 @@ Find = Callable[[str], Node]
 
 
 def place(
-    options: Dict[str, Any],
+    options: Options,
     groups: Dict[str, Sequence[str]],
     variables: Variables,
     records: Mapping[str, Network],
@@ -29,15 +30,15 @@ def place(
     inventory; `records` {host: node record}; `find` returns the Node of a host.
     """
     known = unique(host for name in ("scheduler", "servers", "workers") for host in groups[name])
-    if options["round_robin"] == [ALL]:
+    if options.round_robin == [ALL]:
         hosts = known
     else:
-        entries = unique(options["round_robin"])
+        entries = unique(options.round_robin)
         found = for_each(lambda entry: _host(entry, known, variables, records, find), entries)
         host_of = dict(zip(entries, found))
-        hosts = [host_of[entry] for entry in options["round_robin"]]
-    count = options["num_servers"]
-    dealt = [hosts[index % len(hosts)] for index in range(count + options["num_workers"])]
+        hosts = [host_of[entry] for entry in options.round_robin]
+    count = options.num_servers
+    dealt = [hosts[index % len(hosts)] for index in range(count + options.num_workers)]
     return dealt[:count], dealt[count:]
 
 

@@ -12,6 +12,7 @@ from mxcluster.job import batch_sizes, launchers
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import containers, paces
 from mxcluster.lists import aligned, several, spans
+from mxcluster.model.job_knobs import Options
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
 
@@ -29,15 +30,15 @@ def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
     share holds no sample.
     """
     options = plan["options"]
-    if options["script"]:
+    if options.script:
         return None
-    samples = training_samples(options["data"], options["num_examples"])
+    samples = training_samples(options.data, options.num_examples)
     ranges = cut(plan["shares"], samples)
-    if options["batch_size"] > samples:
+    if options.batch_size > samples:
         raise BadInput(
             "batch_size=%d is more than the %d training samples of %s, so every batch would repeat "
             "samples: use at most %d, or less with several workers"
-            % (options["batch_size"], samples, options["data"], samples)
+            % (options.batch_size, samples, options.data, samples)
         )
     if plan.get("balance"):
         together = plan["together"]
@@ -50,7 +51,7 @@ def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
         )
         return counts, repeated
     return batches_per_epoch(
-        ranges, options["batch_size"], schemes.waiting_sets(plan["kv"], plan["groups"])
+        ranges, options.batch_size, schemes.waiting_sets(plan["kv"], plan["groups"])
     )
 
 
@@ -88,49 +89,48 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
         )
     lines += profile["notes"]
     lines += _of_groups(options, len(plan["groups"]))
-    if options["bigarray_bound"]:
+    if options.bigarray_bound:
         lines.append(
             "arrays of %d numbers or more are split over all servers (bigarray_bound)"
-            % options["bigarray_bound"]
+            % options.bigarray_bound
         )
     slow = paces.emulated(plan)
     if slow:
         lines.append(slow)
     counts = batches(plan)
     if counts is None:
-        return lines + ["script %s" % " ".join([options["script"]] + options["script_args"])]
+        return lines + ["script %s" % " ".join([options.script] + options.script_args)]
     lines.append(
         "program %s: network %s, data %s (%d samples), batch size %d per worker, %s"
         % (
-            options["program"],
-            options["network"],
-            options["data"],
-            training_samples(options["data"], options["num_examples"]),
-            options["batch_size"],
+            options.program,
+            options.network,
+            options.data,
+            training_samples(options.data, options.num_examples),
+            options.batch_size,
             _length(options),
         )
     )
-    if options["data_dir"] and options["data"] == "synthetic":
+    if options.data_dir and options.data == "synthetic":
         lines.append(
-            "data_dir=%s has no effect: data=%s has no files"
-            % (options["data_dir"], options["data"])
+            "data_dir=%s has no effect: data=%s has no files" % (options.data_dir, options.data)
         )
     if plan.get("balance"):
         lines.append(
             "batch sizes follow the workers' speeds (balance=%s), %d samples a step%s; "
             "first sizes: %s"
             % (
-                options["balance"],
+                options.balance,
                 sum(plan["balance"]["sizes"]),
                 " in all groups, constant in each group" if len(plan["together"]) > 1 else "",
                 _per_worker(plan["balance"]["sizes"]),
             )
         )
     lines.append(_step(options, plan["workers"]))
-    if options["compression"] != "none":
+    if options.compression != "none":
         lines.append(
             "workers send gradients with %s for each number, threshold %g (compression)"
-            % (options["compression"].replace("bit", " bits"), options["compression_threshold"])
+            % (options.compression.replace("bit", " bits"), options.compression_threshold)
         )
     lines.append("batches per epoch: %s" % _per_worker(counts[0]))
     lines += _splits(plan)
@@ -142,42 +142,42 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def _of_groups(options: Dict[str, Any], groups: int) -> List[str]:
+def _of_groups(options: Options, groups: int) -> List[str]:
     """Return warnings about knobs of dist_gsync that have no effect or do harm.
 
     Args: `groups` the number of groups.
     """
     given = [
-        "%s=%g" % (name, options[name])
+        "%s=%g" % (name, vars(options)[name])
         for name in ("gsync_compensation", "gsync_max_y")
-        if options[name]
+        if vars(options)[name]
     ]
     if given and groups == 1:
         return [
             "%s: no effect with one group, because no other group changes the weights"
             % ", ".join(given)
         ]
-    if 0 < options["gsync_max_y"] < groups:
+    if 0 < options.gsync_max_y < groups:
         return [
             "gsync_max_y=%d drops most updates of equally fast groups, because Y is then near %d: "
-            "set gsync_max_y above the number of groups" % (options["gsync_max_y"], groups)
+            "set gsync_max_y above the number of groups" % (options.gsync_max_y, groups)
         ]
     return []
 
 
-def _length(options: Dict[str, Any]) -> str:
+def _length(options: Options) -> str:
     """Return the length of the training as text: the number of epochs or of measured batches."""
-    if options["measured"]:
-        return "%d batches to warm up, %d measured" % (options["warm_up"], options["measured"])
-    return several(options["num_epochs"], "epoch")
+    if options.measured:
+        return "%d batches to warm up, %d measured" % (options.warm_up, options.measured)
+    return several(options.num_epochs, "epoch")
 
 
-def _step(options: Dict[str, Any], workers: int) -> str:
+def _step(options: Options, workers: int) -> str:
     """Return the line about the learning rate, with lr_scale if the scheme applies each push."""
     step = step_size(options, workers)
-    if not schemes.updates_each_push(schemes.of(options["kv"])) or workers == 1:
+    if not schemes.updates_each_push(schemes.of(options.kv)) or workers == 1:
         return "learning rate %g" % step
-    if step == options["lr"]:
+    if step == options.lr:
         return "learning rate %g for every push of each of the %d workers (lr_scale=none)" % (
             step,
             workers,
@@ -185,7 +185,7 @@ def _step(options: Dict[str, Any], workers: int) -> str:
     return (
         "learning rate %g for every push: lr=%g divided by %d workers, because %s applies each "
         "push by itself (-e lr_scale=none takes lr as it is)"
-        % (step, options["lr"], workers, options["kv"])
+        % (step, options.lr, workers, options.kv)
     )
 
 
@@ -194,7 +194,7 @@ def _splits(plan: Dict[str, Any]) -> List[str]:
     workers: Dict[str, List[int]] = {}
     for process in plan["processes"]:
         if process["work_load"]:
-            samples = work_load.split(plan["options"]["batch_size"], process["work_load"])
+            samples = work_load.split(plan["options"].batch_size, process["work_load"])
             workers.setdefault(" + ".join(map(str, samples)), []).append(process["index"])
     return [
         "samples of a batch for each GPU: %s (gpu_speeds)"

@@ -62,11 +62,11 @@ def assemble(
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
     problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
-    if plan["options"].get("savemodel"):
+    if plan["options"].savemodel:
         checkpoint_arrivals.settle(
             os.path.join(run_dir, "checkpoints"),
-            plan["options"]["network"],
-            plan["options"]["keep_checkpoints"],
+            plan["options"].network,
+            plan["options"].keep_checkpoints,
         )
     events, damaged = _merged_events(plan, run_dir)
     known = {host: (ends or {}).get(host) or NodeResult() for host in plan["nodes"]}
@@ -137,66 +137,6 @@ def _with_archive(
     if end.uneven and status and not status.first_failure:
         status = status.replaced(first_failure=stall_cause.failure(plan, host, end.uneven))
     return end.replaced(status=status, problem=problem)
-
-
-def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
-    """Return a node's entry (dict) in the `answers` of `assemble`, with None for unknown values.
-
-    Args:
-        wait: the result (dict) of the task that waits for the node.
-        contact: the result (dict) of the task that contacts the node.
-
-    A value of another type counts as a missing result.
-    """
-    wait, contact = (given if isinstance(given, dict) else {} for given in (wait, contact))
-    collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
-    problem = refusal(wait) or collect.get("problem")
-    return {
-        "status": wait.get("status"),
-        "lost": wait.get("lost") or contact.get("lost"),
-        "left": collect.get("left"),
-        "problem": problem,
-        "untrue": collect.get("untrue"),
-        "behind": collect.get("behind"),
-        "outside": collect.get("outside"),
-        "uneven": wait.get("uneven"),
-    }
-
-
-def refusal(result: Dict[str, Any]) -> Optional[str]:
-    """Return the reason why a task failed on a node, or None if the task succeeded.
-
-    If a module crashed, the reason holds the last line of the module's stderr.
-
-    Args:
-        result: the result of the task (dict).
-    """
-    if not (result.get("failed") or result.get("unreachable")):
-        return None
-    message = str(result.get("msg") or "Ansible gave no reason")
-    if message.startswith("MODULE FAILURE"):
-        lines = (
-            str(result.get("module_stderr") or result.get("module_stdout") or "")
-            .strip()
-            .splitlines()
-        )
-        message = "the module of a task crashed on the node: %s" % (
-            lines[-1].strip() if lines else "the module printed no error"
-        )
-    return message
-
-
-def _told(host: str, said: Dict[str, Any]) -> List[str]:
-    """Return the warnings of the node `host`: files that stayed, processes outside of the unit.
-
-    The list has at most MOST_TOLD warnings of each kind. Args: `said` the node's result of `heard`.
-    """
-    return [
-        "%s: %s" % (host, line[:MOST_TOLD])
-        for told in (said.get("behind"), said.get("outside"))
-        for line in (told if isinstance(told, list) else [])[:MOST_TOLD]
-        if isinstance(line, str)
-    ]
 
 
 def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:

@@ -9,6 +9,7 @@ from mxcluster.file_io import read_json, replace
 from mxcluster.job import plan_shape
 from mxcluster.job.verdict_text import printable
 from mxcluster.model import shapes
+from mxcluster.model.record import encode
 from mxcluster.model.verdict import CURE, Verdict
 from mxcluster.package import OWN_FOLDERS
 
@@ -90,4 +91,4 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
 
 def write_json(path: str, content: object) -> None:
     """Write `content` as JSON to the file `path`, and replace an earlier file."""
-    replace(path, json.dumps(content, indent=1) + "\n")
+    replace(path, json.dumps(encode(content), indent=1) + "\n")

@@ -13,6 +13,7 @@ from mxcluster.job.report.series import Run, group_label, several_groups
 from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
 from mxcluster.model.events import Note
+from mxcluster.model.job_knobs import MpiOptions, Options
 from mxcluster.model.verdict import Verdict
 
 Json = Dict[str, Any]
@@ -174,7 +175,7 @@ def context(
             (verdict.kv, _what(plan["options"]), "started " + when if when else ""),
             {
                 name: value
-                for name, value in plan["options"].items()
+                for name, value in vars(plan["options"]).items()
                 if name in mpi.KNOBS or not plan.get("mpi")
             },
             "Options",
@@ -338,18 +339,17 @@ def _row(process: Json, data: Run, plan: Json, verdict: Verdict) -> ProcessRow:
     )
 
 
-def _what(options: Json) -> str:
+def _what(options: Options) -> str:
     """Return the program of a job as text, such as "mlp on digits".
 
     The text is the command of an MPI job, and the file name of a user's script. Args: `options` of
     the job.
     """
-    if options.get("mpi_command"):
-        return printable(str(options["mpi_command"]))
-    if options.get("script"):
-        script: str = options["script"]
-        return os.path.basename(script)
-    return "%s on %s" % (options["network"], options["data"]) if options.get("network") else ""
+    if isinstance(options, MpiOptions):
+        return printable(options.mpi_command)
+    if options.script:
+        return os.path.basename(options.script)
+    return "%s on %s" % (options.network, options.data)
 
 
 def date(seconds: Optional[float]) -> str:

@@ -8,6 +8,7 @@ from mxcluster.job.plan.processes import ranks
 from mxcluster.job.verdict_text import figure, printable
 from mxcluster.lists import aligned
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.profile import CURE, MeasuredProfile, Worker
 from mxcluster.model.profile import Profile as ClusterProfile
 from mxcluster.model.record import encode
@@ -45,7 +46,8 @@ def measured(plan: Json, events: Sequence[Event]) -> MeasuredProfile:
     ]
     if silent:
         raise BadInput("the profile lacks the figures of %s: %s" % (", ".join(silent), CURE))
-    first, options = profile_of[0], plan["options"]
+    first = profile_of[0]
+    options: Options = plan["options"]
     order = ranks(servers)  # a worker's event lists the servers by rank
     found = {
         "job": plan["job"],
@@ -64,9 +66,9 @@ def measured(plan: Json, events: Sequence[Event]) -> MeasuredProfile:
             }
             for process, number in _numbered(servers)
         ],
-        "network": options["network"],
-        "data": options["data"],
-        "batch_size": options["batch_size"],
+        "network": options.network,
+        "data": options.data,
+        "batch_size": options.batch_size,
     }
     try:
         return MeasuredProfile.decode(encode(found))

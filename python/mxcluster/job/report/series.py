@@ -187,7 +187,7 @@ def dropped_groups(plan: Json, events: Iterable[Event]) -> List[str]:
             group_label(plan, group),
             found.dropped,
             found.dropped + found.updates,
-            plan["options"].get("gsync_max_y"),
+            plan["options"].gsync_max_y,
             "little" if found.updates else "nothing",
         )
         for group, found in y_histograms(events).items()

@@ -3,8 +3,8 @@
 from typing import Any, Dict
 
 from mxcluster.errors import BadInput
-from mxcluster.job.sweep.knob_table import RENDEZVOUS
 from mxcluster.model.sweep import Knobs
+from mxcluster.model.sweep_knobs import RENDEZVOUS
 
 Plan = Dict[str, Any]
 

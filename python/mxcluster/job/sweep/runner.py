@@ -11,13 +11,15 @@ from mxcluster.file_io import read_json, replace
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
 from mxcluster.job.report.batch import is_batch
-from mxcluster.job.sweep import knob_table, rendezvous, results, specs, stages
+from mxcluster.job.sweep import rendezvous, results, specs, stages
 from mxcluster.job.sweep.specs import Job, Plan
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import several
+from mxcluster.model import sweep_knobs
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.knob import BENCHMARK
 from mxcluster.model.sweep import (
-    BENCHMARK,
     FAILED,
     RUNNING_CURE,
     SPEC_CURE,
@@ -79,31 +81,31 @@ def opened(
         cwd: the folder at which relative paths begin.
         plan_of: see `Means`.
     """
-    knobs = knob_table.cast(playbook, dict(given))
+    knobs = sweep_knobs.cast(playbook, given)
     base = specs.base_of(playbook, options, names, cwd)
-    sweep = knobs["sweep"] or time.strftime("%Y%m%d-%H%M%S-") + playbook.partition(".")[0]
+    sweep = knobs.sweep or time.strftime("%Y%m%d-%H%M%S-") + playbook.partition(".")[0]
     path = os.path.join(runs_dir, sweep, SPEC)
     earlier = read_json(path, lambda value: specs.checked(value, sweep), SPEC_CURE)
     if earlier is not None:
-        specs.going_on(earlier, playbook, knobs, base, names)
+        specs.going_on(earlier, playbook, knobs.encode(), base, names)
         return earlier
     if os.path.exists(os.path.dirname(path)):
         raise BadInput(
             "sweep=%s: %s exists and holds no sweep. Choose another name for the sweep"
             % (sweep, os.path.dirname(path))
         )
-    if knobs["again"]:
+    if knobs.again:
         raise BadInput(
             "again=%s: the sweep %r does not exist. Name an earlier sweep with -e sweep=<sweep>"
-            % (knobs["again"], sweep)
+            % (knobs.again, sweep)
         )
     plan_of = _measured_before(plan_of)
-    spec = specs.begin(playbook, sweep, knobs, base, time.time(), plan_of)
+    spec = specs.begin(playbook, sweep, knobs.encode(), base, time.time(), plan_of)
     most = stages.most_jobs(spec)
-    if most > knobs["max_jobs"]:
+    if most > knobs.max_jobs:
         raise BadInput(
             "the sweep has %s%d jobs, but max_jobs=%d is the limit: shorten the lists, or raise "
-            "max_jobs" % ("" if playbook == BENCHMARK else "up to ", most, knobs["max_jobs"])
+            "max_jobs" % ("" if playbook == BENCHMARK else "up to ", most, knobs.max_jobs)
         )
     if not most:
         raise BadInput(
@@ -311,14 +313,14 @@ def listing(spec: Specification, records: Records, plans: Iterable[Plan]) -> Lis
     return lines
 
 
-def _amount(options: Plan) -> str:
-    if options["measured"]:
+def _amount(options: Options) -> str:
+    if options.measured:
         return "%d + %d batches of %d" % (
-            options["warm_up"],
-            options["measured"],
-            options["batch_size"],
+            options.warm_up,
+            options.measured,
+            options.batch_size,
         )
-    return "%d epochs, batches of %d" % (options["num_epochs"], options["batch_size"])
+    return "%d epochs, batches of %d" % (options.num_epochs, options.batch_size)
 
 
 def _count(spec: Specification) -> str:

@@ -25,13 +25,13 @@ from typing import (
 
 from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each, refuse, shown
-from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.option_types import Knob, cast_value
-from mxcluster.job.sweep import knob_table, rendezvous, schemes_table
+from mxcluster.job.sweep import rendezvous
 from mxcluster.job.sweep.rendezvous import Plan as Plan
+from mxcluster.model import sweep_knobs, sweep_schemes
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.knob import BENCHMARK, Knob, knobs_of, value_of
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.sweep import (
-    BENCHMARK,
     About,
     Benchmark,
     BenchmarkAbout,
@@ -47,7 +47,7 @@ from mxcluster.model.sweep import (
 
 PlanOf = Callable[[Knobs], Plan]
 
-MOST_COMBINATIONS = 10 * knob_table.MOST_JOBS  # of a benchmark; some give the same job
+MOST_COMBINATIONS = 10 * sweep_knobs.MOST_JOBS  # of a benchmark; some give the same job
 MEASURED = 50  # batches of a benchmark's job, unless the knob `measured` gives a number
 # The label that a profile gives to its fastest group.
 FASTEST_LABEL = "speed1"
@@ -79,7 +79,7 @@ def begin(
     Args:
         playbook: the file name of the playbook.
         sweep: the name of the sweep.
-        knobs: {knob of the sweep: typed value}, from `knob_table.cast`.
+        knobs: {knob of the sweep: typed value}.
         base: {knob of train.yml: value} that the user gave with -e.
         when: the time of the start in unix seconds.
         plan_of: see the docstring of this module.
@@ -110,10 +110,10 @@ def checked(value: object, sweep: str) -> Specification:
     spec = Specification.decode(value)
     if spec.sweep != sweep:
         raise Wrong("the name of the sweep's folder", spec.sweep, "sweep")
-    known = {knob.name: knob for knob in knob_table.knobs_of(spec.KIND)}
+    known = knobs_of(sweep_knobs.CLASSES[spec.KIND])
     for name, one in spec.knobs.encode().items():
         _check_knob(known[name], one, "knobs." + name)
-    passed = knob_table.passed_on(spec.KIND)
+    passed = sweep_knobs.passed_on(spec.KIND)
     for name, one in spec.base.items():
         if name not in passed:
             raise Wrong("a knob that %s passes on" % spec.KIND, name, "base")
@@ -124,11 +124,11 @@ def checked(value: object, sweep: str) -> Specification:
 def _check_knob(knob: Knob, value: object, where: str) -> None:
     """Raise Wrong if `value` is no typed value of `knob`."""
     try:
-        if cast_value(knob, value) == value:
+        if value_of(knob, value) == value:
             return
     except BadInput:
         pass
-    raise Wrong(knob.message or "a value of this knob", value, where)
+    raise Wrong(knob.written.what, value, where)
 
 
 def powers(workers: int) -> List[int]:
@@ -187,9 +187,9 @@ def base_of(playbook: str, options: Knobs, given: Iterable[str], cwd: str) -> Kn
     Args: `options` {knob: value}; `given` the names that the user gave with -e; `cwd` the folder at
     which relative paths begin.
     """
-    passed = knob_table.passed_on(playbook)
+    passed = sweep_knobs.passed_on(playbook)
     names = [name for name in given if name in passed and name in options]
-    found = dict(zip(names, for_each(lambda name: cast_value(_option(name), options[name]), names)))
+    found = dict(zip(names, for_each(lambda name: value_of(_option(name), options[name]), names)))
     for name in _PATHS:
         if found.get(name):
             found[name] = os.path.abspath(os.path.join(cwd, os.path.expanduser(found[name])))
@@ -289,9 +289,9 @@ def _benchmark_knobs(spec: Benchmark, about: BenchmarkAbout) -> Knobs:
 def comparison_job(spec: Comparison, scheme: str, lr: float, seed: int) -> Job:
     """Return the Job of a comparison with a scheme, a learning rate and a seed.
 
-    Args: `scheme` a name in `schemes_table`.
+    Args: `scheme` a name in `sweep_schemes`.
     """
-    row = schemes_table.of(scheme)
+    row = sweep_schemes.of(scheme)
     knobs = {
         **_only(spec.base, row.knobs["kv"]),
         **row.knobs,
@@ -303,9 +303,9 @@ def comparison_job(spec: Comparison, scheme: str, lr: float, seed: int) -> Job:
         "measure_waits": True,
         **_fixed(),
     }
-    if "balance" not in row.knobs and "balance" in {option.name for option in OPTIONS}:
+    if "balance" not in row.knobs:
         knobs["balance"] = _default("balance")
-    if scheme == schemes_table.FASTEST:
+    if scheme == sweep_schemes.FASTEST:
         # The runner replaces HOSTS_FILE with the path of a file. The servers stay the same.
         knobs.update(groups_file="", hosts_file=HOSTS_FILE)
     return Job(
@@ -335,7 +335,7 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Rate]:
     """
     found: Dict[float, str] = {}
     for text in factors:
-        match = knob_table.FACTOR.fullmatch(text)
+        match = sweep_knobs.FACTOR.fullmatch(text)
         assert match, text
         below = {None: 1.0, "W": float(workers), "sqrt(W)": math.sqrt(workers)}.get(match.group(2))
         divisor = float(match.group(2)) if below is None else below
@@ -353,14 +353,9 @@ def _begin_comparison(
 
     Args: `workers` the number of workers of the whole cluster.
     """
-    there, notes = schemes_table.available(), []  # type: List[str], List[str]
-    refuse(
-        "schemes: this version of mxcluster cannot train %s. Leave this scheme out" % name
-        for name in knobs.schemes
-        if name not in there
-    )
-    chosen, labels, fastest = list(knobs.schemes) or there, None, None
-    if {schemes_table.GROUPED, schemes_table.FASTEST} & set(chosen):
+    notes: List[str] = []
+    chosen, labels, fastest = list(knobs.schemes or sweep_schemes.NAMES), None, None
+    if {sweep_schemes.GROUPED, sweep_schemes.FASTEST} & set(chosen):
         plan = plan_of({**_only(base, "dist_gsync"), "kv": "dist_gsync", "num_workers": 0})
         labels = list(plan["group_labels"])
         if len(plan["groups"]) < 2:
@@ -368,18 +363,18 @@ def _begin_comparison(
                 "all workers form one group, so GSP equals BSP: for several groups, set "
                 "worker_group"
             )
-        if schemes_table.FASTEST in chosen:
+        if sweep_schemes.FASTEST in chosen:
             fastest = _fastest(plan, knobs.fastest_group)
             if fastest is None:
                 notes.append(
                     "the comparison leaves out the scheme `fastest`, which equals BSP with one "
                     "group"
                 )
-                chosen = [name for name in chosen if name != schemes_table.FASTEST]
+                chosen = [name for name in chosen if name != sweep_schemes.FASTEST]
     if not chosen:
         raise BadInput("schemes: no scheme is left to compare. Name other schemes")
     plan = plan_of({"kv": "dist_sync", "num_workers": 0, **_only(base, "dist_sync")})
-    lr = plan["options"]["lr"]
+    lr = plan["options"].lr
     return Comparison(
         sweep=sweep,
         begun=begun,
@@ -429,15 +424,14 @@ def _fixed() -> Knobs:
 def _only(base: Knobs, kv: str) -> Knobs:
     """Return the knobs `base`, with defaults for the knobs that the scheme `kv` does not accept."""
     found = dict(base)
-    known = {option.name for option in OPTIONS}
-    for name, kvs in schemes_table.ONLY_KV.items():
-        if name in known and kv not in kvs:
+    for name, kvs in sweep_schemes.ONLY_KV.items():
+        if kv not in kvs:
             found[name] = "" if _default(name) is None else _default(name)
     return found
 
 
 def _option(name: str) -> Knob:
-    return next(option for option in OPTIONS if option.name == name)
+    return knobs_of(Options)[name]
 
 
 def _default(name: str) -> object:

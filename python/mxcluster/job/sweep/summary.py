@@ -6,10 +6,11 @@ All functions are pure.
 import math
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
-from mxcluster.job.sweep import schemes_table, specs, stages
+from mxcluster.job.sweep import specs, stages
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import aligned, quantile, several
+from mxcluster.model import sweep_schemes
 from mxcluster.model.sweep import (
     DIVERGED,
     FAILED,
@@ -110,7 +111,7 @@ def failed_schemes(spec: Comparison, records: Records) -> List[str]:
     if chosen is None:
         return []
     names = [name for name in spec.knobs.schemes if name not in chosen.best]
-    return [schemes_table.of(name).title for name in names]
+    return [sweep_schemes.of(name).title for name in names]
 
 
 def findings(spec: Comparison, records: Records) -> List[str]:
@@ -124,9 +125,9 @@ def findings(spec: Comparison, records: Records) -> List[str]:
     usual = [(best[name].target_s.median, name) for name in ("bsp", "asp", "ssp") if name in best]
     timed = [(median, name) for median, name in usual if median is not None]
     rivals = [best[min(timed, key=lambda pair: pair[0])[1]]] if timed else []
-    rivals += [best[schemes_table.FASTEST]] if schemes_table.FASTEST in best else []
+    rivals += [best[sweep_schemes.FASTEST]] if sweep_schemes.FASTEST in best else []
     found = []
-    for scheme in (schemes_table.GROUPED, schemes_table.BALANCED):
+    for scheme in (sweep_schemes.GROUPED, sweep_schemes.BALANCED):
         if scheme in best:
             found += [_against(best[scheme], rival, spec.knobs.target) for rival in rivals]
     return list(dict.fromkeys(found))
@@ -170,7 +171,7 @@ def too_efficient(spec: Specification, records: Records) -> List[str]:
 def _against(row: ComparisonRow, rival: ComparisonRow, accuracy: float) -> str:
     """Return the sentence that compares the times of `row` and `rival` to the target `accuracy`."""
     own, other, target = row.target_s, rival.target_s, percent(accuracy)
-    is_best = rival.scheme != schemes_table.FASTEST
+    is_best = rival.scheme != sweep_schemes.FASTEST
     name = rival.title + (", the best of BSP, ASP and SSP" if is_best else "")
     if own.median is None:
         return "%s loses: at least half of the seeds do not reach %s." % (row.title, target)
@@ -358,7 +359,7 @@ def _comparison_row(
     ys = [one.mean for job in jobs for one in job.y.values()]
     return ComparisonRow(
         scheme=scheme,
-        title=schemes_table.of(scheme).title,
+        title=sweep_schemes.of(scheme).title,
         kinds=[kind],
         lr=lr,
         jobs=jobs,

@@ -5,27 +5,26 @@ Each program is a package with a function `main(argv)`, which returns the exit s
 
 import importlib
 import sys
-from typing import Any, Callable, List
+from typing import List
 
 from mxcluster.errors import BadInput
+from mxcluster.model.program_arguments import of_command_line
 
 
-def carry_out(program: str, parse: Callable[[List[str]], Any], module: str, argv: List[str]) -> int:
+def carry_out(program: str, module: str, argv: List[str]) -> int:
     """Run `program` and return its exit status: 0, or 2 after bad input.
 
     For bad input the function prints the error to stderr.
 
     Args:
         program: the program's name for the error.
-        parse: a function that returns the options from `argv`.
-        module: the name of the module whose function run(options) does the work. The function
-            imports this module after `parse` has accepted `argv`, because the import of MXNet takes
-            seconds.
-        argv: the arguments.
+        module: the name of the module whose function run(arguments) does the work. The function
+            imports this module after a check of `argv`, because the import of MXNet takes seconds.
+        argv: ProgramArguments as JSON, [] for the defaults.
     """
     try:
-        options = parse(argv)
-        importlib.import_module(module).run(options)
+        arguments = of_command_line(argv)
+        importlib.import_module(module).run(arguments)
     except BadInput as error:
         print("%s: error: %s" % (program, error), file=sys.stderr, flush=True)
         return 2

@@ -141,7 +141,7 @@ def test_a_submit_host_that_is_not_provisioned_is_refused():
 @pytest.mark.parametrize(
     "knobs,words",
     [
-        ({"launcher": "sge"}, "launcher=sge needs a parallel environment"),
+        ({"launcher": "sge"}, "launcher=sge needs parallel_environment: .*`qconf -spl`"),
         ({"round_robin": "n1", "num_workers": 1, "num_servers": 1}, "round_robin=.*slurm"),
         ({"without": "n1"}, "exclude nodes with engine_options"),
         ({"data_src": "/d", "data_dir": "/d"}, "copy the data to the file system"),

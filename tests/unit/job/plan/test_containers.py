@@ -23,7 +23,7 @@ def test_a_knob_of_containers_is_refused_on_the_command_line_of_a_job_on_the_hos
 
 def test_the_container_of_a_job():
     given = options.cast({"runtime": "docker", "image": "training:1"})
-    assert containers.of(given, given["image"]) == {
+    assert containers.of(given, given.image) == {
         "engine": "docker",
         "image": "training:1",
         "python": "python3",
@@ -41,7 +41,7 @@ def test_the_table_of_a_plan_names_engine_and_image():
 def test_a_container_runs_its_own_python():
     node = {"python": "/env/bin/python", "job_dir": "/jobs/j"}
     given = options.cast({"runtime": "docker", "image_python": "/opt/python"})
-    assert processes.command({"role": "server"}, node, given, "", None)[0] == "/opt/python"
+    assert processes.command({"role": "server"}, node, given, "", None, {})[0] == "/opt/python"
 
 
 def test_a_container_reads_the_data_and_cuda_of_its_node():

@@ -209,7 +209,7 @@ def test_data_of_data_src_need_not_exist_on_the_node(plan, tmp_path):
     mnist = {"data": "mnist", "data_dir": "/data/mnist"}
     assert plan(**mnist)["looks"]["b"]["files"] == ["/data/mnist"]
     planned = plan(data_src="mine", **mnist)
-    assert planned["looks"]["b"]["files"] == [] and planned["plan"]["options"]["data_src"] == str(
+    assert planned["looks"]["b"]["files"] == [] and planned["plan"]["options"].data_src == str(
         tmp_path / "mine"
     )
     digits = {"data": "digits", "data_dir": "/data/own"}
@@ -242,7 +242,7 @@ def test_an_unused_data_dir_is_named(plan):
 def test_digits_are_checked_in_the_folder_that_the_program_reads(plan):
     planned = plan(data="digits", data_dir="/data/mine")
     assert planned["looks"]["b"]["files"] == ["/data/mine/digits.npz"]
-    assert "/data/mine" in planned["plan"]["processes"][-1]["command"]
+    assert json.loads(planned["plan"]["processes"][-1]["command"][-1])["data_dir"] == "/data/mine"
 
 
 def test_a_device_or_folder_as_file_is_refused(plan):
@@ -269,7 +269,7 @@ def test_server_classes_must_lie_beside_the_script(plan, tmp_path):
     of_mxnet = "mxnet.contrib.svrg_optimization.svrg_optimizer:_SVRGOptimizer"
     there = ["mine:A", "inner:B", "inner.deep:C", of_mxnet]
     assert (
-        plan(script="code/train.py", server_classes=there)["plan"]["options"]["server_classes"]
+        plan(script="code/train.py", server_classes=there)["plan"]["options"].server_classes
         == there
     )
     with pytest.raises(
@@ -341,7 +341,7 @@ def test_a_host_in_without_needs_no_record(three, without):
     assert list(planned["plan"]["nodes"]) == ["a", "b"] == list(planned["looks"])
     assert (planned["plan"]["workers"], planned["plan"]["servers"]) == (2, 1)
     assert "without c" in planned["table"] and "num_workers=4 is too high" in planned["table"]
-    assert planned["plan"]["options"]["without"] == ["c"]
+    assert planned["plan"]["options"].without == ["c"]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from mxcluster.ansible import knobs
 from mxcluster.errors import BadInput
 from mxcluster.job import launchers, listing
-from mxcluster.job.knob_table import MPI_ENGINES
-from mxcluster.job.plan import for_node, mpi, mpi_inputs, packed
+from mxcluster.job.plan import as_json, for_node, mpi, mpi_inputs, packed
+from mxcluster.model.job_knobs import MPI_ENGINES
 from mxcluster.node import mpi_engines
 
 HOSTS = {"a": ("10.0.0.1", 2), "b": ("10.0.0.2", 4), "c": ("10.0.0.3", 0)}
@@ -208,11 +208,11 @@ def test_different_versions_are_named_with_their_hosts():
 def test_a_controller_can_adopt_the_plan(planned):
     plan = plan_of(planned(job_id="one"))
     asked = {host: {"python": "/env/bin/python", "jobs_dir": "/jobs/" + host} for host in HOSTS}
-    adopted = listing.adopt(json.loads(json.dumps(plan)), "one", asked)
+    adopted = listing.adopt(as_json(plan), "one", asked)
     assert adopted["nodes"]["b"]["job_dir"] == "/jobs/b/one"
     assert packed.told(plan, {})["trainers"] == []
     contained = plan_of(planned(job_id="one", runtime="docker", mpi_image="cntk"))
-    assert listing.adopt(json.loads(json.dumps(contained)), "one", asked)["job"] == "one"
+    assert listing.adopt(as_json(contained), "one", asked)["job"] == "one"
 
 
 def test_the_knobs_of_mpi_belong_to_mpi_yml_only():

@@ -1,11 +1,14 @@
 """The first batch sizes and the emulated slowness of the workers in a plan."""
 
+import json
+
 import pytest
 
 from mxcluster import work_load
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import paces, table
 from mxcluster.model.host_variables import of_hosts
+from mxcluster.model.job_knobs import Options
 from tests.inventories.cases import changed, load, plan_of
 
 BALANCED = {"kv": "dist_sync", "balance": "batch"}
@@ -18,9 +21,9 @@ def plan(hosts=None, name="local", checkpoint=None, **options):
     )
 
 
-def argument(plan, worker, flag):
+def argument(plan, worker, name):
     command = next(one for one in plan["processes"] if one["name"] == worker)["command"]
-    return command[command.index(flag) + 1] if flag in command else None
+    return json.loads(command[-1]).get(name)
 
 
 def shares(plan):
@@ -31,9 +34,9 @@ def test_the_first_sizes_are_equal():
     made = plan(**BALANCED)
     assert made["balance"] == {"sizes": [32] * 4, "least": [1] * 4, "most": [128] * 4}
     assert made["shares"] == plan(kv="dist_sync")["shares"]
-    for flag in ("--batch-sizes", "--batch-least", "--batch-most"):
+    for flag in ("batch_sizes", "batch_least", "batch_most"):
         assert argument(made, "worker-0", flag) is None  # the program's defaults
-    assert argument(made, "worker-0", "--balance") == "batch"
+    assert argument(made, "worker-0", "balance") == "batch"
     assert (
         "batch sizes follow the workers' speeds (balance=batch), 128 samples a step; first sizes: "
         "32\n" in table(made)
@@ -45,8 +48,8 @@ def test_a_worker_takes_at_most_its_maximum():
     assert made["balance"]["sizes"] == [38, 16, 37, 37]
     for worker in range(4):
         name = "worker-%d" % worker
-        assert argument(made, name, "--batch-sizes") == "38,16,37,37"
-        assert argument(made, name, "--batch-most") == "128,16,128,128"
+        assert argument(made, name, "batch_sizes") == [38, 16, 37, 37]
+        assert argument(made, name, "batch_most") == [128, 16, 128, 128]
     begin, end = shares(made)[1]
     assert end - begin == pytest.approx(16 / 128) and begin == shares(made)[0][1]
     assert "first sizes: 16 (worker 1), 37 (workers 2-3), 38 (worker 0)\n" in table(made)
@@ -56,7 +59,7 @@ def test_a_worker_takes_at_most_its_maximum():
 def test_a_worker_has_a_sample_for_each_of_its_gpus():
     made = plan(name="gpus", data="synthetic", data_allocator="0", **BALANCED)
     assert made["balance"]["least"] == [2, 2, 2, 1, 1]
-    assert argument(made, "worker-4", "--batch-least") == "2,2,2,1,1"
+    assert argument(made, "worker-4", "batch_least") == [2, 2, 2, 1, 1]
 
 
 def test_a_maximum_that_leaves_samples_over_is_refused():
@@ -85,7 +88,7 @@ def test_sizes_of_other_workers_or_shapes_do_not_count(sizes):
 
 def test_known_speeds_give_the_first_sizes_inside_each_group():
     """Workers 0 and 2 wait for each other, and 1 and 3: each pair has 64 samples."""
-    options = {"balance": "batch", "batch_size": 32}
+    options = Options(balance="batch", batch_size=32)
     found = paces.first_sizes(
         options,
         list("abcd"),
@@ -114,12 +117,12 @@ def test_balanced_groups_keep_the_sum_and_their_part_of_the_data():
     begin, end = made["shares"][limited]
     assert end - begin == pytest.approx(16 / 128)
     # worker_batch_max counts, and 64 is the default of a worker in a group of two.
-    assert argument(made, "worker-0", "--batch-most").count("64") == 3
+    assert argument(made, "worker-0", "batch_most").count(64) == 3
     assert "128 samples a step in all groups, constant in each group" in table(made)
 
 
 def test_a_batch_is_never_too_small_for_gpus_of_unequal_speed():
-    options = {"balance": "batch", "batch_size": 32}
+    options = Options(balance="batch", batch_size=32)
     found = paces.first_sizes(
         options, ["a", "b"], of_hosts("ab", {}), [[9.0, 1.0], [1.0, 1.0]], [[0, 1]], [1.0, 99.0]
     )
@@ -133,13 +136,13 @@ def test_a_batch_is_never_too_small_for_gpus_of_unequal_speed():
 def test_a_slow_host_slows_its_workers_down():
     made = plan({"node2": {"slowdown": "2.5"}}, step_ms="200")
     assert made["slowdowns"] == [1, 2.5, 1, 1]
-    assert [argument(made, "worker-%d" % i, "--slowdown") for i in range(4)] == [
+    assert [argument(made, "worker-%d" % i, "slowdown") for i in range(4)] == [
         None,
-        "2.5",
+        2.5,
         None,
         None,
     ]
-    assert argument(made, "worker-0", "--step-ms") == "200.0"
+    assert argument(made, "worker-0", "step_ms") == 200.0
     assert (
         "\nemulated slowness: the program slows down worker 1 by the factor 2.5 and 32 samples "
         "take at least 200 ms times the worker's factor. Times and speeds do not describe the "
@@ -154,7 +157,7 @@ def test_a_slow_host_slows_its_workers_down():
 
 def test_a_plan_of_an_earlier_version_has_no_slowness():
     made = plan()
-    del made["slowdowns"], made["options"]["step_ms"]
+    del made["slowdowns"]
     assert paces.emulated(made) == ""
 
 

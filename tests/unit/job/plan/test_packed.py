@@ -1,12 +1,12 @@
 """The packed plan in Ansible's tasks, and mxcluster_node's arguments for one host."""
 
-import json
+import copy
 import pathlib
 
 import pytest
 import yaml
 
-from mxcluster.job.plan import packed
+from mxcluster.job.plan import as_json, packed
 from tests.unit.job.report import fake_run
 
 PROJECT = pathlib.Path(__file__).resolve().parents[4]
@@ -22,10 +22,10 @@ def completed(**asked):
 
 def test_tasks_get_small_values_and_the_plan_as_one_text():
     told = packed.told(PLAN, LOOKS)
-    assert packed.unpack(told.pop("packed_plan")) == {"plan": PLAN, "looks": LOOKS}
+    assert packed.unpack(told.pop("packed_plan")) == {"plan": as_json(PLAN), "looks": LOOKS}
     assert told == {
         "job": PLAN["job"],
-        "options": PLAN["options"],
+        "options": PLAN["options"].encode(),
         "nodes": list(PLAN["nodes"]),
         "start": "start.yml",
         "trainers": sorted(
@@ -48,7 +48,7 @@ def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
     found = completed(command="start", only_meet=False)
     assert {process["host"] for process in found["plan"]["processes"]} == {HOST} and found["plan"][
         "whole"
-    ] == PLAN
+    ] == as_json(PLAN)
     assert "packed_plan" not in found
     meeting = completed(command="start", only_meet=True)["plan"]
     assert meeting["processes"] == [] and meeting["peers"] and "whole" not in meeting
@@ -56,7 +56,9 @@ def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
 
 def test_a_wait_gets_the_waiting_sets_and_the_plan_for_checkpoints():
     found = completed(command="wait", checkpoints={"folder": "/runs/j/checkpoints", "keep": 3})
-    assert found["together"] == PLAN.get("together", []) and found["checkpoints"]["plan"] == PLAN
+    assert found["together"] == PLAN.get("together", []) and found["checkpoints"][
+        "plan"
+    ] == as_json(PLAN)
     assert "checkpoints" not in completed(command="wait")
 
 
@@ -69,7 +71,7 @@ def test_a_wait_names_the_engine_that_started_the_agents():
 
 
 def test_a_check_asks_for_the_plans_cuda():
-    plan = json.loads(json.dumps(PLAN))
+    plan = copy.deepcopy(PLAN)
     plan["nodes"][HOST]["cuda"] = {"version": "9.2"}
     asked = {
         "command": "check",
@@ -86,7 +88,7 @@ def test_a_check_asks_for_the_plans_cuda():
 )
 def test_a_plan_with_paths_of_other_variables_is_refused(told, refused):
     """The inventory may have changed since the record; root uses no path from a record alone."""
-    plan = json.loads(json.dumps(PLAN))
+    plan = copy.deepcopy(PLAN)
     plan["nodes"][HOST].update(python="/opt/env/bin/python", job_dir="/opt/jobs/j")
     plan["nodes"][HOST].update(told)
     asked = {

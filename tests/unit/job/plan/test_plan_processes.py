@@ -1,8 +1,11 @@
+import json
+
 import pytest
 
 from mxcluster.job import options
 from mxcluster.job.options import PLANNED_VARIABLES
 from mxcluster.job.plan import processes
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import NodeFacts
 
 NODES = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}
@@ -38,7 +41,9 @@ def test_known_networks(network):
 
 @pytest.mark.parametrize("role", ["scheduler", "server"])
 def test_command_of_scheduler_and_servers(role):
-    assert processes.command({"role": role}, NODE, options.cast({"script": "x.py"}), "", None) == [
+    assert processes.command(
+        {"role": role}, NODE, options.cast({"script": "x.py"}), "", None, {}
+    ) == [
         "/env/bin/python",
         "-u",
         "-m",
@@ -54,7 +59,7 @@ def test_command_of_a_script():
     worker["folder"] = processes.own_folder(worker, given)
     assert worker["folder"] == "files/worker-1"
     assert (
-        processes.command(worker, NODE, given, "/data", None)
+        processes.command(worker, NODE, given, "/data", None, {})
         == [
             "/env/bin/python",
             "-u",
@@ -76,8 +81,8 @@ def test_only_workers_with_a_script_have_their_own_folder(role, script):
     )
 
 
-def arguments_of(given, data_dir="", model_file=None):
-    command = processes.command(WORKER, NODE, options.cast(given), data_dir, model_file)
+def arguments_of(given, data_dir="", model_file=None, **more):
+    command = processes.command(WORKER, NODE, options.cast(given), data_dir, model_file, more)
     assert command[:7] == [
         "/env/bin/python",
         "-u",
@@ -87,54 +92,18 @@ def arguments_of(given, data_dir="", model_file=None):
         "image_classification",
         "--",
     ]
-    return command[7:]
+    return json.loads(command[7])
 
 
 def test_command_of_the_program():
-    assert arguments_of({"kv": "dist_gsync", "lr": "1e-3", "num_epochs": "2"}) == [
-        "--kv-store",
-        "dist_gsync",
-        "--network",
-        "mlp",
-        "--data",
-        "digits",
-        "--batch-size",
-        "32",
-        "--balance",
-        "none",
-        "--lr",
-        "0.001",
-        "--compression",
-        "none",
-        "--compression-threshold",
-        "2.0",
-        "--lr-factor",
-        "1.0",
-        "--lr-factor-epoch",
-        "1.0",
-        "--on-nan",
-        "stop",
-        "--num-epochs",
-        "2",
-        "--num-examples",
-        "0",
-        "--seed",
-        "0",
-        "--keep-checkpoints",
-        "3",
-        "--model-load-epoch",
-        "0",
-        "--data-allocator",
-        "0",
-        "--step-ms",
-        "0.0",
-        "--measured",
-        "0",
-        "--warm-up",
-        "10",
-        "--gpus",
-        "0,1",
-    ]
+    given = {"kv": "dist_gsync", "lr": "1e-3", "num_epochs": "2"}
+    assert arguments_of(given, slowdown=2.5) == {
+        "kv": "dist_gsync",
+        "lr": 0.001,
+        "num_epochs": 2,
+        "gpus": [0, 1],
+        "slowdown": 2.5,
+    }
 
 
 @pytest.mark.parametrize(
@@ -147,10 +116,7 @@ def test_command_of_the_program():
     ],
 )
 def test_folder_of_the_data(given, data_dir, expected):
-    arguments = arguments_of(given, data_dir)
-    assert (
-        arguments[arguments.index("--data-dir") + 1] if "--data-dir" in arguments else None
-    ) == expected
+    assert arguments_of(given, data_dir).get("data_dir") == expected
 
 
 @pytest.mark.parametrize(
@@ -163,9 +129,9 @@ def test_folder_of_the_data(given, data_dir, expected):
 def test_loading_and_saving_a_model(model_file, expected):
     given = {"savemodel": "yes", "model_load_epoch": "3", "model_load_job": "old"}
     arguments = arguments_of(given, "", model_file)
-    assert "--savemodel --keep-checkpoints 3 --model-load-epoch 3 " in " ".join(arguments)
-    assert arguments[-2:] == ["--model-load-file", expected]
-    assert not {"--model-load-file", "--savemodel"} & set(arguments_of({}, "", model_file))
+    assert (arguments["savemodel"], arguments["model_load_epoch"]) == (True, 3)
+    assert arguments["model_load_file"] == expected
+    assert not {"model_load_file", "savemodel"} & set(arguments_of({}, "", model_file))
 
 
 PLAN = {
@@ -179,16 +145,15 @@ PLAN = {
     "heartbeat": {"interval": 1, "timeout": 3},
     "timeouts": {"start": 60.0, "stall": 300.0},
     "nodes": {"b": {"address": "10.0.0.2", "interface": "ib0", "job_dir": "/jobs/j1"}},
-    "options": {
-        "ps_verbose": 1,
-        "env": {"OMP_NUM_THREADS": "1"},
-        "server_classes": ["mine:Sgd", "mine:Decay"],
-        "resume": "old",
-        "compression": "none",
-        "bigarray_bound": 0,
-        "network": "mlp",
-        "model_load_epoch": 5,
-    },
+    "options": Options(
+        kv="dist_ssync",
+        staleness=4,
+        ps_verbose=1,
+        env={"OMP_NUM_THREADS": "1"},
+        server_classes=["mine:Sgd", "mine:Decay"],
+        resume="old",
+        model_load_epoch=5,
+    ),
 }
 PROCESS = {
     "role": "worker",
@@ -238,15 +203,15 @@ def test_environment_of_a_worker():
 def test_unequal_gpus_are_an_argument_and_a_variable():
     worker, chosen = dict(PROCESS, work_load=[3.0, 0.1]), options.cast({})
     arguments = processes.program_arguments(worker, chosen, "", None)
-    assert arguments[-4:] == ["--gpus", "0,1", "--work-load", "3,0.1"]
-    assert "--work-load" not in processes.program_arguments(PROCESS, chosen, "", None)
+    assert (arguments.gpus, arguments.work_load) == ([0, 1], [3.0, 0.1])
+    assert processes.program_arguments(PROCESS, chosen, "", None).work_load == []
     assert environment(worker, PLAN)["MXCLUSTER_WORK_LOAD"] == "3,0.1"
     assert "MXCLUSTER_WORK_LOAD" not in environment(dict(PROCESS, role="server"), PLAN)
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
 def test_bound_and_compression_are_variables_of_all_processes(role):
-    chosen = dict(PLAN["options"], bigarray_bound=2000, compression="2bit")
+    chosen = PLAN["options"].replaced(bigarray_bound=2000, compression="2bit")
     env = environment(dict(PROCESS, role=role), dict(PLAN, options=chosen))
     assert env["MXNET_KVSTORE_BIGARRAY_BOUND"] == "2000" and env["MXCLUSTER_COMPRESSION"] == "2bit"
 
@@ -264,8 +229,7 @@ def test_environment_of_a_server():
 
 
 def test_variables_of_servers_and_workers_alone_win_over_those_of_all():
-    chosen = dict(
-        PLAN["options"],
+    chosen = PLAN["options"].replaced(
         env={"A": "all", "B": "all"},
         env_server={"A": "server"},
         env_worker={"A": "worker", "C": "worker"},
@@ -286,7 +250,7 @@ def test_environment_of_kv_local():
 
 
 def test_variables_of_the_plan_are_refused_as_user_variables():
-    ours = set(environment(PROCESS, PLAN)) - set(PLAN["options"]["env"])
+    ours = set(environment(PROCESS, PLAN)) - set(PLAN["options"].env)
     assert [
         name for name in ours if name not in PLANNED_VARIABLES and not name.startswith("MXCLUSTER_")
     ] == []
@@ -294,7 +258,7 @@ def test_variables_of_the_plan_are_refused_as_user_variables():
 
 def test_the_plans_cuda_libraries_precede_the_users_libraries():
     node = dict(PLAN["nodes"]["b"], cuda={"folder": "/usr/local/cuda-9.2"})
-    own = dict(PLAN, options=dict(PLAN["options"], env={"LD_LIBRARY_PATH": "/mine"}))
+    own = dict(PLAN, options=PLAN["options"].replaced(env={"LD_LIBRARY_PATH": "/mine"}))
     assert environment(PROCESS, own)["LD_LIBRARY_PATH"] == "/mine"
     with_cuda = dict(own, nodes=dict(PLAN["nodes"], b=node))
     assert environment(PROCESS, with_cuda)["LD_LIBRARY_PATH"] == "/usr/local/cuda-9.2/lib64:/mine"

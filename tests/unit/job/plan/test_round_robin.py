@@ -6,6 +6,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job.plan import round_robin
 from mxcluster.job.plan.addresses import Node
 from mxcluster.model.host_variables import of_hosts
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import Network
 
 GROUPS = {"scheduler": ["a"], "servers": ["a"], "workers": ["b", "c"]}
@@ -20,7 +21,7 @@ RECORDS = {
 
 def place(entries, servers, workers):
     return round_robin.place(
-        {"round_robin": entries, "num_servers": servers, "num_workers": workers},
+        Options(round_robin=entries, num_servers=servers, num_workers=workers),
         GROUPS,
         VARIABLES,
         RECORDS,

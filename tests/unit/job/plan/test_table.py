@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from mxcluster.job.plan import table
@@ -115,8 +117,9 @@ def test_the_table_shows_the_learning_rate_that_the_workers_get(options, expecte
     assert expected in table(made)
     step = expected.split()[2]
     commands = [process["command"] for process in made["processes"] if process["role"] == "worker"]
-    assert {command[command.index("--lr") + 1] for command in commands} == {step}
-    assert made["options"]["lr"] == float(options.get("lr", 0.05)), (
+    rates = {json.loads(command[-1]).get("lr", 0.05) for command in commands}
+    assert rates == {float(step)}
+    assert made["options"].lr == float(options.get("lr", 0.05)), (
         "a resumed job starts from the given lr"
     )
 

@@ -7,6 +7,7 @@ import random
 import tarfile
 
 from mxcluster import exit_codes
+from mxcluster.model.job_knobs import of_plan
 from mxcluster.model.verdict import Failure, Verdict
 
 BEGIN = 1795250000.0
@@ -67,21 +68,23 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
         "shares": [[i / workers, (i + 1) / workers] for i in range(workers)],
         "staleness": None,
         "files": {},
-        "options": {
-            "kv": kv,
-            "program": "image_classification",
-            "script": script,
-            "script_args": [],
-            "network": "mlp",
-            "data": "digits",
-            "batch_size": 32,
-            "lease": 60.0,
-            "lr": 0.05,
-            "num_epochs": 20,
-            "env": {},
-            "gpus": "auto",
-            "savemodel": False,
-        },
+        "options": of_plan(
+            {
+                "kv": kv,
+                "program": "image_classification",
+                "script": script,
+                "script_args": [],
+                "network": "mlp",
+                "data": "digits",
+                "batch_size": 32,
+                "lease": 60.0,
+                "lr": 0.05,
+                "num_epochs": 20,
+                "env": {},
+                "gpus": "auto",
+                "savemodel": False,
+            }
+        ),
         "nodes": {
             host: {
                 "address": "127.0.0.%d" % (11 + number),

@@ -10,6 +10,7 @@ from mxcluster.job import report, restarts
 from mxcluster.job.report import batch
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.failures import Failure
+from mxcluster.model.record import encode
 from tests.unit.job.plan.test_batch import completed, submitted
 from tests.unit.statuses import compute
 
@@ -43,7 +44,9 @@ def archive(tmp_path):
         path = tmp_path / "login.tar"
         with tarfile.open(str(path), "w") as tar:
             for name, content in files.items():
-                text = (content if isinstance(content, str) else json.dumps(content)).encode()
+                text = (
+                    content if isinstance(content, str) else json.dumps(encode(content))
+                ).encode()
                 info = tarfile.TarInfo(name)
                 info.size = len(text)
                 tar.addfile(info, io.BytesIO(text))
@@ -116,7 +119,7 @@ def test_a_job_whose_first_node_failed_starts_again(archive):
     gone = dict(CANCELLED, kind="node", reason="Slurm has ended the job 7: NODE_FAIL")
     files = {"status.json": dict(STATUS, first_failure=gone), "planned.json": completed(submission)}
     plan, _, _, engine = archive(files, submission)
-    plan["options"].update(max_restarts=1, savemodel=True)
+    plan["options"] = plan["options"].replaced(max_restarts=1, savemodel=True)
     running = dict(STATUS, host="n1", state="running", reason=None, ended=None)
     echo = dict(gone, reason="exited with status 91", kind=None, exit_code=91)
     others = dict(STATUS, host="n2", reason="peer", first_failure=echo)

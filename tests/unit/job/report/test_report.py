@@ -138,7 +138,7 @@ def test_the_text_describes_the_panels_of_the_picture():
 
 def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkeypatch):
     plan = fake_run.make_plan(workers=4, groups=2, servers=1)
-    plan["options"]["gsync_max_y"] = 3
+    plan["options"] = plan["options"].replaced(gsync_max_y=3)
     plain = fake_run.server_events
 
     def lost(plan, index):
@@ -171,7 +171,7 @@ def test_every_foreign_text_is_escaped():
     evil = "<img src=x onerror=alert(1)>"
     plan = fake_run.make_plan(workers=2, groups=1)
     plan.update(job=evil, kv=evil)
-    plan["options"]["network"] = evil
+    plan["options"] = plan["options"].replaced(network=evil)
     plan["processes"][-1]["host"] = evil
     failure = fake_run.failure(role=evil, host=evil, reason=evil, log=[evil])
     verdict = fake_run.verdict(failure, job=evil, kv=evil)

@@ -107,7 +107,7 @@ def test_dropped_updates_are_counted_apart():
 
 def test_a_group_with_mostly_dropped_updates_gets_a_warning():
     plan = fake_run.make_plan()
-    plan["options"]["gsync_max_y"] = 4
+    plan["options"] = plan["options"].replaced(gsync_max_y=4)
     told = series.dropped_groups(
         plan,
         [

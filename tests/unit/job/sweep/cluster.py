@@ -1,6 +1,7 @@
 """Sweeps on the local inventory of four workers in two groups, without starting a job."""
 
-from mxcluster.job.sweep import knob_table, runner, specs
+from mxcluster.job.sweep import runner, specs
+from mxcluster.model import sweep_knobs
 from mxcluster.model.sweep import BenchmarkRecord, ComparisonRecord, Environment
 from tests.inventories.cases import changed, load, plan_of
 
@@ -14,7 +15,8 @@ def planned(knobs):
 
 def spec_of(playbook="benchmark.yml", base=None, plan=planned, **knobs):
     """Return the specification of a new sweep."""
-    return specs.begin(playbook, "mine", knob_table.cast(playbook, knobs), base or {}, 1e9, plan)
+    cast = sweep_knobs.cast(playbook, knobs).encode()
+    return specs.begin(playbook, "mine", cast, base or {}, 1e9, plan)
 
 
 def compared(*schemes, rates=("1/2", "1"), seeds=3, base=None, target=0.9):

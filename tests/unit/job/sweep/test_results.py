@@ -7,6 +7,7 @@ import json
 import pytest
 
 from mxcluster import exit_codes
+from mxcluster.job.report import files
 from mxcluster.job.sweep import results, specs
 from mxcluster.model.events import Event, Updates
 from mxcluster.model.sweep import GroupUpdates
@@ -160,7 +161,7 @@ def ran(folder, verdict, events, plan=None):
     """Write the run folder of an ended job."""
     folder.mkdir(parents=True)
     plan = plan or fake_run.make_plan(workers=1, groups=1, kv="dist_sync", servers=1)
-    (folder / "plan.json").write_text(json.dumps(plan))
+    files.write_json(str(folder / "plan.json"), plan)
     (folder / "verdict.json").write_text(json.dumps(verdict.encode()))
     (folder / "events.jsonl").write_text("".join(json.dumps(one.encode()) + "\n" for one in events))
     return str(folder)

@@ -4,7 +4,8 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import options
-from mxcluster.job.sweep import knob_table, rendezvous, specs
+from mxcluster.job.sweep import rendezvous, specs
+from mxcluster.model import sweep_knobs
 from mxcluster.model.sweep import FastestGroup
 from tests.unit.job.sweep.cluster import compared, planned, spec_of
 
@@ -167,27 +168,12 @@ def test_one_group_has_no_fastest_group():
         spec_of("compare.yml", plan=plan, schemes="fastest")
 
 
-def test_load_balanced_bsp_needs_its_knob(monkeypatch):
-    """The knob is in the table of knobs or not; the other cases are simulated."""
-    from mxcluster.job.sweep import schemes_table
-
-    without = [option for option in options.OPTIONS if option.name != "balance"]
-    monkeypatch.setattr(schemes_table, "OPTIONS", without)
-    assert "balanced" not in schemes_table.available()
-    with pytest.raises(BadInput, match="cannot train balanced"):
-        compared("balanced")
-    monkeypatch.setattr(
-        schemes_table, "OPTIONS", without + [options.OPTIONS[0]._replace(name="balance")]
-    )
-    assert "balanced" in schemes_table.available()
-
-
 # Going on.
 
 
 def going_on(spec, playbook="benchmark.yml", base=None, **knobs):
     given = list(knobs) + list(base or {})
-    specs.going_on(spec, playbook, knob_table.cast(playbook, knobs), base or {}, given)
+    specs.going_on(spec, playbook, sweep_knobs.cast(playbook, knobs).encode(), base or {}, given)
 
 
 def test_a_sweep_goes_on_with_the_same_knobs_or_none():

@@ -7,17 +7,16 @@ The program uses MXNet's Module API, which works with every kv-store on every MX
 from typing import List
 
 from mxcluster.training import programs
-from mxcluster.training.programs.image_classification import args as arguments
 
 PROGRAM = "image_classification"
 
 
 def main(argv: List[str]) -> int:
-    """Train with the arguments `argv`, without the program's name.
+    """Train with the arguments `argv`: ProgramArguments as JSON.
 
     Returns the exit status: 0, or 2 for bad input. The environment gives this worker's index
     (MXCLUSTER_INDEX), the groups (MXCLUSTER_GROUPS), and the job folder with the shares of the data
     (MXCLUSTER_JOB_DIR). Without these variables this process is the only worker and trains on all
     the data.
     """
-    return programs.carry_out(PROGRAM, arguments.parse, __name__ + ".training", argv)
+    return programs.carry_out(PROGRAM, __name__ + ".training", argv)

@@ -4,13 +4,13 @@ The sizes change only among workers that wait for each other. These workers are 
 job, or the members of a group.
 """
 
-from typing import Any, List, Sequence, Tuple, TypeVar
+from typing import List, Sequence, Tuple, TypeVar
 
 from mxcluster.job import batch_sizes
+from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import KVStore
 from mxcluster.training.kvstore.assigned_key import AssignedKey
 
-Namespace = Any  # argparse.Namespace
 Number = TypeVar("Number", int, float)
 
 
@@ -89,14 +89,14 @@ class Balance(object):
 
 
 def sizes_of(
-    args: Namespace, workers: int, waiting: Sequence[Sequence[int]]
-) -> Tuple[List[int], List[int], List[int]]:
+    args: ProgramArguments, workers: int, waiting: Sequence[Sequence[int]]
+) -> Tuple[Sequence[int], Sequence[int], Sequence[int]]:
     """Return the (first, least, largest) batch sizes of the job's workers: three lists by index.
 
     Raises BadInput if the sizes contradict each other.
 
     Args:
-        args: the result of args.parse().
+        args: the arguments of the program.
         workers: the number of workers.
         waiting: a list of worker indices for each set of workers that wait for each other.
     """
@@ -109,8 +109,8 @@ def sizes_of(
                 most[worker] = args.batch_size * len(members)
     for flag, numbers in (
         ("the batch sizes", sizes),
-        ("--batch-least", least),
-        ("--batch-most", most),
+        ("batch_least", least),
+        ("batch_most", most),
     ):
         batch_sizes.check_count(flag, numbers, workers)
     for members in waiting:

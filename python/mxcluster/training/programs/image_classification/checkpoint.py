@@ -117,12 +117,12 @@ def load(path: str, module: Module) -> None:
     of another network.
     """
     if not os.path.isfile(path):
-        raise BadInput("--model-load-file %s does not exist: correct the path" % path)
+        raise BadInput("model_load_file=%s does not exist: correct the path" % path)
     try:
         arrays = mx.nd.load(path)
     except (mx.base.MXNetError, ValueError) as error:
         raise BadInput(
-            "--model-load-file %s is not a .params file of MXNet (%s): give the path of such a file"
+            "model_load_file=%s is not a .params file of MXNet (%s): give the path of such a file"
             % (path, str(error).splitlines()[0])
         ) from None
     arrays = arrays if isinstance(arrays, dict) else {}
@@ -136,7 +136,7 @@ def load(path: str, module: Module) -> None:
         ]
     if wrong:
         raise BadInput(
-            "--model-load-file %s does not fit this network and data set: %d arrays are missing or "
+            "model_load_file=%s does not fit this network and data set: %d arrays are missing or "
             "have another shape, such as %s. Use the --network and --data of the saved model"
             % (path, len(wrong), sorted(wrong)[0])
         )

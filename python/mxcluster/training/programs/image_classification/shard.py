@@ -115,7 +115,7 @@ def _read_shares(path: str, workers: int) -> List[cluster_files.Share]:
             return cluster_files.parse_data_sharding(stream.read(), workers, path)
     except OSError as error:
         raise BadInput(
-            "--data-allocator 1 takes the shares of all workers from %s, but reading failed: %s. "
+            "data_allocator=1 takes the shares of all workers from %s, but reading failed: %s. "
             "Start the job again with train.yml, which writes this file, or leave --data-allocator "
             "out" % (path, error.strerror)
         ) from None
@@ -166,7 +166,7 @@ def lr_drops(
     """
     if every * updates_per_epoch < 1:
         raise BadInput(
-            "--lr-factor-epoch %g is shorter than one update of the weights (an epoch has %g "
+            "lr_factor_epoch=%g is shorter than one update of the weights (an epoch has %g "
             "updates): use a larger value" % (every, updates_per_epoch)
         )
     times = [number * every for number in range(1, int(epochs / every) + 1)]

@@ -14,6 +14,7 @@ from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
 from mxcluster.job import batch_sizes, checkpoints
 from mxcluster.model.events import Balance, Batch, End, Epoch, Note, Start
+from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import Context, KVStore, Symbol
 from mxcluster.training import progress_file
 from mxcluster.training.programs.image_classification import (
@@ -28,15 +29,14 @@ from mxcluster.training.programs.image_classification import (
 from mxcluster.training.programs.image_classification.data import batches
 
 Json = Dict[str, Any]
-Namespace = Any  # argparse.Namespace
 Shape = Tuple[int, ...]
 
 READERS = 4  # threads that read the next batches
 TELL_SECONDS = 1.0  # least seconds between two `batch` events
 
 
-def run(args: Namespace) -> None:
-    """Train with the options `args`, the result of args.parse().
+def run(args: ProgramArguments) -> None:
+    """Train with the options `args`, the arguments of the program.
 
     Raises BadInput for invalid arguments or data.
     """
@@ -48,7 +48,7 @@ def run(args: Namespace) -> None:
     samples = args.num_examples or len(train)
     if samples > len(train):
         raise BadInput(
-            "--num-examples %d: %s has only %d training samples. Use at most %d, or 0 for all "
+            "num_examples=%d: %s has only %d training samples. Use at most %d, or 0 for all "
             "samples" % (samples, args.data, len(train), len(train))
         )
     channels, side = DATASETS[args.data].shape[:2]
@@ -94,8 +94,8 @@ def contexts_of(gpus: Sequence[int]) -> List[Context]:
             mx.nd.zeros((1,), context).wait_to_read()
         except mx.base.MXNetError:
             raise BadInput(
-                "--gpus: MXNet %s cannot use %s on this host. Give the numbers of other GPUs, or "
-                "leave --gpus out to train on the CPU" % (mx.__version__, context)
+                "gpus: MXNet %s cannot use %s on this host. Give the numbers of other GPUs, or "
+                "use no GPU, to train on the CPU" % (mx.__version__, context)
             ) from None
     return contexts
 
@@ -111,7 +111,7 @@ class Training:
     """The training of a network by one worker. ``batch_size`` is the worker's current batch size.
 
     Args:
-        args: the result of args.parse().
+        args: the arguments of the program.
         contexts: MXNet's contexts.
         symbol: the network.
         shape: the shape of an image, (channels, side, side).
@@ -124,7 +124,7 @@ class Training:
 
     def __init__(
         self,
-        args: Namespace,
+        args: ProgramArguments,
         contexts: List[Context],
         symbol: Symbol,
         shape: Tuple[int, int, int],
@@ -132,7 +132,7 @@ class Training:
         share: shard.Work,
         train: data.Source,
         validation: data.Source,
-        sizes: Optional[Tuple[List[int], List[int], List[int]]],
+        sizes: Optional[Tuple[Sequence[int], Sequence[int], Sequence[int]]],
         samples: int,
     ) -> None:
         self.args, self.symbol, self.kv, self.share = args, symbol, kv, share
@@ -146,7 +146,7 @@ class Training:
         if args.measured:
             self.steps_in_all = args.warm_up + args.measured
             self.epochs = args.model_load_epoch + -(-self.steps_in_all // share.batches)
-        # args.parse() has checked `work_load`. With None MXNet gives all GPUs equal parts.
+        # The plan has checked `work_load`. With None MXNet gives all GPUs equal parts.
         self.module = mx.mod.Module(
             symbol,
             context=contexts,
@@ -207,7 +207,7 @@ class Training:
     def run(self) -> None:
         """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
-        With --measured, the method trains only the warm-up and the measured batches, without
+        With `measured`, the method trains only the warm-up and the measured batches, without
         validation and checkpoints. The field `seconds` of the event `end` is the wall time,
         validation included.
         """

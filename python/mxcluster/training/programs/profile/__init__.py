@@ -3,7 +3,6 @@
 from typing import List
 
 from mxcluster.training import programs
-from mxcluster.training.programs.image_classification import args
 
 PROGRAM = "profile"
 
@@ -11,7 +10,7 @@ PROGRAM = "profile"
 def main(argv: List[str]) -> int:
     """Measure this worker, the servers and the network. Return the exit status.
 
-    `argv` has the options of the program image_classification. The exit status is 0, or 2
+    `argv` is ProgramArguments as JSON. The exit status is 0, or 2
     for bad input. The process must be a worker of a job.
     """
-    return programs.carry_out(PROGRAM, args.parse, __name__ + ".measuring", argv)
+    return programs.carry_out(PROGRAM, __name__ + ".measuring", argv)

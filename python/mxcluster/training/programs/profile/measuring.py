@@ -18,7 +18,7 @@ the weights stay as they are.
 import json
 import os
 import time
-from typing import Any, List, Optional, Sequence, Tuple, cast
+from typing import List, Optional, Sequence, Tuple, cast
 
 import mxnet as mx
 import numpy as np
@@ -27,12 +27,11 @@ from mxcluster import events, work_load
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND
 from mxcluster.model.events import Profile, ServerTimes, Speed
+from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import Context, DataBatch, Module
 from mxcluster.training import progress_file, timing
 from mxcluster.training.kvstore import gsync_layout, server_messages
 from mxcluster.training.programs.image_classification import networks, pace, training
-
-Namespace = Any  # argparse.Namespace
 
 WARM_UP = 3  # steps
 # Limits in seconds. SECONDS limits the measurement of a speed. WAY_SECONDS limits the measurement
@@ -44,8 +43,8 @@ EXCHANGES = 7
 MOST_TURNS = 16
 
 
-def run(args: Namespace) -> None:
-    """Measure this worker with the options `args`, the result of `args.parse`.
+def run(args: ProgramArguments) -> None:
+    """Measure this worker with the options `args`, the arguments of the program.
 
     The function writes the event `profile`. Raises BadInput for invalid arguments.
     """
@@ -56,10 +55,10 @@ class Measuring:
     """The measurements of one worker, with its neural network and its kv-store.
 
     Args:
-        args: the result of `args.parse`.
+        args: the arguments of the program.
     """
 
-    def __init__(self, args: Namespace) -> None:
+    def __init__(self, args: ProgramArguments) -> None:
         self.args = args
         shape = DATASETS[args.data].shape
         self.symbol = networks.symbol(args.network, DATASETS[args.data].classes)

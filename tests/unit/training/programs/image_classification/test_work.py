@@ -103,7 +103,7 @@ def test_lr_drops_strictly_increase():
 def test_lr_cannot_drop_more_often_than_once_per_update():
     with pytest.raises(
         BadInput,
-        match="--lr-factor-epoch 0.05 is shorter than one update of the weights .an epoch has 12 ",
+        match="lr_factor_epoch=0.05 is shorter than one update of the weights .an epoch has 12 ",
     ):
         shard.lr_drops(12, 0.05, 0, 20)
 

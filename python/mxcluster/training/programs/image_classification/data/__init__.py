@@ -77,5 +77,5 @@ def _find(folder: str, data_set: str, hint: str, *names: str) -> str:
             return path
     raise BadInput(
         "data set %s is incomplete, because %s is not in %s: %s, or name another folder with "
-        "--data-dir" % (data_set, " or ".join(names), folder, hint)
+        "data_dir" % (data_set, " or ".join(names), folder, hint)
     )

@@ -5,10 +5,10 @@ The texts are those of Son of Grid Engine 8.1.9.
 
 import pytest
 
+from mxcluster.batch_systems import Request, sge
 from mxcluster.errors import MxclusterError
-from mxcluster.node.batch_systems import sge
 
-WANTED = {"nodes": 3, "queue": "", "environment": "mpi", "time": "", "gres": "", "options": []}
+WANTED = Request(3, queue="", environment="mpi", time="", gres="", options=[])
 QSTAT = """\
 job-ID  prior   name       user         state submit/start at     queue               slots
 ------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_a_job_that_fits_has_no_problem(told):
     ],
 )
 def test_what_grid_engine_cannot_give_is_refused(told, wanted, words):
-    [problem] = sge.problems(dict(WANTED, **wanted))
+    [problem] = sge.problems(WANTED._replace(**wanted))
     assert problem.startswith(words), problem
 
 
@@ -100,7 +100,7 @@ def test_a_refusal_of_qsub_is_shown(told):
 
 def test_resources_become_arguments_of_qsub(told):
     (told / "qsub").write_text('#!/bin/sh\necho "$*" >%s/argv\necho 12\n' % told)
-    wanted = dict(WANTED, queue="main.q", time="1:30", gres="gpu=2", options=["-P", "lab"])
+    wanted = WANTED._replace(queue="main.q", time="1:30", gres="gpu=2", options=["-P", "lab"])
     assert sge.submit("/jobs/job-1", "job-1", wanted, "#!/bin/sh\n") == "12"
     argv = (told / "argv").read_text()
     assert argv.startswith("-P lab -hard -terse ") and "-q main.q -l h_rt=5400 -l gpu=2" in argv

@@ -2,8 +2,9 @@
 
 import pytest
 
+from mxcluster import batch_systems
 from mxcluster.errors import BadInput
-from mxcluster.job import engine_options, options
+from mxcluster.job import options
 
 PARALLEL = {"parallel_environment": "mpi"}
 SBATCH = (
@@ -46,7 +47,7 @@ def test_an_option_that_changes_the_submission_is_refused(launcher, words):
     program, more = {"slurm": ("sbatch", {}), "sge": ("qsub", PARALLEL)}[launcher]
     with pytest.raises(BadInput, match="^engine_options: '.*' is refused, because .*: remove this"):
         options.cast(dict(more, launcher=launcher, engine_options=words))
-    assert all(line.endswith(program) for line in engine_options.problems(launcher, words))
+    assert all(line.endswith(program) for line in batch_systems.refusals(launcher, words))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_an_option_that_changes_the_submission_is_refused(launcher, words):
 )
 def test_other_options_are_accepted(launcher, words):
     given = dict(PARALLEL if launcher == "sge" else {}, launcher=launcher, engine_options=words)
-    assert options.cast(given)["engine_options"] == words
+    assert options.cast(given).engine_options == words
 
 
 @pytest.mark.parametrize("limit", ["0", "0:00", "00:00", "0:00:00", "00:00:00"])
@@ -69,4 +70,4 @@ def test_a_time_limit_of_zero_is_refused(limit):
     """It is no limit in Slurm."""
     with pytest.raises(BadInput, match="time_limit='%s' is refused: .*above 0" % limit):
         options.cast({"launcher": "slurm", "time_limit": limit})
-    assert options.cast({"launcher": "slurm", "time_limit": "0:00:30"})["time_limit"] == "0:00:30"
+    assert options.cast({"launcher": "slurm", "time_limit": "0:00:30"}).time_limit == "0:00:30"

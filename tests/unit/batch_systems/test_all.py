@@ -5,12 +5,11 @@ import pathlib
 
 import pytest
 
-from mxcluster.job import engine_options
+from mxcluster import batch_systems
+from mxcluster.batch_systems import slurm
 from mxcluster.job.launchers import LAUNCHERS
-from mxcluster.node import batch_systems
-from mxcluster.node.batch_systems import slurm
 
-PROJECT = pathlib.Path(__file__).resolve().parents[4]
+PROJECT = pathlib.Path(__file__).resolve().parents[3]
 NAMES = [launcher.name for launcher in LAUNCHERS.values() if launcher.is_batch]
 FUNCTIONS = [
     name
@@ -22,7 +21,7 @@ FUNCTIONS = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_system_has_all_functions(name):
     engine = batch_systems.of(name)
-    assert engine.NAME == LAUNCHERS[name].title and engine.CANCEL.isalpha()
+    assert engine.FACTS.title == LAUNCHERS[name].title and engine.FACTS.cancel.isalpha()
     for function in FUNCTIONS:
         ours, theirs = (inspect.signature(getattr(one, function)) for one in (engine, slurm))
         assert list(ours.parameters) == list(theirs.parameters), function
@@ -32,8 +31,8 @@ def test_a_batch_system_has_all_functions(name):
 def test_a_batch_system_has_its_other_parts(name):
     launcher = LAUNCHERS[name]
     assert launcher.tasks == "start.yml"
-    assert engine_options.problems(name, []) == []
-    assert engine_options.problems(name, ["script"]) != [], "no argument is refused"
+    assert batch_systems.refusals(name, []) == []
+    assert batch_systems.refusals(name, ["script"]) != [], "no argument is refused"
     assert (PROJECT / "molecule" / name / "molecule.yml").exists(), "the scenario is missing"
     page = (PROJECT / "docs" / "batch-systems.md").read_text()
     assert "launcher=%s" % name in page, "its part of the page is missing"

@@ -2,11 +2,11 @@
 
 import pytest
 
+from mxcluster.batch_systems import Request, slurm
 from mxcluster.errors import MxclusterError
-from mxcluster.node.batch_systems import slurm
 from tests import batch_systems
 
-WANTED = {"nodes": 3, "queue": "", "environment": "", "time": "", "gres": "", "options": []}
+WANTED = Request(3, queue="", environment="", time="", gres="", options=[])
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def state(tmp_path, monkeypatch):
 
 
 def submit(tmp_path, **wanted):
-    return slurm.submit(str(tmp_path), "job-1", dict(WANTED, **wanted), "#!/bin/sh\nsleep 30\n")
+    return slurm.submit(str(tmp_path), "job-1", WANTED._replace(**wanted), "#!/bin/sh\nsleep 30\n")
 
 
 def test_a_job_that_fits_has_no_problem(state):
@@ -35,7 +35,7 @@ def test_a_job_that_fits_has_no_problem(state):
     ],
 )
 def test_what_slurm_cannot_give_is_refused(state, wanted, words):
-    [problem] = slurm.problems(dict(WANTED, **wanted))
+    [problem] = slurm.problems(WANTED._replace(**wanted))
     assert problem.startswith(words), problem
 
 

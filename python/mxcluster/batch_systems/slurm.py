@@ -1,11 +1,11 @@
 """Call the programs of Slurm: sinfo, sbatch, scontrol, scancel and srun."""
 
 import shutil
-from typing import Dict, List
+from typing import Dict, Iterator, List, Sequence, Tuple
 
-from mxcluster.errors import MxclusterError, did_you_mean
-from mxcluster.node.batch_systems import (
-    Json,
+from mxcluster.batch_systems import (
+    Facts,
+    Request,
     State,
     ask,
     call,
@@ -14,9 +14,17 @@ from mxcluster.node.batch_systems import (
     last,
     seconds,
 )
+from mxcluster.errors import MxclusterError, did_you_mean
 
-NAME = "Slurm"
-CANCEL = "scancel"  # the program that cancels a job
+FACTS = Facts(
+    title="Slurm",
+    submit="sbatch",
+    start="srun",
+    cancel="scancel",
+    queue="partition",
+    gres="`gpu:2` of each node for `sbatch --gres`",
+    needs={},
+)
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
 RUNNING = ("RUNNING", "STAGE_OUT", "SIGNALING", "RESIZING")
 # {state of a job that Slurm has ended: reason}. In all other states the job has ended by itself.
@@ -38,12 +46,70 @@ FAILURES = {
 }
 LAUNCH_FAILED = "launch_failed_requeued_held"
 AGAIN = {"NODE_FAIL", "BOOT_FAIL", "PREEMPTED"} | set(FAILURES)
+# The options of sbatch are those of Slurm 22.05 (sbatch.1).
+# {long option of sbatch: (short option or "", reason of the refusal)}. sbatch accepts a part
+# of a long name, a value after "=" or in the next word, and several short options in one word.
+_OF_SBATCH: Dict[str, Tuple[str, str]] = {
+    "array": ("a", "mxcluster follows one job, and an array has several"),
+    "cluster-constraint": ("", "mxcluster asks only the cluster of the submit host"),
+    "clusters": ("M", "mxcluster asks only the cluster of the submit host"),
+    "chdir": ("D", "the job runs in its job folder"),
+    "error": ("e", "mxcluster reads the output of the job from batch.log"),
+    "gid": ("", "the submitting user owns the job"),
+    "help": ("h", "sbatch would submit nothing"),
+    "job-name": ("J", "job_id sets the name of the job"),
+    "nodes": ("N", "num_nodes sets the number of nodes"),
+    "ntasks": ("n", "num_nodes sets the number of tasks"),
+    "output": ("o", "mxcluster reads the output of the job from batch.log"),
+    "quiet": ("Q", "sbatch would not print the id of the job"),
+    "requeue": ("", "max_restarts sets the number of restarts"),
+    "signal": ("", "a signal ends the programs of mxcluster"),
+    "test-only": ("", "sbatch would submit nothing"),
+    "uid": ("", "the submitting user owns the job"),
+    "usage": ("", "sbatch would submit nothing"),
+    "version": ("V", "sbatch would submit nothing"),
+    "wait": ("W", "sbatch would wait for the end of the job"),
+    "wrap": ("", "mxcluster submits its own script"),
+}
+# Options of sbatch that take no value in the next word.
+_FLAGS = (
+    "contiguous,exclusive,get-user-env,help,hold,ignore-pbs,nice,no-bell,no-kill,no-requeue,"
+    "overcommit,oversubscribe,parsable,propagate,quiet,reboot,requeue,share,spread-job,test-only,"
+    "usage,use-min-nodes,verbose,version,wait,x11"
+).split(",")
+_SHORT_FLAGS = "hHkOQsvVW"
 
 
-def problems(wanted: Json) -> List[str]:
+def refused(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
+    """Yield (word, reason) for each refused argument of sbatch."""
+    short = {letter: why for letter, why in _OF_SBATCH.values() if letter}
+    takes_value = False
+    for word in words:
+        if takes_value and not word.startswith("-"):
+            takes_value = False
+        elif word.startswith("--") and len(word) > 2:
+            name, equals, _ = word[2:].partition("=")
+            reasons = [_OF_SBATCH[one][1] for one in _OF_SBATCH if one.startswith(name)]
+            if reasons and name != "":
+                yield word, reasons[0]
+            takes_value = not equals and not any(flag.startswith(name) for flag in _FLAGS)
+        elif word.startswith("-") and len(word) > 1 and word != "--":
+            takes_value = True
+            for place, letter in enumerate(word[1:], 2):
+                if letter in short:
+                    yield word, short[letter]
+                takes_value = place == len(word) and letter not in _SHORT_FLAGS
+                if letter not in _SHORT_FLAGS:  # the rest of the word is its value
+                    break
+        else:
+            takes_value = False
+            yield word, "it is no option, and mxcluster submits its own script"
+
+
+def problems(wanted: Request) -> List[str]:
     """Return a message for each reason why this host cannot submit the job, or [].
 
-    `wanted`: {"nodes", "queue", ...}, the entry "batch" of a plan.
+    `wanted`: the wishes of the job.
     """
     lacking = [
         name for name in ("sinfo", "sbatch", "scontrol", "scancel") if not shutil.which(name)
@@ -58,7 +124,7 @@ def problems(wanted: Json) -> List[str]:
         partitions = _partitions(ask(["sinfo", "--noheader", "--format=%R|%P|%D"]))
     except MxclusterError as error:
         return ["launcher=slurm: Slurm does not answer: %s" % error]
-    queue = wanted["queue"] or next((name for name, one in partitions.items() if one[1]), "")
+    queue = wanted.queue or next((name for name, one in partitions.items() if one[1]), "")
     if not queue:
         return ["launcher=slurm: Slurm has no default partition: use -e queue=NAME"]
     if queue not in partitions:
@@ -66,21 +132,21 @@ def problems(wanted: Json) -> List[str]:
             "queue=%s: Slurm has no such partition%s: use one of %s"
             % (queue, did_you_mean(queue, partitions), ", ".join(sorted(partitions)))
         ]
-    if wanted["nodes"] > partitions[queue][0]:
+    if wanted.nodes > partitions[queue][0]:
         return [
             "num_nodes=%d: the partition %s has only %d nodes: lower num_nodes, or name "
-            "another partition with -e queue=" % (wanted["nodes"], queue, partitions[queue][0])
+            "another partition with -e queue=" % (wanted.nodes, queue, partitions[queue][0])
         ]
     return []
 
 
-def _partitions(told: str) -> Dict[str, List[int]]:
+def _partitions(output: str) -> Dict[str, List[int]]:
     """Return {partition: [number of nodes, 1 for the default partition or 0]}.
 
-    `told`: the output of sinfo.
+    `output`: the output of sinfo.
     """
     found = {}  # type: Dict[str, List[int]]
-    for line in told.splitlines():
+    for line in output.splitlines():
         name, marked, nodes = line.split("|")[:3]
         count = found.setdefault(name.strip(), [0, 0])
         count[0] += int(nodes)  # sinfo prints a line for each state of nodes
@@ -88,24 +154,24 @@ def _partitions(told: str) -> Dict[str, List[int]]:
     return found
 
 
-def submit(folder: str, job: str, wanted: Json, script: str) -> str:
+def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     """Submit the shell script `script`, and return the id of the job in Slurm.
 
     The output of the script goes to batch.log in `folder`. MxclusterError if Slurm refuses
     the job.
 
-    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
-    of the submission.
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its
+    wishes.
     """
     # mxcluster's own arguments come last: the last of equal options counts.
-    argv = ["sbatch"] + wanted["options"]
+    argv = ["sbatch", *wanted.options]
     argv += ["--parsable", "--job-name=" + job_name(job), "--chdir=" + folder]
     argv += ["--output=%s/batch.log" % folder, "--no-requeue"]
-    argv += ["--nodes=%d" % wanted["nodes"], "--ntasks-per-node=1"]
-    argv += ["--partition=" + wanted["queue"]] * bool(wanted["queue"])
-    if wanted["time"]:
-        argv.append("--time=%d" % -(-seconds(wanted["time"]) // 60))
-    argv += ["--gres=" + wanted["gres"]] * bool(wanted["gres"])
+    argv += ["--nodes=%d" % wanted.nodes, "--ntasks-per-node=1"]
+    argv += ["--partition=" + wanted.queue] * bool(wanted.queue)
+    if wanted.time:
+        argv.append("--time=%d" % -(-seconds(wanted.time) // 60))
+    argv += ["--gres=" + wanted.gres] * bool(wanted.gres)
     code, out, err = call(argv, stdin=script)
     number = last(out).split(";")[0]
     if code or not number.isdigit():
@@ -143,7 +209,7 @@ def state(number: str) -> State:
 
 def cancel(number: str) -> None:
     """Cancel Slurm's job `number`. An ended job does not change."""
-    call([CANCEL, number])
+    call([FACTS.cancel, number])
 
 
 def identity(environ: Dict[str, str]) -> str:

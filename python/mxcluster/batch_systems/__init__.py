@@ -1,20 +1,52 @@
 """Submit a job to a batch system, such as Slurm, read the state of the job, and cancel the job.
 
-Each module of this package serves one batch system, with the same functions. `problems` and
-`submit` run on the submit host, `hosts` and `on_node` on the first node of the job, `state` and
+Each module of this package serves one batch system, with the same functions and the row FACTS. The
+name of the module is the value of the knob `launcher`. `refused` runs on the controller, `problems`
+and `submit` run on the submit host, `hosts` and `on_node` on the first node of the job, `state` and
 `cancel` on both.
 """
 
 import importlib
 import os
+import pkgutil
 import re
 import subprocess
-from typing import Any, Dict, List, NamedTuple, Tuple
+import types
+from typing import List, Mapping, NamedTuple, Sequence, Tuple
 
 from mxcluster import exit_codes
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import MxclusterError, shown
 
-Json = Dict[str, Any]
+
+class Facts(NamedTuple):
+    """The words of a batch system for the table of launchers, pages and messages.
+
+    - `title`: the name of the batch system;
+    - `submit`, `start`, `cancel`: the programs that submit a job, start a program on a node of the
+      job, and cancel the job;
+    - `queue`: the word for a queue, such as "partition";
+    - `gres`: an example of the knob gres, with its option;
+    - `needs`: {knob that a job needs: the source of its value}. Only this batch system reads it.
+    """
+
+    title: str
+    submit: str
+    start: str
+    cancel: str
+    queue: str
+    gres: str
+    needs: Mapping[str, str]
+
+
+class Request(NamedTuple):
+    """The wishes of a job: the values of the knobs num_nodes, queue, ..., and engine_options."""
+
+    nodes: int
+    queue: str
+    environment: str  # the parallel environment
+    time: str
+    gres: str
+    options: Sequence[str]
 
 
 class State(NamedTuple):
@@ -38,9 +70,34 @@ NOT_FOUND = 127  # as in shells
 PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds
 
 
-def of(launcher: str) -> Any:
-    """Return the module of the batch system. `launcher`: the value of the knob, slurm or sge."""
-    return importlib.import_module("mxcluster.node.batch_systems." + launcher)
+def names() -> List[str]:
+    """Return the names of all batch systems: the modules of this package."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def of(launcher: str) -> types.ModuleType:
+    """Return the module of the batch system. `launcher`: the value of the knob, such as slurm."""
+    return importlib.import_module("%s.%s" % (__name__, launcher))
+
+
+def facts(launcher: str) -> Facts:
+    """Return the facts of the batch system `launcher`."""
+    found: Facts = of(launcher).FACTS
+    return found
+
+
+def refusals(launcher: str, words: Sequence[str]) -> List[str]:
+    """Return a message for each word of the knob engine_options that mxcluster refuses, or [].
+
+    mxcluster submits a script of its own on stdin, and follows one job with the id that the program
+    prints. An option that changes this protocol is refused by name. mxcluster's own arguments come
+    last, so that they take precedence over all other options.
+    """
+    return [
+        "engine_options: %s is refused, because %s: remove this argument of %s"
+        % (shown(word), why, facts(launcher).submit)
+        for word, why in of(launcher).refused(words)
+    ]
 
 
 def call(argv: List[str], stdin: str = "") -> Tuple[int, str, str]:

@@ -2,11 +2,11 @@
 
 import re
 import shutil
-from typing import Dict, List, Optional
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxcluster.errors import MxclusterError, did_you_mean
-from mxcluster.node.batch_systems import (
-    Json,
+from mxcluster.batch_systems import (
+    Facts,
+    Request,
     State,
     ask,
     call,
@@ -15,9 +15,17 @@ from mxcluster.node.batch_systems import (
     last,
     seconds,
 )
+from mxcluster.errors import MxclusterError, did_you_mean
 
-NAME = "Grid Engine"
-CANCEL = "qdel"  # the program that deletes a job
+FACTS = Facts(
+    title="Grid Engine",
+    submit="qsub",
+    start="qrsh",
+    cancel="qdel",
+    queue="queue",
+    gres="`gpu=2` of each slot for `qsub -l`",
+    needs={"parallel_environment": "`qconf -spl` lists the names"},
+)
 # Settings of a parallel environment without which `qrsh -inherit` starts no program on a node.
 NEEDED = {"control_slaves": "TRUE", "job_is_first_task": "FALSE"}
 # Values of "failed" in the accounting, see sge_status(5): the job has ended by itself; a limit was
@@ -27,12 +35,63 @@ BY_ITSELF, LIMIT, SIGNAL = 0, 37, 100
 OF_A_NODE = {1, 3, 4, 6, 7, 8, 18, 19, 20, 21, 24, 25, 30}
 KILLED = 128  # the exit status of a program that a signal has ended is KILLED plus the signal
 RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before the start"
+# The options of qsub are those of Son of Grid Engine 8.1.9 (submit.1).
+# {option of qsub: reason of the refusal}.
+_OF_QSUB = {
+    "-@": "mxcluster cannot check the options in its file",
+    "-b": "mxcluster submits its own script",
+    "-C": "mxcluster submits its own script",
+    "-ckpt": "max_restarts sets the number of restarts",
+    "-cwd": "the job runs in its job folder",
+    "-e": "mxcluster reads the output of the job from batch.log",
+    "-help": "qsub would submit nothing",
+    "-i": "mxcluster submits its own script",
+    "-inherit": "mxcluster submits its own script",
+    "-j": "mxcluster reads the output of the job from batch.log",
+    "-N": "job_id sets the name of the job",
+    "-now": "qsub would not queue the job",
+    "-o": "mxcluster reads the output of the job from batch.log",
+    "-pe": "parallel_environment and num_nodes set it",
+    "-q": "queue sets the queue",
+    "-r": "max_restarts sets the number of restarts",
+    "-S": "mxcluster submits its own script",
+    "-sync": "qsub would wait for the end of the job",
+    "-t": "mxcluster follows one job, and an array has several",
+    "-tc": "mxcluster follows one job, and an array has several",
+    "-verify": "qsub would submit nothing",
+    "-wd": "the job runs in its job folder",
+}
+# {option of qsub: number of words that follow}. All other options have one.
+_WORDS = dict.fromkeys(
+    "-clear -cwd -h -hard -help -noshell -nostdin -notify -soft -terse -V -verbose -verify".split(),
+    0,
+)
+_WORDS["-pe"] = 2
+_VERIFY = ("v", "p")  # values of -w with which qsub submits nothing
 
 
-def problems(wanted: Json) -> List[str]:
+def refused(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
+    """Yield (word, reason) for each refused argument of qsub."""
+    values, option = 0, ""
+    for word in words:
+        if values:
+            values -= 1
+            if option == "-binding" and word in ("env", "pe", "set"):
+                values += 1
+            if option == "-w" and word in _VERIFY:
+                yield "-w " + word, "qsub would submit nothing"
+        elif not word.startswith("-") or len(word) < 2:
+            yield word, "it is no option, and mxcluster submits its own script"
+        else:
+            option, values = word, _WORDS.get(word, 1)
+            if word in _OF_QSUB:
+                yield word, _OF_QSUB[word]
+
+
+def problems(wanted: Request) -> List[str]:
     """Return a message for each reason why this host cannot submit the job, or [].
 
-    `wanted`: {"nodes", "queue", "environment", ...}, the entry "batch" of a plan.
+    `wanted`: the wishes of the job.
     """
     lacking = [
         name for name in ("qsub", "qstat", "qdel", "qconf", "qselect") if not shutil.which(name)
@@ -49,11 +108,11 @@ def problems(wanted: Json) -> List[str]:
         return ["launcher=sge: Grid Engine does not answer: %s" % error]
 
 
-def _problem(wanted: Json) -> Optional[str]:
+def _problem(wanted: Request) -> Optional[str]:
     code, out, err = call(["qconf", "-spl"])
     if code and "no parallel environment" not in (out + err):
         raise MxclusterError("`qconf -spl`: %s" % last(err or out))
-    known, name = ([] if code else out.split()), wanted["environment"]
+    known, name = ([] if code else out.split()), wanted.environment
     if not name:
         return (
             "launcher=sge needs a parallel environment: use -e parallel_environment=NAME. Grid "
@@ -76,18 +135,18 @@ def _problem(wanted: Json) -> Optional[str]:
             "parallel_environment=%s: %s: use a parallel environment with a number, such as 1 (one "
             "slot on each node)" % (name, RULE % rule)
         )
-    queue = ["-q", wanted["queue"]] if wanted["queue"] else []
+    queue = ["-q", wanted.queue] if wanted.queue else []
     code, out, err = call(["qselect", "-pe", name] + queue)
     places = {line.partition("@")[2] for line in out.split() if "@" in line}
     if not places:
         return (
             "queue=%s: no such queue has the parallel environment %s: correct the name, or add the "
-            "environment to the pe_list of a queue" % (wanted["queue"], name)
+            "environment to the pe_list of a queue" % (wanted.queue, name)
         )
-    if wanted["nodes"] > len(places):
+    if wanted.nodes > len(places):
         return (
             "num_nodes=%d: only %d nodes have queues with the parallel environment %s: lower "
-            "num_nodes" % (wanted["nodes"], len(places), name)
+            "num_nodes" % (wanted.nodes, len(places), name)
         )
     return None
 
@@ -103,23 +162,23 @@ def _rule(environment: str) -> str:
     return _settings(environment).get("allocation_rule", "unknown")
 
 
-def submit(folder: str, job: str, wanted: Json, script: str) -> str:
+def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     """Submit the shell script `script`, and return the id of the job in Grid Engine.
 
     The output of the script goes to batch.log in `folder`. MxclusterError if Grid Engine refuses
     the job.
 
-    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` the entry "batch"
-    of the submission.
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its
+    wishes.
     """
-    slots = wanted["nodes"] * int(_rule(wanted["environment"]))
+    slots = wanted.nodes * int(_rule(wanted.environment))
     # mxcluster's own arguments come last, and -hard ends an earlier -soft.
-    argv = ["qsub"] + wanted["options"]
+    argv = ["qsub", *wanted.options]
     argv += ["-hard", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
-    argv += ["-o", folder + "/batch.log", "-S", "/bin/sh", "-pe", wanted["environment"], str(slots)]
-    argv += ["-q", wanted["queue"]] if wanted["queue"] else []
-    argv += ["-l", "h_rt=%d" % seconds(wanted["time"])] if wanted["time"] else []
-    argv += ["-l", wanted["gres"]] if wanted["gres"] else []
+    argv += ["-o", folder + "/batch.log", "-S", "/bin/sh", "-pe", wanted.environment, str(slots)]
+    argv += ["-q", wanted.queue] if wanted.queue else []
+    argv += ["-l", "h_rt=%d" % seconds(wanted.time)] if wanted.time else []
+    argv += ["-l", wanted.gres] if wanted.gres else []
     code, out, err = call(argv, stdin=script)
     number = last(out).split(".")[0]
     if code or not number.isdigit():
@@ -162,15 +221,15 @@ def _why_it_is_stuck(number: str) -> str:
     return match.group(1).strip() if match else "see `qstat -j %s`" % number
 
 
-def _ended(code: int, told: str) -> State:
-    """Return the State of an ended job. `code`, `told`: exit status and output of `qacct -j`.
+def _ended(code: int, output: str) -> State:
+    """Return the State of an ended job. `code`, `output`: exit status and output of `qacct -j`.
 
     The output has a record for the job, and may have a record for each node, in any order. The
     record of one node can have the reason, while the others only have the signal.
     """
     records = [
         dict(re.findall(r"^(\w+)[ \t]+(.*?)[ \t]*$", record, re.M))
-        for record in re.split(r"^=+$", told, flags=re.M)
+        for record in re.split(r"^=+$", output, flags=re.M)
     ]
     records = [one for one in records if re.match(r"\d+", one.get("failed", ""))]
     if code or not records:
@@ -206,7 +265,7 @@ def _number(text: str) -> int:
 
 def cancel(number: str) -> None:
     """Delete Grid Engine's job `number`. An ended job does not change."""
-    call([CANCEL, number])
+    call([FACTS.cancel, number])
 
 
 def identity(environ: Dict[str, str]) -> str:

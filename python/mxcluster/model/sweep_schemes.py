@@ -1,9 +1,8 @@
 """Define the schemes that compare.yml trains, one row for each name of the knob `schemes`."""
 
-from typing import Dict, List, NamedTuple
+from typing import Mapping, NamedTuple
 
-from mxcluster.job.knob_table import OPTIONS
-from mxcluster.job.options import BALANCED as SUMMING
+from mxcluster import schemes
 
 FASTEST = "fastest"
 GROUPED = "gsp"
@@ -15,7 +14,7 @@ class Row(NamedTuple):
 
     name: str
     title: str
-    knobs: Dict[str, str]
+    knobs: Mapping[str, str]
 
 
 ROWS = (
@@ -30,23 +29,16 @@ ROWS = (
 NAMES = tuple(row.name for row in ROWS)
 # {option: the only values of `kv` that accept it}. In a sweep, a job with another `kv` gets the
 # option's default, so that a user can give one value for all jobs that accept the option.
-ONLY_KV = {
-    "staleness": ("dist_ssync",),
-    "balance": SUMMING,
-    "data_allocator": ("dist_gsync",),
-    "data_sharding_file": ("dist_gsync",),
-    "gsync_y": ("dist_gsync",),
-    "gsync_compensation": ("dist_gsync",),
-    "gsync_max_y": ("dist_gsync",),
-}
+ONLY_KV = dict(
+    {name: schemes.with_knob(name) for scheme in schemes.SCHEMES for name in scheme.knobs},
+    balance=[one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)],
+    **{
+        name: [one.name for one in schemes.SCHEMES if one.waits == schemes.GROUP]
+        for name in ("data_allocator", "data_sharding_file")
+    },
+)
 
 
 def of(name: str) -> Row:
     """Return the Row with this name."""
     return next(row for row in ROWS if row.name == name)
-
-
-def available() -> List[str]:
-    """Return the names of the rows with knobs that train.yml supports."""
-    known = {option.name for option in OPTIONS}
-    return [row.name for row in ROWS if set(row.knobs) <= known]

@@ -1,0 +1,244 @@
+"""Define the knobs of benchmark.yml and compare.yml, with one field for each knob.
+
+From these classes, `make docs` generates the defaults and argument specs of the role sweep, and
+parts of group_vars/all.yml and docs/knobs.md. The sweep passes the other knobs of `job_knobs` on to
+its jobs.
+"""
+
+import json
+import re
+from typing import Callable, List, Mapping, Sequence, Tuple, Type
+
+from mxcluster import schemes
+from mxcluster.model.job_knobs import MOST_PROCESSES, Options
+from mxcluster.model.knob import BENCHMARK, COMPARE, knob, names_read, read
+from mxcluster.model.names import MOST_GPU
+from mxcluster.model.record import Record
+from mxcluster.model.sweep_schemes import NAMES
+from mxcluster.model.written import (
+    MOST,
+    Written,
+    free,
+    matching,
+    one_of,
+    to_text,
+    whole_number,
+)
+from mxcluster.numbers import to_float, to_int
+
+MOST_JOBS = 10000
+MOST_ITEMS = 1000  # of a list
+# INTERFACE:ADDRESS:PORT, where INTERFACE is optional, as in DLBS.
+RENDEZVOUS = re.compile(
+    r"(?:(?P<interface>[A-Za-z0-9_.@+-]{1,15}):)?(?P<address>[0-9]+(?:\.[0-9]+){3}):(?P<port>[0-9]+)"
+)
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?"
+FACTOR = re.compile(r"(%s)(?:/(%s|W|sqrt\(W\)))?" % (_NUMBER, _NUMBER))
+
+
+def _items(value: object) -> List[object]:
+    """Return the items of `value` as a list, without repetitions and empty strings.
+
+    `value` is a list, the JSON text of a list, a string such as 'a,b', or one number. Raises
+    ValueError for all other values, and for a list or a dict inside the list.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        value = json.loads(text) if text.startswith("[") else re.split(r"[,\s]+", text)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = [value]
+    if not isinstance(value, (list, tuple)) or any(isinstance(i, (list, dict)) for i in value):
+        raise ValueError("the value must be a list of strings and numbers")
+    found = list(dict.fromkeys(item for item in value if item != ""))
+    if len(found) > MOST_ITEMS:
+        raise ValueError("the list must have at most %d items" % MOST_ITEMS)
+    return found
+
+
+def _numbers(low: int, high: int, example: str, least: int = 0) -> Written[List[int]]:
+    """Return a shape for at least `least` whole numbers from `low` to `high`."""
+    return Written(
+        lambda value: [to_int(item) for item in _items(value)],
+        lambda items: len(items) >= least and all(low <= item <= high for item in items),
+        "a list of whole numbers from %d to %d, such as %s" % (low, high, example),
+        limits="From %d to %d." % (low, high),
+    )
+
+
+def _texts(check: Callable[[List[str]], object], what: str) -> Written[List[str]]:
+    return Written(lambda value: [to_text(item) for item in _items(value)], check, what)
+
+
+def _some_of(names: Sequence[str], what: str, least: int = 1) -> Written[List[str]]:
+    """Return a shape for at least `least` of the words `names`."""
+    return _texts(
+        lambda items: len(items) >= least and all(item in names for item in items),
+        "a list of %s out of %s" % (what, ", ".join(names)),
+    )
+
+
+class Both(Record):
+    """Both playbooks."""
+
+    sweep: str = knob(
+        matching(
+            r"([A-Za-z0-9][A-Za-z0-9._-]{0,59})?",
+            "at most 60 letters, digits, '.', '_' and '-', beginning with a letter or digit",
+        ),
+        "",
+        "The name of the sweep and of the sweep's folder in `runs/`. With the name of an earlier "
+        "sweep, the playbook continues this sweep. The default is the time and the playbook, such "
+        "as `20261121-101500-benchmark`.",
+        playbooks=(BENCHMARK, COMPARE),
+    )
+    again: str = knob(
+        one_of("", "failed", "late"),
+        "",
+        "`failed` runs the failed jobs of an earlier `sweep` once more. `late` runs its jobs with "
+        "late steps once more: with `slowdown` or `step_ms`, steps that took longer than planned "
+        "on an overloaded machine.",
+        playbooks=(BENCHMARK, COMPARE),
+    )
+    max_jobs: int = knob(
+        whole_number(1, MOST_JOBS),
+        200,
+        "The largest number of jobs. mxcluster refuses a sweep with more jobs before the first "
+        "job.",
+        playbooks=(BENCHMARK, COMPARE),
+    )
+
+
+class Lists(Record):
+    """benchmark.yml: lists, of which every combination is a job."""
+
+    networks: Sequence[str] = knob(
+        _texts(bool, "a list of networks, such as resnet20,lenet"),
+        ["resnet20"],
+        "The networks to measure, such as `resnet20,lenet`.",
+        playbooks=(BENCHMARK,),
+    )
+    kvs: Sequence[str] = knob(
+        _some_of(schemes.NAMES, "parallel schemes"),
+        ["dist_sync"],
+        "The parallel schemes, such as `dist_sync,dist_gsync`. `local` and `device` run with one "
+        "worker only.",
+        playbooks=(BENCHMARK,),
+    )
+    batch_sizes: Sequence[int] = knob(
+        _numbers(1, MOST, "32,64", least=1),
+        [32],
+        "The batch sizes, such as `32,64`. Weak scaling uses the batch size for each worker. "
+        "Strong scaling divides the batch size among all workers.",
+        playbooks=(BENCHMARK,),
+    )
+    gpu_counts: Sequence[int] = knob(
+        _numbers(0, MOST_GPU + 1, "1,2,4"),
+        [],
+        "The numbers of GPUs of a worker, such as `1,2,4`. 0 trains on the CPU. An empty list "
+        "means the GPUs of the knob `gpus`.",
+        playbooks=(BENCHMARK,),
+    )
+    scaling: Sequence[str] = knob(
+        _some_of(("weak", "strong"), "kinds of scaling"),
+        ["weak"],
+        "`weak`: the batch size of a worker is constant. `strong`: the batch size of all workers "
+        "together is constant and must be divisible by the number of workers.",
+        playbooks=(BENCHMARK,),
+    )
+    worker_counts: Sequence[int] = knob(
+        _numbers(1, MOST_PROCESSES, "1,2,4"),
+        [],
+        "The numbers of workers, such as `1,2,4`. A job takes the first workers of the inventory. "
+        "An empty list means 1, 2, 4 and so on, and the number of all workers.",
+        playbooks=(BENCHMARK,),
+    )
+    rendezvous: str = knob(
+        Written(
+            to_text,
+            lambda text: text == "" or RENDEZVOUS.fullmatch(text),
+            "INTERFACE:ADDRESS:PORT or ADDRESS:PORT, such as ib0:10.0.0.1:9091",
+            "str",
+        ),
+        "",
+        "The scheduler as `INTERFACE:ADDRESS:PORT` or `ADDRESS:PORT`, such as `ib0:10.0.0.1:9091`, "
+        "instead of `dmlc_interface` and `root_port`. The address must be the address of the "
+        "scheduler's host.",
+        playbooks=(BENCHMARK,),
+    )
+
+
+class Comparison(Record):
+    """compare.yml."""
+
+    schemes: Sequence[str] = knob(
+        _some_of(NAMES, "schemes", least=0),
+        [],
+        "The schemes that compare.yml trains, any of `%s`. An empty list means all."
+        % "`, `".join(NAMES),
+        playbooks=(COMPARE,),
+    )
+    lr_factors: Sequence[str] = knob(
+        _texts(
+            lambda items: items and all(map(FACTOR.fullmatch, items)),
+            "a list of numbers such as 0.5, 1/2, 1/W or 1/sqrt(W), with W the number of workers",
+        ),
+        ["1/W", "1/sqrt(W)", "1/2", "1", "2"],
+        "The learning rates to try, as factors of `lr`. W is the number of workers of the "
+        "inventory. compare.yml tries equal rates only once.",
+        playbooks=(COMPARE,),
+    )
+    seeds: int = knob(
+        whole_number(1, 100),
+        5,
+        "The number of seeds: `seed`, `seed` + 1 and so on. All learning rates run with the first "
+        "seed. The other seeds run at each scheme's best rate and at the common rate.",
+        playbooks=(COMPARE,),
+    )
+    target: float = knob(
+        Written(
+            to_float,
+            lambda value: 0 < value < 1,
+            "an accuracy above 0 and below 1, such as 0.95",
+            "float",
+        ),
+        0.95,
+        "The validation accuracy to reach, above 0 and below 1. compare.yml measures the time "
+        "until a job reaches this accuracy.",
+        playbooks=(COMPARE,),
+    )
+    fastest_group: str = knob(
+        free("the label of a group"),
+        "",
+        "The label of the group that trains alone in the scheme `fastest`. An empty label means "
+        "the fastest group of the profile. Without a profile, an empty label means the first group "
+        "of the inventory.",
+        playbooks=(COMPARE,),
+    )
+
+
+class BenchmarkKnobs(Both, Lists):
+    """The knobs of benchmark.yml that its jobs do not have."""
+
+
+class CompareKnobs(Both, Comparison):
+    """The knobs of compare.yml that its jobs do not have."""
+
+
+SECTIONS: Tuple[Type[Record], ...] = (Both, Lists, Comparison)
+CLASSES: Mapping[str, Type[Both]] = {BENCHMARK: BenchmarkKnobs, COMPARE: CompareKnobs}
+
+
+def passed_on(playbook: str) -> Tuple[str, ...]:
+    """Return the names of the options of train.yml that `playbook` passes on to its jobs."""
+    return names_read(Options, playbook)
+
+
+def cast(playbook: str, given: Mapping[str, object]) -> Both:
+    """Return the knobs of these classes that `playbook` reads.
+
+    Raises BadInput with all wrong values.
+
+    Args: `given` {name: value} from the user; a knob without a value has the default.
+    """
+    cls = CLASSES[playbook]
+    return read(cls, {name: value for name, value in given.items() if name in cls.FIELDS})
