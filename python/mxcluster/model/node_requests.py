@@ -111,12 +111,14 @@ class RecordRequest(Record):
     known: NodeFacts = field(_facts, default=NodeFacts(), about="no facts for a damaged record")
 
 
+def _cuda(value: object) -> Optional[Cuda]:
+    return Cuda.decode(value) if value else None
+
+
 class CheckRequest(Record):
     """The things to examine for verify.yml."""
 
     etc_dir: str = field(text, about="the folder of the three cluster files")
     folders: Sequence[str] = field(each(text), about="to measure")
     peers: Sequence[str] = field(each(text, 100000), default=[], about="to reach by ssh")
-    cuda: Optional[Cuda] = field(
-        optional(record(Cuda)), default=None, about="of a node that trains on GPUs"
-    )
+    cuda: Optional[Cuda] = field(_cuda, default=None, about="of a node that trains on GPUs")

@@ -20,6 +20,7 @@ from mxcluster import entry
 from mxcluster.ansible import node_program
 from mxcluster.entry import leftovers, programs
 from mxcluster.errors import MxclusterError
+from mxcluster.model.node_record import MachineFacts
 from mxcluster.model.protocol import COMMANDS, RecordNode
 from tests import needs
 
@@ -518,18 +519,14 @@ def test_roots_observations_override_the_users_answer(monkeypatch):
         "hostname": "x\n  ProxyCommand evil",
         "host_keys": ["@cert-authority evil"],
         "mxnet": "9.9",
+        "address_of_default_route": "192.0.2.1",
     }
     monkeypatch.setattr(entry.os, "geteuid", lambda: 0)
     monkeypatch.setattr(programs, "answer_of", lambda given: dict(hostile))
-    own = {"hostname": "node1", "host_keys": ["ssh-ed25519 AAAA"]}
+    own = MachineFacts(hostname="node1", host_keys=["ssh-ed25519 AAAA"])
     monkeypatch.setattr("mxcluster.node.probe.machine", lambda: own)
     told = entry.run(RecordNode(user="nobody"))
-    assert told == {
-        "python": "/tmp/evil",
-        "hostname": "node1",
-        "host_keys": ["ssh-ed25519 AAAA"],
-        "mxnet": "9.9",
-    }
+    assert told == dict(vars(own), python="/tmp/evil", mxnet="9.9")
 
 
 def test_library_output_without_a_newline_does_not_break_the_answer(tmp_path):

@@ -265,7 +265,7 @@ def test_no_value_adds_a_word_to_ssh_files(which, word):
     own = HostVariables(ansible_host=words["alias"], ssh_mesh_from=[words["origin"]])
     try:
         blocks = ssh_mesh.blocks(
-            {host: {"address": "10.0.0.2"}}, {host: record}, {host: own}, "~/.ssh/k"
+            {host: ssh_mesh.Node(address="10.0.0.2")}, {host: record}, {host: own}, "~/.ssh/k"
         )
     except BadInput as refusal:
         known = (

@@ -13,6 +13,8 @@ from mxcluster.agent import runtimes
 from mxcluster.node import contained, processes
 from tests.unit.agent.jobs import PACKAGE
 
+CONTAINER = {"engine": "docker", "image": "i", "python": "python3"}
+
 
 @pytest.fixture
 def lock(tmp_path):
@@ -97,7 +99,7 @@ def test_it_ends_with_the_agent(tmp_path, lock):
 def test_the_client_gets_no_variable_of_the_job(tmp_path, monkeypatch):
     plan = {
         "host": "one",
-        "container": {"engine": "docker", "image": "i", "python": "python3"},
+        "container": CONTAINER,
         "nodes": {"one": {"mounts": [str(tmp_path), "/does/not/exist"]}},
     }
     monkeypatch.setattr(runtimes.gpus, "count", lambda: 0)
@@ -123,7 +125,7 @@ def test_the_client_gets_no_variable_of_the_job(tmp_path, monkeypatch):
 
 
 def test_only_an_engine_that_failed_has_not_started_a_process(tmp_path):
-    plan = {"host": "one", "container": {"engine": "docker"}, "nodes": {"one": {"mounts": []}}}
+    plan = {"host": "one", "container": CONTAINER, "nodes": {"one": {"mounts": []}}}
     made = runtimes.of_plan(str(tmp_path), plan, processes.Identity(1, 1))
     assert made.why_not_started(0, []) is None and not made.cut_off
     assert made.why_not_started(-15, []) is None and made.cut_off

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from mxcluster.errors import BadInput
+from mxcluster.model.node_requests import AllGpus
 from mxcluster.node import gpus
 
 TWO = """case "$*" in
@@ -91,16 +92,16 @@ def test_a_changed_number_of_gpus_is_refused_for_gpus_auto(smi):
     smi(TWO % ":")
     assert (
         gpus.unlike(None)
-        is gpus.unlike({"record": 2, "bus": 2})
-        is gpus.unlike({"record": 2, "bus": 0})
+        is gpus.unlike(AllGpus(record=2, bus=2))
+        is gpus.unlike(AllGpus(record=2, bus=0))
         is None
     )
-    assert gpus.unlike({"record": 0, "bus": 2}).startswith(
+    assert gpus.unlike(AllGpus(record=0, bus=2)).startswith(
         "the node has 2 GPUs now, and had 0 at its last provision.yml: "
     )
     smi("exit 9")
-    assert gpus.unlike({"record": 0, "bus": 0}) is None
-    for wanted in ({"record": 0, "bus": 2}, {"record": 2, "bus": 2}):
+    assert gpus.unlike(AllGpus(record=0, bus=0)) is None
+    for wanted in (AllGpus(record=0, bus=2), AllGpus(record=2, bus=2)):
         told = gpus.unlike(wanted)
         assert told.startswith(
             "the PCI bus has 2 GPUs and the driver shows 0: see `nvidia-smi`"
@@ -112,6 +113,6 @@ def test_a_driver_that_does_not_match_its_library_shows_no_gpu(smi):
     folder = smi("echo 'Driver/library version mismatch'; exit 18")
     for bus in ("0000:3b:00.0", "0000:86:00.0"):
         (folder / "gpus" / bus).mkdir(parents=True)
-    assert gpus.unlike({"record": 2, "bus": 2}).startswith(
+    assert gpus.unlike(AllGpus(record=2, bus=2)).startswith(
         "the PCI bus has 2 GPUs and the driver shows 0: "
     )

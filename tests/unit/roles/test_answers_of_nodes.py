@@ -212,7 +212,7 @@ def answers_in(value):
 
 def on_the_controller(name):
     """Return True if our action plugin `name` runs on the controller, and no module on a node."""
-    if not name.startswith("mxcluster_"):
+    if not name.startswith("mxcluster_") or name == "mxcluster_node":  # it has no module
         return False
     return not (PROJECT / "plugins" / "modules" / (name + ".py")).exists()
 
