@@ -37,8 +37,8 @@ def train(
 ):
     """Run the program with checkpoints.
 
-    `resumed` is the checkpoint folder of another job, to resume after CUT epochs. `placement` is
-    MXCLUSTER_PLACEMENT of the plan.
+    `resumed` is the checkpoint folder of another job, to resume after CUT epochs; with states=False
+    from its weights alone. `placement` is MXCLUSTER_PLACEMENT of the plan.
     """
     folder.mkdir()
     script = folder / "main.py"
@@ -61,9 +61,11 @@ def train(
     environment.update(options.pop("knobs", {}))
     if compress != "none":
         environment["MXCLUSTER_COMPRESSION"] = compress
+    states = options.pop("states", True)
     if resumed:
         shutil.copytree(str(resumed), str(folder / "resume"))
-        environment["MXCLUSTER_RESUME"] = "mlp-%04d" % CUT
+        if states:
+            environment["MXCLUSTER_RESUME"] = "mlp-%04d" % CUT
         arguments.update(
             model_load_epoch=CUT,
             model_load_file=folder / "resume" / ("mlp-%04d.params" % CUT),
@@ -121,37 +123,6 @@ def last_losses(job):
     ]
 
 
-def train_without_momentum(environment, tmp_path, digits):
-    """Run a job from the weights of the job `whole` after CUT epochs, without the states."""
-    script = tmp_path / "main.py"
-    script.write_text(MAIN)
-    weights = tmp_path / "whole" / "checkpoints" / ("mlp-%04d.params" % CUT)
-    return Job(
-        environment.python,
-        tmp_path / "bare",
-        script,
-        "dist_sync",
-        (0, 0),
-        2,
-        arguments=[
-            "--kv-store",
-            "dist_sync",
-            "--data-dir",
-            digits,
-            "--num-epochs",
-            EPOCHS,
-            "--num-examples",
-            256,
-            "--lr",
-            0.02,
-            "--model-load-epoch",
-            CUT,
-            "--model-load-file",
-            weights,
-        ],
-    ).succeed()
-
-
 LATE = {"MXCLUSTER_GSYNC_COMPENSATION": "0.04", "MXCLUSTER_GSYNC_MAX_Y": "4"}
 
 
@@ -195,7 +166,10 @@ def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digit
             ]
         ):
             assert np.allclose(a[1], b[1], atol=1e-4)
-        bare = train_without_momentum(mxnet_new, tmp_path, digits)
+        kept = tmp_path / "whole" / "checkpoints"
+        bare = train(
+            mxnet_new.python, tmp_path / "bare", digits, kv, resumed=kept, states=False
+        ).succeed()
         assert not np.allclose(last_losses(whole), last_losses(bare), atol=1e-3), "the test is void"
     assert abs(ends[0] - ends[1]) < 0.1, ends
 
