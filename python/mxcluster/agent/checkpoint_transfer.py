@@ -37,7 +37,9 @@ def offered(folder: JobFolder) -> Json:
             except BadInput:  # the job has deleted this manifest since
                 continue
     # The nodes of a batch job share the folder of checkpoints; worker 0's node has the note.
-    held = [checkpoints.told(place.path, checkpoints.HELD) for place in folder.parts() or [folder]]
+    held = [
+        checkpoints.read_note(place.path, checkpoints.HELD) for place in folder.parts() or [folder]
+    ]
     return {"held": next(filter(None, held), ""), "parts": parts} if parts else {}
 
 
@@ -48,8 +50,8 @@ def take(folder: JobFolder, name: str) -> None:
     """
     if checkpoints.FILE.fullmatch(name + ".json"):
         for place in folder.parts() or [folder]:
-            if checkpoints.told(place.path, checkpoints.TAKEN) != name:
-                checkpoints.tell(place.path, checkpoints.TAKEN, name)
+            if checkpoints.read_note(place.path, checkpoints.TAKEN) != name:
+                checkpoints.write_note(place.path, checkpoints.TAKEN, name)
 
 
 def piece(request: protocol.Piece) -> Json:

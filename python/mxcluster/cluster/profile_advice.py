@@ -32,24 +32,24 @@ def _about_gain(profile: Profile) -> List[str]:
     alone = {worker.name: worker.alone.samples_per_s for worker in workers}
     best = max(alone, key=lambda name: alone[name])
     hosts = len({worker.host for worker in workers})
-    told = "a step of all %d workers takes about %.3g s, including %.3g s for the exchange: " % (
+    text = "a step of all %d workers takes about %.3g s, including %.3g s for the exchange: " % (
         len(workers),
         seconds,
         exchange,
     )
-    told += "under dist_sync %.3g samples/s" % together
+    text += "under dist_sync %.3g samples/s" % together
     if len(groups) > 1:
-        told += ", under dist_gsync in these %d groups %.3g" % (len(groups), in_groups)
-    told += ", and %s alone computes %.3g" % (best, alone[best])
+        text += ", under dist_gsync in these %d groups %.3g" % (len(groups), in_groups)
+    text += ", and %s alone computes %.3g" % (best, alone[best])
     if max(together, in_groups) > alone[best]:
-        return [told]
+        return [text]
     if _throughput(profile, groups, with_exchange=False) > alone[best]:
         many = "%d nodes" % hosts if hosts > 1 else "%d workers" % len(workers)
         return [
             "this network is too small to gain from %s: %s. Train with one worker, or with a "
-            "larger batch_size or network" % (many, told)
+            "larger batch_size or network" % (many, text)
         ]
-    return ["%s: the workers slow each other down, so train with one worker" % told]
+    return ["%s: the workers slow each other down, so train with one worker" % text]
 
 
 def _about_servers(profile: Profile) -> List[str]:
@@ -72,7 +72,7 @@ def _about_servers(profile: Profile) -> List[str]:
 
 
 def _about_hosts(profile: Profile) -> List[str]:
-    told = []
+    found = []
     by_host = grouped((worker.host, worker) for worker in profile.workers)
     for host, workers in by_host.items():
         alone = [worker.alone.samples_per_s for worker in workers]
@@ -81,13 +81,13 @@ def _about_hosts(profile: Profile) -> List[str]:
         if lost <= profile.noise:
             continue
         if len(workers) == 1:
-            told.append(
+            found.append(
                 "%s: its worker is %.0f %% slower while the other workers compute. Check whether "
                 "this host shares a machine with another host" % (host, 100 * lost)
             )
             continue
         less = sum(together) <= max(alone) * (1 + profile.noise)
-        told.append(
+        found.append(
             "%s: its %d workers are %.0f %% slower together than alone. All these workers together "
             "compute %.3g samples/s, and one worker alone computes %.3g%s"
             % (
@@ -99,7 +99,7 @@ def _about_hosts(profile: Profile) -> List[str]:
                 ", so workers_per_host=1 is as fast" if less else "",
             )
         )
-    return told
+    return found
 
 
 def _step(profile: Profile, members: Sequence[int]) -> Tuple[float, float]:

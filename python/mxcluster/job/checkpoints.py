@@ -135,14 +135,14 @@ def hold(job_dir: str, name: str) -> str:
     Returns the name of the held checkpoint, which no node deletes. The checkpoint `name` must be
     complete.
     """
-    held = told(job_dir, HELD)
-    if held and held != told(job_dir, TAKEN):
+    held = read_note(job_dir, HELD)
+    if held and held != read_note(job_dir, TAKEN):
         return held
-    tell(job_dir, HELD, name)
+    write_note(job_dir, HELD, name)
     return name
 
 
-def tell(folder: str, note: str, name: str) -> None:
+def write_note(folder: str, note: str, name: str) -> None:
     """Write the `name` of a checkpoint atomically into the file `note` in `folder`."""
     partial = os.path.join(folder, "%s.%d" % (note, os.getpid()))
     with open(partial, "w", encoding="utf-8") as stream:
@@ -150,7 +150,7 @@ def tell(folder: str, note: str, name: str) -> None:
     os.replace(partial, os.path.join(folder, note))
 
 
-def told(folder: str, note: str) -> str:
+def read_note(folder: str, note: str) -> str:
     """Return the checkpoint name in the file `note` of `folder`, or "" without a name.
 
     An invalid name counts as no name.

@@ -23,6 +23,8 @@ Answers = Dict[str, Optional[Json]]
 
 HEADINGS = ("job", "state", "started", "kv", "nodes", "ports", "GPUs")
 STATES = {"lease": "lease ran out"}  # {state: text in the table}, if the state's name is unclear
+# A job has the first of these states that a node has.
+_ORDER = "running failed peer lease shutdown stopped engine broken prepared".split()
 NAMED = 6  # maximum number of hosts that a line names
 # The summary of a job that runs on a node, but is missing from the node's job list.
 HIDDEN: Json = {
@@ -118,17 +120,7 @@ def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
 def _whole(nodes: Dict[str, str]) -> str:
     """Return the state of a job, see `ListedJob`, from the states `nodes`, {host: state}."""
     states = set(nodes.values())
-    for state in (
-        "running",
-        "failed",
-        "peer",
-        "lease",
-        "shutdown",
-        "stopped",
-        "engine",
-        "broken",
-        "prepared",
-    ):
+    for state in _ORDER:
         if state in states:
             return "failed" if state == "peer" else state
     return "done" if "done" in states and not states - {"done", "not asked"} else "incomplete"
@@ -307,16 +299,16 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     return plans[min(plans)]
 
 
-def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
+def adopt(plan: Any, job: str, places: Dict[str, Optional[Json]]) -> Json:
     """Return the plan with which this controller continues a job of another controller.
 
     The paths of this controller's inventory replace the paths of the plan. The paths decide which
     program runs on a node, and the training user can change the plan in a job folder.
 
-    Args: `plan` the plan that the nodes hold; `job` the job's id; `asked` {host: {"python",
+    Args: `plan` the plan that the nodes hold; `job` the job's id; `places` {host: {"python",
     "jobs_dir"}}, the paths of this controller's inventory. The value is None for a host that has
     not answered, and this host gets empty paths. Raises BadInput if the plan is invalid, or if the
-    plan names a host that `asked` lacks.
+    plan names a host that `places` lacks.
     """
     try:
         known = plan_shape.checked(plan)
@@ -327,17 +319,17 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
     hosts = sorted(known["nodes"])
     adopted = dict(known, nodes={host: dict(node) for host, node in known["nodes"].items()})
     adopted["options"] = known["options"].replaced(plan_only=False)
-    strangers = [host for host in hosts if host not in asked]
+    strangers = [host for host in hosts if host not in places]
     if strangers:
         raise BadInput(
             "the job %s has a part on %s, which this inventory lacks: give the job's inventory "
             "with -i" % (job, ", ".join(strangers))
         )
     for host in hosts:
-        paths = asked[host]
+        own = places[host]
         adopted["nodes"][host].update(
-            python=paths["python"] if paths else "",
-            job_dir=posixpath.join(paths["jobs_dir"], job) if paths else "",
+            python=own["python"] if own else "",
+            job_dir=posixpath.join(own["jobs_dir"], job) if own else "",
         )
     return adopted
 

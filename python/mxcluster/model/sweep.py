@@ -42,7 +42,6 @@ RUNNING_CURE = (
 )
 _MOST_POINTS = 10**6  # points of a curve, values of Y, ids of interrupted jobs
 
-_texts = each(text)
 # An accuracy may be NaN.
 _figure = optional(figure)
 _knobs = table(
@@ -77,7 +76,7 @@ class ComparisonKnobs(Record):
     """The knobs of compare.yml."""
 
     schemes: Sequence[str] = field(each(_scheme))
-    lr_factors: Sequence[str] = field(_texts, about='such as "1/W"')
+    lr_factors: Sequence[str] = field(each(text), about='such as "1/W"')
     seeds: int = field(whole(1, 100), about="the number of seeds")
     target: float = field(real(0, 1), about="the accuracy to reach")
     fastest_group: str = field(text)
@@ -92,7 +91,7 @@ class Specification(Record, kind_key="playbook"):
     knobs: Union[BenchmarkKnobs, ComparisonKnobs]
     base: Knobs = field(_knobs, about="the knobs of train.yml that the user gave with -e")
     workers: int = field(whole(1), about="of the whole cluster")
-    notes: Sequence[str] = field(_texts, default=[])
+    notes: Sequence[str] = field(each(words), default=[])
 
 
 class Benchmark(Specification, kind=BENCHMARK):
@@ -116,7 +115,7 @@ class Rate(Record):
 class FastestGroup(Record):
     """The group of workers that trains alone in the scheme `fastest`."""
 
-    label: str = field(text)
+    label: str = field(words)
     workers: int = field(whole(1))
     hosts: str = field(text, about="the text of a hosts file")
 
@@ -128,7 +127,7 @@ class Comparison(Specification, kind=COMPARE):
     base_lr: float = field(_rate, about="the learning rate that the factors multiply")
     rates: Sequence[Rate] = field(each(record(Rate)), about="in rising order")
     groups: Optional[Sequence[str]] = field(
-        optional(_texts), default=None, about="the labels of the groups under dist_gsync"
+        optional(each(words)), default=None, about="the labels of the groups under dist_gsync"
     )
     fastest: Optional[FastestGroup] = field(optional(record(FastestGroup)), default=None)
 
@@ -182,7 +181,7 @@ class JobRecord(Record):
     job: str = field(text, about='the name in the sweep, such as "001"')
     id: str = field(names.job_id, about="of the run")
     state: str = field(one_of(OK, DIVERGED, FAILED))
-    why: Optional[str] = field(optional(text), about="the reason of a failure")
+    why: Optional[str] = field(optional(words), about="the reason of a failure")
     about: About = field(cast(Shape[About], Record.decode))  # each subclass has its own shape
     samples_per_s: Optional[float]
     wall_s: float = field(number, about="that ansible-playbook ran, 0 if unknown")
@@ -255,7 +254,7 @@ class ComparisonRecord(JobRecord):
     waited: Optional[float] = field(
         optional(number), about="the share of the training in which workers wait"
     )
-    y: Mapping[str, GroupUpdates] = field(table(text, record(GroupUpdates)), about="by group")
+    y: Mapping[str, GroupUpdates] = field(table(words, record(GroupUpdates)), about="by group")
 
 
 class RunningJob(Record):

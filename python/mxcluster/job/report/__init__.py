@@ -21,17 +21,17 @@ from mxcluster.job.report import (
     archive,
     checkpoint_arrivals,
     files,
-    node_ends,
     profile,
     series,
     sound_events,
 )
 from mxcluster.model.events import Event
-from mxcluster.model.node_end import NodeEnd
 from mxcluster.model.verdict import Verdict
 
 Plan = Dict[str, Any]
 Status = Dict[str, Any]
+
+MOST_TOLD = 500  # most characters of a line, and most lines of a node
 
 
 def assemble(
@@ -39,7 +39,7 @@ def assemble(
     archives: Mapping[str, str],
     plan: Optional[Plan] = None,
     cache_dir: Optional[str] = None,
-    ends: Optional[Mapping[str, NodeEnd]] = None,
+    answers: Optional[Dict[str, Dict[str, Any]]] = None,
     engine: Optional[Dict[str, Any]] = None,
 ) -> Verdict:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
@@ -52,14 +52,14 @@ def assemble(
             archive makes the verdict a failure. The run folder keeps the files of the other hosts.
         plan: the plan, which the function writes to plan.json. None if plan.json exists already.
         cache_dir: as in `write`.
-        ends: {host: NodeEnd}. If a host's archive is unusable, the status in its NodeEnd counts.
+        answers: {host: result of `heard`}. Its status counts without a usable archive.
         engine: as in `verdict.compute`.
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
-    known = {host: (ends or {}).get(host) or NodeEnd() for host in plan["nodes"]}
+    said = {host: (answers or {}).get(host) or {} for host in plan["nodes"]}
     problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
     if plan["options"].savemodel:
         checkpoint_arrivals.settle(
@@ -68,21 +68,21 @@ def assemble(
             plan["options"].keep_checkpoints,
         )
     events, damaged = _merged_events(plan, run_dir)
-    statuses = {host: _status(plan, host, run_dir, end, problems) for host, end in known.items()}
+    statuses = {host: _status(plan, host, run_dir, one, problems) for host, one in said.items()}
     slowness = paces.emulated(plan)
     content = verdicts.compute(
         plan,
         statuses,
         events,
         problems,
-        lost={host: end.lost.encode() for host, end in known.items() if end.lost},
-        untrue={host: end.untrue for host, end in known.items() if end.untrue},
-        left={host: list(end.left) for host, end in known.items() if end.left is not None},
+        lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
+        untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
+        left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
         warnings=([slowness] if slowness else [])
         + sound_events.warnings(damaged)
         + series.dropped_groups(plan, events)
         + profile.drifted(plan, events)
-        + [line for host, end in known.items() for line in node_ends.warnings(host, end)],
+        + [line for host, one in said.items() for line in _told(host, one)],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
         engine=engine,
     )
@@ -118,12 +118,12 @@ def _merged_events(plan: Plan, run_dir: str) -> Tuple[List[Event], Dict[str, int
 
 
 def _status(
-    plan: Plan, host: str, run_dir: str, end: NodeEnd, problems: Dict[str, str]
+    plan: Plan, host: str, run_dir: str, said: Dict[str, Any], problems: Dict[str, str]
 ) -> Optional[Status]:
     """Return the last status of `host`, or None without a valid status.
 
-    A problem with the node's files goes to `problems`, {host: problem}. The status in `end` then
-    counts.
+    A problem with the node's files goes to `problems`, {host: problem}. The status in `said`, the
+    node's result of `heard`, then counts.
     """
     status: Optional[Status] = None
     if host not in problems:
@@ -133,14 +133,74 @@ def _status(
         except BadInput as refusal:
             problems[host] = str(refusal)
     if host in problems:
-        problems[host] = end.problem or problems[host]
+        problems[host] = said.get("problem") or problems[host]
         try:
-            status = replies.packed(host, end.status, plan) if end.status else None
+            status = replies.packed(host, said["status"], plan) if said.get("status") else None
         except BadInput:
             status = None
-    if status and end.uneven and not status.get("first_failure"):
-        status["first_failure"] = stall_cause.failure(plan, host, end.uneven.encode())
+    if status and said.get("uneven") and not status.get("first_failure"):
+        status["first_failure"] = stall_cause.failure(plan, host, said["uneven"])
     return status
+
+
+def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
+    """Return a node's entry (dict) in the `answers` of `assemble`, with None for unknown values.
+
+    Args:
+        wait: the result (dict) of the task that waits for the node.
+        contact: the result (dict) of the task that contacts the node.
+
+    A value of another type counts as a missing result.
+    """
+    wait, contact = (given if isinstance(given, dict) else {} for given in (wait, contact))
+    collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
+    problem = refusal(wait) or collect.get("problem")
+    return {
+        "status": wait.get("status"),
+        "lost": wait.get("lost") or contact.get("lost"),
+        "left": collect.get("left"),
+        "problem": problem,
+        "untrue": collect.get("untrue"),
+        "behind": collect.get("behind"),
+        "outside": collect.get("outside"),
+        "uneven": wait.get("uneven"),
+    }
+
+
+def refusal(result: Dict[str, Any]) -> Optional[str]:
+    """Return the reason why a task failed on a node, or None if the task succeeded.
+
+    If a module crashed, the reason holds the last line of the module's stderr.
+
+    Args:
+        result: the result of the task (dict).
+    """
+    if not (result.get("failed") or result.get("unreachable")):
+        return None
+    message = str(result.get("msg") or "Ansible gave no reason")
+    if message.startswith("MODULE FAILURE"):
+        lines = (
+            str(result.get("module_stderr") or result.get("module_stdout") or "")
+            .strip()
+            .splitlines()
+        )
+        message = "the module of a task crashed on the node: %s" % (
+            lines[-1].strip() if lines else "the module printed no error"
+        )
+    return message
+
+
+def _told(host: str, said: Dict[str, Any]) -> List[str]:
+    """Return the warnings of the node `host`: files that stayed, processes outside of the unit.
+
+    The list has at most MOST_TOLD warnings of each kind. Args: `said` the node's result of `heard`.
+    """
+    return [
+        "%s: %s" % (host, line[:MOST_TOLD])
+        for told in (said.get("behind"), said.get("outside"))
+        for line in (told if isinstance(told, list) else [])[:MOST_TOLD]
+        if isinstance(line, str)
+    ]
 
 
 def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
@@ -165,8 +225,8 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
         )
     damaged: List[str] = []
     lines = event_files.merge({path: sound_events.own_events(plan)}, damaged.append)
-    told = sound_events.warnings({event_files.FILE: len(damaged)})
-    verdict = verdict.replaced(warnings=[*verdict.warnings, *told])
+    left_out = sound_events.warnings({event_files.FILE: len(damaged)})
+    verdict = verdict.replaced(warnings=[*verdict.warnings, *left_out])
     data = series.collect(plan, [line.event for line in lines])._replace(
         profile=profiles.of_file(os.path.join(run_dir, profile.FILE))
     )

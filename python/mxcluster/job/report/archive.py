@@ -39,7 +39,7 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
             files.read_status(run_dir, host)
             move_checkpoints(folder, os.path.join(run_dir, "checkpoints"), host, moved)
         except (BadInput, OSError, EOFError, zlib.error, tarfile.TarError) as error:
-            problems[host] = _told(error, path, os.path.basename(os.path.abspath(run_dir)))
+            problems[host] = _message(error, path, os.path.basename(os.path.abspath(run_dir)))
     return problems
 
 
@@ -87,7 +87,7 @@ def unpack(path: str, folder: str) -> None:
                 shutil.copyfileobj(cast(IO[bytes], tar.extractfile(member)), stream, 1 << 20)
 
 
-def _told(error: Exception, path: Optional[str], job: str) -> str:
+def _message(error: Exception, path: Optional[str], job: str) -> str:
     """Return the message about an `error` during the unpacking of `path`.
 
     Args: `path` of the archive, None without an archive; `job` the id of the job.

@@ -14,7 +14,6 @@ from mxcluster.errors import BadInput
 from mxcluster.job import listing, replies
 from mxcluster.job.plan.batch import NODES
 from mxcluster.model import names, shapes
-from mxcluster.model.node_end import NodeEnd
 
 Json = Dict[str, Any]
 
@@ -49,23 +48,23 @@ def is_batch(plan: Json) -> bool:
 
 
 def split(
-    plan: Json, archives: Dict[str, str], ends: Dict[str, NodeEnd], folder: str
-) -> Tuple[Json, Dict[str, str], Dict[str, NodeEnd], Optional[Json]]:
-    """Return (plan, archives, ends, failure) of a batch job, for all nodes.
+    plan: Json, archives: Dict[str, str], answers: Dict[str, Json], folder: str
+) -> Tuple[Json, Dict[str, str], Dict[str, Json], Optional[Json]]:
+    """Return (plan, archives, answers, failure) of a batch job, for all nodes.
 
     "failure" is the first failure that the head or the submit host has recorded, such as a
     cancelled job, or None. If the job ended before the head made the plan, the submit host is the
     only node, and the function returns its arguments.
 
-    Args: `plan` the submission; `archives` {submit host: path of the tar file}; `ends` {submit
-    host: NodeEnd}; `folder` the folder for the archives of the nodes.
+    Args: `plan` the submission; `archives` {submit host: path of the tar file}; `answers` {submit
+    host: result of `report.heard`}; `folder` the folder for the archives of the nodes.
     """
     submit_host = next(iter(plan["nodes"]))
-    end = ends.get(submit_host) or NodeEnd()
-    failure = _failure(end.status)
+    said = answers.get(submit_host) or {}
+    failure = _failure(said.get("status"))
     path = archives.get(submit_host)
     if not path or not os.path.exists(path):
-        return plan, archives, ends, failure
+        return plan, archives, answers, failure
     try:
         with tarfile.open(path, "r:") as tar:
             known = {member.name: member for member in tar.getmembers() if member.isreg()}
@@ -73,7 +72,7 @@ def split(
             parts = _parts(_read(tar, known.get("parts.json")) or {})
             failure = failure or _failure(_read(tar, known.get("status.json")))
             if made is None:
-                return plan, archives, ends, failure
+                return plan, archives, answers, failure
             place = plan["nodes"][submit_host]
             paths = {"python": place["python"], "jobs_dir": os.path.dirname(place["job_dir"])}
             hosts = shapes.each(names.hostname, 5000)(sorted(made["nodes"]))
@@ -84,14 +83,17 @@ def split(
                 for host in hosts
             }
     except _DAMAGED:
-        return plan, archives, ends, failure  # `report.archive` reports the damaged archive
-    parts_of_nodes = {
-        host: NodeEnd.decode(dict(parts.get(host) or {})).replaced(
-            behind=end.behind if host == first else None
+        return plan, archives, answers, failure  # `report.archive` reports the damaged archive
+    heard = {
+        host: dict(
+            {"status": None, "problem": None, "untrue": None, "uneven": None},
+            behind=said.get("behind") if host == first else None,
+            left=(parts.get(host) or {}).get("left"),
+            lost=(parts.get(host) or {}).get("lost"),
         )
         for host in hosts
     }
-    return real, found, parts_of_nodes, failure
+    return real, found, heard, failure
 
 
 def _failure(status: Any) -> Optional[Json]:

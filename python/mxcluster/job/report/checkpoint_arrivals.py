@@ -52,7 +52,7 @@ class Arrivals:
 
         The wanted checkpoint is the checkpoint that worker 0 has marked as held.
         """
-        wanted = checkpoints.told(self.transit, checkpoints.HELD)
+        wanted = checkpoints.read_note(self.transit, checkpoints.HELD)
         return wanted if wanted and checkpoints.is_there(self.folder, wanted) else ""
 
     def bring(self, offered: object, seconds: float) -> None:
@@ -90,12 +90,12 @@ class Arrivals:
     def _missing(self, offered: Offer) -> Dict[str, str]:
         """Return {name: text} of the wanted checkpoint's manifests that `folder` lacks."""
         held = offered.held
-        if FILE.fullmatch(held + ".json") and held != checkpoints.told(
+        if FILE.fullmatch(held + ".json") and held != checkpoints.read_note(
             self.transit, checkpoints.HELD
         ):
             os.makedirs(self.transit, exist_ok=True)
-            checkpoints.tell(self.transit, checkpoints.HELD, held)
-        wanted = checkpoints.told(self.transit, checkpoints.HELD)
+            checkpoints.write_note(self.transit, checkpoints.HELD, held)
+        wanted = checkpoints.read_note(self.transit, checkpoints.HELD)
         found = [(name, FILE.fullmatch(name)) for name in sorted(offered.parts)]
         return {
             name: offered.parts[name]

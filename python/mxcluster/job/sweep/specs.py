@@ -315,7 +315,7 @@ def comparison_job(spec: Comparison, scheme: str, lr: float, seed: int) -> Job:
     )
 
 
-# A value of the knob hosts_file, for the path of a file with the text spec["fastest"]["hosts"].
+# A value of the knob hosts_file, for the path of a file with the text of `spec.fastest.hosts`.
 HOSTS_FILE = "<fastest group>"
 
 

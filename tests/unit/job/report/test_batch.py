@@ -8,7 +8,6 @@ import pytest
 
 from mxcluster.job import report, restarts, verdict
 from mxcluster.job.report import batch
-from mxcluster.model.node_end import NodeEnd
 from mxcluster.model.record import encode
 from tests.unit.job.plan.test_batch import completed, submitted
 
@@ -47,8 +46,10 @@ def archive(tmp_path):
                 info = tarfile.TarInfo(name)
                 info.size = len(text)
                 tar.addfile(info, io.BytesIO(text))
-        ends = {"login": NodeEnd(status=status)}
-        return batch.split(plan or submitted(), {"login": str(path)}, ends, str(tmp_path / "parts"))
+        answers = {"login": {"status": status}}
+        return batch.split(
+            plan or submitted(), {"login": str(path)}, answers, str(tmp_path / "parts")
+        )
 
     return split
 
@@ -59,7 +60,7 @@ def names(path):
 
 
 def test_each_node_gets_its_files(archive):
-    plan, archives, ends, failure = archive(
+    plan, archives, answers, failure = archive(
         {
             "planned.json": completed(submitted()),
             "parts.json": {"n2": {"left": ["pid 7 still runs"], "lost": None}},
@@ -73,7 +74,7 @@ def test_each_node_gets_its_files(archive):
     assert sorted(plan["nodes"]) == sorted(archives) == ["n1", "n2", "n3"] and failure is None
     assert names(archives["n1"]) == ["batch.log", "checkpoints/mlp-0005.params", "worker-0.log"]
     assert names(archives["n2"]) == ["files/worker-1/out.txt"]
-    assert ends["n2"].left == ["pid 7 still runs"] and ends["n1"].left is None
+    assert answers["n2"]["left"] == ["pid 7 still runs"] and answers["n1"]["left"] is None
 
 
 def test_without_a_plan_the_job_stays_that_of_the_submit_host(archive):
@@ -103,9 +104,9 @@ def test_the_plan_of_another_job_is_not_used(archive):
 def test_a_job_that_never_got_nodes_has_a_report(tmp_path, archive):
     submission = submitted()
     files = {"status.json": dict(STATUS, first_failure=CANCELLED), "batch.log": "the head"}
-    plan, archives, ends, failure = archive(files, submission)
+    plan, archives, answers, failure = archive(files, submission)
     run = tmp_path / "runs" / "job-1"
-    found = report.assemble(str(run), archives, plan, str(tmp_path), ends, failure)
+    found = report.assemble(str(run), archives, plan, str(tmp_path), answers, failure)
     assert not found.ok and found.first_failure.reason == CANCELLED["reason"]
     assert "CANCELLED" in (run / "report.html").read_text()
 

@@ -11,9 +11,8 @@ import pytest
 from PIL import Image
 
 from mxcluster.job import report
-from mxcluster.job.report import curves, node_ends, page, series
+from mxcluster.job.report import curves, page, series
 from mxcluster.model.events import Batch, End, Event, Note, Updates
-from mxcluster.model.node_end import Lost, NodeEnd
 from tests.unit.job.report import fake_run
 
 
@@ -308,12 +307,14 @@ def test_the_command_makes_the_report_again_and_writes_nothing_into_home(good_ru
     ), refused
 
 
-def test_the_list_of_files_left_on_a_node_is_limited():
-    behind = ["worker-0: 1 file stays", "x" * 1000, *["more"] * 500]
-    lines = node_ends.warnings("node1", NodeEnd(behind=behind, outside=["pid 7 runs"]))
-    assert lines[:2] == ["node1: worker-0: 1 file stays", "node1: " + "x" * 500]
-    assert len(lines) == 501 and lines[-1] == "node1: pid 7 runs"
-    assert node_ends.warnings("node1", NodeEnd()) == []
+def test_the_list_of_files_left_on_a_node_is_limited(tmp_path):
+    told = {"behind": ["worker-0: 1 file stays", 3, "x" * 1000], "outside": ["pid 7 runs"]}
+    assert report._told("node1", report.heard({"packed": told})) == [
+        "node1: worker-0: 1 file stays",
+        "node1: " + "x" * 500,
+        "node1: pid 7 runs",
+    ]
+    assert report._told("node1", {"behind": "no list"}) == report._told("node1", {}) == []
 
 
 FULL = {
@@ -340,25 +341,23 @@ FULL = {
     ],
 )
 def test_the_problem_is_the_nodes_own_reason(wait, words):
-    assert node_ends.of_results(wait).problem == words
+    assert report.heard(wait)["problem"] == words
 
 
 def test_an_unreachable_node_is_lost():
     lost = {"since": 1.0, "why": "No route to host"}
-    assert node_ends.of_results({}, {"lost": lost}).lost == Lost(**lost)
-    wait = {"lost": dict(lost, since=2.0)}
-    assert node_ends.of_results(wait, {"user": "root"}).lost.since == 2.0
-    assert "lost.since='x' is not" in node_ends.of_results({"lost": {"since": "x"}}).problem
+    assert report.heard({}, {"lost": lost})["lost"] == lost
+    assert report.heard({"lost": dict(lost, since=2.0)}, {"user": "root"})["lost"]["since"] == 2.0
 
 
 def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
     plan = fake_run.make_plan()
     missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan["nodes"]}
-    ends = {
-        host: node_ends.of_results({"failed": True, "msg": "%s has its own reason" % host})
+    answers = {
+        host: report.heard({"failed": True, "msg": "%s has its own reason" % host})
         for host in ("node1", "node2")
     }
-    verdict = report.assemble(str(tmp_path / "run"), missing, plan, cache_dir, ends).encode()
+    verdict = report.assemble(str(tmp_path / "run"), missing, plan, cache_dir, answers).encode()
     assert (
         verdict["first_failure"]["reason"]
         == "the controller could not collect the status of this node: node1 has its own reason"
