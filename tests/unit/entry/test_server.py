@@ -210,7 +210,7 @@ def test_a_node_names_the_gpus_that_the_batch_system_gives(shared, tmp_path, mon
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.setattr(probe, "record", lambda given: {"gpus": 2})
+    monkeypatch.setattr(probe, "facts", lambda known: NodeFacts(gpus=2))
     found = commands.carry_out(RecordNode(shared=as_request(shared)))
     assert NodeFacts.decode(found) == NodeFacts(gpus=2, granted=[1])
 
