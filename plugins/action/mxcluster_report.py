@@ -21,7 +21,7 @@ from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.errors import BadInput
 from mxcluster.job import report, restarts, verdict_text
 from mxcluster.job.plan import packed
-from mxcluster.job.report import batch, files
+from mxcluster.job.report import batch, files, node_ends
 from mxcluster.job.restarts import Decision
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import optional
@@ -119,17 +119,17 @@ def carry_out(given: Arguments, check: bool) -> Result:
         )
     plan, job = packed.unpack(given.packed_plan)["plan"], os.path.basename(run_dir)
     archives = {host: os.path.join(given.collected, job, host + ".tar") for host in plan["nodes"]}
-    answers = {
-        host: report.heard(given.waits.get(host), given.contacts.get(host))
+    ends = {
+        host: node_ends.of_results(given.waits.get(host), given.contacts.get(host))
         for host in plan["nodes"]
     }
     failure = None
     if batch.is_batch(plan):
         # Not the folder of the archives: a node may have the name of the submit host.
         folder = os.path.join(given.collected, job, "nodes")
-        plan, archives, answers, failure = batch.split(plan, archives, answers, folder)
+        plan, archives, ends, failure = batch.split(plan, archives, ends, folder)
     try:
-        found = report.assemble(run_dir, archives, plan, given.cache_dir, answers, failure)
+        found = report.assemble(run_dir, archives, plan, given.cache_dir, ends, failure)
     except ImportError as error:
         raise BadInput(
             "the report needs jinja2 and matplotlib (%s). Run `make venv` on the controller" % error

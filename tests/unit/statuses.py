@@ -36,7 +36,7 @@ def state(given):
 
 
 def compute(plan, statuses, events, problems=None, **more):
-    """Return `verdict.compute`, from {host: value} for each field of NodeResult."""
+    """Return `verdict.compute` as a dict, from {host: value} for each field of NodeResult."""
     fields = {name: more.pop(name, {}) for name in ("lost", "left", "untrue")}
     fields["problem"] = problems or {}
     results = {
@@ -45,4 +45,4 @@ def compute(plan, statuses, events, problems=None, **more):
         ).replaced(status=status(known))
         for host, known in statuses.items()
     }
-    return verdict.compute(plan, results, events, **more)
+    return verdict.compute(plan, results, events, **more).encode()

@@ -48,11 +48,11 @@ def _look(request: protocol.Look) -> Json:
 def _record(request: protocol.RecordNode) -> Json:
     from mxcluster.node import gpus, probe
 
-    found = probe.facts(_decoded(RecordRequest, request.arguments).known)
-    if request.shared:
-        shared_folder.check(request.shared)
-        found = found.replaced(granted=gpus.granted(os.environ))
-    return found.encode()
+    known = _decoded(RecordRequest, request.arguments).known
+    if request.shared is None:
+        return probe.facts(known).encode()
+    shared_folder.check(request.shared)
+    return probe.facts(known).replaced(granted=gpus.granted(os.environ)).encode()
 
 
 def _check(request: protocol.Check) -> Json:

@@ -8,7 +8,8 @@ import pytest
 from mxcluster.agent import claims, commands, jobs
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
-from mxcluster.node import processes
+from mxcluster.model.node_requests import LookRequest
+from mxcluster.node import probe, processes
 from tests.unit.agent.jobs import answer_of, ask, begin, carry_out, in_a_process, request
 from tests.waiting import until
 
@@ -306,13 +307,11 @@ def test_the_refusal_of_a_job_prepared_long_ago_says_how_to_remove_it(node):
 
 
 def test_a_taken_job_id_is_refused_before_any_transfer(tmp_path):
-    from mxcluster.node import probe as look
-
     (tmp_path / "one").mkdir()
-    assert look.job_problems(str(tmp_path), "one") == [], "a folder without a job"
+    assert probe.job_problems(str(tmp_path), "one") == [], "a folder without a job"
     (tmp_path / "one" / "plan.json").write_text("{}")
-    assert look.job_problems(str(tmp_path), "two") == look.job_problems(None, "one") == []
-    (problem,) = look.look({"jobs_dir": str(tmp_path), "job": "one"})["problems"]
+    assert probe.job_problems(str(tmp_path), "two") == probe.job_problems(None, "one") == []
+    (problem,) = probe.look(LookRequest(jobs_dir=str(tmp_path), job="one"))["problems"]
     assert (
         "choose another job_id" in problem and "-e attach=one" in problem and "stop" not in problem
     ), problem

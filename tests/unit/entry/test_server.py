@@ -79,7 +79,7 @@ def node(shared):
 
 
 def agent(channel):
-    return processes.Identity(**channel.status["agent"])
+    return processes.recorded(channel.status.agent)
 
 
 def evidence(channel):
@@ -101,7 +101,7 @@ def wait(channel, condition):
 
 def ended(channel):
     """Return the status of the ended part of the job. The stop lists nothing that is left."""
-    wait(channel, lambda: channel.status["state"] == "ended")
+    wait(channel, lambda: channel.status.has_ended)
     channel.ask(Stop(job_dir=channel.job_dir))
     wait(channel, lambda: channel.left is not None)
     assert channel.left == [] and channel.error is None, evidence(channel)
@@ -119,8 +119,8 @@ def test_an_agent_that_is_held_ends_the_job(node):
     hold(channel)
     channel.ask(Wait(job_dir=channel.job_dir, seconds=0.1))
     status = ended(channel)
-    assert status["reason"] == "failed"
-    assert status["first_failure"]["reason"] == exit_codes.AGENT_HELD
+    assert status.reason == "failed"
+    assert status.first_failure.reason == exit_codes.AGENT_HELD
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_an_agent_that_is_held_when_the_job_ends_is_killed(node, reason):
     named = {} if reason == "stopped" else {reason: True}
     channel.ask(Stop(job_dir=channel.job_dir, **named))
     status = ended(channel)
-    assert (status["reason"], status["first_failure"]) == (reason, None)
+    assert (status.reason, status.first_failure) == (reason, None)
 
 
 @pytest.mark.slow
@@ -140,8 +140,8 @@ def test_an_agent_that_does_not_end_is_killed(node):
     channel = node(STUBBORN, ends=0.2)
     channel.ask(Stop(job_dir=channel.job_dir, peer=True))
     status = ended(channel)
-    assert (status["reason"], status["first_failure"]) == ("peer", None)
-    assert status["processes"][0]["exit_code"] is None, "no agent has reaped the process"
+    assert (status.reason, status.first_failure) == ("peer", None)
+    assert status.processes[0].exit_code is None, "no agent has reaped the process"
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_signal_of_the_batch_system_ends_the_part_in_order(node):
     channel = node()
     channel.ask(Wait(job_dir=channel.job_dir, seconds=600))
     channel.process.send_signal(signal.SIGTERM)
-    assert ended(channel)["reason"] == exit_codes.SHUTDOWN
+    assert ended(channel).reason == exit_codes.SHUTDOWN
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_a_request_ends_a_wait_and_a_failed_request_is_answered(node):
     channel.ask(Wait(job_dir=channel.job_dir, seconds=600))
     channel.ask(Status(job_dir="/no/such/job"))
     wait(channel, lambda: channel.error)
-    assert channel.answers["wait"]["status"]["state"] == "running" and not channel.pending
+    assert not channel.answers["wait"].status.has_ended and not channel.pending
     assert channel.error.startswith("/no/such/job has no status.json")
     assert channel.is_open
 
@@ -175,7 +175,7 @@ def test_without_a_head_the_agent_ends(node, killed):
         channel.hang_up()
     folder = JobFolder(channel.job_dir)
     until(lambda: not processes.alive(agent(channel)), evidence=folder.status)
-    assert folder.status()["reason"] == (exit_codes.SHUTDOWN if killed else "peer")
+    assert folder.status().reason == (exit_codes.SHUTDOWN if killed else "peer")
 
 
 def test_a_node_reads_script_token_and_secrets_from_the_shared_folder(shared):
@@ -210,7 +210,7 @@ def test_a_node_names_the_gpus_that_the_batch_system_gives(shared, tmp_path, mon
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.setattr(probe, "record", lambda given: {"gpus": 2})
+    monkeypatch.setattr(probe, "facts", lambda known: NodeFacts(gpus=2))
     found = commands.carry_out(RecordNode(shared=as_request(shared)))
     assert NodeFacts.decode(found) == NodeFacts(gpus=2, granted=[1])
 

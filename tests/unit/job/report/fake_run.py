@@ -16,7 +16,7 @@ BEGIN = 1795250000.0
 def failure(**fields):
     """Return a Failure with these fields, and others of a worker."""
     known = {"host": "node1", "role": "worker", "index": 1, "name": "worker-1", "reason": "gone"}
-    return Failure(**dict(dict(known, exit_code=None, time=None), **fields))
+    return Failure(**dict(dict(known, exit_code=None, time=None, kind="program"), **fields))
 
 
 def verdict(first_failure=None, **fields):

@@ -340,20 +340,20 @@ FULL = {
     ],
 )
 def test_the_problem_is_the_nodes_own_reason(wait, words):
-    assert report.heard(wait)["problem"] == words
+    assert node_ends.of_results(wait).problem == words
 
 
 def test_an_unreachable_node_is_lost():
     lost = {"since": 1.0, "why": "No route to host"}
-    assert report.heard({}, {"lost": lost})["lost"] == lost
-    assert report.heard({"lost": dict(lost, since=2.0)}, {"user": "root"})["lost"]["since"] == 2.0
+    assert node_ends.of_results({}, {"lost": lost}).lost == Lost(**lost)
+    assert node_ends.of_results({"lost": dict(lost, since=2.0)}, {}).lost.since == 2.0
 
 
 def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
     plan = fake_run.make_plan()
     missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan["nodes"]}
     answers = {
-        host: report.heard({"failed": True, "msg": "%s has its own reason" % host})
+        host: node_ends.of_results({"failed": True, "msg": "%s has its own reason" % host})
         for host in ("node1", "node2")
     }
     verdict = report.assemble(str(tmp_path / "run"), missing, plan, cache_dir, answers).encode()
