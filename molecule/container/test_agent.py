@@ -74,7 +74,7 @@ def job(tmp_path, engine):
 def test_processes_end_with_their_own_status(job):
     """The second process waits for the end of the first: a failure ends all processes."""
     job.start("id -u; echo $HOME; pwd; exit 0", "until [ -e go ]; do sleep 0.1; done; exit 91")
-    until(lambda: job.folder.status()["processes"][0]["state"] == "ended", evidence=job.described)
+    until(lambda: job.folder.status().processes[0].state == "ended", evidence=job.described)
     with open(job.folder.file("go"), "w"):
         pass
     status = job.end(60)
@@ -151,7 +151,7 @@ def test_an_expired_lease_ends_the_containers(job):
     job.start(SLEEP, lease=5)
     # The engine may take longer than the lease to start the container.
     until(
-        lambda: job.folder.renew_lease() or job.folder.status()["processes"][0]["pid"],
+        lambda: job.folder.renew_lease() or job.folder.status().processes[0].pid,
         evidence=job.described,
     )
     assert job.end(60)["reason"] == "lease"

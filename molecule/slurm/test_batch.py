@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from mxcluster import exit_codes, schemes
+from mxcluster import schemes
+from mxcluster.model import failures
 from tests.often import seldom
 from tests.waiting import until
 
@@ -245,7 +246,7 @@ def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):
         pytest.param(
             "a killed worker", "killed by signal 9", marks=[pytest.mark.soak] * (SCENARIO == "sge")
         ),
-        ("a held agent", exit_codes.AGENT_HELD),
+        ("a held agent", failures.KINDS[failures.AGENT_HELD].words),
     ],
 )
 def test_a_fault_of_a_process_ends_the_job(cluster, engine, fault, words):

@@ -16,7 +16,7 @@ from mxcluster.ansible.module_task import run_module
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.cluster import drift, node_records
 from mxcluster.errors import BadInput
-from mxcluster.job import verdict
+from mxcluster.job.verdict_text import printable
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import Jobs, RecordNode
 from mxcluster.model.record import Record, field, record
@@ -177,7 +177,7 @@ class ActionModule(NodeTask):
             else self._why(given, known, digests, task_vars)
         )
         if why:
-            display.display("%s needs provisioning: %s" % (host, verdict.printable(why)))
+            display.display("%s needs provisioning: %s" % (host, printable(why)))
             if known and not self._task.check_mode:
                 # The record has no digests until provisioning succeeds. It keeps the old layout,
                 # because jobs with this layout may still start.

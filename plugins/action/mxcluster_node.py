@@ -14,7 +14,7 @@ import secrets
 import shlex
 import signal
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -26,9 +26,12 @@ from mxcluster.ansible.node_arguments import Options
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
-from mxcluster.job import stall_cause, verdict
+from mxcluster.job import stall_cause
 from mxcluster.job.report import checkpoint_arrivals
+from mxcluster.job.verdict_text import printable
+from mxcluster.model.answers import Progress
 from mxcluster.model.protocol import Collect, Look, Piece, Prepare, Start, Stop, Wait
+from mxcluster.model.status import LatestPulse, Pulse
 from mxcluster.node import processes
 
 Json = Dict[str, Any]
@@ -62,7 +65,7 @@ display = Display()
 
 def warn(text: str) -> None:
     """Show `text` as a warning on the terminal, without control sequences."""
-    display.warning(verdict.printable(text))
+    display.warning(printable(text))
 
 
 class ActionModule(NodeTask):
@@ -154,18 +157,16 @@ class ActionModule(NodeTask):
                 post(board, host)
             unmark(board, host)  # the retries have ended, so the other hosts need no short polls
         elif result.get("status"):
-            blamed = (
-                None
-                if result["ended"]
-                else uneven(board, host, result.get("pulses") or {}, options.together)
-            )
-            if failed(result["status"]):
+            state = Progress.decode(result)
+            ended = state.status.has_ended
+            blamed = None if ended else uneven(board, host, state.pulses, options.together)
+            if state.status.has_failed:
                 post(board, host)
             elif blamed:
                 result["uneven"] = {"name": blamed, "time": time.time()}
                 post(board, host)
                 self._stop(options, request, result, task_vars)
-            elif not result["ended"] and others(board, host):
+            elif not ended and others(board, host):
                 self._stop(options, request, result, task_vars)
 
     def _look(self, options: Options, request: Look, task_vars: Json) -> Json:
@@ -180,12 +181,10 @@ class ActionModule(NodeTask):
             return found
         # Without a training user, the planner has already reported the open ports.
         if request.user and found.get("ports_open"):
-            display.display("%s: %s" % (host, verdict.printable(found["ports_open"])))
+            display.display("%s: %s" % (host, printable(found["ports_open"])))
         problems = list(found.get("problems") or []) + list(known)
         return (
-            dict(found, failed=True, msg="\n".join(map(verdict.printable, problems)))
-            if problems
-            else found
+            dict(found, failed=True, msg="\n".join(map(printable, problems))) if problems else found
         )
 
     def _bring_what_is_left(self, options: Options, request: Collect, task_vars: Json) -> Json:
@@ -458,13 +457,8 @@ def gone(host: str, since: float, error: str) -> Json:
     }
 
 
-def failed(status: Json) -> bool:
-    """Return True if `status` describes a part of a job that has failed."""
-    return status["state"] == "ended" and status["reason"] != "done"
-
-
 def uneven(
-    board: str, host: str, pulses: Dict[str, Json], together: List[List[int]]
+    board: str, host: str, pulses: Mapping[str, LatestPulse], together: List[List[int]]
 ) -> Optional[str]:
     """Return the name of a worker of `host` that blocks other workers for ever, else None.
 
@@ -473,20 +467,22 @@ def uneven(
     controller's clock) to the folder `board`. Then `stall_cause.uneven` judges all pulses in
     `board` that are constant for SETTLED seconds.
 
-    Args: `pulses` {worker name: latest pulse (dict)} of the host; `together` the module's option, a
+    Args: `pulses` {worker name: latest pulse} of the host; `together` the module's option, a
     list of lists of worker indices.
     """
     if not together:
         return None
     now = time.time()
-    told = {name: {"pulse": found, "since": now - found["idle"]} for name, found in pulses.items()}
+    own = {
+        name: {"pulse": pulse.encode(), "since": now - pulse.idle} for name, pulse in pulses.items()
+    }
     os.makedirs(board, exist_ok=True)
-    replace(os.path.join(board, PULSE + host), json.dumps(told))
-    settled: Dict[str, Json] = {}
+    replace(os.path.join(board, PULSE + host), json.dumps(own))
+    settled: Dict[str, Pulse] = {}
     for name in os.listdir(board):
         if name.startswith(PULSE) and not name.endswith(".part"):
             settled.update(
-                (name, found["pulse"])
+                (name, Pulse.decode(found["pulse"]))
                 for name, found in json.loads(read(os.path.join(board, name)) or "{}").items()
                 if now - found["since"] >= SETTLED
             )

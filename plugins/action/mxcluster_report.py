@@ -19,7 +19,7 @@ from mxcluster import file_io
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.errors import BadInput
-from mxcluster.job import report, restarts, verdict
+from mxcluster.job import report, restarts, verdict_text
 from mxcluster.job.plan import packed
 from mxcluster.job.report import batch
 from mxcluster.model.record import Record, field
@@ -116,7 +116,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     plan, job = packed.unpack(given.packed_plan)["plan"], os.path.basename(run_dir)
     archives = {host: os.path.join(given.collected, job, host + ".tar") for host in plan["nodes"]}
     answers = {
-        host: report.heard(given.waits.get(host), given.contacts.get(host))
+        host: report.node_result(given.waits.get(host), given.contacts.get(host))
         for host in plan["nodes"]
     }
     failure = None
@@ -139,7 +139,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     forget(given.collected, job)
     if os.environ.get(VERDICT_FILE):
         file_io.replace(os.environ[VERDICT_FILE], json.dumps(found), 0o600)
-    lines = verdict.text(found, given.run_dir)
+    lines = verdict_text.text(found, given.run_dir)
     wanted = given.restart and not attempts.is_child()
     restart = restarts.after(plan, found, run_dir) if wanted else None
     if restart and restart["extra"]:

@@ -15,7 +15,7 @@ from ansible.utils.display import Display
 
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask, show
-from mxcluster.job import restarts, verdict
+from mxcluster.job import restarts, verdict_text
 from mxcluster.job.report import files
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, optional
@@ -63,7 +63,7 @@ def judged(run_dir: str) -> Optional[Tuple[object, List[str], Optional[Decision]
         return None
     plan = files.read_plan(run_dir)
     decision = restarts.after(plan, found, run_dir)
-    return found, verdict.text(found, run_dir), decision and Decision.decode(decision)
+    return found, verdict_text.text(found, run_dir), decision and Decision.decode(decision)
 
 
 def carry_out(given: Arguments, check: bool) -> Result:

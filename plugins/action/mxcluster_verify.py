@@ -13,12 +13,13 @@ from typing import Any, Dict, Mapping, Optional
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
-from mxcluster.errors import DAMAGED, BadInput
+from mxcluster.errors import DAMAGED
 from mxcluster.file_io import replace
-from mxcluster.job import replies
 from mxcluster.job.plan import packed
 from mxcluster.model import shapes
+from mxcluster.model.check_answer import RendezvousReport
 from mxcluster.model.record import Record, field, record
+from mxcluster.model.status import Status
 
 Json = Dict[str, Any]
 
@@ -90,12 +91,16 @@ def meeting(host: str, path: str) -> Optional[Json]:
         return None
     try:
         if "meeting.json" in names:
-            return replies.meeting(host, found)
-        ended = replies.of_host(host, replies.status(found))
-    except (BadInput, shapes.Wrong) as error:
-        return {"error": str(error)}
-    failure = ended["first_failure"] or {"reason": "ended: %s" % ended.get("reason"), "log": []}
-    return {"error": "; ".join([failure["reason"]] + failure["log"][-3:])}
+            return dict(RendezvousReport.decode(found).encode(), host=host)
+        ended = Status.decode(found)
+    except shapes.Wrong as error:
+        return {
+            "error": "the rendezvous result of this host is invalid: %s. Find the program that "
+            "changed the files of the job on the host" % error
+        }
+    failure = ended.first_failure
+    lines = [failure.reason, *failure.log[-3:]] if failure else ["ended: %s" % ended.reason]
+    return {"error": "; ".join(lines)}
 
 
 def carry_out(given: Arguments, check: bool) -> Result:

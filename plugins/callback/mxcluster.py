@@ -55,9 +55,11 @@ from ansible.utils.display import get_text_width
 
 try:
     from mxcluster.ansible import attempts, left_job
-    from mxcluster.job import live_line, verdict
+    from mxcluster.job import live_line
+    from mxcluster.job.verdict_text import printable
+    from mxcluster.model.answers import JobState
 except ImportError:  # the preflight checks report the missing package before they contact a node
-    attempts = left_job = live_line = verdict = None
+    attempts = left_job = live_line = printable = JobState = None
 
 Json = Dict[str, Any]
 # Ansible's classes. Ansible has no types, so each class is Any.
@@ -100,8 +102,8 @@ class CallbackModule(Default):
         self._task = None  # the current task
         # (outcome, colour) -> hosts that are not shown yet
         self._hosts: Dict[Tuple[str, str], List[str]] = {}
-        # host of the task -> its latest status and progress of the job, None before a result
-        self._answers: Dict[str, Optional[Json]] = {}
+        # host of the task -> its latest state of the job, None before a result
+        self._answers: Dict[str, Optional[JobState]] = {}
         self._line = ""  # the latest line about the job, "" once it is final
         self._drawn = 0  # columns of the line at its last draw on the terminal
         self._shown = ("", 0.0)  # the last printed line about the job, and the time
@@ -323,12 +325,13 @@ class CallbackModule(Default):
             isinstance(answer.get(key), dict) for key in ("status", "progress")
         ):
             return False
+        try:
+            state = JobState.decode(answer)
+        except ValueError:  # the result of another module has these names, too
+            return False
         if self._hosts:  # outcomes of hosts without a part of the job
             self._settle()
-        self._answers[result._host.get_name()] = {
-            "status": answer["status"],
-            "progress": answer["progress"],
-        }
+        self._answers[result._host.get_name()] = state
         if self._last_task_banner != result._task._uuid:
             self._print_task_banner(result._task)
         if rewritable(sys.stdout):
@@ -395,7 +398,7 @@ def selecting(arguments: Mapping[str, Any]) -> List[str]:
 
 def one_line(text: str) -> str:
     """Return the `text` of a node as one line without terminal control sequences."""
-    return verdict.printable(text) if verdict else text
+    return printable(text) if printable else text
 
 
 def harmless(value: Any) -> Any:

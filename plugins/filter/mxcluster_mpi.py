@@ -26,7 +26,7 @@ _value:
 from typing import Any, Callable, Dict
 
 from mxcluster.job.plan.mpi_inputs import different_engines
-from mxcluster.job.verdict import printable
+from mxcluster.job.verdict_text import printable
 
 Json = Dict[str, Any]
 

@@ -18,12 +18,6 @@ SHUTDOWN = "shutdown"
 REASONS = ("done", "failed", "peer", "stopped", "lease", "engine", SHUTDOWN)
 # The signals that other programs send to a process, such as the OOM kill.
 FROM_OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
-AGENT_HELD = (
-    "the agent itself has been stopped by a signal (SIGSTOP), so mxcluster killed the agent: find "
-    "the program that sent this signal"
-)
-# For an agent with an unknown exit code, because no process waited for the agent.
-AGENT_KILLED = "the agent itself was killed"
 
 MEANINGS = {
     PEER_DIED: "another process of the job was gone",

@@ -4,7 +4,7 @@ import pytest
 
 from mxcluster.cluster import files
 from mxcluster.errors import BadInput
-from mxcluster.job import live_line, verdict
+from mxcluster.job import live_line, verdict_text
 from mxcluster.lists import several
 
 
@@ -29,6 +29,6 @@ def test_messages_about_one_thing_have_no_plural():
         "warnings": [],
         "files": 0,
     }
-    assert verdict.text(found, "/runs/j")[0].endswith(
+    assert verdict_text.text(found, "/runs/j")[0].endswith(
         "job j (local): its only process exited with 0"
     )

@@ -23,7 +23,7 @@ PROGRAMS: Dict[str, Callable[[JobFolder], Dict[str, object]]] = {
     "run": commands.run,
     "watch": engine.watch,
     "hold": engine.hold,
-    "start": lambda _: commands.start(protocol.Start.decode(json.load(sys.stdin))),
+    "start": lambda _: commands.start(protocol.Start.decode(json.load(sys.stdin))).encode(),
 }
 
 

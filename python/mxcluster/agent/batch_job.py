@@ -12,17 +12,20 @@ import os
 import shlex
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster.agent import claims
 from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
-from mxcluster.agent.supervisor import failure
+from mxcluster.agent.waiting import until
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.model import failures
+from mxcluster.model.answers import Stopped
+from mxcluster.model.failures import Failure
+from mxcluster.model.status import BatchState, Status
 from mxcluster.node import batch_systems, processes
 
 Json = Dict[str, Any]
 
-AGENT = {"name": "agent", "role": "agent", "index": None}
 PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers and lost nodes; plan
 LOG = "batch"  # batch.log has the output of the head
 SILENT = 4.0  # seconds without a beat before the first question to the batch system
@@ -78,30 +81,22 @@ def shell_script(folder: JobFolder) -> str:
     return "#!/bin/sh\nexec %s\n" % " ".join(map(shlex.quote, argv))
 
 
-def status_of(plan: Json, number: str) -> Json:
+def status_of(plan: Json, number: str) -> Status:
     """Return the first status of a submitted job. `number`: the id in the batch system."""
     me = processes.identity(os.getpid())
     assert me  # this process runs
-    return {
-        "job": plan["job"],
-        "host": plan["host"],
-        "kv": plan.get("kv"),
-        "agent": me._asdict(),
-        "state": "running",
-        "reason": None,
-        "started": time.time(),
-        "ended": None,
-        "processes": [],
-        "meeting": None,
-        "first_failure": None,
-        "lease": None,
-        "unanswered": [],
-        "left": [],
-        "batch": {"launcher": plan["batch"]["launcher"], "id": number, "phase": "waits", "why": ""},
-    }
+    return Status(
+        job=plan["job"],
+        host=plan["host"],
+        kv=plan.get("kv"),
+        agent=me.record,
+        started=time.time(),
+        processes=[],
+        batch=BatchState(launcher=plan["batch"]["launcher"], id=number),
+    )
 
 
-def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> Json:
+def look(folder: JobFolder, known: Status, tidy: bool, reason: str = "failed") -> Status:
     """Return the status of a job without an end: `known`, or the end that the head did not write.
 
     `known`: the status in the folder. `tidy`: True to write the status of such an end, and to
@@ -112,25 +107,26 @@ def look(folder: JobFolder, known: Json, tidy: bool, reason: str = "failed") -> 
         return known
     state = answer(folder, known)
     if state.phase == "waits" and silent is None:
-        return dict(known, batch=dict(known["batch"], phase="waits", why=state.why))
+        return known.replaced(batch=of_batch(known).replaced(phase="waits", why=state.why))
     ended = state.phase == "ended"
     if silent is None and not ended and state.phase != "stuck":
-        return dict(known, batch=dict(known["batch"], phase="starts"))
+        return known.replaced(batch=of_batch(known).replaced(phase="starts"))
     if silent is not None and silent < patience(state):
         return known
     known = folder.status() or known  # the head may have written the last status since
-    if known["state"] == "ended":
+    if known.has_ended:
         return known
-    cause, kind = "", "batch"
+    job, cause = of_batch(known), None
     if reason != "stopped":
-        cause, kind = why_ended(folder, known, state, silent)
-    if state.why or known["batch"].get("signal"):
+        text, kind = why_ended(folder, known, state, silent)
+        cause = failed(folder, known, text, kind)
+    if state.why or job.signal:
         # The batch system has killed the processes, so the failure of a process is no cause.
-        known = dict(known, first_failure=None)
-    last = end(known, reason, failed(folder, known, cause, kind) if cause else None)
+        known = known.replaced(first_failure=None)
+    last = end(known, reason, cause)
     if tidy:
         if not ended:
-            batch_systems.of(known["batch"]["launcher"]).cancel(known["batch"]["id"])
+            batch_systems.of(job.launcher).cancel(job.id)
         folder.tidy()
         folder.write_status(last)
     return last
@@ -143,10 +139,10 @@ def close(folder: JobFolder) -> bool:
     The function cancels no job, because a job without a beat may still run.
     """
     known = folder.status()
-    if known is None or not is_batch(known) or known["state"] != "running":
+    if known is None or not known.batch or known.has_ended:
         return False
     last = look(folder, known, False)
-    if last["state"] != "ended" or answer(folder, known).phase != "ended":
+    if not last.has_ended or answer(folder, known).phase != "ended":
         return False
     folder.tidy()
     folder.write_status(last)
@@ -163,14 +159,14 @@ def patience(state: batch_systems.State) -> float:
 
 
 def why_ended(
-    folder: JobFolder, known: Json, state: batch_systems.State, silent: Optional[float]
+    folder: JobFolder, known: Status, state: batch_systems.State, silent: Optional[float]
 ) -> Tuple[str, str]:
     """Return (reason, kind) of the end of a job whose head has not written the last status.
 
     `silent`: see `silence`. See `failed` for the kinds.
     """
-    name = batch_systems.of(known["batch"]["launcher"]).NAME
-    number, kind = known["batch"]["id"], "node" if state.again else "batch"
+    job, kind = of_batch(known), failures.NODE if state.again else failures.BATCH
+    name, number = batch_systems.of(job.launcher).NAME, job.id
     if state.phase == "ended" and state.why:
         return "%s has ended the job %s: %s" % (name, number, state.why), kind
     if state.phase == "stuck":
@@ -182,67 +178,56 @@ def why_ended(
         return (
             "the job %s of %s ended before it wrote to %s: check that all nodes share this folder, "
             "and that %s runs on them" % (number, name, folder.path, sys.executable)
-        ), "batch"
-    if state.phase == "ended" and known["batch"].get("signal"):
+        ), failures.BATCH
+    if state.phase == "ended" and job.signal:
         return (
             "the program of mxcluster on the first node of the job %s got signal %s, and %s gives "
             "no reason: the node was shut down, or a program has sent the signal"
-            % (number, known["batch"]["signal"], name)
+            % (number, job.signal, name)
         ), kind
     if state.phase == "ended" and state.again:  # no user and no limit is the cause
         return (
             "the program of mxcluster on the first node of the job %s ended without its last "
             "status: read the end of batch.log" % number
-        ), "batch"
+        ), failures.BATCH
     if state.phase == "ended":
         return (
             "%s has ended the job %s: a user deleted it, or a limit was over. Read the accounting "
             "of %s" % (name, number, name)
-        ), "batch"
+        ), failures.BATCH
     if state.phase == "waits":
         return (
             "%s has put the running job %s back into the queue, which ends all of its processes"
             % (name, number)
-        ), "node"
+        ), failures.NODE
     if state.phase == "suspended":
         return (
             "%s has suspended the job %s for %.0f s: its processes miss each other"
             % (name, number, silent)
-        ), "node"
+        ), failures.NODE
     return (
         "the first node of the job %s has not written to %s for %.0f s: the node or its file "
         "system is gone" % (number, folder.path, silent)
-    ), ("batch" if state.phase == "ends" else "node")
+    ), (failures.BATCH if state.phase == "ends" else failures.NODE)
 
 
-def failed(folder: JobFolder, known: Json, cause: str, kind: str = "batch") -> Json:
-    """Return the value of "first_failure" for a job that ended because of `cause` (text).
+def failed(folder: JobFolder, known: Status, cause: str, kind: str = failures.BATCH) -> Failure:
+    """Return the first failure of a job that ended because of `cause` (text).
 
-    `kind`: "node" if a node or the batch system is the cause, so that another attempt may succeed,
-    else "batch".
+    `kind`: NODE if a node or the batch system is the cause, so that another attempt may succeed,
+    else BATCH.
     """
     try:
         lines = folder.log_lines(LOG)
     except OSError:  # the shared file system has a fault, which may be the cause
         lines = []
-    return failure(known["host"], AGENT, cause, None, time.time(), lines, kind=kind)
+    return failures.of_agent(known.host, kind, cause, time.time(), lines)
 
 
-def end(known: Json, reason: str, cause: Optional[Json]) -> Json:
+def end(known: Status, reason: str, cause: Optional[Failure]) -> Status:
     """Return the last status of a job. `cause`: the first failure if `known` has none."""
-    now = time.time()
-    return dict(
-        known,
-        state="ended",
-        reason=reason,
-        ended=now,
-        meeting=None,
-        processes=[
-            part if part["state"] == "ended" else dict(part, state="ended", ended_at=now)
-            for part in known["processes"]
-        ],
-        first_failure=known["first_failure"] or cause,
-    )
+    first = known.first_failure or cause
+    return known.ended_by(reason, time.time(), rendezvous=None, first_failure=first)
 
 
 def silence(folder: JobFolder) -> Optional[float]:
@@ -262,42 +247,42 @@ def silence(folder: JobFolder) -> Optional[float]:
         return max(0.0, os.fstat(stream.fileno()).st_mtime - beat)
 
 
-def answer(folder: JobFolder, known: Json, anew: bool = False) -> batch_systems.State:
+def answer(folder: JobFolder, known: Status, anew: bool = False) -> batch_systems.State:
     """Return the State of the job in the batch system. An answer is valid for ASKED seconds.
 
     `anew`: True to ask again in any case.
     """
     when, state = _answers.get(folder.path, (0.0, batch_systems.State("unknown", "")))
     if anew or not when or time.monotonic() - when > ASKED:
-        state = batch_systems.of(known["batch"]["launcher"]).state(known["batch"]["id"])
+        state = batch_systems.of(of_batch(known).launcher).state(of_batch(known).id)
         _answers[folder.path] = time.monotonic(), state
     return state
 
 
-def stop(folder: JobFolder, known: Json, reason: str) -> Json:
-    """End a job, and return {"ran", "status"}. `reason`: "stopped" or "peer".
+def stop(folder: JobFolder, known: Status, reason: str) -> Stopped:
+    """End a job, and return the answer without leftovers. `reason`: "stopped" or "peer".
 
     The head ends the agents. If the head needs more than ENDS seconds, or if the job waits in the
     queue, the batch system cancels the job. Raises MxclusterError if the batch system may still
     have the job after ENDS seconds. The folder then keeps the order, and the job counts as running.
     """
-    engine, number = batch_systems.of(known["batch"]["launcher"]), known["batch"]["id"]
+    job = of_batch(known)
     folder.write_private(ORDER, reason)
     if silence(folder) is not None:
-        _until(lambda: look(folder, folder.status() or known, False)["state"] == "ended", ENDS)
-    engine.cancel(number)
+        until(lambda: look(folder, folder.status() or known, False).has_ended, ENDS, POLL)
+    batch_systems.of(job.launcher).cancel(job.id)
     there = _still_there(folder, known, ENDS)
     last = folder.status() or known
-    if last["state"] != "ended":
+    if not last.has_ended:
         if there:
             raise MxclusterError(there + ". Then run stop.yml again")
         last = end(last, reason, None)
         folder.tidy()
         folder.write_status(last)
-    return {"ran": True, "status": last}
+    return Stopped(ran=True, status=last)
 
 
-def left(folder: JobFolder, known: Json) -> List[str]:
+def left(folder: JobFolder, known: Status) -> List[str]:
     """Return a line for each leftover of an ended job, on the nodes and in the batch system."""
     lines = []
     try:
@@ -311,18 +296,18 @@ def left(folder: JobFolder, known: Json) -> List[str]:
     return lines + [there] if there else lines
 
 
-def _still_there(folder: JobFolder, known: Json, seconds: float) -> str:
+def _still_there(folder: JobFolder, known: Status, seconds: float) -> str:
     """Wait until the job has ended in the batch system. Return "" then.
 
     Return a line for the user if the batch system may still have the job after `seconds`.
     """
-    if _until(lambda: answer(folder, known, anew=True).phase == "ended", seconds):
+    if until(lambda: answer(folder, known, anew=True).phase == "ended", seconds, POLL):
         return ""
-    launcher, number = known["batch"]["launcher"], known["batch"]["id"]
+    job = of_batch(known)
     is_mute = answer(folder, known).phase == "unknown"
-    told = "does not answer, so it may still have" if is_mute else "still has"
-    engine = batch_systems.of(launcher)
-    return "%s %s the job %s: run `%s %s`" % (engine.NAME, told, number, engine.CANCEL, number)
+    what = "does not answer, so it may still have" if is_mute else "still has"
+    engine = batch_systems.of(job.launcher)
+    return "%s %s the job %s: run `%s %s`" % (engine.NAME, what, job.id, engine.CANCEL, job.id)
 
 
 def script_of(folder: JobFolder) -> Optional[str]:
@@ -334,16 +319,7 @@ def script_of(folder: JobFolder) -> Optional[str]:
         return None
 
 
-def is_batch(known: Optional[Json]) -> bool:
-    """Return True if `known` is the status of a submitted job."""
-    return bool(known and known.get("batch"))
-
-
-def _until(test: Callable[[], bool], seconds: float) -> bool:
-    """Wait for at most `seconds` until `test` returns True. Return the last result of `test`."""
-    deadline = time.monotonic() + seconds
-    while not test():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(POLL)
-    return True
+def of_batch(known: Status) -> BatchState:
+    """Return the state of a submitted job in its batch system."""
+    assert known.batch, "only the status of a submitted job comes here"
+    return known.batch

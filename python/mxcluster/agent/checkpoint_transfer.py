@@ -6,29 +6,26 @@ See `mxcluster.job.checkpoints` for the files.
 import base64
 import os
 import stat
-from typing import Any, Dict
+from typing import Optional
 
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints
 from mxcluster.model import protocol
-
-Json = Dict[str, Any]
+from mxcluster.model.answers import Offer, PieceOfFile
 
 LARGEST_MANIFEST = 64 * 1024
 
 
-def offered(folder: JobFolder) -> Json:
-    """Return the checkpoint manifests that this node offers to the controller.
+def offered(folder: JobFolder) -> Optional[Offer]:
+    """Return the checkpoints that this node offers to the controller, None without a manifest.
 
-    The result is {"held": the name of the checkpoint that the job keeps for the controller,
-    "parts": {file name of a manifest: the manifest's text}}, or {} without a manifest. This node's
-    part of a checkpoint is complete when the part's manifest exists.
+    This node's part of a checkpoint is complete when the part's manifest exists.
     """
     try:
         names = os.listdir(folder.file(checkpoints.FOLDER))
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return None
     parts = {}
     for name in names:
         if name.endswith(".json") and checkpoints.FILE.fullmatch(name):
@@ -38,7 +35,7 @@ def offered(folder: JobFolder) -> Json:
                 continue
     # The nodes of a batch job share the folder of checkpoints; worker 0's node has the note.
     held = [checkpoints.told(place.path, checkpoints.HELD) for place in folder.parts() or [folder]]
-    return {"held": next(filter(None, held), ""), "parts": parts} if parts else {}
+    return Offer(held=next(filter(None, held), ""), parts=parts) if parts else None
 
 
 def take(folder: JobFolder, name: str) -> None:
@@ -52,8 +49,8 @@ def take(folder: JobFolder, name: str) -> None:
                 checkpoints.tell(place.path, checkpoints.TAKEN, name)
 
 
-def piece(request: protocol.Piece) -> Json:
-    """Return {"data": a piece of a checkpoint file in base64}, and renew the job's lease.
+def piece(request: protocol.Piece) -> PieceOfFile:
+    """Return a piece of a checkpoint file, and renew the job's lease.
 
     Without the renewal the lease could expire during a slow transfer. Raises BadInput if the file
     is not a checkpoint file, or if the file cannot be read.
@@ -66,9 +63,8 @@ def piece(request: protocol.Piece) -> Json:
         )
     if float(folder.plan().get("lease") or 0):
         folder.renew_lease()
-    return {
-        "data": base64.b64encode(_read(folder, name, request.offset, request.most)).decode("ascii")
-    }
+    data = _read(folder, name, request.offset, request.most)
+    return PieceOfFile(data=base64.b64encode(data).decode("ascii"))
 
 
 def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:

@@ -48,11 +48,11 @@ def held(root: str, but: Optional[str] = None) -> Json:
 def runs(folder: JobFolder) -> bool:
     """Return True if the agent of the job in `folder` is alive."""
     try:
-        status = folder.status() or {}
-        return status.get("state") == "running" and processes.alive(
-            processes.Identity(**status["agent"])
-        )
-    except (MxclusterError, OSError) + DAMAGED:
+        known = folder.status()
+        if known is None or known.has_ended:
+            return False
+        return processes.alive(processes.recorded(known.agent))
+    except (MxclusterError, OSError):
         return False
 
 
@@ -157,9 +157,9 @@ def _owned(folder: JobFolder) -> bool:
     An agent holds the lock of its folder for as long as it lives. The agents of a batch job are on
     other machines, and its own commands find their end.
     """
-    with contextlib.suppress(MxclusterError, AttributeError):
-        known = folder.status() or {}
-        if known.get("batch") and known.get("state") == "running":
+    with contextlib.suppress(MxclusterError):
+        known = folder.status()
+        if known and known.batch and not known.has_ended:
             return True
     if (
         not os.path.exists(folder.file("status.json"))

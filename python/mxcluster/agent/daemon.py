@@ -94,8 +94,8 @@ def _start(
 
 def _failure(folder: JobFolder) -> List[str]:
     """Return [reason] of a failed job, [] without a reason. On a full disk the log lacks it."""
-    failure = (folder.status() or {}).get("first_failure")
-    return [str(failure["reason"])] if failure else []
+    known = folder.status()
+    return [known.first_failure.reason] if known and known.first_failure else []
 
 
 def _fork(folder: JobFolder, plan: Json, lock: int, holder: Optional[processes.Identity]) -> bytes:
@@ -249,7 +249,7 @@ def check_unused(folder: JobFolder) -> None:
     if status is not None:
         raise BadInput(
             "%s holds a job that has ended already (%s): choose another job_id"
-            % (folder.path, status.get("reason") or "its agent was killed")
+            % (folder.path, status.reason or "its agent was killed")
         )
 
 
@@ -267,7 +267,7 @@ def _lock(folder: JobFolder) -> int:
         os.close(lock)
         job, agent = (
             os.path.basename(folder.path),
-            status["agent"]["pid"] if status else "not known yet",
+            status.agent.pid if status else "not known yet",
         )
         raise BadInput(
             "another controller has started the job %s (%s, agent pid %s), and this job runs: %s"

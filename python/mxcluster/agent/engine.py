@@ -27,6 +27,7 @@ from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.job import launchers
 from mxcluster.model import protocol
+from mxcluster.model.answers import AgentStarted, JobStarted
 from mxcluster.node import json_cli, mpi_engines, mpi_installation, processes
 
 Json = Dict[str, Any]
@@ -50,12 +51,11 @@ LINES = 8  # lines of the engine's log in a message
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "SSH_AUTH_SOCK")
 
 
-def launch(request: protocol.Launch) -> Json:
+def launch(request: protocol.Launch) -> JobStarted:
     """Start the engine's program for the prepared job, and wait for the start of all agents.
 
-    Returns {"job", "pid"}; "pid" is the pid of the watcher. A repeated call only waits. Raises
-    MxclusterError with the program's messages if the program ends, or if an agent has not started
-    after STARTS seconds.
+    A repeated call only waits. Raises MxclusterError with the program's messages if the program
+    ends, or if an agent has not started after STARTS seconds.
     """
     folder = JobFolder(request.job_dir)
     hosts = set(folder.whole_plan()["nodes"])
@@ -80,7 +80,7 @@ def launch(request: protocol.Launch) -> Json:
     while True:
         missing = hosts - started(folder)
         if not missing:
-            return {"job": folder.plan()["job"], "pid": watcher.pid}
+            return JobStarted(job=folder.plan()["job"])
         ended = not processes.alive(watcher)
         if ended or time.monotonic() >= deadline:
             processes.end_groups([watcher], grace=STOPS)
@@ -228,7 +228,7 @@ def _has_failed(folder: JobFolder) -> bool:
         status = folder.status()
     except MxclusterError:
         return False
-    return bool(status and status["state"] == "ended" and status["reason"] != "done")
+    return bool(status and status.has_failed)
 
 
 def hold(folder: JobFolder) -> Json:
@@ -250,7 +250,7 @@ def hold(folder: JobFolder) -> Json:
     finally:
         folder.forget_secret_env()
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
-    plan, agent = folder.plan(), processes.Identity(**commands.look(folder)["agent"])
+    plan, agent = folder.plan(), processes.recorded(commands.look(folder).agent)
     json_cli.tell({"started": plan["host"]})
     got = None
     while processes.alive(agent):
@@ -259,12 +259,12 @@ def hold(folder: JobFolder) -> Json:
             processes.send(agent, signal.SIGUSR1)
             break
     # Do not wait for the agent first: Open MPI kills this process 1 s after SIGTERM.
-    if engines and (processes.alive(agent) or commands.look(folder)["reason"] != "done"):
+    if engines and (processes.alive(agent) or commands.look(folder).reason != "done"):
         _end_lingering(engines)
     deadline = time.monotonic() + STOPS
     while processes.alive(agent) and time.monotonic() < deadline:
         time.sleep(0.05)
-    reason = commands.look(folder)["reason"]
+    reason = commands.look(folder).reason
     if reason != "done":
         if got and reason == "engine":
             reason = ENDED % signal.Signals(got.si_signo).name
@@ -302,10 +302,10 @@ def _end_lingering(who: processes.Identity) -> None:
         os._exit(0)
 
 
-def join(request: protocol.Join) -> Json:
-    """Return {"job", "pid", "status"} of the agent that a holder has started.
+def join(request: protocol.Join) -> AgentStarted:
+    """Return the status of the agent that a holder has started.
 
     The command `start` returns the same for an agent without a holder.
     """
     status = commands.look(JobFolder(request.job_dir))
-    return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
+    return AgentStarted(job=status.job, status=status)

@@ -17,6 +17,8 @@ from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.job.plan.batch import NODES
 from mxcluster.model.events import Event, Latest, Start
+from mxcluster.model.shapes import Wrong
+from mxcluster.model.status import Status
 from mxcluster.node import mpi_engines
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.seal import TOKEN
@@ -35,6 +37,10 @@ RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
 # Files of a job of a batch system: the head's sign of life, the clock of the file system, and the
 # order to end, which a stop writes.
 BEAT, CLOCK, ORDER = "beat", ".clock", "order"
+CHANGED = (
+    ": another program has changed this file. If the job is running, the agent repairs the file "
+    "within a second, so try again. If the job has ended, read the logs in the job folder"
+)
 DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: the draft of process 1234
 Process = Tuple[Optional[str], Optional[int]]  # role and index
 
@@ -319,19 +325,20 @@ class JobFolder:
             )
         return plan
 
-    def status(self) -> Optional[Json]:
+    def status(self) -> Optional[Status]:
         """Return the content of status.json, or None without the file.
 
-        Raises BadInput if the file is not JSON.
+        Raises BadInput if the file is damaged.
         """
-        return self._read(
-            "status.json",
-            ": another program has changed this file. If the job is running, the agent repairs "
-            "the file within a second, so try again. If the job has ended, read the logs in the "
-            "job folder",
-        )
+        found = self._read("status.json", CHANGED)
+        try:
+            return None if found is None else Status.decode(found)
+        except Wrong as wrong:
+            raise BadInput(
+                "%s is damaged (%s)%s" % (self.file("status.json"), wrong, CHANGED)
+            ) from None
 
-    def write_status(self, status: Json) -> Mark:
+    def write_status(self, status: Status) -> Mark:
         """Replace status.json by `status` atomically. Return the `kept_files.mark` of the new file.
 
         The method makes no fsync: only a crash of the node could lose the file, and such a crash
@@ -339,7 +346,7 @@ class JobFolder:
         """
         draft = self.file(".status.json.%d" % os.getpid())
         with open(draft, "w", encoding="utf-8") as stream:
-            json.dump(status, stream, indent=1)
+            json.dump(status.encode(), stream, indent=1)
             stream.write("\n")
         written = mark(draft)  # before another process can change the file
         os.replace(draft, self.file("status.json"))

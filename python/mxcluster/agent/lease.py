@@ -3,7 +3,9 @@
 The module reads no clock and no file.
 """
 
-from typing import Dict, Optional
+from typing import Optional
+
+from mxcluster.model.status import Expiry
 
 MOST = 2  # limit for a slow controller, as a multiple of the lease
 MARGIN = 2  # limit as a multiple of the longest measured gap between two renewals
@@ -59,11 +61,10 @@ class Lease:
         wall: Optional[float],
         ticks: float,
         controller: Optional[bool] = None,
-    ) -> Optional[Dict[str, Optional[float]]]:
-        """Return None while the lease holds, else {"age", "limit", "gap"} in seconds.
+    ) -> Optional[Expiry]:
+        """Return None while the lease holds, else the measurements of the lease.
 
-        "age" is the time since the last renewal, "limit" the result of `limit`, and "gap" the
-        longest time between two renewals. `mtime` is the mtime of the lease file (None without a
+        `mtime` is the mtime of the lease file (None without a
         file), `wall` is time.time() (None if the mtime comes from the clock of another machine),
         `ticks` is time.monotonic(). See `limit` for `controller`.
         """
@@ -77,6 +78,6 @@ class Lease:
         elif self._renewed is None:  # no file seen yet: the lease begins now
             self._renewed = ticks
         age, limit = ticks - self._renewed, self.limit(controller)
-        return (
-            {"age": age, "limit": limit, "gap": self.gap} if self.seconds and age > limit else None
-        )
+        if self.seconds and age > limit:
+            return Expiry(age=age, limit=limit, gap=self.gap)
+        return None

@@ -36,13 +36,9 @@ def _look(folder: JobFolder) -> List[str]:
     status = folder.status()
     if status is None:
         return []
-    agent = processes.Identity(**status["agent"])
-    known = [processes.Identity(**who) for who in status.get("left") or []]
-    known += [
-        processes.Identity(part["pid"], part["start_time"])
-        for part in status["processes"]
-        if part["pid"]
-    ]
+    agent = processes.recorded(status.agent)
+    known = [processes.recorded(who) for who in status.left]
+    known += [processes.recorded(part) for part in status.processes if part.pid]
     there = {who for who in known if processes.alive(who)}
     there |= {
         who

@@ -61,10 +61,10 @@ class Host:
         )
 
     @staticmethod
-    def identity(child: int, part: Json) -> Optional[processes.Identity]:
+    def identity(child: int, name: str) -> Optional[processes.Identity]:
         """Return the Identity of the process, which is the child of the agent itself.
 
-        Args: `child` the pid of the child; `part` the process's entry in the status.
+        Args: `child` the pid of the child; `name` of the process.
         """
         return processes.identity(child)
 
@@ -150,14 +150,14 @@ class Containers:
                 self.client(process), env=containers.client_environment(), stdin=told, **options
             )
 
-    def identity(self, child: int, part: Json) -> Optional[processes.Identity]:
+    def identity(self, child: int, name: str) -> Optional[processes.Identity]:
         """Return the Identity of a process, or None if the engine has not started it yet.
 
-        Args: `child` the pid of the client; `part` the process's entry in the status.
+        Args: `child` the pid of the client; `name` of the process.
         """
         if time.monotonic() - self.looked >= LOOK:
             self.seen, self.looked = self.find(), time.monotonic()
-        there = self.seen.get(part["name"])
+        there = self.seen.get(name)
         return there.process if there else None
 
     def find(self) -> Dict[str, Found]:

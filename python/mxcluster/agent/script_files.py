@@ -114,9 +114,10 @@ def _unwanted(folder: JobFolder) -> str:
     """Return the reason why the knob mpi_output excludes all files of this job, else ""."""
     try:
         wanted = (folder.plan().get("options") or {}).get("mpi_output", "always")
-        done = (folder.status() or {}).get("reason") == "done"
+        known = folder.status()
     except BadInput:
         return ""
+    done = known is not None and known.reason == "done"
     if wanted == "always" or wanted == ("success" if done else "failure"):
         return ""
     return "mpi_output=%s, and the job on this node %s" % (wanted, "is done" if done else "failed")

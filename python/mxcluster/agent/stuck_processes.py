@@ -7,6 +7,8 @@ faults of the node, such as a full disk. All functions are pure.
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from mxcluster import phases
+from mxcluster.model import failures
+from mxcluster.model.status import Pulse
 
 Json = Dict[str, Any]
 
@@ -42,7 +44,7 @@ class Sight(NamedTuple):
     role: str
     age: float
     held: float
-    pulse: Optional[Json]
+    pulse: Optional[Pulse]
     still: float = 0.0
     queued: float = 0.0
     frozen: bool = False
@@ -52,7 +54,7 @@ class Finding(NamedTuple):
     """A fault of a process or of the node.
 
     - `name`: the name of the process, None for a fault of the node;
-    - `kind`: the kind of failure, see `supervisor.failure`;
+    - `kind`: the kind of failure, see `model.failures`;
     - `reason`: the cause as a string, without the name.
     """
 
@@ -82,7 +84,7 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
         if limits.stopped and sight.held >= limits.stopped:
             return held(sight.name, sight.held, sight.frozen)
     for sight in sights:
-        phase = sight.pulse["phase"] if sight.pulse else phases.STARTING
+        phase = sight.pulse.phase if sight.pulse else phases.STARTING
         late = (
             limits.start
             and sight.age - min(sight.queued, (phases.PATIENCE - 1) * limits.start) >= limits.start
@@ -90,7 +92,7 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
         if distributed and sight.role != "rendezvous" and late and phase == phases.STARTING:
             return Finding(
                 sight.name,
-                "start",
+                failures.START,
                 "has not made its kv-store within %g s (start_timeout), so all other processes "
                 "wait. If the script needs more time before mx.kv.create(), set a longer -e "
                 "start_timeout" % limits.start,
@@ -102,19 +104,19 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
     ]
     if stalled:
         last, pulse = min(
-            stalled, key=lambda one: (one[0].role == "worker", one[1]["pushes"], one[1]["time"])
+            stalled, key=lambda one: (one[0].role == "worker", one[1].pushes, one[1].time)
         )
-        if pulse["phase"] in (phases.ENDING, phases.LEAVING):
+        if pulse.phase in (phases.ENDING, phases.LEAVING):
             return Finding(
                 last.name,
-                "stall",
+                failures.STALL,
                 "is done but has not ended for %g s (stall_timeout), because a non-daemon thread "
                 "or an exit handler still runs: end this thread or handler in the script"
                 % limits.stall,
             )
         return Finding(
             last.name,
-            "stall",
+            failures.STALL,
             "has made no progress for %g s (stall_timeout): read the log of this process"
             % limits.stall,
         )
@@ -129,13 +131,13 @@ def held(name: str, seconds: float, frozen: bool = False) -> Finding:
     if frozen:
         return Finding(
             name,
-            "stopped",
+            failures.STOPPED,
             "its container has been frozen for %.0f s: find the program or the user that has "
             "paused the container, as with `docker pause`" % seconds,
         )
     return Finding(
         name,
-        "stopped",
+        failures.STOPPED,
         "has been stopped by a signal (SIGSTOP) for %.0f s: find the program that sent this signal"
         % seconds,
     )
@@ -148,7 +150,7 @@ def disk(path: str, free: int) -> Finding:
     """
     return Finding(
         None,
-        "disk",
+        failures.DISK,
         "the disk of %s is full (No space left on device: %d KB are free): make room on this disk"
         % (path, free >> 10),
     )
@@ -158,7 +160,7 @@ def inodes(path: str) -> Finding:
     """Return the Finding for a file system without a free inode. `path`: the job folder."""
     return Finding(
         None,
-        "disk",
+        failures.DISK,
         "the file system of %s has no room for more files (No space left on device: no inode is "
         "free, see df -i): remove files from this file system" % path,
     )
@@ -168,7 +170,7 @@ def folder(path: str) -> Finding:
     """Return the Finding for a deleted job folder `path`."""
     return Finding(
         None,
-        "folder",
+        failures.FOLDER,
         "%s, the folder of the running job, was deleted. The logs and checkpoints of the job on "
         "this node are lost: start the job again" % path,
     )
@@ -182,7 +184,7 @@ def network(host: str, names: List[str]) -> Finding:
     """
     return Finding(
         None,
-        "network",
+        failures.NETWORK,
         "%s gets no answer from %s, because the network between the nodes failed: check switches, "
         "cables and firewalls" % (host, " and ".join(names)),
     )
@@ -203,7 +205,7 @@ def idle(sight: Sight) -> float:
 
     Returns 0.0 in a phase in which the process may wait without a limit.
     """
-    if sight.pulse is None or sight.pulse["phase"] not in (
+    if sight.pulse is None or sight.pulse.phase not in (
         phases.TRAINING,
         phases.UPDATING,
         phases.ENDING,

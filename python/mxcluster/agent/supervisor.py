@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, cast
+from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 
 from mxcluster import events, exit_codes
 from mxcluster.agent import engine_file, runtimes, stuck_processes
@@ -16,7 +16,10 @@ from mxcluster.agent.kept_files import Keeper, mark
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.out_of_memory import Kills
 from mxcluster.errors import of_system
+from mxcluster.model import failures
 from mxcluster.model.events import Note
+from mxcluster.model.failures import Failure
+from mxcluster.model.status import ENDED, RUNNING, Part, Pulse, Status
 from mxcluster.node import addresses, firewall, processes
 from mxcluster.training import progress_file
 
@@ -37,9 +40,7 @@ ENGINE_ENDS = 2.0  # timeout for the exit code of the engine's program, in secon
 WAITED = 10.0  # seconds without progress after which the supervisor asks for stack traces
 TRACES = 0.5  # seconds for writing the stack traces
 NOT_STARTED = 127  # the exit status of shells for a program that cannot be run
-KINDS = {exit_codes.NOT_A_NUMBER: "nan"}
-MEETING = {"name": "meeting", "role": "rendezvous", "index": None}
-AGENT = {"name": "agent", "role": "agent", "index": None}
+RENDEZVOUS = "meeting"  # the name of the rendezvous, which runs before the processes of the plan
 
 
 class Supervisor:
@@ -64,11 +65,12 @@ class Supervisor:
         self.secret_env = folder.take_secret_env()
         self.lease = Lease(float(plan.get("lease") or 0))
         self.runtime = runtimes.of_plan(folder.path, plan, self.me)
-        self.children = {}  # type: Dict[int, Json]  # pid of a child -> its part of the status
+        self.children = {}  # type: Dict[int, str]  # pid of a child -> name of the process
         self.limits = stuck_processes.limits_of(plan)
         self.began = {}  # type: Dict[int, float]  # pid -> monotonic time of the process's start
         self.held = {}  # type: Dict[int, float]  # pid -> monotonic time of the stop by a signal
-        self.pulses = {}  # type: Dict[int, Any]  # pid -> (pulse, monotonic time of the last change)
+        # pid -> (pulse, monotonic time of the last change)
+        self.pulses: Dict[int, Tuple[Optional[Pulse], float]] = {}
         self.peers = {
             (peer["address"], peer["port"]): peer
             for peer in plan.get("peers") or []
@@ -78,46 +80,31 @@ class Supervisor:
         self.looked = 0.0
         self.kills = Kills()
         self.ending = False
-        self.saved = None  # type: Optional[Json]
+        self.saved: Optional[Status] = None
         self.written = None  # type: Any  # the mark of status.json at this agent's last write
         self.kept = Keeper()
-        self.status = {
-            "job": plan["job"],
-            "host": plan["host"],
-            "kv": plan.get("kv"),
-            "agent": self.me._asdict(),
-            "state": "running",
-            "reason": None,
-            "started": time.time(),
-            "ended": None,
-            "processes": [
-                dict(
-                    {key: process[key] for key in ("name", "role", "index")},
-                    pid=None,
-                    start_time=None,
-                    state="running",
-                    exit_code=None,
-                    ended_at=None,
-                    ended_by=None,
-                )
+        self.status = Status(
+            job=plan["job"],
+            host=plan["host"],
+            kv=plan.get("kv"),
+            agent=self.me.record,
+            started=time.time(),
+            processes=[
+                Part(name=process["name"], role=process["role"], index=process["index"])
                 for process in plan["processes"]
             ],
-            "meeting": dict(
-                MEETING,
-                pid=None,
-                start_time=None,
-                state="running",
-                exit_code=None,
-                ended_at=None,
-                ended_by=None,
-            )
-            if plan.get("meeting")
-            else None,
-            "first_failure": None,
-            "lease": None,
-            "unanswered": [],
-            "left": [],
-        }
+            rendezvous=Part(name=RENDEZVOUS, role="rendezvous") if plan.get("meeting") else None,
+        )
+
+    def change(self, name: str, **values: object) -> Part:
+        """Set fields of the process `name` in the status, and return its new state."""
+        new = self.status.parts()[name].replaced(**values)
+        if name == RENDEZVOUS:
+            self.status = self.status.replaced(rendezvous=new)
+        else:
+            parts = [new if part.name == name else part for part in self.status.processes]
+            self.status = self.status.replaced(processes=parts)
+        return new
 
     def run(self, ready: Callable[[], None]) -> None:
         """Start all processes and return when all processes have ended.
@@ -133,7 +120,7 @@ class Supervisor:
             self.folder.begin_lease()
             self.folder.take_reserve()
             if self.plan.get("meeting"):
-                self.start(meeting_process(self.plan), self.status["meeting"])
+                self.start(rendezvous_process())
             else:
                 self.start_all()
             self.folder.write_status(self.status)
@@ -142,27 +129,28 @@ class Supervisor:
         except Exception as error:  # any error here must leave no process behind
             note(traceback.format_exc())
             why = of_system(error, self.folder.path) if isinstance(error, OSError) else error
-            self.blame(AGENT, "the agent failed: %s. Read agent.log in the job folder" % why, None)
+            text = "the agent failed: %s. Read agent.log in the job folder" % why
+            self.blame(failures.AGENT, text)
             reason = "failed"
         self.end(reason)
 
     def start_all(self) -> None:
         """Start the processes of the plan one by one, and stop after a failed start."""
-        for process, part in zip(self.plan["processes"], self.status["processes"]):
-            if not self.status["first_failure"]:
-                self.start(process, part)
+        for process in self.plan["processes"]:
+            if not self.status.first_failure:
+                self.start(process)
 
-    def start(self, process: Json, part: Json) -> None:
-        """Start one process.
+    def start(self, process: Json) -> None:
+        """Start one process. If the start fails, record the process as failed.
 
-        `process` is the process's entry in the plan, and `part` the process's entry in the status.
-        If the start fails, the method records the process as failed.
+        `process` is the process's entry in the plan.
         """
-        runtime = self.runtime_of(part)
+        name = process["name"]
+        runtime = self.runtime_of(name)
         environment = runtime.kept()
         environment.update(process["env"])
-        secret_env = {} if part is self.status["meeting"] else self.secret_env
-        log = self.folder.open_log(process["name"])
+        secret_env = {} if name == RENDEZVOUS else self.secret_env
+        log = self.folder.open_log(name)
         try:
             self.folder.write_env(process, environment, secret_env)
             child = runtime.popen(
@@ -180,26 +168,31 @@ class Supervisor:
                 "space is short, free some on this node. Then run the playbook again" % error
             )
             os.write(log, (reason + "\n").encode("utf-8", "replace"))
-            self.ended(part, NOT_STARTED, reason)
+            self.ended(name, NOT_STARTED, failures.AGENT, reason)
         else:
-            self.children[child.pid] = part
+            self.children[child.pid] = name
             self.began[child.pid] = time.monotonic()
             child.returncode = 0  # reaped by `reap`, not by Popen
             self.recognize(child.pid)
         finally:
             os.close(log)
 
-    def runtime_of(self, part: Json) -> runtimes.Runtime:
+    def runtime_of(self, name: str) -> runtimes.Runtime:
         """Return the runtime of a process. The rendezvous needs no MXNet, and runs on the host."""
-        return runtimes.Host() if part is self.status["meeting"] else self.runtime
+        return runtimes.Host() if name == RENDEZVOUS else self.runtime
 
     def recognize(self, child: int) -> None:
         """Record the identity of the process of `child`, a pid, as soon as the process runs."""
-        part = self.children[child]
-        who = self.runtime_of(part).identity(child, part)
+        name = self.children[child]
+        who = self.runtime_of(name).identity(child, name)
         if who:  # a child that is not reaped yet has an identity
-            part["pid"], part["start_time"] = who
-            note("%s is pid %d" % (part["name"], who.pid))
+            self.change(name, pid=who.pid, start_time=who.start_time)
+            note("%s is pid %d" % (name, who.pid))
+
+    def unknown(self) -> List[int]:
+        """Return the children of the agent whose processes the agent does not know yet."""
+        parts = self.status.parts()
+        return [child for child, name in self.children.items() if parts[name].pid is None]
 
     def in_child(self) -> None:
         """Prepare the child between fork and exec.
@@ -220,7 +213,7 @@ class Supervisor:
             self.restore()
             if stopped != exit_codes.SHUTDOWN:
                 self.reap()  # at a shutdown systemd ends the processes, too, which is no failure
-            for child in [pid for pid, part in self.children.items() if part["pid"] is None]:
+            for child in self.unknown():
                 self.recognize(child)
             self.examine()
             expired = self.lease.expired(
@@ -231,7 +224,8 @@ class Supervisor:
             )
             reason = why_end(self.status, stopped, bool(expired))
             if reason:
-                self.status["lease"] = expired if reason == "lease" else None
+                lease = expired if reason == "lease" else None
+                self.status = self.status.replaced(lease=lease)
                 return reason
             self.save()
             got = signal.sigtimedwait(SIGNALS, PERIOD)
@@ -299,7 +293,7 @@ class Supervisor:
         self.mute = {name: self.mute.get(name, now) for name in mute}
         lost = sorted(name for name, since in self.mute.items() if now - since >= seconds)
         if lost:
-            self.status["unanswered"] = lost
+            self.status = self.status.replaced(unanswered=lost)
         return stuck_processes.network(self.plan["host"], lost) if lost else None
 
     def unanswered(self) -> List[Json]:
@@ -315,20 +309,19 @@ class Supervisor:
 
     def find(self, finding: stuck_processes.Finding) -> None:
         """Record `finding` as the first failure, unless `blame` keeps an earlier failure."""
-        part = next(
-            (part for part in self.children.values() if part["name"] == finding.name), AGENT
-        )
-        self.blame(part, finding.reason, None, finding.kind)
+        name = finding.name if finding.name in self.children.values() else None
+        self.blame(finding.kind, finding.reason, name)
 
     def sights(self) -> List[stuck_processes.Sight]:
         """Return the observed state (Sight) of each running process."""
         now, seen = time.monotonic(), []
-        for pid, part in self.children.items():
-            process = part["pid"] or pid
+        parts = self.status.parts()
+        for pid, name in self.children.items():
+            process = parts[name].pid or pid
             line = processes.entry(process)
             if line is None:
                 continue
-            frozen = self.runtime_of(part).contained and processes.is_frozen(process)
+            frozen = self.runtime_of(name).contained and processes.is_frozen(process)
             if line.state == processes.HELD or frozen:
                 self.held.setdefault(pid, now)
             else:
@@ -336,18 +329,18 @@ class Supervisor:
             last = (
                 self.pulses[pid][0] if pid in self.pulses else None
             )  # used if the progress file is deleted or damaged
-            told = progress_file.read(progress_file.file_of(self.folder.path, part["name"])) or last
+            pulse = progress_file.read(progress_file.file_of(self.folder.path, name)) or last
             # Only this monotonic clock counts. A suspended node or a changed system time must not
             # look like a stall.
-            if pid not in self.pulses or self.pulses[pid][0] != told:
-                self.pulses[pid] = told, now
+            if pid not in self.pulses or self.pulses[pid][0] != pulse:
+                self.pulses[pid] = pulse, now
             seen.append(
                 stuck_processes.Sight(
-                    part["name"],
-                    part["role"],
+                    name,
+                    parts[name].role,
                     now - self.began[pid],
                     now - self.held.get(pid, now),
-                    told,
+                    pulse,
                     now - self.pulses[pid][1],
                     processes.queued(process),
                     frozen,
@@ -365,24 +358,26 @@ class Supervisor:
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
-            self.status["unanswered"] = [peer["name"] for peer in self.unanswered()]
-            if self.status["unanswered"] and self.is_open():
-                self.find(stuck_processes.network(self.plan["host"], self.status["unanswered"]))
-        self.status["pulses"] = {sight.name: sight.pulse for sight in seen if sight.pulse}
+            mute = [peer["name"] for peer in self.unanswered()]
+            self.status = self.status.replaced(unanswered=mute)
+            if mute and self.is_open():
+                self.find(stuck_processes.network(self.plan["host"], mute))
+        pulses = {sight.name: sight.pulse for sight in seen if sight.pulse}
+        self.status = self.status.replaced(pulses=pulses)
         frozen = {sight.name for sight in seen if sight.frozen}
         for pid in set(self.held) & set(
             self.children
         ):  # a stopped process may have been killed since
             if self.is_open():
-                name = self.children[pid]["name"]
+                name = self.children[pid]
                 seconds = time.monotonic() - self.held[pid]
                 self.find(stuck_processes.held(name, seconds, name in frozen))
         if stuck_processes.somebody_waits(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
-            for part in self.children.values():
-                if part is not self.status["meeting"] and part["pid"]:
-                    processes.send(
-                        processes.Identity(part["pid"], part["start_time"]), signal.SIGUSR1
-                    )  # see `mxcluster.training`
+            parts = self.status.parts()
+            for name in self.children.values():
+                if name != RENDEZVOUS and parts[name].pid:
+                    # see `mxcluster.training`
+                    processes.send(processes.recorded(parts[name]), signal.SIGUSR1)
             time.sleep(TRACES if self.children else 0)
 
     def end(self, reason: str) -> None:
@@ -393,9 +388,9 @@ class Supervisor:
         )
         if reason != "done":
             self.last_sights(reason)
-        told = engine_file.why_killed(self.folder, ENGINE_ENDS) if reason == "engine" else None
-        if told:
-            self.blame(AGENT, told, None, "engine")
+        why = engine_file.why_killed(self.folder, ENGINE_ENDS) if reason == "engine" else None
+        if why:
+            self.blame(failures.ENGINE, why)
         self.save()  # the controller sees the cause now, before all processes have ended
         self.ending = True
         roots = [self.me] + self.runtime.roots()
@@ -403,11 +398,11 @@ class Supervisor:
         for name in self.runtime.clean():
             note("the container %s was left, and is removed" % name)
         self.reap()
-        for part in self.status["processes"]:
-            if part["pid"] is None and part["state"] == "running":  # the process was never started
-                part.update(state="ended", ended_at=time.time(), ended_by="agent")
-        self.status.update(
-            state="ended", reason=reason, ended=time.time(), left=[who._asdict() for who in left]
+        for part in self.status.processes:
+            if part.pid is None and part.state == RUNNING:  # the process was never started
+                self.change(part.name, state=ENDED, ended_at=time.time(), ended_by="agent")
+        self.status = self.status.replaced(
+            state=ENDED, reason=reason, ended=time.time(), left=[who.record for who in left]
         )
         with contextlib.suppress(OSError):
             self.tell_of_firewall()
@@ -436,71 +431,76 @@ class Supervisor:
             if pid == 0:
                 return
             if pid in self.children:
-                part = self.children.pop(pid)
-                runtime, code, kind = self.runtime_of(part), exit_code(wait_status), None
-                last = self.folder.log_lines(part["name"], 3)
-                if part["pid"] is None:
+                name = self.children.pop(pid)
+                runtime, code, kind = self.runtime_of(name), exit_code(wait_status), failures.AGENT
+                last = self.folder.log_lines(name, 3)
+                if self.status.parts()[name].pid is None:
                     why = runtime.why_not_started(code, last)
                 else:
-                    why = runtime.why_lost(code, last)
-                    kind = "node" if why else None
-                self.ended(part, runtime.exit_code(code), why, kind)
+                    why, kind = runtime.why_lost(code, last), failures.NODE
+                self.ended(name, runtime.exit_code(code), kind, why)
 
-    def ended(
-        self, part: Json, code: int, reason: Optional[str] = None, kind: Optional[str] = None
-    ) -> None:
+    def ended(self, name: str, code: int, kind: str, reason: Optional[str] = None) -> None:
         """Record the end of a process and, if the process has failed, the failure (see `blame`).
 
         After a successful end of the rendezvous process, the method starts the other processes.
-        `part`: the process's entry in the status. `code`: the exit code, or NOT_STARTED after a
-        failed start. `reason`: the error of a failed start or of the runtime, else None. `kind`:
-        see `failure`.
+        `name`: the name of the process. `code`: the exit code, or NOT_STARTED after a failed start.
+        `kind` and `reason`: the failure of the start or of the runtime, with `reason` None after
+        any other end of the process.
         """
-        part.update(
-            state="ended",
+        part = self.change(
+            name,
+            state=ENDED,
             exit_code=code,
             ended_at=time.time(),
             ended_by="agent" if self.ending else "self",
         )
-        note("%s %s" % (part["name"], reason or exit_codes.describe(code)))
-        if part is self.status["meeting"] and code == 0 and not self.ending:
+        note("%s %s" % (name, reason or exit_codes.describe(code)))
+        if name == RENDEZVOUS and code == 0 and not self.ending:
             self.start_all()
-        if code != 0 and not self.ending:
-            contained = self.runtime_of(part).contained
-            why = self.kills.explain(part["pid"], contained) if code == -signal.SIGKILL else None
-            told = (
-                "%s from the kernel: %s" % (exit_codes.describe(code), why)
-                if why
-                else exit_codes.describe(code)
-            )
-            kind = kind or ("memory" if why else KINDS.get(code))
-            self.blame(part, reason or told, None if reason else code, kind)
+        if code == 0 or self.ending:
+            return
+        if reason:
+            self.blame(kind, reason, name)
+            return
+        contained = self.runtime_of(name).contained
+        why = self.kills.explain(part.pid, contained) if code == -signal.SIGKILL else None
+        text = exit_codes.describe(code) + (" from the kernel: %s" % why if why else "")
+        self.blame(failures.MEMORY if why else failures.of_code(code), text, name, code)
 
     def is_open(self) -> bool:
-        """Return True if the status has no first failure, or only an echo (see `failure`)."""
-        known = self.status["first_failure"]
-        return known is None or known["echo"]
+        """Return True if the status has no first failure, or only an echo."""
+        known = self.status.first_failure
+        return known is None or known.row.is_echo
 
     def blame(
-        self, part: Json, reason: str, code: Optional[int], kind: Optional[str] = None
+        self, kind: str, reason: str, name: Optional[str] = None, code: Optional[int] = None
     ) -> None:
-        """Record the first failure of this node. See `failure` for the arguments.
+        """Record the first failure of this node.
 
-        An echo is a failure that results from another process's end. A later failure that is not an
-        echo replaces a recorded echo. Any other recorded failure stays.
+        A later failure that is not an echo replaces a recorded echo. Any other recorded failure
+        stays. `kind`: see `model.failures`. `name`: the process that has failed, None for the agent
+        and the node. `code`: the exit code of the process.
         """
-        known, echo = self.status["first_failure"], code in exit_codes.reserved()
-        if known is None or known["echo"] and not echo:
-            self.status["first_failure"] = failure(
-                self.plan["host"],
-                part,
-                reason,
-                code,
-                time.time(),
-                self.folder.log_lines(part["name"]),
-                echo,
-                kind,
+        if self.status.first_failure and not (self.is_open() and not failures.KINDS[kind].is_echo):
+            return
+        host, log = self.plan["host"], self.folder.log_lines(name or "agent")
+        if name is None:
+            failure = failures.of_agent(host, kind, reason, time.time(), log)
+        else:
+            part = self.status.parts()[name]
+            failure = Failure(
+                host=host,
+                role=part.role,
+                index=part.index,
+                name=name,
+                reason=reason,
+                exit_code=code,
+                time=time.time(),
+                log=log,
+                kind=kind,
             )
+        self.status = self.status.replaced(first_failure=failure)
 
     def save(self) -> bool:
         """Write status.json if the status has changed, or if another program has changed the file.
@@ -515,70 +515,33 @@ class Supervisor:
         except OSError as error:
             note("the agent cannot write status.json, and tries again: %s" % error)
             return False
-        self.saved = snapshot(self.status)
+        self.saved = self.status
         return True
 
 
-def meeting_process(plan: Json) -> Json:
+def rendezvous_process() -> Json:
     """Return the entry of the rendezvous process, like an entry of plan["processes"].
 
     The rendezvous process runs before the processes of the plan, at the same addresses.
     """
-    return dict(
-        MEETING,
-        command=[sys.executable, "-u", "-m", "mxcluster.node.rendezvous"],
-        env={"MXCLUSTER_JOB_DIR": os.getcwd()},
-    )
+    return {
+        "name": RENDEZVOUS,
+        "command": [sys.executable, "-u", "-m", "mxcluster.node.rendezvous"],
+        "env": {"MXCLUSTER_JOB_DIR": os.getcwd()},
+    }
 
 
-def why_end(status: Json, stopped: Optional[str], expired: bool) -> Optional[str]:
+def why_end(status: Status, stopped: Optional[str], expired: bool) -> Optional[str]:
     """Return the reason why the job has to end on this node now, or None if the job goes on.
 
     The result is "failed", "done", `stopped` (a value of STOPS or None) or "lease" (if `expired`).
     The state of the processes has priority over `stopped` and `expired`.
     """
-    parts = status["processes"]
-    if status["first_failure"]:
+    if status.first_failure:
         return "failed"
-    if all(
-        part["state"] == "ended"
-        for part in parts + ([status["meeting"]] if status.get("meeting") else [])
-    ):
+    if all(part.state == ENDED for part in status.parts().values()):
         return "done"
     return stopped or ("lease" if expired else None)
-
-
-def failure(
-    host: str,
-    part: Json,
-    reason: str,
-    code: Optional[int],
-    when: float,
-    log: List[str],
-    echo: bool = False,
-    kind: Optional[str] = None,
-) -> Json:
-    """Return a description of a failure, the value of "first_failure" in a status.
-
-    `part`: the status entry of the failed process. `reason`: the cause as a string. `code`: the
-    exit code, None if the process has not ended. `when`: unix seconds. `log`: the last lines of the
-    process's log. `echo`: True if the process ended because another process had ended. A later
-    failure with `echo` False replaces such a failure. `kind`: "stopped", "start", "stall", "disk",
-    "folder", "network", "memory", "nan", "engine", "batch" or "node" (see `batch_job.failed`), or
-    None for any other failure.
-    """
-    return {
-        "host": host,
-        "role": part["role"],
-        "index": part["index"],
-        "name": part["name"],
-        "reason": reason,
-        "exit_code": code,
-        "time": when,
-        "log": log,
-        "echo": echo,
-        "kind": kind,
-    }
 
 
 def exit_code(wait_status: int) -> int:
@@ -587,15 +550,6 @@ def exit_code(wait_status: int) -> int:
     A process that a signal killed has minus the signal's number as its exit code.
     """
     return -os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)
-
-
-def snapshot(status: Json) -> Json:
-    """Return a copy of `status` that stays the same when the supervisor changes `status`."""
-    return dict(
-        status,
-        processes=[dict(part) for part in status["processes"]],
-        meeting=status["meeting"] and dict(status["meeting"]),
-    )
 
 
 def note(text: str) -> None:

@@ -18,11 +18,11 @@ from ansible.utils.unsafe_proxy import wrap_var
 from mxcluster.ansible import contact, node_program
 from mxcluster.ansible.node_arguments import Connection
 from mxcluster.errors import MxclusterError
-from mxcluster.job import replies
 from mxcluster.model.host_variables import of_host
 from mxcluster.model.protocol import Request
 
 Json = Dict[str, Any]
+OWN = ("asked", "changed", "ended", "has")  # fields of `node_program.result`
 NO_DATA = b"\n"  # for a command that reads nothing; Ansible takes no bytes for no stdin
 
 
@@ -204,7 +204,12 @@ def checked(request: Request, answer: Json, host: str) -> Json:
     if any(answer.get(name) for name in ("failed", "unreachable", "skipped")) or "msg" in answer:
         return answer
     try:
-        found = replies.check(request.KIND, host, answer, request.job_id)
+        found = request.checked(host, answer).encode()
+        found.update(
+            (name, value)
+            for name, value in answer.items()
+            if name in OWN or name.startswith(("_ansible_", "ansible_"))
+        )
     except MxclusterError as refusal:
         found = {"failed": True, "changed": False, "msg": str(refusal)}
     # Marked unsafe, so that Ansible evaluates no template in the result.

@@ -28,7 +28,10 @@ from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
 from mxcluster.job.plan import batch, for_node
 from mxcluster.job.plan.inputs import look
+from mxcluster.model import failures
+from mxcluster.model.failures import Failure
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.status import RUNNING, Status
 from mxcluster.node import batch_systems, processes
 
 Json = Dict[str, Any]
@@ -63,14 +66,18 @@ class Head:
         self.cut = []  # type: List[str]  # hosts that run, but whose srun or program was killed
         self.signalled = 0  # the number of the signal that ends the job, 0 without a signal
         self.beaten = 0.0
-        self.saved = None  # type: Optional[str]
+        self.saved: Optional[Status] = None
         me = processes.identity(os.getpid())
         assert me  # this process runs
-        self.status = dict(batch_job.status_of(plan, self.number), agent=me._asdict())
-        self.status["batch"]["phase"] = "starts"
         known = folder.status()
-        if known:
-            self.status["started"] = known["started"]
+        self.status = batch_job.status_of(plan, self.number).replaced(agent=me.record)
+        self.status = self.status.replaced(started=known.started if known else self.status.started)
+        self.in_batch(phase="starts")
+
+    def in_batch(self, **values: object) -> None:
+        """Set fields of the BatchState of the status."""
+        state = batch_job.of_batch(self.status).replaced(**values)
+        self.status = self.status.replaced(batch=state)
 
     def run(self) -> bool:
         """Run the job to its end. Return True if all parts of the job are done."""
@@ -95,7 +102,7 @@ class Head:
             note(traceback.format_exc())
             cause = cause or self.fault("the head failed: %s (see batch.log)" % error)
         self.finish(reason, cause)
-        return bool(self.status["reason"] == "done")
+        return self.status.reason == "done"
 
     def start(self) -> None:
         """Start the programs on the nodes, make the plan, and start the agents."""
@@ -141,7 +148,7 @@ class Head:
         )
         _attempt(self.folder.forget_secret_env)  # each agent has read the copy of its node
         self.refuse_errors("has not started")
-        self.status["batch"]["phase"] = "runs"
+        self.in_batch(phase="runs")
 
     def look(self, made: Json, facts: Json) -> Json:
         """Return {host: answer of `probe.look`} for the plan `made`, or raise MxclusterError."""
@@ -217,7 +224,7 @@ class Head:
         # The clock of the submit host sets the mtime, so this node's clock has no meaning here.
         expired = self.lease.expired(self.folder.lease_mtime(), None, time.monotonic())
         if expired:
-            self.status["lease"] = expired
+            self.status = self.status.replaced(lease=expired)
             raise Ended("lease", None)
 
     def watch(self) -> str:
@@ -228,20 +235,20 @@ class Head:
             self.save()
             now = time.monotonic()
             for host, node in self.nodes.items():
-                if node.has_ended() and node.status and node.status["state"] == "ended":
+                if node.has_ended() and node.status and node.status.has_ended:
                     continue
                 cut = None if node.is_open else node.why_cut()
                 if cut:
                     self.await_signal()
                     self.cut.append(host)
                     text = cut + ". Find the program or the user that has sent the signal"
-                    raise Ended("failed", self.fault(text, host, "node"))
+                    raise Ended("failed", self.fault(text, host, failures.NODE))
                 if now - node.heard > SILENT or not node.is_open:
                     why = "its program has ended" if not node.is_open else "no sign of life"
                     self.lost[host] = {"since": time.time() - (now - node.heard), "why": why}
                     note("%s is lost: %s" % (host, why))
             ends = [
-                node.status["reason"]
+                node.status.reason
                 for node in self.nodes.values()
                 if node.status and _is_ended(node)
             ]
@@ -252,13 +259,13 @@ class Head:
             if len(ends) == len(self.nodes):
                 return "done"
 
-    def end_nodes(self, reason: str, cause: Optional[Json]) -> Optional[Json]:
+    def end_nodes(self, reason: str, cause: Optional[Failure]) -> Optional[Failure]:
         """End the agents, and read the last lines of the nodes. Return the first failure or None.
 
         `cause`: the first failure of the head, or None.
         """
         note("ending: %s" % reason)
-        self.status["batch"]["phase"] = "ends"
+        self.in_batch(phase="ends")
         for node in self.nodes.values():
             if not _is_ended(node):
                 node.ask(ask="stop", reason=reason)
@@ -292,19 +299,19 @@ class Head:
         _attempt(lambda: self.folder.write_private(batch_job.PARTS, json.dumps(parts)))
         return cause
 
-    def finish(self, reason: str, cause: Optional[Json]) -> None:
+    def finish(self, reason: str, cause: Optional[Failure]) -> None:
         """Write the last status, and remove the files that only a running job needs."""
         if self.signalled:
             # The batch system gives the reason for its signal only after the end of the whole job.
             # So the submit host asks for the reason, and writes the last status (`batch_job.look`).
-            self.status["batch"]["signal"] = signal.Signals(self.signalled).name
+            self.in_batch(signal=signal.Signals(self.signalled).name)
             for folder in [self.folder] + self.folder.parts():
                 _attempt(folder.forget_token)
                 _attempt(folder.forget_secret_env)
             self.save()
             return
-        self.status["first_failure"] = cause or self.status["first_failure"]
-        self.status = batch_job.end(self.status, reason, None)
+        cause = cause or self.status.first_failure
+        self.status = batch_job.end(self.status.replaced(first_failure=cause), reason, None)
         _attempt(self.folder.tidy)
         for _ in range(SAVES):  # a full disk may have space again after the end of the processes
             if self.save():
@@ -319,19 +326,17 @@ class Head:
         """
         statuses = [node.status for node in self.nodes.values() if node.status]
         own = {(process["host"], process["name"]) for process in self.plan["processes"]}
-        self.status["processes"] = [
-            part
-            for one in statuses
-            for part in one["processes"]
-            if (one["host"], part["name"]) in own
-        ]
-        meeting = [one["meeting"] for one in statuses if one.get("meeting")]
-        running = [part for part in meeting if part["state"] == "running"]
-        self.status["meeting"] = (running + meeting + [None])[0]
-        self.status["first_failure"] = verdict.first_failure(statuses)
+        parts = [part for one in statuses for part in one.processes if (one.host, part.name) in own]
+        first = [one.rendezvous for one in statuses if one.rendezvous]
+        running = [part for part in first if part.state == RUNNING]
+        self.status = self.status.replaced(
+            processes=parts,
+            rendezvous=next(iter(running + first), None),
+            first_failure=verdict.first_failure(statuses),
+        )
 
-    def fault(self, text: str, host: str = "", kind: str = "batch") -> Json:
-        """Return the value of "first_failure" for the error `text` of the head, on `host`.
+    def fault(self, text: str, host: str = "", kind: str = failures.BATCH) -> Failure:
+        """Return the first failure for the error `text` of the head, on `host`.
 
         See `batch_job.failed` for `kind`.
         """
@@ -359,11 +364,10 @@ class Head:
 
     def save(self) -> bool:
         """Write the status if it has changed. Return False if the write fails."""
-        text = json.dumps(self.status, sort_keys=True)
-        if text != self.saved:
+        if self.status != self.saved:
             if not _attempt(lambda: self.folder.write_status(self.status)):
                 return False
-            self.saved = text
+            self.saved = self.status
         return True
 
 
@@ -381,7 +385,7 @@ def _attempt(change: Callable[[], Any]) -> bool:
 
 
 def _is_ended(node: NodeChannel) -> bool:
-    return bool(node.status and node.status["state"] == "ended")
+    return bool(node.status and node.status.has_ended)
 
 
 def main(argv: List[str]) -> int:

@@ -10,8 +10,9 @@ from typing import Any, Dict, Iterable, List, Optional
 from mxcluster import exit_codes
 from mxcluster.agent.supervisor import note
 from mxcluster.errors import DAMAGED
-from mxcluster.job import replies
 from mxcluster.model import shapes
+from mxcluster.model.answers import Looked, Recorded
+from mxcluster.model.status import Status
 
 Json = Dict[str, Any]
 
@@ -33,7 +34,7 @@ class NodeChannel:
     def __init__(self, host: str, argv: List[str], job: str, log: Any):
         self.host = host
         self.job = job
-        self.status: Optional[Json] = None
+        self.status: Optional[Status] = None
         self.left: Optional[List[str]] = None
         self.error: Optional[str] = None
         self.answers: Json = {}
@@ -106,17 +107,17 @@ class NodeChannel:
             return
         try:
             if kind == "wait" and value is not None:
-                self.status = replies.of_host(self.host, replies.status(value))
-                if self.status["job"] != self.job:
-                    self.fail("the answer is about the job %r" % self.status["job"])
+                self.status = Status.decode(value).of_host(self.host)
+                if self.status.job != self.job:
+                    self.fail("the answer is about the job %r" % self.status.job)
             elif kind == "left":
-                self.left = replies.ALSO["left"](value)
+                self.left = shapes.each(shapes.words)(value)
             elif kind == "error":
                 self.fail(shapes.words(value))
-            elif kind in ("record", "look"):
-                shape = shapes.fields(replies.REPLIES[kind], replies.ALSO)
-                found = shape({"record": value} if kind == "record" else value)
-                self.answers[kind] = found["record"] if kind == "record" else found
+            elif kind == "record":
+                self.answers[kind] = Recorded.decode({"record": value}).record
+            elif kind == "look":
+                self.answers[kind] = Looked.decode(value).encode()
         except shapes.Wrong as wrong:
             self.fail("the answer is invalid: %s" % wrong)
 
@@ -126,7 +127,7 @@ class NodeChannel:
 
     def has_ended(self) -> bool:
         """Return True if the part of the job on the node has ended."""
-        return not self.is_open or bool(self.status and self.status["state"] == "ended")
+        return not self.is_open or bool(self.status and self.status.has_ended)
 
     def why_cut(self) -> Optional[str]:
         """Return why the program of the channel has ended, None if the node itself may be lost.

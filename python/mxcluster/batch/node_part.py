@@ -26,13 +26,15 @@ import time
 import traceback
 from typing import Any, Dict, List, Optional
 
-from mxcluster import exit_codes, seal
+from mxcluster import seal
 from mxcluster.agent import batch_job, claims, commands, daemon, leftovers
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.supervisor import STOPS, note
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.job import checkpoints
+from mxcluster.model import failures
 from mxcluster.model.protocol import RecordNode
+from mxcluster.model.status import Status
 from mxcluster.node import gpus, processes
 from mxcluster.node.probe import look
 
@@ -57,7 +59,7 @@ class NodePart:
         self.reason = "failed"  # why the agent ends, if the agent cannot say so
         self.ending = None  # type: Optional[float]  # monotonic time of the first signal to the agent
         self.held = None  # type: Optional[float]  # monotonic time since which the agent is stopped
-        self.killed = exit_codes.AGENT_KILLED
+        self.killed = failures.AGENT_KILLED  # the kind of the failure of a killed agent
 
     def run(self) -> None:
         """Answer the head until the head or the agent has ended."""
@@ -71,7 +73,7 @@ class NodePart:
             if self.agent is not None:
                 self.kill_if_stuck()
                 ended, status = self.agent.poll() is not None, self.status()
-                self.tell({"wait": status})
+                self.tell({"wait": status and status.encode()})
                 if ended:
                     if status is None and self.folder:
                         lines = self.folder.log_lines("agent") or ["(no output)"]
@@ -203,13 +205,13 @@ class NodePart:
         self.held = (self.held or now) if is_held else None
         late = self.ending is not None and now - self.ending > commands.STOP_TIMEOUT
         if self.held and (self.ending or now - self.held >= HELD):
-            self.killed = exit_codes.AGENT_HELD
+            self.killed = failures.AGENT_HELD
         elif not late:
             return
         self.agent.kill()
         self.agent.wait()
 
-    def status(self) -> Optional[Json]:
+    def status(self) -> Optional[Status]:
         """Return the status of this node's part, None before the agent has written one."""
         if self.folder is None or self.folder.status() is None:
             return None

@@ -5,13 +5,14 @@ The functions run as the training user. The process of root works without this m
 
 from typing import Callable, Dict, Optional, Tuple, Type, TypeVar, cast
 
-from mxcluster.agent import checkpoint_transfer, claims, commands, engine, jobs
+from mxcluster.agent import checkpoint_transfer, claims, collecting, commands, engine, jobs
 from mxcluster.model import protocol
 from mxcluster.model.protocol import Request
+from mxcluster.model.record import encode
 
 R = TypeVar("R", bound=Request)
 Json = Dict[str, object]
-Function = Callable[[Request], Json]
+Function = Callable[[Request], object]  # returns a record of the class ANSWER, or its JSON
 
 
 def _look(request: protocol.Look) -> Json:
@@ -32,7 +33,7 @@ def _check(request: protocol.Check) -> Json:
     return health_checks.check(request.arguments)
 
 
-def _row(command: Type[R], function: Callable[[R], Json]) -> Tuple[Type[Request], Function]:
+def _row(command: Type[R], function: Callable[[R], object]) -> Tuple[Type[Request], Function]:
     """Return a row of the table. mypy checks that the function takes the class of the command."""
     return command, cast(Function, function)
 
@@ -50,7 +51,7 @@ FUNCTIONS: Dict[Type[Request], Function] = dict(
         _row(protocol.Wait, commands.wait),
         _row(protocol.Status, commands.status),
         _row(protocol.Stop, commands.stop),
-        _row(protocol.Collect, commands.collect),
+        _row(protocol.Collect, collecting.collect),
         _row(protocol.Logs, commands.logs),
         _row(protocol.ReadPlan, commands.plan),
         _row(protocol.Piece, checkpoint_transfer.piece),
@@ -64,5 +65,5 @@ def carry_out(request: Request, target: Optional[int] = None) -> Json:
     `target`: the open descriptor of the tar file for `collect`, None for the path of the request.
     """
     if target is not None and isinstance(request, protocol.Collect):
-        return commands.collect(request, target)
-    return FUNCTIONS[type(request)](request)
+        return collecting.collect(request, target).encode()
+    return cast(Json, encode(FUNCTIONS[type(request)](request)))

@@ -65,11 +65,10 @@ def unit_of(request: OfJob) -> Optional[str]:
 
 
 def start(request: Start, unit: str) -> Json:
-    """Start a job as the systemd unit `unit`, and return {"job", "pid", "status"}.
+    """Start a job as the systemd unit `unit`, and return {"job": its id, "status"}.
 
-    "job" is the job's id, "pid" the agent's pid, and "status" the agent's answer to `status`. Only
-    the preparation and the job itself run as the training user. Raises MxclusterError if the unit
-    fails, and BadInput without a plan.
+    "status" is the agent's answer to `status`. Only the preparation and the job itself run as the
+    training user. Raises MxclusterError if the unit fails, and BadInput without a plan.
     """
     if request.plan is None:  # root cannot trust a plan of the training user
         raise BadInput("the command start needs the plan of the job: add packed_plan to the task")
@@ -92,7 +91,7 @@ def start(request: Start, unit: str) -> Json:
         settle(request, unit)
         raise MxclusterError(why_not_started(unit, (err or out).strip(), state, log))
     status = programs.answer_of(request.turned_into(Status))["status"]
-    return dict(job=status["job"], pid=status["agent"]["pid"], status=status)
+    return {"job": status["job"], "status": status}
 
 
 def why_not_started(unit: str, said: str, state: str, log: str) -> str:

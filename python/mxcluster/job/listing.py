@@ -11,10 +11,13 @@ import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, some
-from mxcluster.job import live_line, plan_shape, verdict
+from mxcluster.job import live_line, plan_shape, verdict_text
 from mxcluster.job.option_types import is_job_id
+from mxcluster.job.verdict import first_failure
 from mxcluster.lists import grouped
 from mxcluster.model import shapes
+from mxcluster.model.answers import JobState
+from mxcluster.model.failures import Failure
 
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]
@@ -85,9 +88,11 @@ def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[fl
     members = set(entries).union(*(map(str, entry["nodes"]) for entry in entries.values()))
     nodes = {host: _state(entries.get(host), answers.get(host)) for host in sorted(members)}
     running = {host: entry for host, entry in entries.items() if entry["state"] == "running"}
-    statuses = [
-        dict(entry["status"], host=host) for host, entry in entries.items() if entry["status"]
-    ]
+    states = {
+        host: JobState.decode({key: entry[key] for key in ("status", "progress")}).of_host(host)
+        for host, entry in entries.items()
+    }
+    failure = first_failure(state.status for state in states.values() if state.status)
     started = [entry["started"] for entry in entries.values() if entry["started"]]
     ended = [entry["ended"] for entry in entries.values() if entry["ended"]]
     state = _whole(nodes)
@@ -103,17 +108,11 @@ def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[fl
             host: {"ports": entry["ports"], "gpus": entry["gpus"]}
             for host, entry in running.items()
         },
-        "progress": live_line.line(
-            {
-                host: {"status": entry["status"], "progress": entry["progress"]}
-                for host, entry in running.items()
-            },
-            now=now,
-        )
+        "progress": live_line.line({host: states[host] for host in running}, now=now)
         if running
         else None,
-        "first_failure": verdict.first_failure(statuses)
-        if state not in ("done", "prepared")
+        "first_failure": failure.encode()
+        if failure and state not in ("done", "prepared")
         else None,
     }
 
@@ -245,7 +244,7 @@ def table(jobs: List[Json], now: Optional[float] = None) -> List[str]:
     result = lines[:1]
     for job, text in zip(jobs, lines[1:]):
         result += [text] + ["    " + note for note in _notes(job)]
-    return [verdict.printable(text) for text in result]
+    return [verdict_text.printable(text) for text in result]
 
 
 def _row(job: Json, now: Optional[float]) -> Tuple[str, ...]:
@@ -273,7 +272,7 @@ def _row(job: Json, now: Optional[float]) -> Tuple[str, ...]:
 def _notes(job: Json) -> List[str]:
     notes = [job["progress"]] if job["progress"] else []
     if job["first_failure"]:
-        notes.append(verdict.sentence(job["first_failure"]))
+        notes.append(verdict_text.sentence(Failure.decode(job["first_failure"])))
     for state in ("broken", "missing", "not asked", "prepared"):
         hosts = [host for host, of_node in job["nodes"].items() if of_node == state]
         if hosts and (state != "prepared" or job["state"] != "prepared"):
@@ -291,7 +290,7 @@ def _ago(when: Optional[float], now: Optional[float]) -> str:
     return (
         "-"
         if when is None
-        else verdict.clock(max(0.0, (time.time() if now is None else now) - when)) + " ago"
+        else verdict_text.clock(max(0.0, (time.time() if now is None else now) - when)) + " ago"
     )
 
 
@@ -394,7 +393,7 @@ def told_of_logs(job: str, logs: Dict[str, Optional[Dict[str, List[str]]]]) -> L
     for host, of_host in sorted(logs.items()):
         for name, entries in sorted((of_host or {}).items()):
             lines += [
-                verdict.printable("  %s/%s | %s" % (host, name, entry))
+                verdict_text.printable("  %s/%s | %s" % (host, name, entry))
                 for entry in entries or ["(nothing)"]
             ]
     return lines if len(lines) > 1 else lines + ["  no node has a log of this job"]
@@ -461,7 +460,7 @@ def told_of_stop(job: Json, stopped: Dict[str, Optional[Json]], check: bool) -> 
         )
     ]
     if looked:
-        text += verdict.told_of_left(
+        text += verdict_text.of_leftovers(
             [host for host, state in job["nodes"].items() if state not in ("missing", "not asked")],
             looked,
         )

@@ -1,29 +1,24 @@
-"""Make the live line of a job from the status and progress of all nodes, without I/O.
-
-The answer of a node is the answer to the command `wait`:
-
-    {"status": {...status.json...},
-     "progress": {"worker-0": {"start": event, "batch": event, "epoch": event, "end": event}}}
-
-"progress" holds the last event of each kind for each process of the node, see
-`model.events.Latest`. If a process has no event of a kind, the kind is absent.
-"""
+"""Make the live line of a job from the states of the job on all nodes, without I/O."""
 
 import time
-from typing import Any, Dict, List, Mapping, Optional, Tuple, cast
+from typing import List, Mapping, Optional, Tuple
 
 from mxcluster.job import batch_sizes
-from mxcluster.job.verdict import clock, figure, first_failure, printable
+from mxcluster.job.verdict import first_failure
+from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import several
+from mxcluster.model.answers import JobState
 from mxcluster.model.events import Batch, Latest
+from mxcluster.model.status import RUNNING, BatchState, Status
 
-Answers = Dict[str, Optional[Dict[str, Any]]]
+Part = Tuple[int, str]  # a part of the line: priority and text, 0 for the most important part
+States = Mapping[str, Optional[JobState]]
 
 ROLES = ("worker", "server", "scheduler")  # the order of the roles in a line; other roles follow
 LEAST_DONE = 1e-12  # part of the training; before it, no estimate of the remaining time
 
 
-def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = None) -> str:
+def line(answers: States, width: Optional[int] = None, now: Optional[float] = None) -> str:
     """Return the live line of a job, with at most `width` characters.
 
     During the training, the line has these parts:
@@ -44,83 +39,62 @@ def line(answers: Answers, width: Optional[int] = None, now: Optional[float] = N
     for no limit: a longer line loses its least important parts; `now` in unix seconds, for tests.
     `printable` cleans the texts from nodes.
     """
-    statuses = {
-        host: answer["status"]
-        for host, answer in answers.items()
-        if answer and answer.get("status")
-    }
+    moment = time.time() if now is None else now
+    statuses = {host: answer.status for host, answer in answers.items() if answer and answer.status}
     if len(statuses) < len(answers):
-        return fit(
-            [
-                (
-                    0,
-                    "starting: %s answered" % _have(len(statuses), len(answers), "node"),
-                )
-            ],
-            width,
-        )
-    queued = [status for status in statuses.values() if _waits(status)]
+        count = _have(len(statuses), len(answers), "node")
+        return fit([(0, "starting: %s answered" % count)], width)
     failure = first_failure(statuses.values())
-    if queued and not failure:
-        return fit([(0, _queue(queued[0], time.time() if now is None else now))], width)
     if failure:
-        text = "%s on %s %s; ending the job" % (failure["name"], failure["host"], failure["reason"])
+        text = "%s on %s %s; ending the job" % (failure.name, failure.host, failure.reason)
         return fit([(0, text)], width)
-    waiting = [
-        host
-        for host, status in statuses.items()
-        if (status.get("meeting") or {}).get("state") == "running"
+    for status in statuses.values():
+        if status.batch and status.batch.phase in ("waits", "starts"):
+            return fit([(0, _queue(status.batch, max(0.0, moment - status.started)))], width)
+    met = [
+        status.rendezvous is None or status.rendezvous.state != RUNNING
+        for status in statuses.values()
     ]
-    if waiting:
-        return fit(
-            [
-                (
-                    0,
-                    "rendezvous: %s finished"
-                    % _have(len(statuses) - len(waiting), len(statuses), "node"),
-                )
-            ],
-            width,
-        )
-    # Each host of `statuses` has an answer.
-    workers = {
-        process["name"]: Latest.decode(
-            cast(Dict[str, Any], answers[host]).get("progress", {}).get(process["name"], {})
-        )
-        for host, status in sorted(statuses.items())
-        for process in status["processes"]
-        if process["role"] == "worker"
-    }
+    if not all(met):
+        return fit([(0, "rendezvous: %s finished" % _have(sum(met), len(met), "node"))], width)
+    workers = _workers(answers)
     begun = sum(latest.start is not None for latest in workers.values())
     if any(latest.batch for latest in workers.values()):
         parts = _training(workers)
     elif begun:
         parts = [(0, "starting: %s begun" % _have(begun, len(workers), "worker"))]
     else:
-        parts = _processes(statuses, time.time() if now is None else now)
-    scheme = next((status["kv"] for status in statuses.values() if status.get("kv")), None)
+        parts = _processes(list(statuses.values()), moment)
+    scheme = next((status.kv for status in statuses.values() if status.kv), None)
     if scheme:
-        parts.insert(0, (5, str(scheme).replace("dist_", "")))
+        parts.insert(0, (5, scheme.replace("dist_", "")))
     return fit(parts, width)
 
 
-def _waits(status: Dict[str, Any]) -> bool:
-    """Return True if the job waits in the queue of a batch system, or starts on its nodes."""
-    told = status.get("batch")
-    return isinstance(told, dict) and told.get("phase") in ("waits", "starts")
+def _workers(answers: States) -> Mapping[str, Latest]:
+    """Return {worker: its latest events} of all workers."""
+    return {
+        part.name: answer.progress.get(part.name, Latest())
+        for _, answer in sorted(answers.items())
+        if answer and answer.status
+        for part in answer.status.processes
+        if part.role == "worker"
+    }
 
 
-def _queue(status: Dict[str, Any], now: float) -> str:
-    """Return the line of a job that has no processes yet, with the reason of the batch system."""
-    told, since = status["batch"], clock(max(0.0, now - status["started"]))
-    if told["phase"] == "starts":
-        return "job %s of %s starts on its nodes" % (told.get("id"), told.get("launcher"))
-    why = str(told.get("why") or "").strip()
+def _queue(job: BatchState, seconds: float) -> str:
+    """Return the line of a job that has no processes yet, with the reason of the batch system.
+
+    `seconds`: the time since the submission.
+    """
+    if job.phase == "starts":
+        return "job %s of %s starts on its nodes" % (job.id, job.launcher)
+    why = ": " + job.why.strip() if job.why.strip() else ""
     return "waiting in the queue of %s for %s (job %s%s)" % (
-        told.get("launcher"),
-        since,
-        told.get("id"),
-        ": " + why if why else "",
+        job.launcher,
+        clock(seconds),
+        job.id,
+        why,
     )
 
 
@@ -129,7 +103,7 @@ def _have(count: int, total: int, noun: str) -> str:
     return "%d of %s %s" % (count, several(total, noun), "has" if total == 1 else "have")
 
 
-def _training(workers: Mapping[str, Latest]) -> List[Tuple[int, str]]:
+def _training(workers: Mapping[str, Latest]) -> List[Part]:
     """Return the parts of the live line of a training, [(priority, text)].
 
     Priority 0 is the most important.
@@ -193,40 +167,26 @@ def _remaining(workers: Mapping[str, Latest], running: Mapping[str, Batch]) -> O
     return max(seconds) if seconds else None
 
 
-def _processes(statuses: Dict[str, Dict[str, Any]], now: float) -> List[Tuple[int, str]]:
-    """Return the parts of the live line of a job whose workers sent no events, [(priority, text)].
+def _processes(statuses: List[Status], now: float) -> List[Part]:
+    """Return the parts of the live line of a job whose workers sent no events.
 
-    The first part is (0, the time since the first agent started). Each role of the job adds one
-    part with the numbers of running and of all processes, such as (1, "2 of 4 workers").
-
-    Args: `statuses` {host: content of the host's status.json}; `now` in unix seconds.
+    The first part is the time since the first agent started. Each role of the job adds one part
+    with the numbers of running and of all processes, such as (1, "2 of 4 workers").
     """
-    parts = [
-        (
-            0,
-            "running %s"
-            % clock(max(0.0, now - min(status["started"] for status in statuses.values()))),
-        )
-    ]
-    processes = [process for status in statuses.values() for process in status["processes"]]
+    started = min(status.started for status in statuses)
+    parts = [(0, "running %s" % clock(max(0.0, now - started)))]
+    processes = [process for status in statuses for process in status.processes]
     roles = sorted(
-        {process["role"] for process in processes},
+        {process.role for process in processes},
         key=lambda role: (ROLES.index(role) if role in ROLES else len(ROLES), role),
     )
     for rank, role in enumerate(roles, 1):
-        of_role = [process for process in processes if process["role"] == role]
-        if of_role:
-            alive = sum(process["state"] == "running" for process in of_role)
-            parts.append(
-                (
-                    rank,
-                    "%d of %s" % (alive, several(len(of_role), role)),
-                )
-            )
+        of_role = [process.state == RUNNING for process in processes if process.role == role]
+        parts.append((rank, "%d of %s" % (sum(of_role), several(len(of_role), role))))
     return parts
 
 
-def fit(parts: List[Tuple[int, str]], width: Optional[int]) -> str:
+def fit(parts: List[Part], width: Optional[int]) -> str:
     """Join the strings of `parts` to one line (str) of at most `width` characters.
 
     The function drops the least important parts first. If the parts of priority 0 are still too

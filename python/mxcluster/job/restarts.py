@@ -12,11 +12,10 @@ from mxcluster import exit_codes
 from mxcluster.job import launchers
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import inputs
+from mxcluster.model.failures import Failure
 
 Json = Dict[str, Any]
 
-# Failures of these kinds come from a node, the network, an engine or an operator.
-OUTSIDE = ("stopped", "network", "engine", "node")
 MISSING = "missing"  # the state of a node in a verdict
 
 
@@ -64,7 +63,7 @@ def decide(
         if state in (MISSING, exit_codes.SHUTDOWN) or host not in looked
     ]
     is_batch = launchers.of(plan).is_batch
-    reason = why_not(verdict["first_failure"], lost)
+    reason = why_not(Failure.decode(verdict["first_failure"]), lost)
     # A batch system chooses the nodes of the next attempt.
     lost = [] if is_batch else lost
     reason = reason or _cannot(plan, lost, epoch)
@@ -93,27 +92,14 @@ def refused(reason: str) -> Json:
     return {"text": "RESTART   no: %s" % reason, "extra": None, "delay": 0}
 
 
-def why_not(failure: Json, lost: List[str]) -> Optional[str]:
+def why_not(failure: Failure, lost: List[str]) -> Optional[str]:
     """Return the reason why `failure` forbids a restart, or None if `failure` allows a restart.
 
     Args: `failure` the first failure of a verdict; `lost` the nodes that did not answer at
     the end of the job, or that were going down.
     """
-    kind, code = failure.get("kind"), failure["exit_code"]
-    again = (
-        "the cause would most likely recur; remove the cause, then continue with -e resume=<job>"
-    )
-    if kind:
-        return None if kind in OUTSIDE else again
-    if failure["host"] in lost or failure["reason"] in (
-        exit_codes.AGENT_KILLED,
-        exit_codes.AGENT_HELD,
-    ):
-        return None
-    # Without an exit code, an agent failed to start or ended the job (stop on request, lease).
-    if code is None:
-        return "a restart does not remove the cause; remove the cause, then start the job again"
-    return None if code == exit_codes.PEER_DIED or -code in exit_codes.FROM_OUTSIDE else again
+    restart = failure.row.restart
+    return None if restart.elsewhere and failure.host in lost else restart.refusal or None
 
 
 def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:

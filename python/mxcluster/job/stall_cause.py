@@ -1,19 +1,22 @@
 """Find the process that causes a stall, from the progress of all nodes' processes."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from mxcluster import phases, schemes
 from mxcluster.lists import several
+from mxcluster.model.answers import BlockingWorker
+from mxcluster.model.failures import STALL, Failure
+from mxcluster.model.status import Pulse, Status
 
 Json = Dict[str, Any]
+Pulses = Mapping[str, Pulse]  # {name of a process: its last pulse}
 
 
-def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
+def explain(failure: Failure, plan: Json, statuses: Iterable[Status]) -> Failure:
     """Return `failure` with the process that causes the stall, and with the reason.
 
-    Args: `failure` the stall that the first node reported; `plan` of the job; `statuses` {host:
-    content of its status.json, None without this file}. The field "pulses" of a status holds the
-    last progress of the node's processes.
+    Args: `failure` the stall that the first node reported; `plan` of the job; `statuses` of the
+    nodes, with the last pulses of their processes.
 
     The first of these processes that exists is the cause:
 
@@ -22,75 +25,103 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     3. a worker that left out a key for which other workers wait;
     4. the worker with the fewest pushes of all workers that wait for each other.
     """
-    pulses = {
-        name: found
-        for status in statuses.values()
-        if status
-        for name, found in (status.get("pulses") or {}).items()
-    }
+    pulses = {name: found for status in statuses for name, found in status.pulses.items()}
     parts = {part["name"]: part for part in plan["processes"] if part["name"] in pulses}
-    blamed = parts.get(failure["name"])
+    blamed = parts.get(failure.name)
     if blamed is None:
         return failure
     # The optimizer of a server in a healthy job returns sooner.
     long = float((plan.get("timeouts") or {}).get("stall") or 0) / 2
+    busy = _busy_server(failure, parts, pulses, long)
+    if busy:
+        return busy
+    if pulses[blamed["name"]].phase in (phases.ENDING, phases.LEAVING):
+        return failure
+    mates = _waiting_for_each_other(plan, parts, blamed)
+    waiting = [name for name in mates if pulses[name].phase == phases.TRAINING]
+    merges = schemes.of(plan["kv"]).merges != schemes.NOBODY
+    return (
+        _ended_script(failure, parts, {name: pulses[name] for name in mates}, waiting)
+        or (_missing_key(failure, parts, {n: pulses[n] for n in mates}) if merges else None)
+        or _slowest(failure, parts, pulses, waiting or [blamed["name"]])
+    )
+
+
+def _busy_server(
+    failure: Failure, parts: Mapping[str, Json], pulses: Pulses, long: float
+) -> Optional[Failure]:
+    """Return the failure of the server whose optimizer runs the longest, at least `long` s."""
     busy = [
         name
         for name, part in parts.items()
         if part["role"] == "server"
-        and pulses[name]["phase"] == phases.UPDATING
+        and pulses[name].phase == phases.UPDATING
         and _idle(failure, pulses[name]) >= long
     ]
-    if busy:
-        name = min(busy, key=lambda name: pulses[name]["time"])
-        return _blame(
-            failure,
-            parts[name],
-            "the optimizer of this server has not returned for %.0f s: look for an endless loop or "
-            "a wait in the optimizer" % _idle(failure, pulses[name]),
-        )
-    if pulses[blamed["name"]]["phase"] in (phases.ENDING, phases.LEAVING):
-        return failure
-    mates = _who_wait_for_each_other(plan, parts, blamed)
-    ended = [name for name in mates if pulses[name]["phase"] == phases.FINISHED]
-    waiting = [name for name in mates if pulses[name]["phase"] == phases.TRAINING]
-    if ended and waiting:
-        first = min(ended, key=lambda name: pulses[name]["pushes"])
-        last = max(waiting, key=lambda name: pulses[name]["pushes"])
-        return _blame(
-            failure,
-            parts[first],
-            "unequal numbers of batches: the script ended after %s, and %s, after %s, waits for "
-            "the next push of %s. Give all workers of a group the same number of batches"
-            % (_pushes(pulses[first]), last, _pushes(pulses[last]), first),
-        )
-    merges = schemes.of(plan["kv"]).merges != schemes.NOBODY
-    found = _left_out({name: pulses[name] for name in mates}) if merges else None
-    if found:
-        name, key, other = found
-        return _blame(
-            failure,
-            parts[name],
-            "the script has pushed the key %s %s and other keys up to %s. %s has "
-            "pushed that key %s, and waits for the next push of %s. Push the same keys on "
-            "all workers of a group"
-            % (
-                key,
-                several(_times(pulses[name], key), "time"),
-                several(pulses[name]["keys"]["most"], "time"),
-                other,
-                several(_times(pulses[other], key), "time"),
-                name,
-            ),
-        )
-    least = min(
-        waiting or [blamed["name"]], key=lambda name: (pulses[name]["pushes"], pulses[name]["time"])
+    if not busy:
+        return None
+    name = min(busy, key=lambda name: pulses[name].time)
+    return _blame(
+        failure,
+        parts[name],
+        "the optimizer of this server has not returned for %.0f s: look for an endless loop or a "
+        "wait in the optimizer" % _idle(failure, pulses[name]),
     )
-    most = max(pulses[name]["pushes"] for name in (waiting or [blamed["name"]]))
-    told = (
+
+
+def _ended_script(
+    failure: Failure, parts: Mapping[str, Json], pulses: Pulses, waiting: List[str]
+) -> Optional[Failure]:
+    """Return the failure of a worker whose script has ended before the others, or None.
+
+    Args: `pulses` of the workers that wait for each other; `waiting` those that still train.
+    """
+    ended = [name for name, pulse in pulses.items() if pulse.phase == phases.FINISHED]
+    if not (ended and waiting):
+        return None
+    first = min(ended, key=lambda name: pulses[name].pushes)
+    last = max(waiting, key=lambda name: pulses[name].pushes)
+    return _blame(
+        failure,
+        parts[first],
+        "unequal numbers of batches: the script ended after %s, and %s, after %s, waits for the "
+        "next push of %s. Give all workers of a group the same number of batches"
+        % (_pushes(pulses[first]), last, _pushes(pulses[last]), first),
+    )
+
+
+def _missing_key(failure: Failure, parts: Mapping[str, Json], pulses: Pulses) -> Optional[Failure]:
+    """Return the failure of a worker that has not pushed a key for which another waits, or None."""
+    found = _unequal_keys(pulses)
+    if found is None:
+        return None
+    name, key, other = found
+    return _blame(
+        failure,
+        parts[name],
+        "the script has pushed the key %s %s and other keys up to %s. %s has pushed that key %s, "
+        "and waits for the next push of %s. Push the same keys on all workers of a group"
+        % (
+            key,
+            several(_times(pulses[name], key), "time"),
+            several(_times(pulses[name], None), "time"),
+            other,
+            several(_times(pulses[other], key), "time"),
+            name,
+        ),
+    )
+
+
+def _slowest(
+    failure: Failure, parts: Mapping[str, Json], pulses: Pulses, waiting: List[str]
+) -> Failure:
+    """Return the failure of the worker of `waiting` with the fewest pushes."""
+    least = min(waiting, key=lambda name: (pulses[name].pushes, pulses[name].time))
+    most = max(pulses[name].pushes for name in waiting)
+    text = (
         "this worker has pushed %s, and the workers that wait for its next push have pushed up to "
-        "%s" % (several(pulses[least]["pushes"], "time"), several(most, "time"))
-        if pulses[least]["pushes"] < most
+        "%s" % (several(pulses[least].pushes, "time"), several(most, "time"))
+        if pulses[least].pushes < most
         else "no worker has pushed more often than this worker"
     )
     return _blame(
@@ -98,32 +129,28 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         parts[least],
         "no progress for %.0f s (stall_timeout): %s. Read the logs, which show the position of "
         "every process in the code. If the script is only slow, raise stall_timeout"
-        % (_idle(failure, pulses[least]), told),
+        % (_idle(failure, pulses[least]), text),
     )
 
 
-def failure(plan: Json, host: str, found: Json) -> Json:
+def failure(plan: Json, host: str, found: BlockingWorker) -> Failure:
     """Return the failure of a worker that stalls a job, because other workers wait for its push.
 
-    Args: `plan` of the job; `host` of the worker; `found` {"name": name of the worker, "time": time
-    of the stall in unix seconds}.
+    Args: `plan` of the job; `host` of the worker.
     """
-    part = next(one for one in plan["processes"] if one["name"] == found["name"])
-    return {
-        "host": host,
-        "role": part["role"],
-        "index": part["index"],
-        "name": part["name"],
-        "kind": "stall",
-        "exit_code": None,
-        "reason": "other workers wait for the next push of this worker",
-        "time": found["time"],
-        "log": [],
-        "echo": False,
-    }
+    part = next(one for one in plan["processes"] if one["name"] == found.name)
+    return Failure(
+        host=host,
+        role=part["role"],
+        index=part["index"],
+        name=found.name,
+        reason="other workers wait for the next push of this worker",
+        time=found.time,
+        kind=STALL,
+    )
 
 
-def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
+def uneven(pulses: Pulses, together: List[List[int]]) -> Optional[str]:
     """Return the name of a worker that makes other workers wait forever for its push, or None.
 
     Args: `pulses` {worker name: pulse} of workers without progress for a while; `together` lists of
@@ -139,21 +166,21 @@ def uneven(pulses: Dict[str, Json], together: List[List[int]]) -> Optional[str]:
             for name in ("worker-%d" % index for index in indices)
             if name in pulses
         }
-        done = [name for name, found in of_set.items() if found["phase"] == phases.FINISHED]
-        first = min(done, key=lambda name: (of_set[name]["pushes"], name)) if done else ""
+        done = [name for name, found in of_set.items() if found.phase == phases.FINISHED]
+        first = min(done, key=lambda name: (of_set[name].pushes, name)) if done else ""
         if any(
-            found["phase"] == phases.TRAINING and found["pushes"] > of_set[first]["pushes"]
+            found.phase == phases.TRAINING and found.pushes > of_set[first].pushes
             for found in of_set.values()
             if first
         ):
             return first
-        left_out = _left_out(of_set)
-        if left_out:
-            return left_out[0]
+        unequal = _unequal_keys(of_set)
+        if unequal:
+            return unequal[0]
     return None
 
 
-def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
+def _unequal_keys(pulses: Pulses) -> Optional[Tuple[str, str, str]]:
     """Return (worker, key that this worker left out, worker that waits for this key), or None.
 
     Each of the two workers has pushed a key more often than the other worker, so the two workers
@@ -162,13 +189,11 @@ def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
     training = {
         name: found
         for name, found in pulses.items()
-        if found["phase"] == phases.TRAINING and found.get("keys")
+        if found.phase == phases.TRAINING and found.keys
     }
-    for name in sorted(training, key=lambda name: (-training[name]["keys"]["most"], name)):
+    for name in sorted(training, key=lambda name: (-_times(training[name], None), name)):
         for other in sorted(training):
-            keys = sorted(
-                set(training[name]["keys"]["fewer"]) | set(training[other]["keys"]["fewer"])
-            )
+            keys = sorted(_fewer(training[name]) | _fewer(training[other]))
             more = [
                 _times(training[name], key) - _times(training[other], key) for key in [None] + keys
             ]
@@ -177,21 +202,27 @@ def _left_out(pulses: Dict[str, Json]) -> Optional[Tuple[str, str, str]]:
     return None
 
 
-def _pushes(found: Json) -> str:
+def _pushes(found: Pulse) -> str:
     """Return the number of pushes in the pulse `found` as text: "1 push", "2 pushes"."""
-    return several(found["pushes"], "push", "pushes")
+    return several(found.pushes, "push", "pushes")
 
 
-def _times(found: Json, key: Optional[str]) -> int:
-    """Return the number of pushes of `key` in the pulse `found`.
+def _fewer(found: Pulse) -> Set[str]:
+    """Return the keys with fewer pushes than the most pushed key."""
+    return set(found.keys.fewer) if found.keys else set()
+
+
+def _times(found: Pulse, key: Optional[str]) -> int:
+    """Return the number of pushes of `key` in the pulse `found`, 0 for a pulse without keys.
 
     The key None stands for the most pushed key.
     """
-    times: int = found["keys"]["fewer"].get(key, found["keys"]["most"])
-    return times
+    if not found.keys:
+        return 0
+    return found.keys.most if key is None else found.keys.fewer.get(key, found.keys.most)
 
 
-def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -> List[str]:
+def _waiting_for_each_other(plan: Json, parts: Mapping[str, Json], blamed: Json) -> List[str]:
     """Return the names of the workers that cannot continue without `blamed`, including `blamed`."""
     waits = schemes.of(plan["kv"]).waits
     if waits == schemes.NOBODY:
@@ -200,23 +231,20 @@ def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -
     return [name for name in workers if waits != schemes.GROUP or workers[name] == blamed["group"]]
 
 
-def _idle(failure: Json, found: Json) -> float:
-    seconds: float = max(0.0, failure["time"] - found["time"])
-    return seconds
+def _idle(failure: Failure, found: Pulse) -> float:
+    return max(0.0, (failure.time or 0.0) - found.time)
 
 
-def _blame(failure: Json, part: Json, reason: str) -> Json:
+def _blame(failure: Failure, part: Json, reason: str) -> Failure:
     """Return `failure` with `part` as the failed process, and with `reason`.
 
     The log lines of `failure` stay only if they belong to `part`.
     """
-    log = failure["log"] if part["name"] == failure["name"] else []
-    return dict(
-        failure,
+    return failure.replaced(
         host=part["host"],
         role=part["role"],
         index=part["index"],
         name=part["name"],
         reason=reason,
-        log=log,
+        log=failure.log if part["name"] == failure.name else [],
     )

@@ -18,6 +18,7 @@ from mxcluster.model.shapes import (
     real,
     table,
     text,
+    unix_time,
     whole,
     words,
 )
@@ -41,8 +42,7 @@ def now() -> float:
 class Event(Record, kind_key="event"):
     """An event of a process. The log of a process adds its role, index and host."""
 
-    # The year 5138 ends before 1e11 s. datetime accepts such a time.
-    time: float = field(real(0, 1e11), factory=now, about="unix seconds")
+    time: float = field(unix_time, factory=now, about="unix seconds")
     role: Optional[str] = field(
         optional(matching(r"[A-Za-z0-9_.-]{1,100}", "the role of a process")), default=None
     )

@@ -2,7 +2,7 @@
 
 Root of a node can change each answer of this node. So an answer has facts only, and the controller
 computes names, digests and requirements from its own tables. The answers to `mxcluster_node` are
-those of the protocol (`mxcluster.job.replies`).
+those of `mxcluster.model.answers`.
 """
 
 from typing import Dict, Mapping, Optional, Sequence, Type

@@ -43,5 +43,6 @@ node_path = matching(
 )
 file_name = matching(r"[^\x00]+", "the name of a file", 4096)
 digest = matching(r"[0-9a-f]{64}", "a sha256")
+process = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 # A job id is also a folder name.
 job_id = matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "the id of a job")

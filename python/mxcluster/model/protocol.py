@@ -1,8 +1,8 @@
 """Define the commands of the controller to a node, with one class for each command.
 
 The controller writes the JSON of one request to stdin of `mxcluster.entry` on the node. The class
-of a command is its row in the table of commands: the name, the arguments, and how the command runs.
-`mxcluster.entry.commands` has the function of each command, and `mxcluster.job.replies` the answer.
+of a command is its row in the table of commands: the name, the arguments, the class of the answer,
+and how the command runs. `mxcluster.entry.commands` has the function of each command.
 A field without a default is required. The task of a command gives the fields of the class to the
 module mxcluster_node, except the fields of FROM_PLUGIN.
 """
@@ -12,9 +12,10 @@ import os
 from typing import ClassVar, Dict, List, Optional, Type, TypeVar, cast
 
 from mxcluster.errors import BadInput
-from mxcluster.model import names
+from mxcluster.model import answers, names
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import (
+    Wrong,
     flag,
     json_object,
     matching,
@@ -37,6 +38,10 @@ LONGEST_SCRIPT = 1 << 27  # characters of a script's folder in base64
 # The action plugin of mxcluster_node sets these fields, so a task does not.
 FROM_PLUGIN = ("check", "reader", "told", "token", "took")
 PATHS = ("job_dir", "jobs_dir", "output", "spool")  # fields with paths on the node
+CURE = (
+    "Read the job's logs with logs.yml, end the job with stop.yml, and run provision.yml if the "
+    "error persists"
+)
 OTHER_VERSION = (
     "the node may have another version of mxcluster; run provision.yml (running jobs go on)"
 )
@@ -49,11 +54,13 @@ class Request(Record, kind_key="command"):
     """A command of the controller to a node, with the arguments of all commands.
 
     Attributes of each class:
+        ANSWER: the class of the answer.
         READS: True if the command changes nothing on the node, so that check mode runs the command.
         CHANGES: True if a task with the command always reports a change.
         SWEEPS: True if the node first removes leftovers of killed modules and controllers.
     """
 
+    ANSWER: ClassVar[Type[answers.Answer]] = answers.Answer
     READS: ClassVar[bool] = False
     CHANGES: ClassVar[bool] = False
     SWEEPS: ClassVar[bool] = False
@@ -78,6 +85,25 @@ class Request(Record, kind_key="command"):
     def secrets(self) -> List[str]:
         """Return the secret values of the request, which no output may contain."""
         return []
+
+    def checked(self, host: str, value: object) -> answers.Answer:
+        """Return the answer of `host` to this command from the JSON `value`.
+
+        The returned status and its first failure have `host` as their host. Raises BadInput if the
+        answer is invalid or belongs to another job.
+        """
+        try:
+            found = self.ANSWER.decode(value)
+            status = found.status_of_job()
+            if status and self.job_id and status.job != self.job_id:
+                wrong = Wrong("the requested job %s" % self.job_id, status.job)
+                raise wrong.inside(".status.job")
+        except Wrong as wrong:
+            raise BadInput(
+                "the answer of %s to the command %s is invalid: %s. %s"
+                % (host, self.KIND, wrong, CURE)
+            ) from None
+        return found.of_host(host)
 
     def turned_into(self, command: Type[R], **values: object) -> R:
         """Return a request for `command` with the values of the fields that both commands have.
@@ -129,12 +155,16 @@ class Look(_OfNode, kind="look"):
     `arguments`: the needs of the job on this node, see `mxcluster.node.probe.look`.
     """
 
+    ANSWER = answers.Looked
+
 
 class RecordNode(_OfNode, kind="record"):
     """Read the facts for the node record: addresses, GPUs, and the versions of MXNet and numpy.
 
     `arguments`: {"known": the present node record}, to save the import of MXNet.
     """
+
+    ANSWER = answers.Recorded
 
 
 class Check(_OfNode, kind="check"):
@@ -143,10 +173,13 @@ class Check(_OfNode, kind="check"):
     `arguments`: `etc_dir` with the three files, `folders` to measure, `peers` to reach by ssh.
     """
 
+    ANSWER = answers.CheckedNode
+
 
 class Jobs(Request, kind="jobs"):
     """List the jobs of the node. Without check mode, first remove leftovers of ended jobs."""
 
+    ANSWER = answers.JobList
     READS = True
     SWEEPS = True
     jobs_dir: str = field(
@@ -203,6 +236,7 @@ class _WithFiles(OfJob):
 class Prepare(_WithFiles, kind="prepare"):
     """Write the files of a job, and start nothing."""
 
+    ANSWER = answers.JobStarted
     CHANGES = True
     SWEEPS = True
     plan: Dict[str, object] = field(_json, about="the node's part of the plan")
@@ -211,6 +245,7 @@ class Prepare(_WithFiles, kind="prepare"):
 class Start(_WithFiles, kind="start"):
     """Start the agent of a job."""
 
+    ANSWER = answers.AgentStarted
     CHANGES = True
     SWEEPS = True
     plan: Optional[Dict[str, object]] = field(
@@ -224,16 +259,20 @@ class Start(_WithFiles, kind="start"):
 class Launch(OfJob, kind="launch"):
     """Start the agents of all nodes through an engine of the site, such as mpirun."""
 
+    ANSWER = answers.JobStarted
     CHANGES = True
 
 
 class Join(OfJob, kind="join"):
     """Find the agent that an engine has started."""
 
+    ANSWER = answers.AgentStarted
+
 
 class Wait(OfJob, kind="wait"):
     """Wait for the end of a job, and renew the job's lease."""
 
+    ANSWER = answers.Progress
     seconds: float = field(
         real(0, 86400),
         default=5.0,
@@ -253,12 +292,14 @@ class Wait(OfJob, kind="wait"):
 class Status(OfJob, kind="status"):
     """Read the state of a job."""
 
+    ANSWER = answers.Progress
     READS = True
 
 
 class Stop(OfJob, kind="stop"):
     """End a job on this node."""
 
+    ANSWER = answers.Stopped
     SWEEPS = True
     peer: bool = field(
         flag,
@@ -270,6 +311,7 @@ class Stop(OfJob, kind="stop"):
 class Logs(OfJob, kind="logs"):
     """Read the ends of all logs of a job."""
 
+    ANSWER = answers.Logs
     READS = True
     lines: int = field(
         whole(0, 10**6), default=LOG_LINES, about="the maximum number of lines of each log"
@@ -279,12 +321,14 @@ class Logs(OfJob, kind="logs"):
 class ReadPlan(OfJob, kind="plan"):
     """Read the plan of the whole job."""
 
+    ANSWER = answers.WholePlan
     READS = True
 
 
 class Piece(OfJob, kind="piece"):
     """Read a piece of a checkpoint file, and renew the job's lease."""
 
+    ANSWER = answers.PieceOfFile
     file: str = field(_checkpoint, about="the name of a file of a checkpoint")
     offset: int = field(whole(), default=0, about="the position of the first byte in the file")
     most: int = field(whole(1, 1 << 30), default=PIECE, about="the maximum number of bytes")
@@ -293,6 +337,7 @@ class Piece(OfJob, kind="piece"):
 class Collect(OfJob, kind="collect"):
     """Pack the files of a job into a tar file."""
 
+    ANSWER = answers.Collected
     CHANGES = True
     SWEEPS = True
     output: str = field(names.node_path, about="the tar file on the node")

@@ -131,6 +131,7 @@ class Record:
     """Base of a class of typed data with a JSON form. A record never changes.
 
     Class arguments:
+        nulls: True to write null for a field without a value, which `encode` otherwise leaves out.
         strict: True for data that people write. An unknown name is then an error that proposes the
             nearest name. In other data, decode drops unknown names, because a later version may
             have added these names.
@@ -142,6 +143,7 @@ class Record:
     """
 
     FIELDS: ClassVar[Dict[str, Field]] = {}
+    NULLS: ClassVar[bool] = False
     STRICT: ClassVar[bool] = False
     KIND_KEY: ClassVar[str] = ""
     KIND: ClassVar[str] = ""
@@ -151,6 +153,7 @@ class Record:
     def __init_subclass__(
         cls,
         strict: Optional[bool] = None,
+        nulls: Optional[bool] = None,
         kind_key: str = "",
         kind: str = "",
         other: bool = False,
@@ -162,6 +165,7 @@ class Record:
             delattr(cls, name)
         cls.FIELDS = dict(cls.FIELDS, **own)
         cls.STRICT = cls.STRICT if strict is None else strict
+        cls.NULLS = cls.NULLS if nulls is None else nulls
         cls.KIND, cls.OTHER = kind, other
         if kind_key:
             cls.KIND_KEY, cls.KINDS = kind_key, {}
@@ -201,11 +205,11 @@ class Record:
         return type(self)(**dict(self.__dict__, **values))
 
     def encode(self) -> Dict[str, object]:
-        """Return the record as JSON, without the fields that are None by default."""
+        """Return the record as JSON. Without NULLS, leave out fields that are None by default."""
         found = {self.KIND_KEY: self.KIND} if self.KIND else {}  # type: Dict[str, object]
         for name, item in self.FIELDS.items():
             value = self.__dict__[name]
-            if value is not None or item.default is not None:
+            if value is not None or self.NULLS or item.default is not None:
                 found[item.key] = encode(value)
         return found
 

@@ -97,6 +97,8 @@ def real(low: float, high: float) -> Shape[float]:
 
 
 number = real(-LARGEST, LARGEST)
+# Unix seconds. The year 5138 ends before 1e11 s. datetime accepts such a time.
+unix_time = real(0, 1e11)
 
 
 def figure(value: object) -> float:

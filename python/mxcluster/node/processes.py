@@ -9,7 +9,9 @@ import os
 import signal
 import socket
 import time
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Union
+
+from mxcluster.model.status import Part, Process
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -27,6 +29,16 @@ class Identity(NamedTuple):
 
     pid: int
     start_time: int
+
+    @property
+    def record(self) -> Process:
+        """The process as a status names it."""
+        return Process(pid=self.pid, start_time=self.start_time)
+
+
+def recorded(who: Union[Process, Part]) -> Identity:
+    """Return the Identity of a process of a status, Identity(0, 0) if it has not started."""
+    return Identity(who.pid or 0, who.start_time or 0)
 
 
 class Entry(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Union
 from mxcluster import phases
 from mxcluster.errors import DAMAGED
 from mxcluster.file_io import replace
+from mxcluster.model.status import MOST_KEYS, Pulse
 
 Json = Dict[str, Any]
 KVStore = Any  # mx.kvstore.KVStore
@@ -22,7 +23,6 @@ Key = Union[int, str]  # a key of a kv-store
 
 SUFFIX = ".pulse"
 _PERIOD = 1.0
-_MANY = 100  # maximum number of keys in the field "fewer" of the file
 _now: Json = {"phase": phases.STARTING, "pushes": 0, "time": time.time()}
 _pushed: Dict[Key, int] = {}  # {key of the kv-store: its number of pushes}
 _told: Json = {}
@@ -38,33 +38,16 @@ def file_of(folder: str, name: str) -> str:
     return os.path.join(folder, name + SUFFIX)
 
 
-def read(path: str) -> Optional[Json]:
+def read(path: str) -> Optional[Pulse]:
     """Return the content of the progress file `path`, or None if the file is missing or invalid.
 
-    The content is {"phase", "pushes": calls of push, "time": unix seconds of the last progress,
-    "keys"}. "keys" is {"most": pushes of the most pushed key, "fewer": {key: pushes, for keys with
-    fewer pushes}}. If more than 100 keys have fewer pushes, "keys" is None.
+    If more than MOST_KEYS keys have fewer pushes than the most pushed key, the file has no keys.
     """
     try:
         with open(path) as stream:
-            pulse = json.load(stream)
-        return {
-            "phase": str(pulse["phase"]),
-            "pushes": int(pulse["pushes"]),
-            "time": float(pulse["time"]),
-            "keys": _keys_told(pulse.get("keys")),
-        }
+            return Pulse.decode(json.load(stream))
     except (OSError,) + DAMAGED:
         return None
-
-
-def _keys_told(keys: Any) -> Optional[Json]:
-    if not keys or len(keys["fewer"]) > _MANY:
-        return None
-    return {
-        "most": int(keys["most"]),
-        "fewer": {str(key): int(pushes) for key, pushes in keys["fewer"].items()},
-    }
 
 
 def start() -> None:
@@ -175,7 +158,7 @@ def _keys() -> Optional[Json]:
     pushed = dict(_pushed)  # a copy, because a script may push meanwhile
     most = max(pushed.values()) if pushed else 0
     fewer = {str(key): pushes for key, pushes in pushed.items() if pushes < most}
-    return {"most": most, "fewer": fewer} if len(fewer) <= _MANY else None
+    return {"most": most, "fewer": fewer} if len(fewer) <= MOST_KEYS else None
 
 
 def _tell_for_ever() -> None:

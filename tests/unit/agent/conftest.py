@@ -18,7 +18,7 @@ def job(tmp_path):
     made = Job(tmp_path / "jobs" / "job-1")
     os.makedirs(made.path)
     yield made
-    if made.folder.status():
-        made.remember(made.folder.status())
+    if made.status():
+        made.remember(made.status())
         made.ask("stop")
     processes.end_groups(made.seen, grace=0)

@@ -12,7 +12,6 @@ import mxcluster
 from mxcluster.agent import commands
 from mxcluster.agent.folder import JobFolder
 from mxcluster.entry.commands import carry_out
-from mxcluster.job import replies
 from mxcluster.model import protocol
 from mxcluster.node import processes
 from tests import waiting
@@ -33,6 +32,11 @@ def request(command, **fields):
 def ask(command, **fields):
     """Carry out a command in this process, and return the answer."""
     return carry_out(request(command, **fields))
+
+
+def checked(command, answer, host="node1"):
+    """Return the answer as the controller checks it."""
+    return protocol.COMMANDS[command].ANSWER.decode(answer).of_host(host).encode()
 
 
 def begin(command, before="", environment=None, **fields):
@@ -143,7 +147,7 @@ class Job:
         """
         assert command != "start", "the agent must not be forked from the test process"
         answer = ask(command, job_dir=self.path, **fields)
-        replies.check(command, "node1", answer)
+        checked(command, answer)
         return answer
 
     def end(self, seconds=60):
@@ -151,11 +155,16 @@ class Job:
 
         def ended():
             status = commands.look(self.folder, tidy=True)
-            return status["state"] == "ended" and status
+            return status.has_ended and status
 
         status = self.until(ended, seconds)
-        replies.check("wait", "node1", commands.with_progress(self.folder, status))
-        return status
+        checked("wait", commands.with_progress(self.folder, status).encode())
+        return status.encode()
+
+    def status(self):
+        """Return the present status as JSON, None without a status."""
+        known = self.folder.status()
+        return known and known.encode()
 
     def until(self, condition, seconds=60.0):
         """Wait for condition() and return its value."""
@@ -171,7 +180,7 @@ class Job:
         began, turns, path = time.time(), 0, self.folder.file("status.json")
         while True:
             os.unlink(path)
-            status, turns = self.until(self.folder.status), turns + 1
+            status, turns = self.until(self.status), turns + 1
             written = os.stat(path).st_mtime - began
             if status["state"] == "ended" or turns > 1 and written >= seconds:
                 return status
@@ -214,7 +223,7 @@ class Contained(Job):
         """Wait until `number` workers have written "ready", and return their pids on the node."""
 
         def pids():
-            found = [part["pid"] for part in self.folder.status()["processes"]]
+            found = [part.pid for part in self.folder.status().processes]
             logs = [self.log("worker-%d" % index) for index in range(number)]
             return all(found) and all("ready" in log for log in logs) and found
 

@@ -9,10 +9,11 @@ import pytest
 from mxcluster.agent import batch_job, claims
 from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
-from mxcluster.job import listing, live_line, replies
+from mxcluster.job import listing, live_line
+from mxcluster.model.answers import JobState
 from mxcluster.node import batch_systems as batch_systems_of_nodes
 from tests import batch_systems
-from tests.unit.agent.jobs import ask
+from tests.unit.agent.jobs import ask, checked
 
 TOKEN = "t" * 64
 
@@ -82,10 +83,10 @@ def test_a_waiting_job_tells_the_reason_of_the_queue(state, folder):
     answer = ask(
         "start", job_dir=folder.path, plan=plan(), secret_env={"PASSWORD": "x"}, token=TOKEN
     )
-    replies.check("start", "login", answer)
-    found = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=0))
+    checked("start", answer)
+    found = checked("wait", ask("wait", job_dir=folder.path, seconds=0))
     assert found["status"]["state"] == "running"
-    line = live_line.line({"login": found})
+    line = live_line.line({"login": JobState.decode(found)})
     assert line.startswith("waiting in the queue of slurm for ") and "Resources" in line
     for name in ("token", "secret_env.json"):
         assert os.stat(folder.file(name)).st_mode & 0o777 == 0o600
@@ -122,7 +123,7 @@ def test_a_job_that_slurm_has_cancelled_says_so(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder, 10)
     (state / "7.state").write_text("CANCELLED")
-    status = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=60))["status"]
+    status = checked("wait", ask("wait", job_dir=folder.path, seconds=60))["status"]
     assert (status["state"], status["reason"]) == ("ended", "failed")
     assert "Slurm has ended the job 7: CANCELLED" in status["first_failure"]["reason"]
     assert not os.path.exists(folder.file("token"))
@@ -141,7 +142,7 @@ def test_a_job_that_cannot_start_ends(state, folder, monkeypatch):
     ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
     stuck = batch_systems_of_nodes.State("stuck", "no such folder")
     monkeypatch.setattr(batch_job, "answer", lambda *_, **__: stuck)
-    status = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=0))["status"]
+    status = checked("wait", ask("wait", job_dir=folder.path, seconds=0))["status"]
     reason = status["first_failure"]["reason"]
     assert (status["state"], status["reason"]) == ("ended", "failed")
     assert reason.startswith("Slurm could not start the job 7: no such folder. Check that"), reason
@@ -166,11 +167,11 @@ def test_the_end_says_whether_another_attempt_may_succeed(
 ):
     started(folder, monkeypatch)
     known = folder.status()
-    known["batch"]["signal"] = "SIGTERM"  # the head writes this
-    folder.write_status(known)
+    batch = known.batch.replaced(signal="SIGTERM")  # the head writes this
+    folder.write_status(known.replaced(batch=batch))
     beat(folder, batch_job.LOST + 5)
     (state / "7.state").write_text(slurm)
-    status = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=0))["status"]
+    status = checked("wait", ask("wait", job_dir=folder.path, seconds=0))["status"]
     failure = status["first_failure"]
     assert words in failure["reason"] and failure["kind"] == kind, failure
 
@@ -228,7 +229,7 @@ def test_a_lost_first_node_ends_the_job_and_cancels_it(state, folder, monkeypatc
 def test_stop_cancels_a_waiting_job(state, folder):
     (state / "queue").write_text("Resources")
     ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
-    answer = replies.check("stop", "login", ask("stop", job_dir=folder.path))
+    answer = checked("stop", ask("stop", job_dir=folder.path))
     assert answer["ran"] and answer["left"] == [] and answer["status"]["reason"] == "stopped"
     assert (state / "7.state").read_text() == "CANCELLED"
     assert not ask("stop", job_dir=folder.path)["ran"]
@@ -242,8 +243,7 @@ def test_stop_gives_the_head_time_to_end_the_agents(state, folder, monkeypatch):
     def obey(_):
         order = open(folder.file(ORDER)).read()
         if order:
-            status = dict(folder.status(), state="ended", reason=order, ended=time.time())
-            folder.write_status(status)
+            folder.write_status(folder.status().ended_by(order, time.time()))
         sleep(0.05)
 
     monkeypatch.setattr(batch_job.time, "sleep", obey)
@@ -264,7 +264,7 @@ def test_stop_reports_a_batch_system_that_does_not_answer(state, folder, monkeyp
     mute(state)
     with pytest.raises(MxclusterError, match="does not answer, so it may .* 7: run `scancel 7`"):
         ask("stop", job_dir=folder.path)
-    assert folder.status()["state"] == "running" and os.path.exists(folder.file("token"))
+    assert folder.status().state == "running" and os.path.exists(folder.file("token"))
 
 
 def test_stop_reports_a_job_that_the_batch_system_keeps(state, folder, monkeypatch):
@@ -274,12 +274,12 @@ def test_stop_reports_a_job_that_the_batch_system_keeps(state, folder, monkeypat
     (state.parent / "bin" / "scancel").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(MxclusterError, match="Slurm still has the job 7: run `scancel 7`"):
         ask("stop", job_dir=folder.path)
-    assert folder.status()["state"] == "running" and os.path.exists(folder.file("token"))
+    assert folder.status().state == "running" and os.path.exists(folder.file("token"))
 
 
 def test_a_batch_system_without_an_answer_is_a_leftover(state, folder, monkeypatch):
     started(folder, monkeypatch)
-    folder.write_status(dict(folder.status(), state="ended", reason="done", ended=1.0))
+    folder.write_status(folder.status().ended_by("done", 1.0))
     monkeypatch.setattr(batch_job, "LEAVES", 0.0)
     mute(state)
     assert ask("stop", job_dir=folder.path)["left"] == [
@@ -298,7 +298,7 @@ def test_status_yml_closes_a_job_that_was_cancelled_in_the_queue(state, folder):
     told = ask("jobs", jobs_dir=root)
     assert told["cleared"] == ["job-1"] and told["jobs"][0]["state"] == "ended"
     known = folder.status()
-    assert known["state"] == "ended" and "CANCELLED" in known["first_failure"]["reason"]
+    assert known.has_ended and "CANCELLED" in known.first_failure.reason
     assert not {"token", "secret_env.json"} & set(os.listdir(folder.path))
 
 
@@ -307,7 +307,7 @@ def test_status_yml_cancels_no_silent_job(state, folder, monkeypatch):
     beat(folder, batch_job.LOST + 10)
     told = ask("jobs", jobs_dir=os.path.dirname(folder.path))
     assert told["cleared"] == [] and os.path.exists(folder.file("token"))
-    assert folder.status()["state"] == "running"
+    assert folder.status().state == "running"
     assert not (state / "7.state").exists()
 
 
@@ -338,5 +338,5 @@ def test_files_and_checkpoints_of_all_nodes_are_found(state, folder, monkeypatch
     output = folder.file("out.tar")
     beat(folder, 10)
     (state / "7.state").write_text("COMPLETED")
-    answer = replies.check("collect", "login", ask("collect", job_dir=folder.path, output=output))
+    answer = checked("collect", ask("collect", job_dir=folder.path, output=output))
     assert answer["problem"] is None and answer["files"] >= 6

@@ -10,9 +10,10 @@ import types
 
 import pytest
 
-from mxcluster import exit_codes
-from mxcluster.agent import commands
+from mxcluster.agent import collecting, commands
 from mxcluster.errors import MxclusterError
+from mxcluster.model import failures
+from mxcluster.model.status import Part, Process, Status
 from mxcluster.node import processes
 from tests.machine import Stopwatch
 from tests.unit.agent.jobs import FAILS_LATER, PATIENT, STUBBORN, in_a_process
@@ -35,7 +36,7 @@ def test_wait_returns_as_soon_as_the_job_has_ended(job):
     with Stopwatch() as watch:
         answer = job.ask("wait", seconds=60)
     assert answer["status"]["state"] == "ended" and watch.within(2)
-    assert sorted(answer) == ["progress", "pulses", "status"]
+    assert (answer["progress"], answer["pulses"], answer["checkpoints"]) == ({}, {}, None)
 
 
 def test_wait_returns_after_its_seconds(job):
@@ -109,14 +110,14 @@ def test_a_killed_agent_is_the_first_failure(job, command):
     assert "worker-0 is pid" in failure["log"][-1]
     if command == "wait":
         job.nothing_left()  # the orphaned grandchild, too
-        assert job.folder.status() == told, "the next command must read the same status"
+        assert job.status() == told, "the next command must read the same status"
     else:
-        assert job.folder.status() == status, "status must not write"
+        assert job.status() == status, "status must not write"
 
 
 def test_a_first_failure_outlives_a_killed_agent(job):
     status = job.start(STUBBORN, FAILS_LATER, before=PATIENT)  # so the agent is there to be killed
-    job.until(lambda: job.folder.status()["first_failure"])
+    job.until(lambda: job.folder.status().first_failure)
     kill_agent(job, status)
     told = job.end()
     assert (told["reason"], told["first_failure"]["exit_code"]) == ("failed", 4)
@@ -188,7 +189,7 @@ def test_wait_ends_the_job_of_a_stopped_agent(job):
     assert (answer["state"], answer["reason"], answer["first_failure"]["reason"]) == (
         "ended",
         "failed",
-        exit_codes.AGENT_HELD,
+        failures.KINDS[failures.AGENT_HELD].words,
     )
     job.nothing_left()
 
@@ -217,29 +218,10 @@ def test_a_foreign_process_with_a_reused_pid_is_left_alone(job):
     with subprocess.Popen(["sleep", "300"], start_new_session=True) as stranger:
         try:
             who = processes.identity(stranger.pid)
-            old = {"pid": who.pid, "start_time": who.start_time - 100}
-            part = dict(
-                old,
-                name="worker-0",
-                role="worker",
-                index=0,
-                state="running",
-                exit_code=None,
-                ended_at=None,
-                ended_by=None,
-            )
+            old = Process(pid=who.pid, start_time=who.start_time - 100)
+            part = Part(name="worker-0", role="worker", index=0, **vars(old))
             job.folder.write_status(
-                {
-                    "job": "job-1",
-                    "host": "node1",
-                    "agent": old,
-                    "state": "running",
-                    "reason": None,
-                    "started": 1.0,
-                    "ended": None,
-                    "processes": [part],
-                    "first_failure": None,
-                }
+                Status(job="job-1", host="node1", agent=old, started=1.0, processes=[part])
             )
             answer = job.ask("stop")
             assert answer["status"]["state"] == "ended" and answer["status"]["left"] == []
@@ -271,10 +253,11 @@ def test_collect_packs_logs_events_and_checkpoints(job, tmp_path):
     assert answer == {
         "files": len(names),
         "bytes": os.path.getsize(target),
-        "left_out": ["other.txt"],
         "left": [],
         "problem": None,
         "behind": [],
+        "outside": [],
+        "spooled": False,
     }
     with tarfile.open(target) as archive:
         assert archive.getnames() == names
@@ -285,8 +268,8 @@ def test_collect_packs_logs_events_and_checkpoints(job, tmp_path):
 
 def test_the_archive_gets_the_end_of_a_long_log(job, tmp_path, monkeypatch):
     """A log of 100 MB needs no byte on the disk of the node, but was 100 MB in each archive."""
-    monkeypatch.setattr(commands, "LOG_MOST", 1 << 20)
-    monkeypatch.setattr(commands, "LOGS_MOST", 3 << 19)
+    monkeypatch.setattr(collecting, "LOG_MOST", 1 << 20)
+    monkeypatch.setattr(collecting, "LOGS_MOST", 3 << 19)
     job.start("echo end >end.txt; truncate -s 100M other.log worker-0.log; echo the end")
     job.end()
     answer = job.ask("collect", output=str(tmp_path / "out.tar"))
@@ -302,7 +285,7 @@ def test_the_archive_gets_the_end_of_a_long_log(job, tmp_path, monkeypatch):
 
 def test_a_sparse_checkpoint_stays_on_the_node(job, tmp_path, monkeypatch):
     """It needs no byte on the disk of the node, but was 100 MB in each archive."""
-    monkeypatch.setattr(commands, "LOG_MOST", 1 << 20)
+    monkeypatch.setattr(collecting, "LOG_MOST", 1 << 20)
     job.start(
         "mkdir checkpoints; head -c 2M /dev/zero >checkpoints/a.params; "
         "truncate -s 100M checkpoints/b.params; truncate -s 1000 checkpoints/small"
@@ -320,20 +303,20 @@ def test_a_sparse_checkpoint_stays_on_the_node(job, tmp_path, monkeypatch):
 
 def test_logs_leave_space_for_the_status():
     names = ["a.log", "events.jsonl", "plan.json", "status.json"]
-    allowed = commands._allowed(names, dict.fromkeys(names, commands.LOGS_MOST))
-    assert [allowed[name] for name in names[1:]] == [commands.LOG_MOST] * 3
+    allowed = collecting._allowed(names, dict.fromkeys(names, collecting.LOGS_MOST))
+    assert [allowed[name] for name in names[1:]] == [collecting.LOG_MOST] * 3
     many = ["%02d.log" % number for number in range(20)]
-    allowed = commands._allowed(sorted(many + names[1:]), dict.fromkeys(many + names, 64 << 20))
-    assert [allowed[name] for name in names[1:]] == [commands.LOG_MOST] * 3
+    allowed = collecting._allowed(sorted(many + names[1:]), dict.fromkeys(many + names, 64 << 20))
+    assert [allowed[name] for name in names[1:]] == [collecting.LOG_MOST] * 3
     assert [allowed[name] for name in many[-7:]] == [0] * 7
 
 
 def test_no_archive_is_begun_on_a_disk_that_is_too_small(job, tmp_path, monkeypatch):
     job.start("mkdir checkpoints; head -c 2M /dev/zero >checkpoints/a.params")
     job.end()
-    monkeypatch.setattr(commands.script_files, "room", lambda output: 1 << 20)
+    monkeypatch.setattr(collecting.script_files, "room", lambda output: 1 << 20)
     packed = []
-    monkeypatch.setattr(commands, "_pack", lambda *given: packed.append(given))
+    monkeypatch.setattr(collecting, "_pack", lambda *given: packed.append(given))
     answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     assert "(No space left on device): free disk space" in answer["problem"] and not packed
     assert list(tmp_path.glob("out.tar*")) == []
@@ -365,7 +348,7 @@ def test_a_file_that_shrinks_while_it_is_packed_leaves_a_valid_archive(job, tmp_
     job.start("true")
     job.end()
     log, size = job.folder.file("worker-0.log"), 300000
-    opened = commands._open
+    opened = collecting._open
 
     def shrink(path):
         if path != log:
@@ -381,10 +364,10 @@ def test_a_file_that_shrinks_while_it_is_packed_leaves_a_valid_archive(job, tmp_
                 return found
             return os.stat_result(found[:6] + (size,) + found[7:])
 
-        monkeypatch.setattr(commands.os, "fstat", before)
+        monkeypatch.setattr(collecting.os, "fstat", before)
         return descriptor
 
-    monkeypatch.setattr(commands, "_open", shrink)
+    monkeypatch.setattr(collecting, "_open", shrink)
     answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     monkeypatch.undo()
     assert answer["problem"] is None and answer["bytes"] == os.path.getsize(
@@ -416,7 +399,7 @@ def test_a_packing_error_is_reported_with_the_status(job, tmp_path, monkeypatch)
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(commands, "_pack", full)
+    monkeypatch.setattr(collecting, "_pack", full)
     answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     assert (
         answer["problem"]

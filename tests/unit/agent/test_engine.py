@@ -10,9 +10,10 @@ import time
 import pytest
 
 from mxcluster.agent import engine, engine_file
-from mxcluster.job import replies, verdict
+from mxcluster.job import verdict
+from mxcluster.model.status import Status
 from mxcluster.node import processes
-from tests.unit.agent.jobs import PACKAGE, in_a_process
+from tests.unit.agent.jobs import PACKAGE, checked, in_a_process
 
 pytestmark = pytest.mark.slow
 
@@ -61,8 +62,8 @@ def launch(job, tmp_path, monkeypatch):
             json.dump(whole, stream)
         code, answer = in_a_process("launch", job_dir=job.path)
         if code == 0:
-            replies.check("launch", "node1", dict(answer), "job-1")
-            job.remember(job.folder.status())
+            checked("launch", answer)
+            job.remember(job.status())
             state = engine_file.read(job.folder)
             job.seen |= {
                 processes.Identity(**state["watcher"]),
@@ -77,7 +78,7 @@ def test_the_agent_runs_and_everything_ends_with_the_job(job, launch):
     code, answer = launch("sleep 1")
     assert code == 0 and answer["job"] == "job-1", answer
     joined = job.ask("join")
-    assert joined["job"] == "job-1" and joined["pid"] == joined["status"]["agent"]["pid"]
+    assert joined["job"] == joined["status"]["job"] == "job-1"
     assert job.end()["reason"] == "done"
     job.nothing_left()
     assert engine_file.read(job.folder)["exit_code"] == 0
@@ -133,7 +134,7 @@ def terminate(job):
 def test_the_agent_ends_soon_after_sigterm_to_mpirun(job, launch):
     """mpirun sends SIGTERM to the holder after 1 s: a longer pause is 600 s in this test."""
     launch("sleep 600")
-    told = verdict.first_failure([terminate(job)])["reason"]
+    told = verdict.first_failure([Status.decode(terminate(job))]).reason
     assert "has ended the agent, and no part of the job had failed: mpirun got SIGTERM" in told
     job.nothing_left()
 
@@ -186,7 +187,7 @@ def test_an_engine_that_starts_no_agent_is_reported(job, launch):
         "mpirun has not started the agent on node1: it exited with status 1; its last output:"
     )
     assert "no route to host" in answer["error"]
-    assert job.folder.status() is None
+    assert job.status() is None
 
 
 def test_starts_are_found_in_a_log_with_mixed_lines(job):
@@ -268,5 +269,5 @@ def test_a_lingering_daemon_of_the_engine_is_killed(job):
     said = daemon.communicate()[0].decode()
     assert "the part of the job on node1 has ended: failed" in said, said
     assert daemon.returncode == -signal.SIGKILL, said
-    job.remember(job.folder.status())
+    job.remember(job.status())
     job.nothing_left()

@@ -115,8 +115,8 @@ def test_a_job_outlives_deleted_and_altered_files(job):
 def test_a_deleted_lease_file_does_not_renew_the_lease(job):
     """Deleting the lease file again and again does not keep the job alive."""
     job.start("sleep 300", lease=1)
-    job.until(lambda: not delete_lease(job) and job.folder.status()["state"] == "ended")
-    assert job.folder.status()["reason"] == "lease"
+    job.until(lambda: not delete_lease(job) and job.folder.status().state == "ended")
+    assert job.folder.status().reason == "lease"
 
 
 def test_a_deleted_folder_is_the_first_failure(job):

@@ -8,6 +8,7 @@ import pytest
 
 from mxcluster.agent.folder import EVENTS_TAIL, JobFolder, readable
 from mxcluster.errors import BadInput
+from mxcluster.model.status import Process, Status
 
 NAMES = {("worker", 0): "worker-0", ("worker", 1): "worker-1"}
 PROCESS = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh"], "env": {}}
@@ -184,7 +185,9 @@ def test_a_reader_of_a_plan_sees_a_whole_plan(tmp_path):
 def test_writing_a_status_leaves_no_other_file(tmp_path):
     folder = JobFolder(str(tmp_path))
     assert folder.status() is None
-    folder.write_status({"state": "running"})
-    folder.write_status({"state": "ended"})
-    assert folder.status() == {"state": "ended"}
+    me = Process(pid=1, start_time=1)
+    first = Status(job="j", agent=me, started=1.0, processes=[])
+    folder.write_status(first)
+    folder.write_status(first.ended_by("done", 2.0))
+    assert folder.status() == first.ended_by("done", 2.0)
     assert os.listdir(folder.path) == ["status.json"]

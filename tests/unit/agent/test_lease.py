@@ -3,6 +3,7 @@
 import pytest
 
 from mxcluster.agent.lease import Lease
+from mxcluster.model.status import Expiry
 
 GONE, ALIVE, UNSEEN = False, True, None
 
@@ -11,11 +12,9 @@ def test_a_lease_runs_out_after_its_seconds():
     lease = Lease(10)
     assert not lease.expired(1000.0, wall=1000.0, ticks=50.0, controller=GONE)
     assert not lease.expired(1000.0, wall=1010.0, ticks=60.0, controller=GONE)
-    assert lease.expired(1000.0, wall=1010.5, ticks=60.5, controller=GONE) == {
-        "age": 10.5,
-        "limit": 10,
-        "gap": None,
-    }
+    assert lease.expired(1000.0, wall=1010.5, ticks=60.5, controller=GONE) == (
+        Expiry(age=10.5, limit=10)
+    )
 
 
 def test_a_renewal_restarts_the_lease():
@@ -49,11 +48,9 @@ def test_each_change_counts_as_a_renewal_now_if_another_machine_sets_the_mtime()
     assert not lease.expired(1000.0, wall=None, ticks=5000.0, controller=GONE)
     assert not lease.expired(1001.0, wall=None, ticks=5009.0, controller=GONE)
     assert not lease.expired(900.0, wall=None, ticks=5018.0, controller=GONE)
-    assert lease.expired(900.0, wall=None, ticks=5028.5, controller=GONE) == {
-        "age": 10.5,
-        "limit": 10,
-        "gap": 9.0,
-    }
+    assert lease.expired(900.0, wall=None, ticks=5028.5, controller=GONE) == (
+        Expiry(age=10.5, limit=10, gap=9.0)
+    )
 
 
 def test_a_lease_without_a_file_begins_with_the_first_check():
@@ -93,7 +90,7 @@ def test_a_late_controller_gets_twice_its_longest_gap(gaps, limit):
     lease, now = renewed(*gaps)
     assert not lease.expired(now, now + limit - 0.1, now + limit - 0.1)
     told = lease.expired(now, now + limit + 0.1, now + limit + 0.1)
-    assert told == pytest.approx({"age": limit + 0.1, "limit": limit, "gap": max(gaps)})
+    assert vars(told) == pytest.approx({"age": limit + 0.1, "limit": limit, "gap": max(gaps)})
 
 
 @pytest.mark.parametrize("gaps", [[], [0.5, 0.5]])
@@ -101,7 +98,7 @@ def test_a_late_controller_gets_twice_its_longest_gap(gaps, limit):
 def test_a_controller_seen_alive_may_be_silent_for_minutes(gaps, seconds, limit):
     lease, now = renewed(*gaps, controller=ALIVE, seconds=seconds)
     assert not lease.expired(now, now + limit - 1, now + limit - 1, ALIVE)
-    assert lease.expired(now, now + limit + 0.1, now + limit + 0.1, ALIVE)["limit"] == limit
+    assert lease.expired(now, now + limit + 0.1, now + limit + 0.1, ALIVE).limit == limit
 
 
 @pytest.mark.parametrize("gaps", [[], [0.5], [9, 9]])
@@ -109,7 +106,7 @@ def test_a_controller_seen_gone_gets_only_the_lease(gaps):
     lease, now = renewed(*gaps, controller=ALIVE)
     assert not lease.expired(now, now + 10.0, now + 10.0, ALIVE)
     assert not lease.expired(now, now + 10.0, now + 10.0, GONE)
-    assert lease.expired(now, now + 10.1, now + 10.1, GONE)["limit"] == 10
+    assert lease.expired(now, now + 10.1, now + 10.1, GONE).limit == 10
 
 
 def test_an_older_mtime_does_not_undo_a_renewal():

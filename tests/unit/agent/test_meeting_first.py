@@ -39,7 +39,7 @@ def wait_for_meeting(job, **options):
     """Start a job whose rendezvous waits for a missing node; return the job's status."""
     job.start("echo started", meeting=spec(HERE), peers=[HERE, THERE], **options)
     job.until(lambda: listening(HERE))
-    status = job.folder.status()
+    status = job.status()
     job.remember(status)
     return status
 
@@ -60,7 +60,7 @@ def not_started(job, status):
         not os.path.exists(job.folder.file("worker-0.log"))
         and status["processes"][0]["pid"] is None
     )
-    assert status["processes"][0]["state"] == "ended" and status["meeting"]["state"] == "ended"
+    assert status["processes"][0]["state"] == "ended" and status["rendezvous"]["state"] == "ended"
     assert job.nothing_left() and not listening(HERE)
 
 
@@ -129,7 +129,7 @@ def test_a_signal_to_the_rendezvous_is_the_first_failure(job, signum, reason):
     # The agent looks when start_timeout is over, which counts for the later processes only.
     assert job.looks(2.5)["first_failure"] is None
     assert processes.send(
-        processes.Identity(status["meeting"]["pid"], status["meeting"]["start_time"]), signum
+        processes.Identity(status["rendezvous"]["pid"], status["rendezvous"]["start_time"]), signum
     )
     status = job.end()
     failure = status["first_failure"]

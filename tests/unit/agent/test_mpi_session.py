@@ -61,7 +61,7 @@ def mpirun(job):
 def test_a_killed_mpirun_leaves_no_folder(job, folder, tmp_path, who):
     assert list(folder.glob("ompi.node1.0/pid.*/0")) and not list(tmp_path.glob("ompi.*"))
     assert folder.stat().st_mode & 0o777 == 0o700
-    agent, known = job.agent(job.folder.status()), mpirun(job)
+    agent, known = job.agent(job.status()), mpirun(job)
     assert processes.send(agent if who == "agent" else known, signal.SIGKILL)
     job.until(lambda: not processes.alive(known))
     if who == "agent":  # the controller's next command ends the job

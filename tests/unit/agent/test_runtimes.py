@@ -138,7 +138,7 @@ def test_a_damaged_plan_does_not_prevent_the_end_of_a_job(job, container):
     plan.write_text('{"container": %s}' % container)
     commands.look(job.folder, tidy=True)
     plan.write_text(whole)
-    assert job.folder.status()["state"] == "ended"
+    assert job.folder.status().state == "ended"
     assert not any(line.startswith(("ps", "rm")) for line in asked(job))
     assert not (job.engine_folder / "other.asked").exists()
 

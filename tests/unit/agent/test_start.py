@@ -30,7 +30,7 @@ def targets(pid):
 
 def test_start_returns_with_the_first_status(job):
     status = job.start("sleep 300", "sleep 300", lease=30)
-    assert status == job.folder.status(), "the answer must be the content of the file"
+    assert status == job.status(), "the answer must be the content of the file"
     assert (status["job"], status["host"], status["state"], status["reason"]) == (
         "job-1",
         "node1",
@@ -207,7 +207,7 @@ def test_a_second_agent_is_refused(job):
             )
         },
     )
-    assert job.folder.status() == status
+    assert job.status() == status
 
 
 def test_a_folder_serves_one_job_only(job):

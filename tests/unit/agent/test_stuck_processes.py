@@ -5,13 +5,14 @@ import pytest
 from mxcluster import phases
 from mxcluster.agent import stuck_processes
 from mxcluster.agent.stuck_processes import Limits, Sight, examine
+from mxcluster.model.status import Pulse
 
-NOW = 1000.0
+NOW = 10000.0
 LIMITS = Limits(stopped=5, start=60, stall=300)
 
 
 def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queued=0.0):
-    pulse = phase and {"phase": phase, "pushes": pushes, "time": NOW - idle}
+    pulse = phase and Pulse(phase=phase, pushes=pushes, time=NOW - idle)
     return Sight(name, name.split("-")[0], age, held, pulse or None, still=idle, queued=queued)
 
 
@@ -102,7 +103,7 @@ def test_a_changed_clock_is_no_stall():
         "worker",
         500.0,
         0.0,
-        {"phase": "training", "pushes": 7, "time": NOW - 3600},
+        Pulse(phase="training", pushes=7, time=NOW - 3600),
         still=1.0,
     )
     assert examine([late], LIMITS, True) is None

@@ -13,10 +13,14 @@ from mxcluster import exit_codes
 from mxcluster.agent import commands, supervisor
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.stuck_processes import Sight
+from mxcluster.model import failures
+from mxcluster.model.status import Pulse
 from mxcluster.node import processes
 from tests import machine
 from tests.machine import Stopwatch
 from tests.unit.agent.jobs import FAILS_LATER, PACKAGE, PATIENT, STUBBORN, in_a_process
+
+PULSE = Pulse(phase="training", pushes=7, time=1.0)
 
 
 def ends(status):
@@ -42,7 +46,7 @@ def test_a_job_ends_when_all_processes_have_succeeded(job):
 
 def test_a_finished_process_does_not_end_the_others(job):
     job.start("true", "sleep 300")
-    job.until(lambda: job.folder.status()["processes"][0]["state"] == "ended")
+    job.until(lambda: job.folder.status().processes[0].state == "ended")
     status = job.looks()
     assert (status["state"], status["processes"][1]["state"]) == ("running", "running")
 
@@ -68,8 +72,7 @@ def test_a_failed_process_ends_the_others(job):
         "exit_code": 3,
         "time": None,
         "log": log,
-        "echo": False,
-        "kind": None,
+        "kind": "program",
     }
     first, failed, last = (part["ended_at"] for part in status["processes"])
     assert failed <= failure["time"] <= min(first, last)
@@ -107,7 +110,7 @@ def test_a_foreign_sigterm_is_a_failure(job):
 
 def test_the_status_has_the_first_failure_while_other_processes_end(job):
     job.start(STUBBORN, FAILS_LATER, before=PATIENT)
-    status = job.until(lambda: job.folder.status()["first_failure"] and job.folder.status())
+    status = job.until(lambda: job.folder.status().first_failure and job.status())
     assert (status["state"], status["first_failure"]["exit_code"]) == ("running", 4)
     signal_process(status, 0, signal.SIGKILL)
     assert ends(job.end()) == [(-9, "agent"), (4, "self")]
@@ -182,17 +185,17 @@ def test_status_91_gives_way_to_another_cause(tmp_path, commands, name, echo):
         ],
     }
     one = supervisor.Supervisor(JobFolder(str(tmp_path)), plan)
-    for part, command in zip(one.status["processes"], commands):
+    for index, command in enumerate(commands):
         if command.startswith("exit"):
-            one.ended(part, int(command.split()[1]))
-    failure = one.status["first_failure"]
-    assert (failure["name"], failure["echo"]) == (name, echo)
+            one.ended("worker-%d" % index, int(command.split()[1]), failures.AGENT)
+    failure = one.status.first_failure
+    assert (failure.name, failure.row.is_echo) == (name, echo)
 
 
 def test_status_91_is_an_echo(job):
     job.start("sleep 300", "exit %d" % exit_codes.PEER_DIED)
     status = job.end()
-    assert (status["reason"], status["first_failure"]["echo"]) == ("failed", True)
+    assert (status["reason"], status["first_failure"]["kind"]) == ("failed", "peer")
     assert (
         status["first_failure"]["reason"]
         == "exited with status 91 (another process of the job was gone)"
@@ -203,8 +206,8 @@ def test_status_91_is_an_echo(job):
 def test_the_lease_runs_out(job):
     job.start("sleep 300", lease=0.6)
     with Stopwatch() as watch:
-        job.until(lambda: job.folder.status()["state"] == "ended")
-    status = job.folder.status()
+        job.until(lambda: job.folder.status().state == "ended")
+    status = job.status()
     assert (status["reason"], status["first_failure"], ends(status)) == (
         "lease",
         None,
@@ -307,9 +310,7 @@ def test_an_unanswering_server_is_named_after_twice_the_heartbeat_timeout(tmp_pa
     names, now = {"server-0", "scheduler-0", "worker-0"}, [100.0]
     one = unanswering(monkeypatch, tmp_path, names)
     monkeypatch.setattr(supervisor.time, "monotonic", lambda: now[0])
-    busy, quiet = (
-        [Sight("worker-0", "worker", 60, 0, {"phase": "training"}, still)] for still in (4.9, 5.0)
-    )
+    busy, quiet = ([Sight("worker-0", "worker", 60, 0, PULSE, still)] for still in (4.9, 5.0))
     assert one.examine_network(busy) is None and one.mute == {}
     assert one.examine_network(quiet) is None
     now[0] += 4
@@ -319,7 +320,7 @@ def test_an_unanswering_server_is_named_after_twice_the_heartbeat_timeout(tmp_pa
     for seconds, found in ((2, False), (4, False), (1, True)):
         now[0] += seconds
         assert bool(one.examine_network(quiet)) is found
-    assert one.status["unanswered"] == ["server-0"], (
+    assert one.status.unanswered == ["server-0"], (
         "heartbeats watch the scheduler; worker-0 is on this node"
     )
     assert (
@@ -332,9 +333,9 @@ def test_an_unanswering_server_is_named_after_twice_the_heartbeat_timeout(tmp_pa
 @pytest.mark.parametrize(
     "reason, first, named",
     [
-        ("failed", (91, True), True),
+        ("failed", "peer", True),
         ("peer", None, True),
-        ("failed", (3, False), False),
+        ("failed", "program", False),
         ("stopped", None, False),
         ("lease", None, False),
     ],
@@ -344,12 +345,12 @@ def test_an_end_without_another_cause_names_the_network(
 ):
     one = unanswering(monkeypatch, tmp_path, {"server-0", "scheduler-0"})
     if first:
-        one.blame(supervisor.AGENT, "ended", *first[:1])
+        one.blame(first, "ended")
     one.last_sights(reason)
-    failure = one.status["first_failure"] or {}
-    assert (failure.get("kind") == "network") is named, failure
+    failure = one.status.first_failure
+    assert bool(failure and failure.kind == "network") is named, failure
     if named:
-        assert one.status["unanswered"] == ["scheduler-0", "server-0"] and not failure["echo"]
+        assert one.status.unanswered == ["scheduler-0", "server-0"]
 
 
 def test_sighup_does_not_end_the_agent(job):
@@ -397,17 +398,17 @@ one.folder.take_reserve()
 for number in range(99):
     one.looked = 0.0
     one.examine()
-    if one.status["first_failure"]:
+    if one.status.first_failure:
         break
     try:
         open(str(number), "w").close()
     except OSError:
         pass
-one.status["reason"] = "failed"
+one.status = one.status.replaced(reason="failed")
 assert not one.save()
 one.folder.tidy()
 assert one.save()
-print(number, one.status["first_failure"]["kind"], one.status["first_failure"]["reason"])
+print(number, one.status.first_failure.kind, one.status.first_failure.reason)
 """
 
 
@@ -437,7 +438,7 @@ def test_an_agent_with_an_internal_error_ends_its_processes(job):
     job.plan("sleep 300", [sys.executable, 5])  # an argument of the wrong type
     code, answer = in_a_process("start", job_dir=job.path)
     assert code == 1 and "TypeError" in answer["error"], answer
-    status = job.folder.status()
+    status = job.status()
     assert (status["state"], status["reason"]) == ("ended", "failed")
     assert (status["first_failure"]["role"], status["first_failure"]["name"]) == ("agent", "agent")
     assert status["first_failure"]["reason"].startswith("the agent failed: "), status

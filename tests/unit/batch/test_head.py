@@ -11,12 +11,12 @@ import sys
 import pytest
 
 from mxcluster.agent.folder import JobFolder
-from mxcluster.job import options, replies
+from mxcluster.job import options
 from mxcluster.job.plan import batch, for_node
 from tests import batch_systems
 from tests.inventories.cases import records_of
 from tests.networks import own_network
-from tests.unit.agent.jobs import ask
+from tests.unit.agent.jobs import ask, checked
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -77,7 +77,7 @@ def end(folder):
     """Wait for the end of the job, and return its checked status."""
 
     def ended():
-        answer = replies.check("wait", "login", ask("wait", job_dir=folder.path, seconds=1))
+        answer = checked("wait", ask("wait", job_dir=folder.path, seconds=1))
         return answer["status"]["state"] == "ended" and answer["status"]
 
     return until(ended, 180, lambda: evidence(folder))
@@ -86,7 +86,7 @@ def end(folder):
 def ready(folder):
     """Wait until the head has written its first status."""
     until(
-        lambda: (folder.status() or {}).get("batch", {}).get("phase") == "starts",
+        lambda: folder.status() and folder.status().batch.phase == "starts",
         evidence=lambda: evidence(folder),
     )
 
@@ -190,5 +190,5 @@ def test_stop_ends_the_head(state, folder, tmp_path):
 def test_without_a_controller_the_lease_ends_the_job(state, folder, tmp_path):
     replace_srun(tmp_path, "exec sleep 300")
     start(folder, lease=1)
-    until(lambda: folder.status()["state"] == "ended", evidence=lambda: evidence(folder))
-    assert folder.status()["reason"] == "lease"
+    until(lambda: folder.status().state == "ended", evidence=lambda: evidence(folder))
+    assert folder.status().reason == "lease"

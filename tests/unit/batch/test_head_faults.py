@@ -85,7 +85,7 @@ def test_a_full_disk_does_not_end_the_head(head, folder, monkeypatch):
     head.turn()
     head.save()
     monkeypatch.undo()
-    assert head.save() and folder.status()["job"] == "job-1"
+    assert head.save() and folder.status().job == "job-1"
 
 
 def test_the_head_restores_a_missing_lease_file(head, folder):
@@ -100,7 +100,7 @@ def test_a_disk_that_is_full_at_the_start_is_named(head, folder, monkeypatch):
     monkeypatch.setattr(head.engine, "hosts", lambda environ: ["a"])
     monkeypatch.setattr(folder, "write_private", full)
     assert not head.run()
-    reason = folder.status()["first_failure"]["reason"]
+    reason = folder.status().first_failure.reason
     assert (
         reason == folder.path + ": Disk quota exceeded: the disk is full, so make room on this disk"
     )
@@ -127,7 +127,7 @@ def test_the_last_status_waits_for_space_on_the_disk(head, folder, monkeypatch):
 
     monkeypatch.setattr(folder, "write_status", refuse_some)
     assert head.run()
-    assert folder.status()["state"] == "ended"
+    assert folder.status().state == "ended"
 
 
 def test_an_error_while_the_nodes_end_leaves_a_last_status(head, folder, monkeypatch):
@@ -136,7 +136,7 @@ def test_an_error_while_the_nodes_end_leaves_a_last_status(head, folder, monkeyp
     monkeypatch.setattr(head, "merge", lambda: 1 / 0)
     assert not head.run()
     known = folder.status()
-    assert known["state"] == "ended" and "division" in known["first_failure"]["reason"]
+    assert known.has_ended and "division" in known.first_failure.reason
 
 
 def test_a_signalled_head_removes_the_token_and_the_secrets(head, folder):
@@ -147,8 +147,8 @@ def test_a_signalled_head_removes_the_token_and_the_secrets(head, folder):
         place.write_private("secret_env.json", "{}")
     head.signalled = signal.SIGTERM
     head.finish("failed", None)
-    assert folder.status()["batch"]["signal"] == "SIGTERM"
-    assert folder.status()["state"] == "running"  # the submit host asks for the reason of the end
+    assert folder.status().batch.signal == "SIGTERM"
+    assert folder.status().state == "running"  # the submit host asks for the reason of the end
     for place in (folder, part):
         assert not {"token", "secret_env.json"} & set(os.listdir(place.path))
 
@@ -198,7 +198,7 @@ def test_a_node_speaks_only_for_its_own_processes(head, node):
     for channel in head.nodes.values():
         channel._take(json.dumps({"wait": status("worker-0", "worker-1", "odd")}).encode())
     head.merge()
-    assert [part["name"] for part in head.status["processes"]] == ["worker-0", "worker-1"]
+    assert [part.name for part in head.status.processes] == ["worker-0", "worker-1"]
 
 
 def test_a_node_reads_script_token_and_secrets_from_the_shared_folder(folder, monkeypatch):
@@ -254,7 +254,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
     monkeypatch.setattr(head, "await_signal", signalled)
     assert not head.run()
     known = folder.status()
-    assert known["state"] == "running" and known["batch"]["signal"] == "SIGTERM", known
+    assert known.state == "running" and known.batch.signal == "SIGTERM", known
 
 
 @pytest.mark.parametrize(
@@ -272,14 +272,14 @@ def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, 
     if killed:
         channel.process.kill()
     assert not head.run()
-    failure = head.status["first_failure"]
+    failure = head.status.first_failure
     assert list(head.lost) == ([] if words else ["a"])
     if words:
-        assert failure["reason"].startswith(words) and failure["kind"] == "node", failure
+        assert failure.reason.startswith(words) and failure.kind == "node", failure
     else:
         assert failure is None
 
 
-def test_the_cause_needs_no_readable_log(folder, monkeypatch):
+def test_the_cause_needs_no_readable_log(head, folder, monkeypatch):
     monkeypatch.setattr(folder, "log_lines", full)
-    assert batch_job.failed(folder, {"host": "login"}, "gone")["log"] == []
+    assert batch_job.failed(folder, head.status, "gone").log == []

@@ -9,6 +9,7 @@ import pytest
 from mxcluster import exit_codes
 from mxcluster.agent.folder import JobFolder
 from mxcluster.batch.node_channel import NodeChannel, exchange
+from mxcluster.model import failures
 from mxcluster.node import processes
 from tests.unit.agent.jobs import STUBBORN
 from tests.waiting import until
@@ -65,7 +66,7 @@ def node(tmp_path):
 
 
 def agent(channel):
-    return processes.Identity(**channel.status["agent"])
+    return processes.recorded(channel.status.agent)
 
 
 def wait(channel, condition):
@@ -97,8 +98,7 @@ def test_an_agent_that_is_held_ends_the_job(node):
     channel = node()
     hold(channel)
     status = ended(channel)
-    assert status["reason"] == "failed"
-    assert status["first_failure"]["reason"] == exit_codes.AGENT_HELD
+    assert status.reason == "failed" and status.first_failure.kind == failures.AGENT_HELD
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_an_agent_that_is_held_when_the_job_ends_is_killed(node, told, reason):
     hold(channel)
     channel.ask(ask="stop", reason=told)
     status = ended(channel)
-    assert (status["reason"], status["first_failure"]) == (reason, None)
+    assert (status.reason, status.first_failure) == (reason, None)
 
 
 def test_an_agent_that_does_not_end_is_killed(node):
@@ -117,21 +117,21 @@ def test_an_agent_that_does_not_end_is_killed(node):
     channel = node(STUBBORN, ends=0.2)
     channel.ask(ask="stop", reason="failed")
     status = ended(channel)
-    assert (status["reason"], status["first_failure"]) == ("peer", None)
-    assert status["processes"][0]["exit_code"] is None, "no agent has reaped the process"
+    assert (status.reason, status.first_failure) == ("peer", None)
+    assert status.processes[0].exit_code is None, "no agent has reaped the process"
 
 
 def test_a_signal_of_the_batch_system_is_no_request(node):
     """A node that goes down, or a batch system that ends the job, sends SIGTERM."""
     channel = node()
     channel.process.send_signal(signal.SIGTERM)
-    assert ended(channel)["reason"] == exit_codes.SHUTDOWN
+    assert ended(channel).reason == exit_codes.SHUTDOWN
 
 
 def test_the_end_of_the_lease_is_no_request(node):
     channel = node()
     channel.ask(ask="stop", reason="lease")
-    assert ended(channel)["reason"] == "lease"
+    assert ended(channel).reason == "lease"
 
 
 def test_a_request_that_fails_is_answered(node):
@@ -142,4 +142,4 @@ def test_a_request_that_fails_is_answered(node):
     assert channel.error == (
         "the program of mxcluster on this node failed: KeyError: 'request' (see batch.log)"
     )
-    assert channel.is_open and channel.status["state"] == "running"
+    assert channel.is_open and channel.status.state == "running"

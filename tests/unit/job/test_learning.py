@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from mxcluster.job import learning, verdict
+from mxcluster.job import learning, verdict_text
 from mxcluster.model.events import Batch, End, Epoch
 from tests.unit.job.test_verdict import DONE, PLAN, statuses
+from tests.unit.statuses import compute
 
 PROGRAM = {"script": "", "data": "digits", "lr": 0.05, "lr_scale": "auto", "model_load_epoch": 0}
 # Losses of dist_async with four workers and lr_scale=none: accuracy 0.208 after 20 epochs.
@@ -59,7 +60,7 @@ def told(losses):
 def judged(losses, accuracy=0.1, kv="dist_async", **options):
     plan = dict(PLAN, kv=kv, options=dict(PROGRAM, **options))
     end = End(role="worker", index=0, time=130.0, accuracy=accuracy, samples=10, seconds=1.0)
-    return verdict.compute(plan, statuses(), told(losses) + [end] + DONE)
+    return compute(plan, statuses(), told(losses) + [end] + DONE)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_a_job_that_learned_nothing_is_not_ok(losses, accuracy):
     assert failure["reason"].endswith(
         ". Use another lr than 0.05, and a smaller lr if the loss oscillates"
     ), failure["reason"]
-    assert "learned nothing" in "\n".join(verdict.text(found, "runs/j1"))
+    assert "learned nothing" in "\n".join(verdict_text.text(found, "runs/j1"))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_a_resumed_job_and_a_script_get_only_a_warning(options):
     ), found
     assert any(
         line.startswith("warning   the job learned nothing")
-        for line in verdict.text(found, "runs/j1")
+        for line in verdict_text.text(found, "runs/j1")
     )
 
 
@@ -133,7 +134,7 @@ def test_another_failure_takes_precedence():
     plan = dict(PLAN, options=PROGRAM)
     assert (
         "before its training was complete"
-        in verdict.compute(plan, statuses(), told([GUESS] * 5))["first_failure"]["reason"]
+        in compute(plan, statuses(), told([GUESS] * 5))["first_failure"]["reason"]
     )
 
 

@@ -32,7 +32,7 @@ def entry(job, state="running", host="a", reason=None, **more):
         "started": 1000.0,
         "ended": None if state == "running" else 1100.0,
         "first_failure": None,
-        "meeting": None,
+        "agent": {"pid": 1, "start_time": 1},
         "processes": [],
     }
     status.update(more.pop("status", {}))
@@ -144,7 +144,6 @@ def test_a_failure_is_shown_without_control_characters():
         "time": 1.0,
         "log": [],
         "exit_code": 1,
-        "echo": False,
     }
     found = listing.merge(
         answers(entry("one", "ended", reason="failed", status={"first_failure": failure}))

@@ -21,7 +21,6 @@ def failed(code, reason=None, host="node1", nodes=None, **more):
             "log": [],
             "time": 1.0,
             "reason": reason or (exit_codes.describe(code) if code is not None else "?"),
-            "echo": False,
         },
         **more,
     )
@@ -53,8 +52,8 @@ AGAIN = [
     failed(-9),
     failed(-15),
     failed(-1),
-    failed(None, exit_codes.AGENT_KILLED, role="agent", name="agent"),
-    failed(91, echo=True),
+    failed(None, "killed", role="agent", name="agent", kind="agent_killed"),
+    failed(91),
     failed(
         None,
         "the controller could not collect the status of this node: x",
@@ -65,6 +64,9 @@ AGAIN = [
     failed(None, "no answer", kind="network"),
     failed(None, "mpirun was killed", kind="engine"),
     failed(None, "Slurm has ended the job 7: NODE_FAIL", role="agent", kind="node"),
+    failed(None, "ended: the node was shut down", role="agent", kind="shutdown"),
+    failed(None, "ended: mpirun has ended the agent", role="agent", kind="engine_end"),
+    failed(None, "node2 is gone", role="agent", kind="lost"),
 ]
 NEVER = [
     failed(1),
@@ -77,15 +79,16 @@ NEVER = [
     failed(95),
     failed(127),
     failed(0),
-    failed(None, "ended: the job was stopped on request"),
-    failed(None, "ended: the lease ran out"),
+    failed(None, "ended: the job was stopped on request", kind="on_request"),
+    failed(None, "ended: the lease ran out", kind="lease"),
     failed(None, "did not start: no such file"),
     failed(None, "was still running when the controller collected its logs"),
     failed(None, "the agent failed: No space left on device"),
     failed(None, "Slurm has ended the job 7: CANCELLED", role="agent", kind="batch"),
 ]
 NEVER += [
-    failed(-9, kind=kind) for kind in ("disk", "memory", "stall", "start", "nan", "of tomorrow")
+    failed(-9, kind=kind)
+    for kind in ("disk", "memory", "stall", "start", "nan", "learning", "of tomorrow")
 ]
 
 
@@ -135,7 +138,7 @@ def test_a_restart_leaves_out_a_lost_node():
 
 
 def test_a_restart_leaves_out_a_node_that_was_lost_after_its_last_status():
-    verdict = dict(failed(None, exit_codes.AGENT_KILLED, host="node2"), left={"node1": []})
+    verdict = dict(failed(None, "killed", host="node2", kind="agent_killed"), left={"node1": []})
     assert decide(verdict)["extra"]["without"] == ["node2"]
     assert decide(dict(verdict, left={"node1": [], "node2": []}))["extra"]["without"] == []
 

@@ -3,6 +3,10 @@
 import pytest
 
 from mxcluster.job import stall_cause
+from mxcluster.model.answers import BlockingWorker
+from mxcluster.model.failures import Failure
+from mxcluster.model.status import Keys, Pulse
+from tests.unit import statuses
 
 NOW = 1000.0
 
@@ -26,31 +30,39 @@ PROCESSES = [
 ]
 
 
+def pulse(phase, pushes, time=NOW, keys=None):
+    return Pulse(phase=phase, pushes=pushes, time=time, keys=keys and Keys.decode(keys))
+
+
+def with_pulses(pulses):
+    """Return the statuses of two nodes with these pulses, each in one of them."""
+    found = sorted(pulses.items())
+    empty = {"processes": []}
+    return [statuses.status(empty).replaced(pulses=dict(found[half::2])) for half in range(2)]
+
+
 def explained(kv, blamed, **pulses):
     """Return the failure after the first report of `blamed`.
 
     A pulse is worker_1=(phase, pushes, seconds without progress).
     """
-    by_host = {"a": {"pulses": {}}, "b": {"pulses": {}}}
-    host = {one["name"]: one["host"] for one in PROCESSES}
-    for name, (phase, pushes, idle) in pulses.items():
-        name = name.replace("_", "-")
-        by_host[host[name]]["pulses"][name] = {"phase": phase, "pushes": pushes, "time": NOW - idle}
-    first = next(one for one in PROCESSES if one["name"] == blamed)
-    failure = {
-        "host": first["host"],
-        "role": first["role"],
-        "index": first["index"],
-        "name": blamed,
-        "kind": "stall",
-        "reason": "has made no progress",
-        "exit_code": None,
-        "time": NOW,
-        "log": ["its words"],
-        "echo": False,
+    seen = {
+        name.replace("_", "-"): pulse(phase, pushes, NOW - idle)
+        for name, (phase, pushes, idle) in pulses.items()
     }
+    first = next(one for one in PROCESSES if one["name"] == blamed)
+    failure = Failure(
+        host=first["host"],
+        role=first["role"],
+        index=first["index"],
+        name=blamed,
+        kind="stall",
+        reason="has made no progress",
+        time=NOW,
+        log=["its words"],
+    )
     plan = {"kv": kv, "processes": PROCESSES, "timeouts": {"start": 60, "stall": 300}}
-    return stall_cause.explain(failure, plan, dict(by_host, c=None))
+    return stall_cause.explain(failure, plan, with_pulses(seen)).encode()
 
 
 def test_the_worker_with_the_fewest_pushes_is_the_cause():
@@ -104,26 +116,21 @@ def test_a_worker_that_finished_early_is_the_cause(kv):
 )
 def test_a_finished_worker_with_fewer_pushes_is_found(together, found):
     pulses = {
-        "worker-0": {"phase": "training", "pushes": 8},
-        "worker-1": {"phase": "finished", "pushes": 6},
-        "worker-2": {"phase": "training", "pushes": 8},
-        "server-0": {"phase": "serving", "pushes": 0},
+        "worker-0": pulse("training", 8),
+        "worker-1": pulse("finished", 6),
+        "worker-2": pulse("training", 8),
+        "server-0": pulse("serving", 0),
     }
     assert stall_cause.uneven(pulses, together) == found
     # Both compute the accuracy, or save.
-    pulses["worker-0"]["pushes"] = pulses["worker-2"]["pushes"] = 6
+    pulses["worker-0"] = pulses["worker-2"] = pulse("training", 6)
     assert stall_cause.uneven(pulses, together) is None
-    pulses["worker-0"].update(phase="finished", pushes=8)  # a worker may push without waiting
+    pulses["worker-0"] = pulse("finished", 8)  # a worker may push without waiting
     assert stall_cause.uneven(pulses, together) is None
 
 
 def training(name, most, **fewer):
-    return {
-        "phase": "training",
-        "pushes": 9,
-        "time": NOW - 4,
-        "keys": {"most": most, "fewer": fewer},
-    }
+    return pulse("training", 9, NOW - 4, {"most": most, "fewer": fewer})
 
 
 @pytest.mark.parametrize(
@@ -139,8 +146,8 @@ def training(name, most, **fewer):
         (training(0, 7), training(1, 8), None),
         (training(0, 8, b=7), training(1, 8, b=7), None),  # worker-1 is ahead; both are in a step
         (training(0, 8, b=7), training(1, 7), None),
-        (training(0, 7), dict(training(1, 8, b=6), keys=None), None),
-        (training(0, 7), dict(training(1, 8, b=6), phase="finished", pushes=9), None),
+        (training(0, 7), training(1, 8, b=6).replaced(keys=None), None),
+        (training(0, 7), training(1, 8, b=6).replaced(phase="finished"), None),
     ],
 )
 def test_a_worker_that_skipped_a_key_is_found(first, second, found):
@@ -148,34 +155,31 @@ def test_a_worker_that_skipped_a_key_is_found(first, second, found):
     assert stall_cause.uneven({"worker-0": first, "worker-1": second}, [[0], [1]]) is None
 
 
+BLOCKING = BlockingWorker(name="worker-1", time=NOW)
+
+
 def test_the_reason_names_the_skipped_key():
-    statuses = {
-        "a": {"pulses": {"worker-0": training(0, 7)}},
-        "b": {"pulses": {"worker-1": training(1, 8, b=6)}},
-    }
-    failure = stall_cause.failure({"processes": PROCESSES}, "b", {"name": "worker-1", "time": NOW})
-    told = stall_cause.explain(failure, {"kv": "dist_gsync", "processes": PROCESSES}, statuses)
+    seen = with_pulses({"worker-0": training(0, 7), "worker-1": training(1, 8, b=6)})
+    failure = stall_cause.failure({"processes": PROCESSES}, "b", BLOCKING)
+    told = stall_cause.explain(failure, {"kv": "dist_gsync", "processes": PROCESSES}, seen)
     assert (
-        told["name"] == "worker-1"
-        and "has pushed the key b 6 times and other keys up to 8 times" in told["reason"]
+        told.name == "worker-1"
+        and "has pushed the key b 6 times and other keys up to 8 times" in told.reason
     )
-    assert "worker-0 has pushed that key 7 times, and waits" in told["reason"], told
+    assert "worker-0 has pushed that key 7 times, and waits" in told.reason, told
     for kv in ("dist_ssync", "dist_async"):
-        told = stall_cause.explain(failure, {"kv": kv, "processes": PROCESSES}, statuses)
-        assert "the key" not in told["reason"], told
+        told = stall_cause.explain(failure, {"kv": kv, "processes": PROCESSES}, seen)
+        assert "the key" not in told.reason, told
 
 
 def test_the_reason_names_the_early_end():
-    failure = stall_cause.failure({"processes": PROCESSES}, "b", {"name": "worker-1", "time": NOW})
-    statuses = {
-        "a": {"pulses": {"worker-0": {"phase": "training", "pushes": 8, "time": NOW - 4}}},
-        "b": {"pulses": {"worker-1": {"phase": "finished", "pushes": 6, "time": NOW - 5}}},
-    }
-    told = stall_cause.explain(failure, {"kv": "dist_sync", "processes": PROCESSES}, statuses)
-    assert (told["host"], told["name"]) == (
-        "b",
-        "worker-1",
-    ) and "ended after 6 pushes, and worker-0, after 8 pushes, waits" in told["reason"]
+    failure = stall_cause.failure({"processes": PROCESSES}, "b", BLOCKING)
+    seen = with_pulses(
+        {"worker-0": pulse("training", 8, NOW - 4), "worker-1": pulse("finished", 6, NOW - 5)}
+    )
+    told = stall_cause.explain(failure, {"kv": "dist_sync", "processes": PROCESSES}, seen)
+    assert (told.host, told.name) == ("b", "worker-1")
+    assert "ended after 6 pushes, and worker-0, after 8 pushes, waits" in told.reason
 
 
 def test_the_other_group_does_not_count():

@@ -2,8 +2,11 @@ import copy
 
 import pytest
 
-from mxcluster.job import restarts, verdict
+from mxcluster.job import restarts, verdict, verdict_text
 from mxcluster.model.events import Batch, Done, End
+from mxcluster.model.failures import Failure
+from tests.unit import statuses as made
+from tests.unit.statuses import compute
 
 PLAN = {
     "job": "j1",
@@ -51,7 +54,7 @@ def statuses(**codes):
     return found
 
 
-def failure(name, time, code=3, echo=False, reason=None, host="node2", log=()):
+def failure(name, time, code=3, reason=None, host="node2", log=()):
     return {
         "host": host,
         "role": name.split("-")[0],
@@ -61,12 +64,16 @@ def failure(name, time, code=3, echo=False, reason=None, host="node2", log=()):
         "time": time,
         "reason": reason or "exited with status %d" % code,
         "log": list(log),
-        "echo": echo,
     }
 
 
+def first(found):
+    """Return the first failure of a verdict as text."""
+    return verdict_text.sentence(Failure.decode(found["first_failure"]))
+
+
 def test_the_verdict_of_a_successful_job():
-    assert verdict.compute(PLAN, statuses(), ENDS) == {
+    assert compute(PLAN, statuses(), ENDS) == {
         "ok": True,
         "job": "j1",
         "kv": "dist_gsync",
@@ -83,7 +90,7 @@ def test_the_verdict_of_a_successful_job():
 
 
 def test_a_worker_that_exits_with_0_before_its_end_event_fails_the_job():
-    found = verdict.compute(PLAN, statuses(), ENDS[:-1])
+    found = compute(PLAN, statuses(), ENDS[:-1])
     assert not found["ok"]
     assert (found["first_failure"]["name"], found["first_failure"]["host"]) == ("worker-1", "node2")
     assert "before its training was complete" in found["first_failure"]["reason"]
@@ -91,8 +98,8 @@ def test_a_worker_that_exits_with_0_before_its_end_event_fails_the_job():
 
 def test_a_script_needs_only_done_events():
     plan = dict(PLAN, options={"script": "/home/me/train.py"})
-    assert not verdict.compute(plan, statuses(), DONE[1:])["ok"]
-    found = verdict.compute(plan, statuses(), DONE)
+    assert not compute(plan, statuses(), DONE[1:])["ok"]
+    found = compute(plan, statuses(), DONE)
     assert (found["ok"], found["accuracy"], found["samples_per_s"], found["seconds"]) == (
         True,
         None,
@@ -105,29 +112,29 @@ def test_the_earliest_failure_of_all_nodes_is_the_first_failure():
     found = statuses(worker_1=3, server_0=1)
     found["node1"]["first_failure"] = failure("server-0", 121.0, 1, host="node1")
     found["node2"]["first_failure"] = failure("worker-1", 120.0)
-    assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
+    assert compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
 
 
 def test_any_other_failure_precedes_an_echo():
     found = statuses(worker_1=3, worker_0=91)
-    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, host="node1")
     found["node2"]["first_failure"] = failure("worker-1", 120.0)
-    assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
+    assert compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
 
 
 def test_the_earliest_echo_is_shown_if_there_is_no_other_failure():
     found = statuses(worker_0=91, worker_1=91)
-    found["node1"]["first_failure"] = failure("worker-0", 111.0, 91, echo=True, host="node1")
-    found["node2"]["first_failure"] = failure("worker-1", 110.0, 91, echo=True)
-    assert verdict.compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
+    found["node1"]["first_failure"] = failure("worker-0", 111.0, 91, host="node1")
+    found["node2"]["first_failure"] = failure("worker-1", 110.0, 91)
+    assert compute(PLAN, found, [])["first_failure"]["name"] == "worker-1"
 
 
 def test_an_echo_without_a_cause_suggests_the_network():
     found = statuses(worker_0=91, worker_1=91)
     found["node2"]["first_failure"] = failure(
-        "worker-1", 110.0, 91, echo=True, reason="exited with status 91 (a peer was gone)"
+        "worker-1", 110.0, 91, reason="exited with status 91 (a peer was gone)"
     )
-    assert verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"] == (
+    assert compute(PLAN, found, ENDS)["first_failure"]["reason"] == (
         "exited with status 91 (a peer was gone), and no node reported an earlier failure: check "
         "the network between the nodes"
     )
@@ -147,20 +154,17 @@ def test_a_node_ended_for_a_peer_was_not_stopped_on_request():
     """The controller ends the other nodes' parts without a request of the user."""
     found = statuses(worker_0=91, worker_1=-15)
     found["node1"].update(
-        reason="failed", first_failure=failure("worker-0", 110.0, 91, echo=True, host="node1")
+        reason="failed", first_failure=failure("worker-0", 110.0, 91, host="node1")
     )
     found["node2"].update(reason="peer", ended=105.0)
-    result = verdict.compute(PLAN, found, ENDS)
+    result = compute(PLAN, found, ENDS)
     assert result["nodes"] == {"node1": "failed", "node2": "peer"}
     assert result["first_failure"]["name"] == "worker-0"
     assert "no node reported an earlier failure" in result["first_failure"]["reason"]
     found["node1"].update(reason="peer", first_failure=None)
-    assert (
-        "because another node's part"
-        in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
-    )
+    assert "because another node's part" in compute(PLAN, found, ENDS)["first_failure"]["reason"]
     found["node1"].update(reason="stopped", first_failure=None)
-    assert "on request" in verdict.compute(PLAN, found, ENDS)["first_failure"]["reason"]
+    assert "on request" in compute(PLAN, found, ENDS)["first_failure"]["reason"]
 
 
 def network_failure(host, time):
@@ -173,7 +177,6 @@ def network_failure(host, time):
         "time": time,
         "log": [],
         "reason": "gets no answer",
-        "echo": False,
         "kind": "network",
     }
 
@@ -181,7 +184,7 @@ def network_failure(host, time):
 @pytest.mark.parametrize(
     "seen",
     [
-        {"first_failure": failure("worker-0", 110.0, 91, echo=True, host="node1")},
+        {"first_failure": failure("worker-0", 110.0, 91, host="node1")},
         {"first_failure": network_failure("node1", 110.0)},
         {"first_failure": dict(failure("worker-0", 110.0, host="node1"), kind="stall")},
     ],
@@ -190,22 +193,17 @@ def test_a_failed_network_is_named_with_the_pairs_of_nodes(seen):
     found = statuses(worker_0=91, worker_1=91)
     found["node1"].update(reason="failed", unanswered=["worker-1"], **seen)
     found["node2"].update(
-        reason="peer", unanswered=["scheduler-0", "server-0", "worker-1", "worker-9", ["x"]]
+        reason="peer", unanswered=["scheduler-0", "server-0", "worker-1", "worker-9"]
     )
-    cause = verdict.compute(WIRED, found, ENDS)["first_failure"]
-    assert (cause["host"], cause["role"], cause["kind"], cause["echo"]) == (
-        "node1",
-        "agent",
-        "network",
-        False,
-    )
+    cause = compute(WIRED, found, ENDS)["first_failure"]
+    assert (cause["host"], cause["role"], cause["kind"]) == ("node1", "agent", "network")
     assert cause["reason"] == NO_ANSWER + (
         "node1 gets no answer from node2 (worker-1 at 10.0.0.2:9094), "
         "node2 gets no answer from node1 (scheduler-0 at 10.0.0.1:9091, server-0 at 10.0.0.1:9092)"
     )
-    assert verdict.compute(WIRED, dict(found, node2=None), [], {}, lost={"node2": GONE})[
-        "first_failure"
-    ]["reason"].startswith("node2 is gone"), "node2 has lost all its networks"
+    assert compute(WIRED, dict(found, node2=None), [], {}, lost={"node2": GONE})["first_failure"][
+        "reason"
+    ].startswith("node2 is gone"), "node2 has lost all its networks"
 
 
 def test_a_failed_process_precedes_a_failed_network():
@@ -213,7 +211,7 @@ def test_a_failed_process_precedes_a_failed_network():
     found = statuses(worker_0=3)
     found["node1"].update(first_failure=failure("worker-0", 110.0, host="node1"))
     found["node2"].update(first_failure=network_failure("node2", 109.5), unanswered=["server-0"])
-    assert verdict.compute(WIRED, found, ENDS)["first_failure"]["name"] == "worker-0"
+    assert compute(WIRED, found, ENDS)["first_failure"]["name"] == "worker-0"
 
 
 def test_a_worker_that_exited_early_with_0_is_the_cause_of_echoes():
@@ -221,8 +219,8 @@ def test_a_worker_that_exited_early_with_0_is_the_cause_of_echoes():
     next(part for part in found["node2"]["processes"] if part["name"] == "worker-1")["ended_by"] = (
         "self"
     )
-    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
-    result = verdict.compute(PLAN, found, [event for event in ENDS if event.index != 1])
+    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, host="node1")
+    result = compute(PLAN, found, [event for event in ENDS if event.index != 1])
     assert (result["first_failure"]["name"], result["first_failure"]["reason"]) == (
         "worker-1",
         verdict.NOT_DONE,
@@ -231,12 +229,12 @@ def test_a_worker_that_exited_early_with_0_is_the_cause_of_echoes():
 
 def test_a_lost_node_precedes_an_echo():
     found = statuses(worker_0=91)
-    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, host="node1")
     found["node2"] = None
-    result = verdict.compute(PLAN, found, [], {"node2": "no route to host"})
+    result = compute(PLAN, found, [], {"node2": "no route to host"})
     assert result["nodes"] == {"node1": "done", "node2": "missing"}
     assert result["exit_codes"]["worker-1"] is None
-    assert verdict.sentence(result["first_failure"]) == (
+    assert first(result) == (
         "agent on node2: the controller could not collect the status of this node: no route to host"
     )
 
@@ -245,7 +243,7 @@ def test_a_node_stopped_because_of_a_lost_node_is_not_the_cause():
     told = statuses()
     told["node1"].update(state="ended", reason="stopped", first_failure=None)
     told["node2"] = None
-    assert verdict.compute(PLAN, told, [])["first_failure"]["host"] == "node2"
+    assert compute(PLAN, told, [])["first_failure"]["host"] == "node2"
 
 
 @pytest.mark.parametrize(
@@ -259,9 +257,9 @@ def test_a_node_stopped_because_of_a_lost_node_is_not_the_cause():
 )
 def test_a_job_ended_by_its_agent_is_a_failure(reason, words):
     found = statuses(worker_1=-15)
-    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, host="node1")
     found["node2"]["reason"] = reason
-    result = verdict.compute(PLAN, found, [])
+    result = compute(PLAN, found, [])
     assert not result["ok"]
     assert (
         words in result["first_failure"]["reason"] and result["first_failure"]["host"] == "node2"
@@ -285,45 +283,37 @@ def test_a_job_ended_by_its_agent_is_a_failure(reason, words):
             None,
             "the lease ran out, the node received no renewal: check whether train.yml was",
         ),
-        (
-            {"age": float("nan"), "limit": 10**400, "gap": "\x1b[2J"},
-            "the lease ran out, the node received no renewal: ",
-        ),
-        ([1], "the lease ran out, the node received no renewal: "),
     ],
 )
 def test_an_expired_lease_is_shown_with_its_measured_times(seen, words):
     found = statuses(worker_1=-15)
     found["node2"].update(reason="lease", lease=seen)
-    assert words in verdict.compute(PLAN, found, [])["first_failure"]["reason"]
+    assert words in compute(PLAN, found, [])["first_failure"]["reason"]
 
 
 def test_a_running_process_is_a_failure():
-    result = verdict.compute(PLAN, statuses(server_0=None), ENDS)
+    result = compute(PLAN, statuses(server_0=None), ENDS)
     assert (
-        verdict.sentence(result["first_failure"])
+        first(result)
         == "server 0 on node1: was still running when the controller collected its logs"
     )
 
 
 def test_an_exit_code_without_a_first_failure_is_shown_with_its_signal():
-    result = verdict.compute(PLAN, statuses(worker_0=-11), ENDS)
-    assert (
-        verdict.sentence(result["first_failure"])
-        == "worker 0 on node1: killed by signal 11 (SIGSEGV)"
-    )
+    result = compute(PLAN, statuses(worker_0=-11), ENDS)
+    assert first(result) == "worker 0 on node1: killed by signal 11 (SIGSEGV)"
 
 
 def test_compute_does_not_change_its_arguments():
     found = statuses(worker_1=3)
     found["node2"]["first_failure"] = failure("worker-1", 120.0)
     before = copy.deepcopy((PLAN, found, ENDS))
-    verdict.compute(PLAN, found, ENDS)
+    compute(PLAN, found, ENDS)
     assert (PLAN, found, ENDS) == before
 
 
 def test_the_last_lines_of_a_success():
-    assert verdict.text(verdict.compute(PLAN, statuses(), ENDS), "runs/j1") == [
+    assert verdict_text.text(compute(PLAN, statuses(), ENDS), "runs/j1") == [
         "OK        job j1 (dist_gsync): all 4 processes exited with 0",
         "accuracy  0.9600 on held-out samples (worker-0)",
         "time      0:13",
@@ -343,7 +333,7 @@ def test_the_last_lines_of_a_failure():
             "\x1b[31mModuleNotFoundError: No module named 'gluoncv'\x1b[0m\x07",
         ],
     )
-    assert verdict.text(verdict.compute(PLAN, found, []), "runs/j1") == [
+    assert verdict_text.text(compute(PLAN, found, []), "runs/j1") == [
         "FAILED    job j1 (dist_gsync) after 0:30",
         "first     worker 1 on node2: exited with status 1",
         "  node2/worker-1 | Traceback (most recent call last):",
@@ -372,24 +362,24 @@ def test_the_last_lines_of_a_failure():
     ],
 )
 def test_a_known_message_gets_a_hint(message, words):
-    (hint,) = verdict.hints(failure("worker-1", 1.0, log=["x", message, "y"]))
+    (hint,) = verdict_text.hints(made.failure(failure("worker-1", 1.0, log=["x", message, "y"])))
     assert words in hint
 
 
 def test_an_unknown_message_gets_no_hint():
-    assert verdict.hints(failure("worker-1", 1.0, log=["all is well"])) == verdict.hints(None) == []
+    assert verdict_text.hints(made.failure(failure("worker-1", 1.0, log=["all is well"]))) == []
 
 
 @pytest.mark.parametrize(
     "seconds, expected", [(0.4, "0:00"), (59.6, "1:00"), (751, "12:31"), (3723, "1:02:03")]
 )
 def test_clock(seconds, expected):
-    assert verdict.clock(seconds) == expected
+    assert verdict_text.clock(seconds) == expected
 
 
 @pytest.mark.parametrize("number, expected", [(1843.4, "1843"), (9.87, "9.9"), (0.123, "0.12")])
 def test_figure(number, expected):
-    assert verdict.figure(number) == expected
+    assert verdict_text.figure(number) == expected
 
 
 GONE = {"since": 100.0, "why": "No route to host"}
@@ -399,7 +389,7 @@ HEARTBEAT = dict(PLAN, heartbeat={"interval": 1, "timeout": 5})
 def missed(**more):
     """Return statuses of a job without node2; node1 ended after missing node2's heartbeats."""
     echo = failure(
-        "scheduler-0", 125.0, 91, True, host="node1", reason="another process of the job was gone"
+        "scheduler-0", 125.0, 91, host="node1", reason="another process of the job was gone"
     )
     return {
         "node1": dict(
@@ -410,7 +400,7 @@ def missed(**more):
 
 
 def test_a_lost_node_is_the_cause():
-    cause = verdict.compute(HEARTBEAT, missed(), [], {"node2": "no archive"}, lost={"node2": GONE})[
+    cause = compute(HEARTBEAT, missed(), [], {"node2": "no archive"}, lost={"node2": GONE})[
         "first_failure"
     ]
     assert (cause["host"], cause["role"], cause["time"]) == ("node2", "agent", 100.0)
@@ -424,7 +414,7 @@ def test_missed_heartbeats_are_named_although_the_network_failed():
     found = missed(unanswered=["worker-1"])
     silent = failure("scheduler-0", 125.0, None, host="node1", reason="node1 gets no answer")
     found["node1"]["first_failure"] = dict(silent, kind="network")
-    cause = verdict.compute(HEARTBEAT, found, [], {"node2": "no archive"}, lost={"node2": GONE})[
+    cause = compute(HEARTBEAT, found, [], {"node2": "no archive"}, lost={"node2": GONE})[
         "first_failure"
     ]
     assert cause["host"] == "node2" and cause["reason"].endswith(
@@ -434,14 +424,12 @@ def test_missed_heartbeats_are_named_although_the_network_failed():
 
 def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
     found = statuses(worker_0=91, worker_1=-15)
-    echo = failure("worker-0", 110.0, 91, echo=True, host="node1")
+    echo = failure("worker-0", 110.0, 91, host="node1")
     found["node1"].update(first_failure=echo, reason="failed")
     found["node2"].update(reason="shutdown", first_failure=None)
-    told = verdict.compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"][
-        "reason"
-    ]
+    told = compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"]["reason"]
     assert told.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in told
-    answers = verdict.compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
+    answers = compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
     options = dict(HEARTBEAT["options"], max_restarts=1, without=[])
     decision = restarts.decide(dict(HEARTBEAT, options=options), answers, None, lambda _: False)
     assert decision["extra"]["without"] == ["node2"], decision
@@ -451,7 +439,7 @@ def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
 def test_a_node_ended_after_the_loss_of_another_is_not_the_cause(reason):
     """The controller stops the other nodes when it has lost one."""
     found = {"node1": dict(statuses(worker_0=-15)["node1"], reason=reason), "node2": None}
-    cause = verdict.compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"]
+    cause = compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"]
     assert cause["host"] == "node2" and "heard of" not in cause["reason"]
 
 
@@ -464,10 +452,7 @@ def test_a_failed_process_precedes_a_lost_node():
         ),
         "node2": None,
     }
-    assert (
-        verdict.compute(PLAN, found, [], {}, lost={"node2": GONE})["first_failure"]["name"]
-        == "worker-0"
-    )
+    assert compute(PLAN, found, [], {}, lost={"node2": GONE})["first_failure"]["name"] == "worker-0"
 
 
 @pytest.mark.parametrize("cause", [None, "shutdown", "echo"])
@@ -477,42 +462,36 @@ def test_an_untrue_answer_is_the_cause_of_later_failures(cause):
     if cause == "shutdown":
         found["node2"]["reason"] = "shutdown"
     if cause == "echo":
-        found["node1"]["first_failure"] = failure("worker-0", 120.0, 99, echo=True, host="node1")
-    told = verdict.compute(
+        found["node1"]["first_failure"] = failure("worker-0", 120.0, 91, host="node1")
+    told = compute(
         PLAN, found, ENDS, untrue={"node2": "the node answered that its part of the job had ended"}
     )
     assert not told["ok"]
-    assert (
-        verdict.sentence(told["first_failure"])
-        == "agent on node2: the node answered that its part of the job had ended"
-    )
+    assert first(told) == "agent on node2: the node answered that its part of the job had ended"
     found["node1"]["first_failure"] = failure("server-0", 110.0, 1, host="node1")
-    assert (
-        verdict.compute(PLAN, found, ENDS, untrue={"node2": "x"})["first_failure"]["name"]
-        == "server-0"
-    )
+    assert compute(PLAN, found, ENDS, untrue={"node2": "x"})["first_failure"]["name"] == "server-0"
 
 
 def test_leftover_processes_fail_a_finished_job():
     port = "port 9092 is still listened on by pid 123 (python)"
-    found = verdict.compute(PLAN, statuses(), ENDS, left={"node1": [], "node2": [port]})
+    found = compute(PLAN, statuses(), ENDS, left={"node1": [], "node2": [port]})
     assert not found["ok"] and found["left"] == {"node1": [], "node2": [port]}
     assert found["first_failure"]["host"] == "node2" and port in found["first_failure"]["reason"]
-    assert "left      node2: " + port in verdict.text(found, "runs/j1")
+    assert "left      node2: " + port in verdict_text.text(found, "runs/j1")
 
 
 def test_a_failed_job_shows_that_nothing_is_left_and_which_nodes_were_not_checked():
-    found = verdict.compute(HEARTBEAT, missed(), [], {}, lost={"node2": GONE}, left={"node1": []})
-    lines = verdict.text(found, "runs/j1")
+    found = compute(HEARTBEAT, missed(), [], {}, lost={"node2": GONE}, left={"node1": []})
+    lines = verdict_text.text(found, "runs/j1")
     assert "left      nothing: no process, port, unit or firewall rule on 1 node" in lines
     assert "not searched: node2" in lines
-    none = verdict.text(dict(found, left={}, seconds=0.0), "runs/j1")
+    none = verdict_text.text(dict(found, left={}, seconds=0.0), "runs/j1")
     assert "not searched: node1, node2" in none and none[0] == "FAILED    job j1 (dist_gsync)"
     assert not [line for line in none if line.startswith("left")]
 
 
 def test_files_that_could_not_be_packed_fail_the_job():
-    found = verdict.compute(
+    found = compute(
         PLAN,
         statuses(),
         ENDS,
@@ -522,10 +501,10 @@ def test_files_that_could_not_be_packed_fail_the_job():
 
 
 def test_warnings_and_a_scripts_files_are_shown_at_the_end():
-    found = verdict.compute(
+    found = compute(
         PLAN, statuses(), ENDS, warnings=["node1: worker-0: 1 file stays\x1b[31m"], files=6
     )
-    told = verdict.text(found, "runs/j1")
+    told = verdict_text.text(found, "runs/j1")
     assert found["ok"] and told[-3:-1] == [
         "warning   node1: worker-0: 1 file stays",
         "files     6 files of the program, in runs/j1/nodes/*/files",
@@ -539,4 +518,4 @@ def test_events_of_a_hostile_mpi_program_are_no_losses():
     plan["nodes"] = {"node1": {}}
     found = {"node1": dict(statuses()["node1"], processes=[{"name": "mpirun", "exit_code": 0}])}
     events = [Batch(time=1.0 + epoch, epoch=epoch, loss=1.0) for epoch in range(3)]
-    assert verdict.compute(plan, found, events)["ok"]
+    assert compute(plan, found, events)["ok"]

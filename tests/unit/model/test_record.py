@@ -98,6 +98,16 @@ def test_a_missing_or_unknown_field_is_refused(values):
         Node(**values)
 
 
+class Pair(Record, nulls=True):
+    left: Optional[int] = field(optional(whole()), default=None)
+    right: Optional[int] = field(optional(whole()), default=None)
+
+
+def test_a_class_may_write_null_for_a_missing_value():
+    assert Pair(left=1).encode() == {"left": 1, "right": None}
+    assert Pair.decode({"left": 1}) == Pair.decode({"left": 1, "right": None}) == Pair(left=1)
+
+
 def test_json_comes_back_as_the_same_record():
     node = Node(
         host="node1",

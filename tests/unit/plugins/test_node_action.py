@@ -16,13 +16,20 @@ from mxcluster.ansible.node_arguments import Connection
 from mxcluster.job.plan import packed as packed_plan
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import COMMANDS, Look, Start, Stop
+from mxcluster.model.status import LatestPulse
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
 from tests.templates import is_unsafe, templated
+from tests.unit import statuses
 from tests.unit.job.report import fake_run
 
-RUNNING = {"status": {"state": "running"}, "ended": False}
-DONE = {"status": {"state": "ended", "reason": "done"}, "ended": True}
+
+def answer(**status):
+    known = statuses.status(dict({"processes": []}, **status))
+    return {"status": known.encode(), "ended": known.has_ended}
+
+
+RUNNING, DONE = answer(), answer(state="ended", reason="done")
 BROKEN = {"failed": True, "msg": "/jobs/j has no status.json"}
 LOST = AnsibleConnectionFailure(
     'Data could not be sent to remote host "10.0.0.1". Make sure this host can be reached over '
@@ -228,7 +235,7 @@ def test_a_failure_of_another_node_between_two_tries_counts_at_once(clock, monke
 
 
 def test_a_failure_is_posted_and_ends_the_others(monkeypatch, tmp_path):
-    failed = {"status": {"state": "ended", "reason": "failed"}, "ended": True}
+    failed = answer(state="ended", reason="failed")
     assert run(plugin([failed], board=str(tmp_path))[0], monkeypatch) == failed
     assert action.others(str(tmp_path), "node2") == ["node1"]
     made, commands = plugin([RUNNING, DONE], board=str(tmp_path))
@@ -497,7 +504,7 @@ def test_an_invalid_answer_is_a_failure():
 
 def test_secrets_are_in_no_command_line_and_no_answer():
     given = {"plan": {"job": "j"}, "secret_env": {"K": "hush"}, "token": "tok"}
-    _, [(program, asked)] = told({"job": "j", "pid": 7, "status": None}, "start", **given)
+    _, [(program, asked)] = told({"job": "j", "status": None}, "start", **given)
     assert program == "/env/bin/python -I -m mxcluster.entry"
     assert {name: asked[name] for name in (*given, "check")} == dict(given, check=False)
     answer, _ = told({"error": "the agent did not start: K=hush, tok"}, "start", code=1, **given)
@@ -518,8 +525,8 @@ def test_check_mode_runs_no_changing_command(command):
 
 def test_a_short_secret_does_not_garble_the_answer():
     given = {"plan": {"job": "job-1"}, "secret_env": {"DEBUG": "1"}, "job_dir": "/jobs/job-1"}
-    answer, _ = told({"job": "job-1", "pid": 71, "status": None}, "start", **given)
-    assert answer == {"job": "job-1", "pid": 71, "status": None, "changed": True}
+    answer, _ = told({"job": "job-1", "status": None}, "start", **given)
+    assert answer == {"job": "job-1", "status": None, "changed": True}
 
 
 @pytest.mark.parametrize(
@@ -535,7 +542,7 @@ def test_answers_to_a_secret_are_hidden_from_ansibles_output(given, hidden):
     made._is_pipelining_enabled = lambda *style: True
     made._low_level_execute_command = lambda program, in_data: (
         seen.append(made._play_context.no_log)
-        or {"rc": 0, "stdout": json.dumps({"job": "j", "pid": 7, "status": None}), "stderr": ""}
+        or {"rc": 0, "stdout": json.dumps({"job": "j", "status": None}), "stderr": ""}
     )
     made.ask("/p", Start(job_dir="/jobs/j", **given), {"inventory_hostname": "node1"})
     assert seen == [hidden]
@@ -791,12 +798,7 @@ def test_a_worker_that_finished_early_is_seen_by_its_own_node(tmp_path, monkeypa
             board,
             host,
             {
-                name.replace("_", "-"): {
-                    "phase": phase,
-                    "pushes": pushes,
-                    "time": 1.0,
-                    "idle": idle,
-                }
+                name.replace("_", "-"): LatestPulse(phase=phase, pushes=pushes, time=1.0, idle=idle)
                 for name, (phase, pushes) in pulses.items()
             },
             together,

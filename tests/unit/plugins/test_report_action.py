@@ -193,8 +193,7 @@ def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
         "exit_code": 1,
         "time": 5.0,
         "log": ["OSError: [Errno 28] No space left on device"],
-        "echo": False,
-        "kind": None,
+        "kind": "program",
     }
     status = {
         "job": plan["job"],

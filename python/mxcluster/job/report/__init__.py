@@ -6,7 +6,6 @@ The report needs jinja2 and matplotlib on the controller, and imports both at th
 do not need these packages.
 """
 
-import contextlib
 import json
 import os
 from typing import Any, Dict, List, Optional
@@ -15,10 +14,21 @@ from mxcluster import events as event_files
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
-from mxcluster.job import replies, stall_cause
+from mxcluster.job import stall_cause
 from mxcluster.job import verdict as verdicts
 from mxcluster.job.plan import measuring, paces
-from mxcluster.job.report import archive, checkpoint_arrivals, files, profile, series, sound_events
+from mxcluster.job.report import (
+    archive,
+    checkpoint_arrivals,
+    files,
+    profile,
+    series,
+    sound_events,
+    statuses,
+)
+from mxcluster.model.answers import NodeResult
+from mxcluster.model.failures import Failure
+from mxcluster.model.shapes import Wrong
 
 MOST_TOLD = 500  # most characters of a line, and most lines of a node
 
@@ -28,8 +38,8 @@ def assemble(
     archives: Dict[str, str],
     plan: Optional[Dict[str, Any]] = None,
     cache_dir: Optional[str] = None,
-    answers: Optional[Dict[str, Dict[str, Any]]] = None,
-    engine: Optional[Dict[str, Any]] = None,
+    answers: Optional[Dict[str, NodeResult]] = None,
+    engine: Optional[Failure] = None,
 ) -> Dict[str, Any]:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
@@ -41,8 +51,8 @@ def assemble(
             archive makes the verdict a failure. The run folder keeps the files of the other hosts.
         plan: the plan, which the function writes to plan.json. None if plan.json exists already.
         cache_dir: as in `write`.
-        answers: {host: result of `heard`}. If a host's archive is unusable, the status in this
-            result counts.
+        answers: {host: `node_result`}. If a host's archive is unusable, the status in this result
+            counts.
         engine: as in `verdict.compute`.
     """
     os.makedirs(run_dir, exist_ok=True)
@@ -73,39 +83,19 @@ def assemble(
         "".join(json.dumps(line.content) + "\n" for line in lines),
     )
     events = [line.event for line in lines]
-    statuses = {}  # type: Dict[str, Any]
-    for host in plan["nodes"]:
-        try:
-            known = None if host in problems else files.read_status(run_dir, host)
-            statuses[host] = replies.packed(host, known, plan) if known is not None else None
-        except BadInput as refusal:
-            problems[host] = str(refusal)
-    said = {host: (answers or {}).get(host) or {} for host in plan["nodes"]}
-    for host in problems:
-        statuses[host] = None
-        problems[host] = said[host].get("problem") or problems[host]
-        with contextlib.suppress(BadInput):
-            statuses[host] = (
-                replies.packed(host, said[host]["status"], plan)
-                if said[host].get("status")
-                else None
-            )
-    for host, one in said.items():
-        if one.get("uneven") and statuses[host] and not statuses[host].get("first_failure"):
-            statuses[host]["first_failure"] = stall_cause.failure(plan, host, one["uneven"])
+    results = {
+        host: _with_archive(run_dir, plan, host, one, problems.get(host))
+        for host, one in ((host, (answers or {}).get(host, NodeResult())) for host in plan["nodes"])
+    }
     verdict = verdicts.compute(
         plan,
-        statuses,
+        results,
         events,
-        problems,
-        lost={host: one["lost"] for host, one in said.items() if one.get("lost")},
-        untrue={host: one["untrue"] for host, one in said.items() if one.get("untrue")},
-        left={host: one["left"] for host, one in said.items() if one.get("left") is not None},
         warnings=[line for line in [paces.emulated(plan)] if line]
         + sound_events.warnings({host: damaged.count(path) for host, path in found.items()})
         + series.unheard_groups(plan, events)
         + profile.drifted(plan, events)
-        + [line for host in plan["nodes"] for line in _told(host, said[host])],
+        + [line for host, one in results.items() for line in _warnings(host, one)],
         files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
         engine=engine,
     )
@@ -118,8 +108,31 @@ def assemble(
     return verdict
 
 
-def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
-    """Return a node's entry (dict) in the `answers` of `assemble`, with None for unknown values.
+def _with_archive(
+    run_dir: str, plan: Dict[str, Any], host: str, result: NodeResult, problem: Optional[str]
+) -> NodeResult:
+    """Return the result of `host` with the status and the problem of its archive.
+
+    Args: `result` of the node's tasks; `problem` why the archive is unusable, None for a good one.
+    """
+    status = None
+    try:
+        known = None if problem else files.read_status(run_dir, host)
+        status = statuses.of_file(host, known, plan) if known is not None else None
+    except BadInput as refusal:
+        problem = str(refusal)
+    if problem:
+        problem = result.problem or problem
+        if result.status and result.status.job == plan["job"]:
+            status = statuses.own(host, result.status, plan)
+    if result.uneven and status and not status.first_failure:
+        cause = stall_cause.failure(plan, host, result.uneven)
+        status = status.replaced(first_failure=cause)
+    return result.replaced(status=status, problem=problem)
+
+
+def node_result(wait: object, contact: object = None) -> NodeResult:
+    """Return the end of a job on a node from the results of two tasks of Ansible.
 
     Args:
         wait: the result (dict) of the task that waits for the node.
@@ -127,19 +140,20 @@ def heard(wait: Any, contact: Any = None) -> Dict[str, Any]:
 
     A value of another type counts as a missing result.
     """
-    wait, contact = (given if isinstance(given, dict) else {} for given in (wait, contact))
-    collect = wait.get("packed") if isinstance(wait.get("packed"), dict) else {}
-    problem = refusal(wait) or collect.get("problem")
-    return {
-        "status": wait.get("status"),
-        "lost": wait.get("lost") or contact.get("lost"),
-        "left": collect.get("left"),
-        "problem": problem,
-        "untrue": collect.get("untrue"),
-        "behind": collect.get("behind"),
-        "outside": collect.get("outside"),
-        "uneven": wait.get("uneven"),
+    waited, contacted = (given if isinstance(given, dict) else {} for given in (wait, contact))
+    packed = waited.get("packed")
+    collect = packed if isinstance(packed, dict) else {}
+    found = {
+        "status": waited.get("status"),
+        "lost": waited.get("lost") or contacted.get("lost"),
+        "problem": refusal(waited) or collect.get("problem"),
+        "uneven": waited.get("uneven"),
     }
+    found.update((name, collect.get(name)) for name in ("left", "untrue", "behind", "outside"))
+    try:
+        return NodeResult.decode({name: item for name, item in found.items() if item is not None})
+    except Wrong as wrong:
+        return NodeResult(problem="the result of a task is invalid: %s" % wrong)
 
 
 def refusal(result: Dict[str, Any]) -> Optional[str]:
@@ -165,16 +179,15 @@ def refusal(result: Dict[str, Any]) -> Optional[str]:
     return message
 
 
-def _told(host: str, said: Dict[str, Any]) -> List[str]:
+def _warnings(host: str, result: NodeResult) -> List[str]:
     """Return the warnings of the node `host`: files that stayed, processes outside of the unit.
 
-    The list has at most MOST_TOLD warnings of each kind. Args: `said` the node's result of `heard`.
+    The list has at most MOST_TOLD warnings of each kind.
     """
     return [
         "%s: %s" % (host, line[:MOST_TOLD])
-        for told in (said.get("behind"), said.get("outside"))
-        for line in (told if isinstance(told, list) else [])[:MOST_TOLD]
-        if isinstance(line, str)
+        for lines in (result.behind, result.outside)
+        for line in lines[:MOST_TOLD]
     ]
 
 

@@ -11,9 +11,13 @@ import tarfile
 from typing import IO, Any, Dict, Optional, Tuple, cast
 
 from mxcluster.errors import BadInput
-from mxcluster.job import listing, replies
+from mxcluster.job import listing
 from mxcluster.job.plan.batch import NODES
+from mxcluster.job.report.statuses import failure_of_engine
 from mxcluster.model import names, shapes
+from mxcluster.model.answers import NodeResult
+from mxcluster.model.failures import Failure
+from mxcluster.model.record import record
 
 Json = Dict[str, Any]
 
@@ -30,16 +34,8 @@ _DAMAGED = (
     shapes.Wrong,
     tarfile.TarError,
 )
-KINDS = ("batch", "node")  # of the failures of `mxcluster.agent.batch_job.failed`
 LARGEST = 64 << 20  # maximum size of a JSON file of the head in bytes
-_lost = shapes.fields({"since": shapes.number, "why": shapes.words})
-_part = shapes.fields(
-    {
-        "left": shapes.optional(shapes.each(shapes.words)),
-        "lost": shapes.optional(_lost),
-    }
-)
-_parts = shapes.table(shapes.words, _part, 5000)
+_parts = shapes.table(shapes.words, record(NodeResult), 5000)  # PARTS of `agent.batch_job`
 
 
 def is_batch(plan: Json) -> bool:
@@ -48,8 +44,8 @@ def is_batch(plan: Json) -> bool:
 
 
 def split(
-    plan: Json, archives: Dict[str, str], answers: Dict[str, Json], folder: str
-) -> Tuple[Json, Dict[str, str], Dict[str, Json], Optional[Json]]:
+    plan: Json, archives: Dict[str, str], answers: Dict[str, NodeResult], folder: str
+) -> Tuple[Json, Dict[str, str], Dict[str, NodeResult], Optional[Failure]]:
     """Return (plan, archives, answers, failure) of a batch job, for all nodes.
 
     "failure" is the first failure that the head or the submit host has recorded, such as a
@@ -57,11 +53,11 @@ def split(
     only node, and the function returns its arguments.
 
     Args: `plan` the submission; `archives` {submit host: path of the tar file}; `answers` {submit
-    host: result of `report.heard`}; `folder` the folder for the archives of the nodes.
+    host: its `report.node_result`}; `folder` the folder for the archives of the nodes.
     """
     submit_host = next(iter(plan["nodes"]))
-    said = answers.get(submit_host) or {}
-    failure = _failure(said.get("status"))
+    submitted = answers.get(submit_host, NodeResult())
+    failure = failure_of_engine(submitted.status and submitted.status.encode())
     path = archives.get(submit_host)
     if not path or not os.path.exists(path):
         return plan, archives, answers, failure
@@ -70,7 +66,7 @@ def split(
             known = {member.name: member for member in tar.getmembers() if member.isreg()}
             made = _read(tar, known.get("planned.json"))
             parts = _parts(_read(tar, known.get("parts.json")) or {})
-            failure = failure or _failure(_read(tar, known.get("status.json")))
+            failure = failure or failure_of_engine(_read(tar, known.get("status.json")))
             if made is None:
                 return plan, archives, answers, failure
             place = plan["nodes"][submit_host]
@@ -84,27 +80,15 @@ def split(
             }
     except _DAMAGED:
         return plan, archives, answers, failure  # `report.archive` reports the damaged archive
-    heard = {
-        host: dict(
-            {"status": None, "problem": None, "untrue": None, "uneven": None},
-            behind=said.get("behind") if host == first else None,
-            left=(parts.get(host) or {}).get("left"),
-            lost=(parts.get(host) or {}).get("lost"),
+    results = {
+        host: NodeResult(
+            behind=submitted.behind if host == first else [],
+            left=parts[host].left if host in parts else None,
+            lost=parts[host].lost if host in parts else None,
         )
         for host in hosts
     }
-    return real, found, heard, failure
-
-
-def _failure(status: Any) -> Optional[Json]:
-    """Return the first failure in a status if its kind is one of KINDS, else None."""
-    try:
-        found = replies.status(status)["first_failure"]
-    except (shapes.Wrong, KeyError):
-        return None
-    if not found or found.get("kind") not in KINDS:
-        return None
-    return dict(found, host=str(found.get("host") or ""), log=list(found.get("log") or []))
+    return real, found, results, failure
 
 
 def _read(tar: tarfile.TarFile, member: Optional[tarfile.TarInfo]) -> Any:

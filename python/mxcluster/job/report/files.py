@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json, replace
 from mxcluster.job import plan_shape
-from mxcluster.job.verdict import printable
+from mxcluster.job.verdict_text import printable
 from mxcluster.model import shapes
 from mxcluster.package import OWN_FOLDERS
 

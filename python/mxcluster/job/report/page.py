@@ -10,9 +10,10 @@ from mxcluster.exit_codes import describe
 from mxcluster.job.plan import mpi
 from mxcluster.job.report import series
 from mxcluster.job.report.series import Run, group_label, several_groups
-from mxcluster.job.verdict import clock, figure, hints, printable, sentence
+from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import spans
 from mxcluster.model.events import Note
+from mxcluster.model.failures import Failure
 
 Json = Dict[str, Any]
 
@@ -93,7 +94,7 @@ def context(
 
     The arguments are the arguments of `render`.
     """
-    failure = verdict["first_failure"]
+    failure = verdict["first_failure"] and Failure.decode(verdict["first_failure"])
     rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
     when = date(data.begin)
     return {
@@ -115,7 +116,7 @@ def context(
         "failure": failure
         and {
             "sentence": sentence(failure),
-            "log": [printable(entry) for entry in failure["log"]],
+            "log": [printable(entry) for entry in failure.log],
             "hints": hints(failure),
         },
         "warnings": [printable(warning) for warning in verdict.get("warnings", [])],

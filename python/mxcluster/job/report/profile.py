@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Sequence
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
-from mxcluster.job.verdict import figure, printable
+from mxcluster.job.verdict_text import figure, printable
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
 
 Json = Dict[str, Any]

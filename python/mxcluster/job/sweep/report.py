@@ -7,7 +7,7 @@ from mxcluster.file_io import replace
 from mxcluster.job.report import page
 from mxcluster.job.sweep import plots, results, stages, summary
 from mxcluster.job.sweep.knob_table import BENCHMARK
-from mxcluster.job.verdict import printable
+from mxcluster.job.verdict_text import printable
 
 Json = Dict[str, Any]
 Records = Mapping[str, Json]

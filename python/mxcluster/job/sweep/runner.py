@@ -16,7 +16,7 @@ from mxcluster.job.report.page import several
 from mxcluster.job.sweep import knob_table, results, specs, stages
 from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
-from mxcluster.job.verdict import clock, figure, printable
+from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.model import shapes
 
 Json = Dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxcluster.job.sweep import results, schemes_table, specs, stages
 from mxcluster.job.sweep.knob_table import BENCHMARK
-from mxcluster.job.verdict import clock, figure, printable
+from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import several
 
 Json = Dict[str, Any]

@@ -226,7 +226,6 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
                     "exit_code": code,
                     "time": BEGIN + until,
                     "log": log[-20:],
-                    "echo": False,
                 }
             elif failed:
                 code = -15

@@ -6,13 +6,16 @@ import tarfile
 
 import pytest
 
-from mxcluster.job import report, restarts, verdict
+from mxcluster.job import report, restarts
 from mxcluster.job.report import batch
+from mxcluster.model.answers import NodeResult
+from mxcluster.model.failures import Failure
 from tests.unit.job.plan.test_batch import completed, submitted
+from tests.unit.statuses import compute
 
 STATUS = {
     "job": "job-1",
-    "agent": {"pid": 5, "start_time": 1.0},
+    "agent": {"pid": 5, "start_time": 1},
     "state": "ended",
     "reason": "failed",
     "started": 1.0,
@@ -20,6 +23,7 @@ STATUS = {
     "processes": [],
     "first_failure": None,
 }
+OTHERS = {"n2": None, "n3": None}  # nodes without a status
 CANCELLED = {
     "role": "agent",
     "index": None,
@@ -43,7 +47,7 @@ def archive(tmp_path):
                 info = tarfile.TarInfo(name)
                 info.size = len(text)
                 tar.addfile(info, io.BytesIO(text))
-        answers = {"login": {"status": status}}
+        answers = {"login": NodeResult(status=status)}
         return batch.split(
             plan or submitted(), {"login": str(path)}, answers, str(tmp_path / "parts")
         )
@@ -71,7 +75,7 @@ def test_each_node_gets_its_files(archive):
     assert sorted(plan["nodes"]) == sorted(archives) == ["n1", "n2", "n3"] and failure is None
     assert names(archives["n1"]) == ["batch.log", "checkpoints/mlp-0005.params", "worker-0.log"]
     assert names(archives["n2"]) == ["files/worker-1/out.txt"]
-    assert answers["n2"]["left"] == ["pid 7 still runs"] and answers["n1"]["left"] is None
+    assert answers["n2"].left == ["pid 7 still runs"] and answers["n1"].left is None
 
 
 def test_without_a_plan_the_job_stays_that_of_the_submit_host(archive):
@@ -79,7 +83,7 @@ def test_without_a_plan_the_job_stays_that_of_the_submit_host(archive):
     status = dict(STATUS, first_failure=CANCELLED)
     plan, archives, _, failure = archive({"status.json": status}, submission)
     assert plan is submission and list(archives) == ["login"]
-    assert failure["reason"].startswith("Slurm has ended")
+    assert failure.reason.startswith("Slurm has ended")
 
 
 @pytest.mark.parametrize("host", ["../../etc", "a/b", ""])
@@ -116,9 +120,9 @@ def test_a_job_whose_first_node_failed_starts_again(archive):
     plan, _, _, engine = archive(files, submission)
     plan["options"].update(max_restarts=1, savemodel=True)
     running = dict(STATUS, host="n1", state="running", reason=None, ended=None)
-    echo = dict(gone, reason="exited with status 91", kind=None, exit_code=91, echo=True)
+    echo = dict(gone, reason="exited with status 91", kind=None, exit_code=91)
     others = dict(STATUS, host="n2", reason="peer", first_failure=echo)
-    found = verdict.compute(plan, {"n1": running, "n2": others}, [], engine=engine)
+    found = compute(plan, dict(OTHERS, n1=running, n2=others), [], engine=engine)
     assert found["first_failure"]["reason"] == gone["reason"]
     decision = restarts.decide(plan, found, None, lambda _: False)
     assert decision["extra"]["job_id"] == plan["job"] + "-r1", decision
@@ -127,18 +131,21 @@ def test_a_job_whose_first_node_failed_starts_again(archive):
 def test_an_end_by_the_batch_system_explains_killed_processes():
     """The signals of the batch system also reach the processes, before their agents notice."""
     plan = completed(submitted())
-    worker = dict(CANCELLED, name="worker-0", host="n1", role="worker", index=0, echo=False)
+    worker = dict(CANCELLED, name="worker-0", host="n1", role="worker", index=0)
     killed = dict(worker, exit_code=-15, reason="killed by signal 15 (SIGTERM)", kind=None)
     status = dict(STATUS, host="n1", first_failure=killed)
     own = dict(worker, exit_code=3, reason="exited with status 3", kind=None)
 
     def first(failure, engine):
-        found = verdict.compute(
-            plan, {"n1": dict(status, first_failure=failure)}, [], engine=engine
+        found = compute(
+            plan,
+            dict(OTHERS, n1=dict(status, first_failure=failure)),
+            [],
+            engine=engine,
         )
         return found["first_failure"]["reason"]
 
-    engine = dict(CANCELLED, host="login", log=[])
+    engine = Failure.decode(dict(CANCELLED, host="login"))
     assert first(killed, engine) == CANCELLED["reason"]
     assert first(killed, None) == killed["reason"]
     assert first(own, engine) == own["reason"]
@@ -147,7 +154,7 @@ def test_an_end_by_the_batch_system_explains_killed_processes():
 def test_a_job_that_the_batch_system_killed_has_a_duration():
     """The agents were killed before they could write their ends."""
     status = dict(STATUS, host="n1", state="running", reason=None, started=100.0, ended=None)
-    engine = dict(CANCELLED, host="login", log=[], time=112.5)
-    found = verdict.compute(completed(submitted()), {"n1": status}, [], engine=engine)
+    engine = Failure.decode(dict(CANCELLED, host="login", time=112.5))
+    found = compute(completed(submitted()), dict(OTHERS, n1=status), [], engine=engine)
     assert found["seconds"] == 12.5
-    assert verdict.compute(completed(submitted()), {"n1": status}, [])["seconds"] == 0.0
+    assert compute(completed(submitted()), dict(OTHERS, n1=status), [])["seconds"] == 0.0

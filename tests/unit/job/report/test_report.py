@@ -398,13 +398,12 @@ def test_the_command_makes_the_report_again_and_writes_nothing_into_home(good_ru
 
 
 def test_the_list_of_files_left_on_a_node_is_limited(tmp_path):
-    told = {"behind": ["worker-0: 1 file stays", 3, "x" * 1000], "outside": ["pid 7 runs"]}
-    assert report._told("node1", report.heard({"packed": told})) == [
+    packed = {"behind": ["worker-0: 1 file stays", "x" * 1000], "outside": ["pid 7 runs"]}
+    assert report._warnings("node1", report.node_result({"packed": packed})) == [
         "node1: worker-0: 1 file stays",
         "node1: " + "x" * 500,
         "node1: pid 7 runs",
     ]
-    assert report._told("node1", {"behind": "no list"}) == report._told("node1", {}) == []
 
 
 FULL = {
@@ -441,20 +440,20 @@ FULL = {
     ],
 )
 def test_the_problem_is_the_nodes_own_reason(wait, words):
-    assert report.heard(wait)["problem"] == words
+    assert report.node_result(wait).problem == words
 
 
 def test_an_unreachable_node_is_lost():
     lost = {"since": 1.0, "why": "No route to host"}
-    assert report.heard({}, {"lost": lost})["lost"] == lost
-    assert report.heard({"lost": dict(lost, since=2.0)}, {"user": "root"})["lost"]["since"] == 2.0
+    assert report.node_result({}, {"lost": lost}).lost.encode() == lost
+    assert report.node_result({"lost": dict(lost, since=2.0)}, {"user": "root"}).lost.since == 2.0
 
 
 def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
     plan = fake_run.make_plan()
     missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan["nodes"]}
     answers = {
-        host: report.heard({"failed": True, "msg": "%s has its own reason" % host})
+        host: report.node_result({"failed": True, "msg": "%s has its own reason" % host})
         for host in ("node1", "node2")
     }
     verdict = report.assemble(str(tmp_path / "run"), missing, plan, cache_dir, answers)

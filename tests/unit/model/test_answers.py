@@ -1,11 +1,17 @@
-"""Checks of nodes' answers: invalid ones are refused, shown texts have no control characters."""
+"""Answers of nodes: invalid ones are refused, and shown texts have no control characters."""
 
-import copy
+import json
+from pathlib import Path
 
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.job import listing, replies
+from mxcluster.job import listing
+from mxcluster.job.report import statuses
+from mxcluster.model import failures, protocol
+from mxcluster.model.check_answer import RendezvousReport
+from mxcluster.model.shapes import Wrong
+from mxcluster.model.status import Status
 from tests.unit.job.report import fake_run
 from tests.unit.wrong_values import NOT_WHOLE, deep
 
@@ -19,8 +25,12 @@ STATUS = {
     "started": 1.0,
     "ended": None,
     "first_failure": None,
+    "lease": None,
+    "unanswered": [],
     "left": [],
-    "meeting": None,
+    "pulses": {},
+    "batch": None,
+    "rendezvous": None,
     "processes": [
         {
             "name": "worker-0",
@@ -44,23 +54,43 @@ FAILURE = {
     "exit_code": -9,
     "time": 2.0,
     "log": ["a\x1b]0;title\x07b", "\tx"],
-    "echo": False,
-    "kind": None,
 }
 WAIT = {
     "status": STATUS,
     "progress": {"worker-0": {"batch": {"event": "batch", "time": 1.5, "step": 3, "loss": 0.5}}},
-    "changed": False,
-    "ended": False,
+    "pulses": {},
+    "checkpoints": None,
 }
 
 
-def check(answer, command="wait", **more):
-    return replies.check(command, "node1", dict(copy.deepcopy(answer), **more), job="j")
+def check(command, answer, job="j", **more):
+    """Return the answer of node1 to a command, as the controller checks it."""
+    given = {"jobs_dir": "/jobs", "job_dir": "/jobs/" + job, "output": "/o", "plan": {}}
+    request = protocol.COMMANDS[command].decode(dict(given, file="f"))
+    return request.checked("node1", dict(answer, **more)).encode()
+
+
+def test_answers_of_the_last_version_are_read():
+    """The samples come from a job with the code of version 0.1. Some were completed by hand."""
+    path = Path(__file__).parent / "samples" / "answers-0.1.jsonl"
+    found = []
+    for line in path.read_text().splitlines():
+        [(command, answer)] = json.loads(line).items()
+        found.append(check(command, answer, job="job-1"))
+    start, wait, stop, jobs, state, queued, echo, collect = found
+    assert start["status"]["agent"]["pid"] == 26582
+    assert wait["status"]["first_failure"]["kind"] == failures.PROGRAM
+    assert wait["status"]["pulses"]["worker-0"]["keys"]["fewer"] == {"fc1_bias": 6}
+    assert stop["status"] == wait["status"] == jobs["jobs"][0]["status"]
+    assert state["status"]["rendezvous"]["name"] == "meeting"
+    assert list(state["progress"]["worker-0"]) == ["start"]
+    assert queued["status"]["batch"]["why"] == "Resources"
+    assert echo["status"]["first_failure"]["kind"] == failures.PEER
+    assert collect["output"] == "/tmp/x.tar"
 
 
 def test_a_valid_answer_is_unchanged():
-    assert check(WAIT) == WAIT
+    assert check("wait", WAIT) == WAIT
 
 
 @pytest.mark.parametrize(
@@ -84,7 +114,7 @@ def test_a_valid_answer_is_unchanged():
 )
 def test_an_invalid_status_is_refused_by_node_and_field(change, words):
     with pytest.raises(BadInput) as refusal:
-        check(WAIT, status=dict(STATUS, **change))
+        check("wait", WAIT, status=dict(STATUS, **change))
     assert str(refusal.value).startswith(
         "the answer of node1 to the command wait is invalid: "
     ) and words in str(refusal.value)
@@ -92,7 +122,7 @@ def test_an_invalid_status_is_refused_by_node_and_field(change, words):
 
 def test_host_names_are_overwritten_and_control_characters_removed():
     told = check(
-        WAIT, status=dict(STATUS, host="node9", kv="\x1b[31mdist\r", first_failure=FAILURE)
+        "wait", WAIT, status=dict(STATUS, host="node9", kv="\x1b[31mdist\r", first_failure=FAILURE)
     )["status"]
     assert told["host"] == told["first_failure"]["host"] == "node1" and told["kv"] == "dist"
     assert told["first_failure"]["reason"] == "killed" and told["first_failure"]["log"] == [
@@ -108,7 +138,7 @@ def test_the_latest_events_have_known_fields_only():
             "end": {"event": "end", "time": 1, "accuracy": "high"},
         }
     }
-    assert check(WAIT, progress=events)["progress"] == {
+    assert check("wait", WAIT, progress=events)["progress"] == {
         "worker-0": {"batch": {"event": "batch", "time": 1, "done": 0.5}}
     }
 
@@ -123,7 +153,7 @@ def test_the_latest_events_have_known_fields_only():
             "held.ports",
         ),
         ("look", {"problems": []}, "held"),
-        ("start", {"job": "a/b", "pid": 5, "status": None}, "job"),
+        ("start", {"job": "a/b", "status": None}, "job"),
         ("stop", {"ran": "no", "status": None, "left": []}, "ran"),
         ("stop", {"ran": True, "status": None, "left": "x"}, "left"),
         ("collect", {"files": 1, "bytes": -1, "problem": None}, "bytes"),
@@ -137,7 +167,7 @@ def test_an_answer_with_a_wrong_shape_is_refused_for_every_command(command, answ
     with pytest.raises(
         BadInput, match="the answer of node1 to the command %s is invalid: .*%s" % (command, words)
     ):
-        replies.check(command, "node1", answer)
+        check(command, answer)
 
 
 def test_an_answer_of_a_foreign_program_is_dropped():
@@ -153,9 +183,7 @@ def test_an_answer_of_a_foreign_program_is_dropped():
         "unreachable": False,
         "add_host": {"host_name": "x"},
     }
-    assert replies.check("look", "node1", dict(told, changed=False, **hostile)) == dict(
-        told, changed=False
-    )
+    assert check("look", dict(told, **hostile)) == told
 
 
 ENTRY = {
@@ -177,9 +205,9 @@ ENTRY = {
 
 
 def test_an_invalid_job_does_not_hide_the_others():
-    told = replies.check(
-        "jobs", "node1", {"jobs": [dict(ENTRY, ports=5), ENTRY, dict(ENTRY, job="../x"), 7]}
-    )["jobs"]
+    told = check("jobs", {"jobs": [dict(ENTRY, ports=5), ENTRY, dict(ENTRY, job="../x"), 7]})[
+        "jobs"
+    ]
     assert [(entry["job"], entry["state"]) for entry in told] == [("j", "broken"), ("j", "ended")]
     assert "ports=5" in told[0]["why"]
 
@@ -203,29 +231,24 @@ def test_a_job_whose_unit_runs_cannot_be_hidden(told):
     )
 
 
-def test_a_packed_status_covers_its_own_host_and_job_only():
+def test_a_status_of_a_file_covers_its_own_host_and_job_only():
     plan = fake_run.make_plan()
     # A process of node2.
     other = dict(STATUS["processes"][0], name="worker-2", state="ended", exit_code=0)
     pulse = {"phase": "training", "pushes": 1, "time": 1.0}
-    found = replies.packed(
-        "node1",
-        dict(
-            STATUS,
-            job=plan["job"],
-            host="node2",
-            processes=STATUS["processes"] + [other],
-            pulses=dict.fromkeys(("worker-0", "worker-2"), pulse),
-        ),
-        plan,
+    content = dict(
+        STATUS,
+        job=plan["job"],
+        host="node2",
+        processes=STATUS["processes"] + [other],
+        pulses=dict.fromkeys(("worker-0", "worker-2"), pulse),
     )
-    assert found["pulses"] == {"worker-0": pulse}
-    assert found["host"] == "node1" and [part["name"] for part in found["processes"]] == [
-        "worker-0"
-    ]
-    for hostile in ([], dict(STATUS, job="other"), dict(STATUS, job=plan["job"], state="well")):
+    found = statuses.of_file("node1", content, plan)
+    assert list(found.pulses) == [part.name for part in found.processes] == ["worker-0"]
+    assert found.host == "node1"
+    for hostile in ([], dict(STATUS, job="other"), dict(content, state="well")):
         with pytest.raises(BadInput, match="the status.json of this host is invalid"):
-            replies.packed("node1", hostile, plan)
+            statuses.of_file("node1", hostile, plan)
 
 
 CHECK = {
@@ -269,7 +292,7 @@ CHECK = {
 @pytest.mark.parametrize(
     "name, found",
     [
-        ("mxnet", {"error": "cannot import MXNet", "libmxnet": None}),
+        ("mxnet", {"error": "cannot import MXNet"}),
         ("files", {"error": "no folder"}),
         ("ssh", {"error": "no ssh"}),
         ("gpus", None),
@@ -281,7 +304,7 @@ CHECK = {
 )
 def test_a_check_may_report_its_own_failure(name, found):
     told = dict(CHECK, ports_open="no root", **{name: found})
-    assert replies.check("check", "node1", {"check": told})["check"] == told
+    assert check("check", {"check": told})["check"] == told
 
 
 @pytest.mark.parametrize(
@@ -305,38 +328,33 @@ def test_an_invalid_check_is_refused(name, found, words):
     with pytest.raises(
         BadInput, match="the answer of node1 to the command check is invalid: check.%s" % words
     ):
-        replies.check("check", "node1", {"check": dict(CHECK, **{name: found})})
+        check("check", {"check": dict(CHECK, **{name: found})})
 
 
-MEETING = {
-    "host": "node9",
-    "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0, "more": 1}],
-    "unreachable": [],
-    "taken": [],
-    "missing": [],
-    "limits": {"open_files": 1024, "free": 1, "shm": 1},
-}
-
-
-def test_a_rendezvous_report_covers_its_own_node():
-    assert replies.meeting("node1", MEETING) == {
-        "host": "node1",
+def test_a_rendezvous_report_has_checked_fields():
+    report = {
+        "host": "node9",
+        "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0, "more": 1}],
+        "unreachable": [],
+        "taken": [],
+        "missing": [],
+        "limits": {"open_files": 1024, "free": 1, "shm": 1},
+    }
+    assert RendezvousReport.decode(report).encode() == {
         "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0}],
         "unreachable": [],
         "taken": [],
         "limits": {"open_files": 1024},
     }
-    with pytest.raises(BadInput, match="the meeting.json of this host is invalid: met"):
-        replies.meeting(
-            "node1", dict(MEETING, met=[{"host": "node2", "rtt": "quick", "offset": 0}])
-        )
+    with pytest.raises(Wrong, match="met.0..rtt='quick'"):
+        RendezvousReport.decode(dict(report, met=[{"host": "a", "rtt": "quick", "offset": 0}]))
 
 
 @pytest.mark.parametrize("value", [deep(50), deep(5000), {"x": float("nan")}])
 def test_a_plan_of_too_many_levels_is_refused_by_node(value):
-    assert replies.check("plan", "node1", {"plan": {"job": "j"}})["plan"] == {"job": "j"}
+    assert check("plan", {"plan": {"job": "j"}})["plan"] == {"job": "j"}
     with pytest.raises(BadInput, match="the answer of node1 to the command plan is invalid: plan="):
-        replies.check("plan", "node1", {"plan": value})
+        check("plan", {"plan": value})
 
 
 HOSTILE_PARTS = {
@@ -345,7 +363,6 @@ HOSTILE_PARTS = {
     "index": NOT_WHOLE,
     "pid": NOT_WHOLE,
     "exit_code": ["0", True, [], 1000, float("nan")],
-    "more": [deep(50), deep(5000), float("nan")],
 }
 
 
@@ -355,4 +372,28 @@ HOSTILE_PARTS = {
 def test_a_status_with_a_hostile_process_is_refused(field, value):
     part = dict(STATUS["processes"][0], **{field: value})
     with pytest.raises(BadInput, match="the answer of node1 to the command wait is invalid: "):
-        replies.check("wait", "node1", dict(WAIT, status=dict(STATUS, processes=[part])))
+        check("wait", WAIT, status=dict(STATUS, processes=[part]))
+
+
+@pytest.mark.parametrize("seen", [{"age": float("nan")}, {"age": 1, "limit": 10**400}, [1]])
+def test_a_forged_lease_is_refused(seen):
+    lease = dict({"age": 1.0, "limit": 1.0, "gap": None}, **seen) if seen != [1] else seen
+    with pytest.raises(Wrong, match="^lease"):
+        Status.decode(dict(STATUS, lease=lease))
+
+
+def test_the_table_of_failures_is_whole():
+    """Each reason of an end has a kind with words, and each kind says why no restart helps."""
+    for kind in failures.OF_REASON.values():
+        assert failures.KINDS[kind].words and failures.KINDS[kind].gives_way == failures.LOSS
+    assert [failures.of_code(code) for code in (91, 92, 97, -9, -15, -11, 3)] == (
+        ["peer", "peer", "nan", "killed", "killed", "program", "program"]
+    )
+    named = failures.of_agent("a", failures.AGENT_HELD)
+    assert named.reason.startswith("the agent itself has been stopped") and named.name == "agent"
+
+
+def test_a_failure_of_another_version_has_a_kind():
+    kinds = [({}, "killed"), ({"kind": "of tomorrow"}, "program"), ({"exit_code": None}, "agent")]
+    for change, kind in kinds:
+        assert failures.Failure.decode(dict(FAILURE, **change)).kind == kind

@@ -1,0 +1,298 @@
+"""Define the answers of a node to the commands of the controller, with one class for each.
+
+The classes of `mxcluster.model.protocol` name the class of their answer. A program of the training
+user gives most of an answer, and this user can run any program on the node. So an answer is
+untrusted input. Root of the node gives the fields that the training user must not decide.
+"""
+
+from typing import List, Mapping, Optional, Sequence, TypeVar
+
+from mxcluster import exit_codes
+from mxcluster.model import names
+from mxcluster.model.check_answer import Checked
+from mxcluster.model.events import Latest
+from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import (
+    Wrong,
+    each,
+    flag,
+    ipv4,
+    is_json,
+    json_of,
+    matching,
+    one_of,
+    optional,
+    real,
+    table,
+    text,
+    unix_time,
+    whole,
+    words,
+)
+from mxcluster.model.status import RUNNING, LatestPulse, Status
+
+A = TypeVar("A", bound="Answer")
+S = TypeVar("S", bound="AnswerWithStatus")
+
+LEVELS = 12  # most levels of a plan
+MOST_JOBS = 5000
+_digits = matching(r"[0-9]{1,6}", "a number")
+_lines = each(words, 100000)
+_progress = table(names.process, record(Latest), 100000)
+
+
+def _plan(value: object) -> object:
+    if not is_json(value, LEVELS):
+        raise Wrong("JSON of at most %d levels" % LEVELS, value)
+    return value
+
+
+class Answer(Record):
+    """An answer of a node."""
+
+    def status_of_job(self) -> Optional[Status]:
+        """Return the status of the requested job, None without a status."""
+        return None
+
+    def of_host(self: A, host: str) -> A:
+        """Return the answer with `host` as the host of the status (see `Status.of_host`)."""
+        return self
+
+
+class AnswerWithStatus(Answer, nulls=True):
+    """An answer that may have the status of the requested job."""
+
+    status: Optional[Status] = field(optional(record(Status)), default=None)
+
+    def status_of_job(self) -> Optional[Status]:
+        """Return the status of the requested job, None without a status."""
+        return self.status
+
+    def of_host(self: S, host: str) -> S:
+        """Return the answer with `host` as the host of the status (see `Status.of_host`)."""
+        return self.replaced(status=self.status and self.status.of_host(host))
+
+
+class Held(Record):
+    """The ports and GPUs in use."""
+
+    ports: Mapping[str, str] = field(table(_digits, words, 70000), about="{port: holder}")
+    gpus: Mapping[str, str] = field(table(_digits, words), about="{number: holder}")
+
+
+class Looked(Answer):
+    """The parts of a job that the node cannot provide."""
+
+    problems: Sequence[str] = field(_lines)
+    held: Held = field(record(Held))
+    fits: bool = field(flag, about="whether the ports and GPUs of the job are free")
+    facts: object = field(optional(json_of(6, 5000)), default=None, about="see `probe.look`")
+    image: Optional[str] = field(
+        optional(matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")),
+        default=None,
+        about="None without containers",
+    )
+    ports_open: Optional[str] = field(
+        optional(words), default=None, about="why other hosts reach the ports of jobs; from root"
+    )
+
+
+class Recorded(Answer):
+    """The facts for the node record."""
+
+    record: NodeFacts = field(record(NodeFacts))
+
+
+class CheckedNode(Answer):
+    """The facts for verify.yml."""
+
+    check: Checked = field(record(Checked))
+
+
+class JobStarted(Answer):
+    """The id of a prepared job, or of a job whose agents an engine has started."""
+
+    job: str = field(names.job_id)
+
+
+class AgentStarted(AnswerWithStatus):
+    """The first status of a job."""
+
+    job: str = field(names.job_id)
+
+
+class Offer(Record):
+    """The checkpoints that a node offers to the controller."""
+
+    held: str = field(text, default="", about="the checkpoint that the job keeps")
+    parts: Mapping[str, str] = field(
+        table(text, text), default={}, about="{file name of a manifest: its text}"
+    )
+
+
+class JobState(AnswerWithStatus):
+    """The status of a job, and the latest events of its processes."""
+
+    progress: Mapping[str, Latest] = field(_progress, default={}, about="{process: its events}")
+
+
+class Progress(JobState):
+    """The status of a job, with the latest events and pulses of its processes."""
+
+    status: Status = field(record(Status))
+    pulses: Mapping[str, LatestPulse] = field(
+        table(names.process, record(LatestPulse), 100000), default={}
+    )
+    checkpoints: Optional[Offer] = field(
+        optional(record(Offer)), default=None, about="None without a manifest"
+    )
+
+
+class Stopped(AnswerWithStatus):
+    """The end of a job, with the last status or None if the job never ran."""
+
+    ran: bool = field(flag, about="whether the command has ended a job")
+    left: Sequence[str] = field(_lines, default=[], about="leftover processes, ports and units")
+
+
+class Collected(Answer):
+    """The files of a job in a tar file."""
+
+    files: int = field(whole(), about="the number of packed files")
+    bytes: int = field(whole(), about="the size of the tar file")
+    problem: Optional[str] = field(
+        optional(words), about="the reason why no file was packed, such as a full disk"
+    )
+    left: Optional[Sequence[str]] = field(
+        optional(_lines), default=None, about="leftovers of the job; None if nothing has looked"
+    )
+    behind: Sequence[str] = field(
+        _lines, default=[], about="lines about files and logs that stay on the node"
+    )
+    outside: Sequence[str] = field(
+        _lines, default=[], about="processes outside of the job's unit; from root"
+    )
+    untrue: Optional[str] = field(
+        optional(words), default=None, about="why the reported end was false; from root"
+    )
+    output: Optional[str] = field(
+        optional(names.path), default=None, about="the tar file; from root"
+    )
+    spooled: bool = field(
+        flag, default=False, about="whether the login user can read `output`; from root"
+    )
+
+
+class Logs(Answer):
+    """The last lines of each log of a job."""
+
+    logs: Mapping[str, Sequence[str]] = field(
+        table(names.process, each(words, 10**6), 100000), about="{log without .log: lines}"
+    )
+
+
+class WholePlan(Answer):
+    """The plan of a whole job. `listing.adopt` checks its fields."""
+
+    plan: object = field(_plan)
+
+
+class PieceOfFile(Answer):
+    """A piece of a checkpoint file."""
+
+    data: str = field(text, about="in base64")
+
+
+class JobEntry(Record, nulls=True):
+    """The summary of a job's part on a node."""
+
+    job: str = field(names.job_id)
+    state: str = field(
+        one_of("running", "ended", "prepared", "broken"),
+        about="a prepared job has no status yet; a broken job has damaged files",
+    )
+    why: Optional[str] = field(optional(words), default=None, about="why the job is broken")
+    kv: Optional[str] = field(optional(words), default=None)
+    reason: Optional[str] = field(optional(one_of(*exit_codes.REASONS)), default=None)
+    started: Optional[float] = field(optional(unix_time), default=None)
+    ended: Optional[float] = field(optional(unix_time), default=None)
+    lease: Optional[float] = field(optional(real(0, 1e11)), default=None, about="seconds")
+    nodes: Sequence[str] = field(each(words, 100000), default=[])
+    ports: Mapping[str, str] = field(
+        table(_digits, words, 70000), default={}, about="{port: name of the process}"
+    )
+    address: Optional[str] = field(optional(ipv4), default=None)
+    gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU), 1024), default=[])
+    status: Optional[Status] = field(optional(record(Status)), default=None)
+    progress: Mapping[str, Latest] = field(_progress, default={}, about="of a running job")
+
+    @property
+    def is_running(self) -> bool:
+        """True if the job runs."""
+        return self.state == RUNNING
+
+
+def _entries(value: object) -> List[JobEntry]:
+    """Return the checked summaries. A summary with an invalid field becomes that of a broken job.
+
+    A summary without the id of a job is left out.
+    """
+    found = []
+    for item in each(lambda item: item, MOST_JOBS)(value):
+        try:
+            found.append(JobEntry.decode(item))
+        except Wrong as wrong:
+            try:
+                job = names.job_id(item.get("job") if isinstance(item, dict) else None)
+            except Wrong:
+                continue
+            found.append(JobEntry(job=job, state="broken", why=str(wrong)))
+    return found
+
+
+class JobList(Answer):
+    """The jobs of a node."""
+
+    jobs: Sequence[JobEntry] = field(_entries, about="the newest first")
+    cleared: Optional[Sequence[str]] = field(
+        optional(_lines),
+        default=None,
+        about="ids of the ended jobs whose files for a running job were removed",
+    )
+    units: Optional[Sequence[str]] = field(
+        optional(_lines), default=None, about="ids of the jobs whose units run; from root"
+    )
+
+
+class Lost(Record):
+    """The silence of a node that no longer answers."""
+
+    since: float = field(unix_time, about="the time of the last answer")
+    why: str = field(words)
+
+
+class BlockingWorker(Record):
+    """A worker that makes other workers wait for its push for ever."""
+
+    name: str = field(names.process)
+    time: float = field(unix_time, about="of the stall")
+
+
+class NodeResult(Record):
+    """The end of a job on one node, as the controller knows it."""
+
+    status: Optional[Status] = field(optional(record(Status)), default=None)
+    problem: Optional[str] = field(
+        optional(words), default=None, about="why the controller could not collect the files"
+    )
+    lost: Optional[Lost] = field(optional(record(Lost)), default=None)
+    left: Optional[Sequence[str]] = field(
+        optional(_lines), default=None, about="leftovers; None for a node that was not searched"
+    )
+    untrue: Optional[str] = field(
+        optional(words), default=None, about="why the node's report of the end was false"
+    )
+    behind: Sequence[str] = field(_lines, default=[], about="as in Collected")
+    outside: Sequence[str] = field(_lines, default=[], about="as in Collected")
+    uneven: Optional[BlockingWorker] = field(optional(record(BlockingWorker)), default=None)
