@@ -142,11 +142,11 @@ def carry_out(given: Arguments, check: bool) -> Result:
     lines = verdict_text.text(found, given.run_dir)
     wanted = given.restart and not attempts.is_child()
     restart = restarts.after(plan, found, run_dir) if wanted else None
-    if restart and restart["extra"]:
+    if restart and restart.extra:
         problem = attempts.refusal(sys.argv[0], context.CLIARGS)
         restart = restarts.refused(problem) if problem else restart
-    if restart and not restart["extra"]:
-        lines.append(restart["text"])
+    if restart and not restart.extra:
+        lines.append(restart.text)
         restart = None
     return Result(
         changed=True,

@@ -8,7 +8,7 @@ succeeds if the last attempt fails, because the result has this attempt's verdic
 
 import os
 import time
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from ansible import constants as C
 from ansible.utils.display import Display
@@ -17,20 +17,11 @@ from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.job import restarts, verdict_text
 from mxcluster.job.report import files
+from mxcluster.job.restarts import Decision
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import anything, optional
+from mxcluster.model.shapes import anything
 
 display = Display()
-
-
-class Decision(Record, strict=True):
-    """The decision of `mxcluster.job.restarts` about the next attempt."""
-
-    text: str = field(arguments.text, about="a line for the user")
-    extra: Optional[Mapping[str, object]] = field(
-        optional(arguments.json), about="the knobs of the attempt, None for no attempt"
-    )
-    delay: float = field(arguments.real(0, 1e9), about="seconds before the attempt")
 
 
 class Arguments(Record, strict=True):
@@ -63,7 +54,7 @@ def judged(run_dir: str) -> Optional[Tuple[object, List[str], Optional[Decision]
         return None
     plan = files.read_plan(run_dir)
     decision = restarts.after(plan, found, run_dir)
-    return found, verdict_text.text(found, run_dir), decision and Decision.decode(decision)
+    return found, verdict_text.text(found, run_dir), decision
 
 
 def carry_out(given: Arguments, check: bool) -> Result:

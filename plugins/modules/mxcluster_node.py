@@ -150,10 +150,6 @@ job:
   description: The id of the job that was started.
   returned: command is start
   type: str
-pid:
-  description: The process id of the agent.
-  returned: command is start
-  type: int
 ran:
   description: Whether the job was running.
   returned: command is stop
@@ -243,11 +239,6 @@ units:
   description: The ids of the jobs whose unit has not ended, according to root; null if root checks
     no units.
   returned: command is jobs
-  type: list
-  elements: str
-left_out:
-  description: The files in C(job_dir) that were not packed.
-  returned: command is collect
   type: list
   elements: str
 """

@@ -1,5 +1,6 @@
 """Exit codes of mxcluster's processes, and the texts that describe these codes."""
 
+import os
 import signal
 from typing import FrozenSet
 
@@ -36,6 +37,11 @@ def reserved() -> FrozenSet[int]:
     Such a code is never the first cause of a job's failure.
     """
     return frozenset((PEER_DIED, KILLED_BY_AGENT))
+
+
+def of_wait(status: int) -> int:
+    """Return the exit code for the wait status `status` (see wait(2)), -n for the signal n."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def of_shell(status: int) -> int:

@@ -334,9 +334,8 @@ class JobFolder:
         try:
             return None if found is None else Status.decode(found)
         except Wrong as wrong:
-            raise BadInput(
-                "%s is damaged (%s)%s" % (self.file("status.json"), wrong, CHANGED)
-            ) from None
+            text = "%s is damaged (%s)%s" % (self.file("status.json"), wrong, CHANGED)
+            raise BadInput(text) from None
 
     def write_status(self, status: Status) -> Mark:
         """Replace status.json by `status` atomically. Return the `kept_files.mark` of the new file.

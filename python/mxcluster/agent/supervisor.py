@@ -7,21 +7,20 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+from typing import Any, Callable, Dict, List, Optional, cast
 
 from mxcluster import events, exit_codes
 from mxcluster.agent import engine_file, runtimes, stuck_processes
 from mxcluster.agent.folder import LEASE, JobFolder
 from mxcluster.agent.kept_files import Keeper, mark
 from mxcluster.agent.lease import Lease
+from mxcluster.agent.observation import Observer
 from mxcluster.agent.out_of_memory import Kills
 from mxcluster.errors import of_system
 from mxcluster.model import failures
 from mxcluster.model.events import Note
-from mxcluster.model.failures import Failure
-from mxcluster.model.status import ENDED, RUNNING, Part, Pulse, Status
-from mxcluster.node import addresses, firewall, processes
-from mxcluster.training import progress_file
+from mxcluster.model.status import ENDED, RUNNING, Part, Status
+from mxcluster.node import firewall, processes
 
 Json = Dict[str, Any]
 
@@ -67,15 +66,7 @@ class Supervisor:
         self.runtime = runtimes.of_plan(folder.path, plan, self.me)
         self.children = {}  # type: Dict[int, str]  # pid of a child -> name of the process
         self.limits = stuck_processes.limits_of(plan)
-        self.began = {}  # type: Dict[int, float]  # pid -> monotonic time of the process's start
-        self.held = {}  # type: Dict[int, float]  # pid -> monotonic time of the stop by a signal
-        # pid -> (pulse, monotonic time of the last change)
-        self.pulses: Dict[int, Tuple[Optional[Pulse], float]] = {}
-        self.peers = {
-            (peer["address"], peer["port"]): peer
-            for peer in plan.get("peers") or []
-            if peer["host"] != plan["host"]
-        }
+        self.observer = Observer(folder.path, plan)
         self.mute = {}  # type: Dict[str, float]  # peer -> monotonic time of the first missing answer
         self.looked = 0.0
         self.kills = Kills()
@@ -171,7 +162,7 @@ class Supervisor:
             self.ended(name, NOT_STARTED, failures.AGENT, reason)
         else:
             self.children[child.pid] = name
-            self.began[child.pid] = time.monotonic()
+            self.observer.begin(child.pid)
             child.returncode = 0  # reaped by `reap`, not by Popen
             self.recognize(child.pid)
         finally:
@@ -286,7 +277,7 @@ class Supervisor:
             sight.pulse and sight.still >= seconds for sight in sights if sight.role != "scheduler"
         )
         mute = (
-            [peer["name"] for peer in self.unanswered() if peer["role"] != "scheduler"]
+            [peer["name"] for peer in self.observer.unanswered() if peer["role"] != "scheduler"]
             if quiet
             else []
         )
@@ -296,17 +287,6 @@ class Supervisor:
             self.status = self.status.replaced(unanswered=lost)
         return stuck_processes.network(self.plan["host"], lost) if lost else None
 
-    def unanswered(self) -> List[Json]:
-        """Return the peers on other nodes that do not acknowledge data from this node.
-
-        Each peer is a dict, an entry of "peers" in the plan.
-        """
-        return (
-            [self.peers[where] for where in sorted(addresses.unanswered() & set(self.peers))]
-            if self.peers
-            else []
-        )
-
     def find(self, finding: stuck_processes.Finding) -> None:
         """Record `finding` as the first failure, unless `blame` keeps an earlier failure."""
         name = finding.name if finding.name in self.children.values() else None
@@ -314,39 +294,11 @@ class Supervisor:
 
     def sights(self) -> List[stuck_processes.Sight]:
         """Return the observed state (Sight) of each running process."""
-        now, seen = time.monotonic(), []
         parts = self.status.parts()
-        for pid, name in self.children.items():
-            process = parts[name].pid or pid
-            line = processes.entry(process)
-            if line is None:
-                continue
-            frozen = self.runtime_of(name).contained and processes.is_frozen(process)
-            if line.state == processes.HELD or frozen:
-                self.held.setdefault(pid, now)
-            else:
-                self.held.pop(pid, None)
-            last = (
-                self.pulses[pid][0] if pid in self.pulses else None
-            )  # used if the progress file is deleted or damaged
-            pulse = progress_file.read(progress_file.file_of(self.folder.path, name)) or last
-            # Only this monotonic clock counts. A suspended node or a changed system time must not
-            # look like a stall.
-            if pid not in self.pulses or self.pulses[pid][0] != pulse:
-                self.pulses[pid] = pulse, now
-            seen.append(
-                stuck_processes.Sight(
-                    name,
-                    parts[name].role,
-                    now - self.began[pid],
-                    now - self.held.get(pid, now),
-                    pulse,
-                    now - self.pulses[pid][1],
-                    processes.queued(process),
-                    frozen,
-                )
-            )
-        return seen
+        return self.observer.sights(
+            {child: parts[name] for child, name in self.children.items()},
+            {child: self.runtime_of(name).contained for child, name in self.children.items()},
+        )
 
     def last_sights(self, reason: str) -> None:
         """Save the pulses of all processes, and request stack traces, before the processes end.
@@ -358,19 +310,18 @@ class Supervisor:
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
-            mute = [peer["name"] for peer in self.unanswered()]
+            mute = [peer["name"] for peer in self.observer.unanswered()]
             self.status = self.status.replaced(unanswered=mute)
             if mute and self.is_open():
                 self.find(stuck_processes.network(self.plan["host"], mute))
         pulses = {sight.name: sight.pulse for sight in seen if sight.pulse}
         self.status = self.status.replaced(pulses=pulses)
         frozen = {sight.name for sight in seen if sight.frozen}
-        for pid in set(self.held) & set(
-            self.children
-        ):  # a stopped process may have been killed since
-            if self.is_open():
-                name = self.children[pid]
-                seconds = time.monotonic() - self.held[pid]
+        for child, since in self.observer.held.items():
+            # A stopped process may have been killed since.
+            if child in self.children and self.is_open():
+                name = self.children[child]
+                seconds = time.monotonic() - since
                 self.find(stuck_processes.held(name, seconds, name in frozen))
         if stuck_processes.somebody_waits(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
             parts = self.status.parts()
@@ -432,12 +383,12 @@ class Supervisor:
                 return
             if pid in self.children:
                 name = self.children.pop(pid)
-                runtime, code, kind = self.runtime_of(name), exit_code(wait_status), failures.AGENT
-                last = self.folder.log_lines(name, 3)
-                if self.status.parts()[name].pid is None:
-                    why = runtime.why_not_started(code, last)
+                code, runtime = exit_codes.of_wait(wait_status), self.runtime_of(name)
+                last, is_known = self.folder.log_lines(name, 3), self.status.parts()[name].pid
+                if is_known:
+                    kind, why = failures.NODE, runtime.why_lost(code, last)
                 else:
-                    why, kind = runtime.why_lost(code, last), failures.NODE
+                    kind, why = failures.AGENT, runtime.why_not_started(code, last)
                 self.ended(name, runtime.exit_code(code), kind, why)
 
     def ended(self, name: str, code: int, kind: str, reason: Optional[str] = None) -> None:
@@ -476,30 +427,18 @@ class Supervisor:
     def blame(
         self, kind: str, reason: str, name: Optional[str] = None, code: Optional[int] = None
     ) -> None:
-        """Record the first failure of this node.
+        """Record the first failure of this node. Only an echo gives way to another failure.
 
-        A later failure that is not an echo replaces a recorded echo. Any other recorded failure
-        stays. `kind`: see `model.failures`. `name`: the process that has failed, None for the agent
-        and the node. `code`: the exit code of the process.
+        `kind`: see `model.failures`. `name`: the failed process, None for the agent and the node.
+        `code`: the exit code of the process.
         """
         if self.status.first_failure and not (self.is_open() and not failures.KINDS[kind].is_echo):
             return
-        host, log = self.plan["host"], self.folder.log_lines(name or "agent")
-        if name is None:
-            failure = failures.of_agent(host, kind, reason, time.time(), log)
-        else:
+        log = self.folder.log_lines(name or "agent")
+        failure = failures.of_agent(self.plan["host"], kind, reason, time.time(), log)
+        if name is not None:
             part = self.status.parts()[name]
-            failure = Failure(
-                host=host,
-                role=part.role,
-                index=part.index,
-                name=name,
-                reason=reason,
-                exit_code=code,
-                time=time.time(),
-                log=log,
-                kind=kind,
-            )
+            failure = failure.replaced(role=part.role, index=part.index, name=name, exit_code=code)
         self.status = self.status.replaced(first_failure=failure)
 
     def save(self) -> bool:
@@ -542,14 +481,6 @@ def why_end(status: Status, stopped: Optional[str], expired: bool) -> Optional[s
     if all(part.state == ENDED for part in status.parts().values()):
         return "done"
     return stopped or ("lease" if expired else None)
-
-
-def exit_code(wait_status: int) -> int:
-    """Return the exit code of `wait_status` (see wait(2)).
-
-    A process that a signal killed has minus the signal's number as its exit code.
-    """
-    return -os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)
 
 
 def note(text: str) -> None:

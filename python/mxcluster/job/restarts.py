@@ -6,20 +6,34 @@ of its input causes no restart, because the error would recur.
 
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from mxcluster import exit_codes
 from mxcluster.job import launchers
 from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import inputs
 from mxcluster.model.failures import Failure
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import json_object, optional, real, words
 
 Json = Dict[str, Any]
 
 MISSING = "missing"  # the state of a node in a verdict
 
 
-def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
+class Decision(Record, strict=True, nulls=True):
+    """The decision about the next attempt at a job."""
+
+    text: str = field(words, about="a line for the user")
+    extra: Optional[Mapping[str, object]] = field(
+        optional(json_object(8)),
+        default=None,
+        about="{knob: value} of the attempt, None for no attempt",
+    )
+    delay: float = field(real(0, 1e9), default=0.0, about="seconds before the attempt")
+
+
+def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Decision]:
     """Return the result of `decide` for an ended job with the run folder `run_dir`.
 
     The function reads the last complete checkpoint and the used ids from the folders beside
@@ -39,17 +53,11 @@ def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
 
 def decide(
     plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]
-) -> Optional[Json]:
-    """Return the decision about the restart of an ended job.
+) -> Optional[Decision]:
+    """Return the decision about an ended job, None if the job is ok or max_restarts is 0.
 
     Args: `plan` and `verdict` of the ended job; `epoch` of the last complete checkpoint on the
     controller, None without a checkpoint; `used(id)` returns True if a run folder has this id.
-
-    The result is None if the job is ok or max_restarts is 0, else a dict with these entries:
-
-    - "text": a line for the user;
-    - "extra": {knob: value} for the restart, or None if the job does not restart;
-    - "delay": the seconds before the restart.
     """
     options = plan["options"]
     more = int(options.get("max_restarts") or 0)
@@ -80,16 +88,16 @@ def decide(
     }
     if epoch is not None:
         extra.update(resume=plan["job"], model_load_epoch=0, model_load_job="")
-    words = ["job %s, %d of %d" % (job, number, number + more - 1)] + (
+    line = ["job %s, %d of %d" % (job, number, number + more - 1)] + (
         ["without " + ", ".join(without)] if without else []
     )
-    words += ["from the beginning" if epoch is None else "from epoch %d" % epoch, "in %g s" % delay]
-    return {"text": "RESTART   " + ", ".join(words), "extra": extra, "delay": delay}
+    line += ["from the beginning" if epoch is None else "from epoch %d" % epoch, "in %g s" % delay]
+    return Decision(text="RESTART   " + ", ".join(line), extra=extra, delay=delay)
 
 
-def refused(reason: str) -> Json:
-    """Return the result of `decide` for a job that does not restart, with the `reason`."""
-    return {"text": "RESTART   no: %s" % reason, "extra": None, "delay": 0}
+def refused(reason: str) -> Decision:
+    """Return the decision for a job that does not restart, with the `reason`."""
+    return Decision(text="RESTART   no: %s" % reason)
 
 
 def why_not(failure: Failure, lost: List[str]) -> Optional[str]:

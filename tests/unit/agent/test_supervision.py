@@ -10,7 +10,7 @@ import types
 import pytest
 
 from mxcluster import exit_codes
-from mxcluster.agent import commands, supervisor
+from mxcluster.agent import commands, observation, supervisor
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.stuck_processes import Sight
 from mxcluster.model import failures
@@ -298,7 +298,7 @@ def unanswering(monkeypatch, tmp_path, names):
         {"job": "j", "host": "node1", "processes": [], "peers": peers, "heartbeat": {"timeout": 5}},
     )
     monkeypatch.setattr(
-        supervisor.addresses,
+        observation.addresses,
         "unanswered",
         lambda: {(peer["address"], peer["port"]) for peer in peers if peer["name"] in names},
     )

@@ -43,9 +43,10 @@ def plan_of(**options):
 
 
 def decide(verdict, epoch=5, used=(), job="mine", **options):
-    return restarts.decide(
+    found = restarts.decide(
         dict(plan_of(**options), job=job), verdict, epoch, lambda name: name in used
     )
+    return found and found.encode()
 
 
 AGAIN = [
@@ -150,7 +151,7 @@ def test_a_restart_of_a_batch_job_leaves_out_no_lost_node(lost):
     decision = restarts.decide(
         dict(plan_of(without=["node7"]), launcher="slurm"), verdict, 5, lambda name: False
     )
-    assert decision["extra"] and decision["extra"]["without"] == ["node7"], decision
+    assert decision.extra and decision.extra["without"] == ["node7"], decision
 
 
 def test_the_next_restart_waits_longer_and_counts_on():
@@ -189,5 +190,5 @@ def test_the_last_checkpoint_may_be_that_of_the_predecessor(tmp_path):
         (tmp_path / job / "plan.json").write_text(json.dumps(plan))
     save(tmp_path / "mine" / "checkpoints", 7)
     decision = restarts.after(plan, failed(-9), str(tmp_path / "mine-r1"))
-    assert "from epoch 7" in decision["text"] and decision["extra"]["resume"] == "mine-r1"
+    assert "from epoch 7" in decision.text and decision.extra["resume"] == "mine-r1"
     assert restarts.after(plan, {"ok": True}, str(tmp_path / "mine-r1")) is None
