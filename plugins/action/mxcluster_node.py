@@ -29,7 +29,7 @@ from mxcluster.file_io import replace
 from mxcluster.job import stall_cause
 from mxcluster.job.report import checkpoint_arrivals
 from mxcluster.job.verdict_text import printable
-from mxcluster.model.answers import Progress
+from mxcluster.model.answers import Collected, Offer, Progress
 from mxcluster.model.protocol import Collect, Look, Piece, Prepare, Start, Stop, Wait
 from mxcluster.model.status import LatestPulse, Pulse
 from mxcluster.node import processes
@@ -129,7 +129,7 @@ class ActionModule(NodeTask):
         offered = result.pop("checkpoints", None)
         if self._arrivals and offered and not result.get("ended"):
             try:
-                self._arrivals.bring(offered, BRINGING * (options.patience or 10))
+                self._arrivals.bring(Offer.decode(offered), BRINGING * (options.patience or 10))
             except (OSError, AnsibleError) as error:
                 # The job continues, and a later poll fetches the missing pieces.
                 if isinstance(error, AnsibleError) and not is_of_connection(error):
@@ -232,8 +232,9 @@ class ActionModule(NodeTask):
                     },
                     packed={},
                 )
-            if not packed.get("problem"):
-                self._fetch(packed, into, task_vars)
+            collected = Collected.decode(packed)
+            if not collected.problem:
+                self._fetch(collected, into, task_vars)
         except AnsibleError as error:
             return {
                 "unreachable" if is_of_connection(error) else "failed": True,
@@ -250,49 +251,49 @@ class ActionModule(NodeTask):
             }
         return {"packed": packed}
 
-    def _fetch(self, packed: Json, into: str, task_vars: Json) -> None:
+    def _fetch(self, packed: Collected, into: str, task_vars: Json) -> None:
         """Fetch the tar file of `collect` from the node to the file `into` on the controller.
 
         The method removes the fetched tar file from the node if the file is in the folder O(spool).
         The connection plugin fetches files that the login user can read. For files of other users
         the method uses Ansible's `fetch`, which holds the file in memory.
 
-        Args: `packed` the result of `collect`. Raises AnsibleError if the fetch is incomplete, or
+        Args: `packed` the answer to `collect`. Raises AnsibleError if the fetch is incomplete, or
         if the node cannot remove the tar file.
         """
         folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
         if not os.path.isdir(folder):
             os.makedirs(folder, 0o700, exist_ok=True)
-        free = reserve(task_vars["inventory_hostname"], packed["bytes"], free_bytes(folder))
-        if 2 * packed["bytes"] > free:
+        free = reserve(task_vars["inventory_hostname"], packed.bytes, free_bytes(folder))
+        if 2 * packed.bytes > free:
             raise AnsibleError(
                 "%s has %d bytes, and the controller needs twice as much space for its files in "
                 "%s, where only %d bytes are free beside the files of other nodes: free space, or "
                 "copy the files by hand. Then fetch the files with train.yml -e attach=<job>"
-                % (packed["output"], packed["bytes"], folder, free)
+                % (packed.output, packed.bytes, folder, free)
             )
         try:
-            with files_of_at_most(max(packed["bytes"], FETCHED)):
-                if packed.get("spooled") or not self._connection.become:
-                    self._connection.fetch_file(packed["output"], draft)
+            with files_of_at_most(max(packed.bytes, FETCHED)):
+                if packed.spooled or not self._connection.become:
+                    self._connection.fetch_file(packed.output, draft)
                 else:
-                    self._fetch_as_another(packed["output"], draft, task_vars)
-            if os.path.getsize(draft) != packed["bytes"]:
+                    self._fetch_as_another(packed.output, draft, task_vars)
+            if os.path.getsize(draft) != packed.bytes:
                 raise AnsibleError(
                     "%s: received only %d of %d bytes from the node. If the controller's disk is "
                     "full, free space. Then fetch the files with train.yml -e attach=<job>"
-                    % (packed["output"], os.path.getsize(draft), packed["bytes"])
+                    % (packed.output, os.path.getsize(draft), packed.bytes)
                 )
             os.replace(draft, into)
         finally:
             if os.path.exists(draft):
                 os.remove(draft)
-        if packed.get("spooled"):
-            removed = self._low_level_execute_command("rm -f -- " + shlex.quote(packed["output"]))
+        if packed.spooled:
+            removed = self._low_level_execute_command("rm -f -- " + shlex.quote(packed.output))
             if removed["rc"] != 0:
                 raise AnsibleError(
                     "cannot remove the file %s on the node: %s. Remove this file on the node"
-                    % (packed["output"], removed.get("stderr", "").strip())
+                    % (packed.output, removed.get("stderr", "").strip())
                 )
 
     def _fetch_as_another(self, path: str, into: str, task_vars: Json) -> None:

@@ -74,7 +74,8 @@ open("polls-" + job, "a").write("x")
 time.sleep(0.1)
 batch = {"epoch": 1, "step": os.path.getsize("polls-" + job), "samples_per_s": 100.0, "loss": 0.5,
          "time": time.time()}
-status = {"host": "localhost", "kv": "dist_gsync", "started": 1.0, "ended": None, "reason": None,
+status = {"job": job, "host": "localhost", "agent": {"pid": 1, "start_time": 1}, "kv": "dist_gsync",
+          "started": 1.0, "ended": None, "reason": None,
           "first_failure": None, "state": "running",
           "processes": [{"name": "worker-0", "role": "worker", "index": 0, "state": "running"}]}
 module.exit_json(status=status, ended=not os.path.exists("train-" + job),

@@ -190,7 +190,7 @@ def network(host: str, names: List[str]) -> Finding:
     )
 
 
-def somebody_waits(sights: List[Sight], seconds: float) -> bool:
+def has_waiting_worker(sights: List[Sight], seconds: float) -> bool:
     """Return True if a worker in `sights` has had no progress for `seconds`.
 
     Without a worker in `sights` the result is True, too. If the result is True, the supervisor

@@ -306,7 +306,7 @@ class Supervisor:
         `reason`: the reason why the job ends on this node. After a failure the method also looks
         for a network fault. If `is_open` is True, the method records a stopped process as the first
         failure. The method requests stack traces only if a worker waits (see
-        `stuck_processes.somebody_waits`).
+        `stuck_processes.has_waiting_worker`).
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
@@ -323,7 +323,7 @@ class Supervisor:
                 name = self.children[child]
                 seconds = time.monotonic() - since
                 self.find(stuck_processes.held(name, seconds, name in frozen))
-        if stuck_processes.somebody_waits(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
+        if stuck_processes.has_waiting_worker(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
             parts = self.status.parts()
             for name in self.children.values():
                 if name != RENDEZVOUS and parts[name].pid:

@@ -125,7 +125,7 @@ def test_a_deleted_folder_is_the_first_failure(job):
     # Rename first, since the job's processes write into the folder.
     os.rename(job.path, job.path + ".deleted")
     shutil.rmtree(job.path + ".deleted", ignore_errors=True)
-    status = job.until(job.folder.status)
+    status = job.until(job.status)
     failure = status["first_failure"]
     assert (failure["role"], failure["kind"]) == ("agent", "folder")
     assert failure["reason"].startswith("%s, the folder of the running job, was deleted" % job.path)

@@ -91,7 +91,7 @@ def test_a_missing_node_is_named_and_no_process_starts(job):
     status = job.end()
     assert status["reason"] == "failed"
     failure = status["first_failure"]
-    assert (failure["name"], failure["exit_code"], failure["echo"]) == ("meeting", 95, False)
+    assert (failure["name"], failure["exit_code"], failure["kind"]) == ("meeting", 95, "program")
     assert failure["log"] == [
         "node1 cannot reach node2 (server-0 at %s:19091): Connection refused. Check that "
         "the agent of node2 runs and that no firewall blocks these ports." % THERE["address"]

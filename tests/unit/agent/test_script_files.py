@@ -16,6 +16,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.package import OWN_FOLDERS
 
 WORKERS = ("worker-0", "worker-1")
+from tests.unit import statuses
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_script_files_are_collected_with_the_other_files(job, tmp_path):
     answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     with tarfile.open(str(tmp_path / "out.tar")) as archive:
         assert archive.extractfile("files/worker-0/model.params").read() == b"weights\n"
-    assert len(answer["behind"]) == 1 and "root" in answer["behind"][0] and answer["left_out"] == []
+    assert len(answer["behind"]) == 1 and "root" in answer["behind"][0]
 
 
 def test_a_script_runs_in_its_folder_despite_module_names_there(tmp_path):
@@ -190,7 +191,7 @@ def test_mpi_output_decides_by_the_end_of_the_job(prepared, wanted, reason, come
     plan["options"]["mpi_output"] = wanted
     with open(prepared.file("plan.json"), "w") as stream:
         json.dump(plan, stream)
-    prepared.write_status({"state": "ended", "reason": reason})
+    prepared.write_status(statuses.status({"processes": []}).ended_by(reason, 2.0))
     write(prepared, "worker-0/out.txt")
     result = script_files.find(prepared, prepared.file("out.tar"))
     assert bool(result.names) == comes

@@ -80,14 +80,14 @@ def test_a_single_worker_need_not_reach_the_kv_store():
 
 
 def test_a_long_wait_is_noticed():
-    assert not stuck_processes.somebody_waits(
+    assert not stuck_processes.has_waiting_worker(
         [sight("worker-0", idle=9), sight("scheduler-0", phase="meeting", idle=900)], 10
     )
-    assert stuck_processes.somebody_waits(
+    assert stuck_processes.has_waiting_worker(
         [sight("worker-0", idle=9), sight("worker-1", idle=11)], 10
     )
-    assert stuck_processes.somebody_waits([sight("worker-0", phase="finished", idle=11)], 10)
-    assert stuck_processes.somebody_waits([sight("server-0", phase="serving", idle=0)], 10)
+    assert stuck_processes.has_waiting_worker([sight("worker-0", phase="finished", idle=11)], 10)
+    assert stuck_processes.has_waiting_worker([sight("server-0", phase="serving", idle=0)], 10)
 
 
 def test_the_limits_of_a_plan():

@@ -9,6 +9,7 @@ import pytest
 
 import mxcluster
 from mxcluster import phases
+from mxcluster.model.status import Keys, Pulse
 from mxcluster.training import progress_file
 from tests.waiting import until
 
@@ -53,23 +54,22 @@ def test_the_progress_file_shows_each_use_of_the_store(tmp_path):
         stdout=subprocess.PIPE,
     )
     try:
-        until(lambda: (progress_file.read(path) or {}).get("phase") == phases.STARTING)
+        until(
+            lambda: progress_file.read(path) and progress_file.read(path).phase == phases.STARTING
+        )
         began = time.time()
         process.stdin.write(b"\n")
         process.stdin.flush()
         process.stdout.readline()
         trained = time.time()
-        told = {
-            "phase": phases.TRAINING,
-            "pushes": 4,
-            "keys": {"most": 4, "fewer": {"a": 1}},
-        }
+        keys = Keys(most=4, fewer={"a": 1})
+        pulse = Pulse(phase=phases.TRAINING, pushes=4, time=0.0, keys=keys)
         # The file may have the pushes before the keys: each second it is written again.
         until(
-            lambda: dict(progress_file.read(path), **told) == progress_file.read(path),
+            lambda: progress_file.read(path).replaced(time=0.0) == pulse,
             evidence=lambda: str(progress_file.read(path)),
         )
-        assert began <= progress_file.read(path)["time"] <= trained
+        assert began <= progress_file.read(path).time <= trained
         process.communicate(b"\n")
         assert process.returncode == 0
     finally:
@@ -95,7 +95,7 @@ def test_leaving_is_recorded_before_the_interpreter_waits_for_threads(tmp_path):
     try:
         assert process.stdout.readline() == b"left\n"
         assert (
-            progress_file.read(progress_file.file_of(str(tmp_path), "worker-0"))["phase"]
+            progress_file.read(progress_file.file_of(str(tmp_path), "worker-0")).phase
             == phases.LEAVING
         )
         assert process.poll() is None, "the thread keeps the process alive"

@@ -21,6 +21,7 @@ from mxcluster.errors import DAMAGED
 from mxcluster.file_io import digest
 from mxcluster.job import checkpoints
 from mxcluster.job.report import files as run_files
+from mxcluster.model.answers import Offer
 
 FOLDER = ".arriving"
 LEAST, MOST = 1 << 20, 16 << 20  # bytes of a piece
@@ -55,13 +56,10 @@ class Arrivals:
         wanted = checkpoints.told(self.transit, checkpoints.HELD)
         return wanted if wanted and checkpoints.is_there(self.folder, wanted) else ""
 
-    def bring(self, offered: Json, seconds: float) -> None:
+    def bring(self, offered: Offer, seconds: float) -> None:
         """Fetch the node's files of the wanted checkpoint, for about `seconds` seconds.
 
         The next call continues an incomplete file at the point where this call stopped.
-
-        Args: `offered` {"held": name of the held checkpoint, "parts": {name of a manifest on this
-        node: text of the manifest}}.
         """
         until = time.monotonic() + seconds
         own = os.path.join(self.transit, self.host)
@@ -88,21 +86,18 @@ class Arrivals:
             run_files.write_json(draft, self.plan)
             os.replace(draft, path)
 
-    def _missing(self, offered: Json) -> Dict[str, str]:
+    def _missing(self, offered: Offer) -> Dict[str, str]:
         """Return {name: text} of the wanted checkpoint's manifests that `folder` lacks."""
-        held = str(offered.get("held") or "")
+        held = offered.held
         if checkpoints.FILE.fullmatch(held + ".json") and held != checkpoints.told(
             self.transit, checkpoints.HELD
         ):
             os.makedirs(self.transit, exist_ok=True)
             checkpoints.tell(self.transit, checkpoints.HELD, held)
         wanted = checkpoints.told(self.transit, checkpoints.HELD)
-        found = [
-            (name, checkpoints.FILE.fullmatch(str(name)))
-            for name in sorted(offered.get("parts") or {})
-        ]
+        found = [(name, checkpoints.FILE.fullmatch(name)) for name in sorted(offered.parts)]
         return {
-            name: str(offered["parts"][name])
+            name: offered.parts[name]
             for name, match in found
             if match
             and match.group("name") == wanted

@@ -44,12 +44,13 @@ time.sleep(module.params["seconds"])
 name = "worker-" + host[-1]
 batch = {"epoch": polls, "step": 10 * polls, "samples_per_s": 100.0, "loss": 0.5,
          "done": polls / 4.0, "time": 10.0 + polls}
-status = {"host": host, "kv": evil or "dist_gsync", "started": 1.0, "ended": None,
+status = {"job": "j", "host": host, "agent": {"pid": 1, "start_time": 1},
+          "kv": evil or "dist_gsync", "started": 1.0, "ended": None,
           "reason": None, "first_failure": None, "state": "running",
           "processes": [{"name": name, "role": "worker", "index": int(host[-1]),
                          "state": "running"}]}
 if evil and polls >= 3:
-    status["first_failure"] = dict(name=evil, host=host, role="worker", index=0, reason=evil,
+    status["first_failure"] = dict(name=name, host=host, role="worker", index=0, reason=evil,
                                    time=1.0)
 module.exit_json(status=status, ended=polls >= 3,
                  progress={name: {"start": {"epochs": 9, "time": 10.0}, "batch": batch}})
@@ -320,8 +321,9 @@ def test_control_characters_of_a_node_have_no_effect(project, options):
     ours = re.sub(r"\r|\x1b\[K|\n", "", output)
     assert ours.isprintable(), sorted({sign for sign in ours if not sign.isprintable()})
     live = output.split("TASK [Wait for the job]")[1].split("\n", 1)[1].split("\nTASK [Judge]")[0]
-    assert "overKOhere  FAILED    job forged  epoch 2/9" in live and "\n" not in live.rstrip(
-        "\n"
+    assert (
+        "]0;ownedover3AKOhereFAILED    job forged  epoch 2/9" in live
+        and "\n" not in live.rstrip("\n")
     ), live
     assert "\nFAILED    job" not in output, "a node must not print a line of its own"
     assert "PLAY RECAP" in output and output.rstrip().endswith(

@@ -52,7 +52,9 @@ def job(plugin, monkeypatch):
     def poll(host, now, step):
         plugin.time.now = now
         status = {
+            "job": "j",
             "host": host,
+            "agent": {"pid": 1, "start_time": 1},
             "kv": None,
             "started": 990.0,
             "processes": [
