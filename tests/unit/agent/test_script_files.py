@@ -14,9 +14,9 @@ import pytest
 from mxcluster.agent import script_files
 from mxcluster.agent.folder import JobFolder
 from mxcluster.package import OWN_FOLDERS
+from tests.unit import statuses
 
 WORKERS = ("worker-0", "worker-1")
-from tests.unit import statuses
 
 
 @pytest.fixture
