@@ -2,7 +2,6 @@
 
 import os
 import signal
-from typing import FrozenSet
 
 PEER_DIED = 91  # the watch thread saw that another process of the job had ended
 KILLED_BY_AGENT = 92  # for reports only: a process that the agent ends dies of a signal
@@ -29,14 +28,6 @@ MEANINGS = {
     PORT_TAKEN: "another program holds the port of this process",
     NOT_A_NUMBER: "the loss became NaN",
 }
-
-
-def reserved() -> FrozenSet[int]:
-    """Return the exit codes of processes that end because another process has ended.
-
-    Such a code is never the first cause of a job's failure.
-    """
-    return frozenset((PEER_DIED, KILLED_BY_AGENT))
 
 
 def of_wait(status: int) -> int:

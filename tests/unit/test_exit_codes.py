@@ -20,9 +20,3 @@ from mxcluster import exit_codes
 )
 def test_describe(code, words):
     assert exit_codes.describe(code) == words
-
-
-def test_only_the_codes_of_consequences_are_reserved():
-    assert exit_codes.reserved() == {exit_codes.PEER_DIED, exit_codes.KILLED_BY_AGENT}
-    assert exit_codes.NO_KVSTORE not in exit_codes.reserved()
-    assert exit_codes.UPDATER_FAILED not in exit_codes.reserved()
