@@ -198,8 +198,8 @@ def test_root_overrides_the_users_answer_on_folders_ports_and_units(monkeypatch)
     [
         (
             "start",
-            {"job": "j", "pid": 7, "status": {}},
-            {"changed": True, "job": "j", "pid": 7, "status": {}},
+            {"job": "j", "status": {}},
+            {"changed": True, "job": "j", "status": {}},
         ),
         ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
         (
@@ -377,7 +377,7 @@ def test_a_job_from_start_to_collect(tmp_path):
     assert look["problems"] == [] and look["ports_open"] == OPEN
     started = enter(command="start", plan=plan, **job)
     assert started["changed"] is True and started["job"] == "j", started
-    command = Path("/proc/%d/cmdline" % started["pid"]).read_bytes().split(b"\0")
+    command = Path("/proc/%d/cmdline" % started["status"]["agent"]["pid"]).read_bytes().split(b"\0")
     assert b"mxcluster.agent" in command, "the process name shows the agent"
     again = enter(command="start", plan=plan, **job)
     assert again["failed"] is True and str(tmp_path / "job") in again["msg"], again
