@@ -10,53 +10,45 @@ from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
 
-_NO_GPU = (
-    "the job uses GPUs, but the host has an MXNet wheel for CPUs: provision the host with a CUDA "
-    "version, or train with -e gpus=''."
-)
+# (messages in a log, the advice for them)
 _HINTS = (
     (
-        "bind failed",
+        ("bind failed",),
         "the process could not listen on its port. If another program holds the port (see 'ss "
         "-ltnp'), end that program, or choose another port with -e root_port=. If the node lacks "
         "this address, correct node_address.",
     ),
     (
-        "Address already in use",
+        ("Address already in use",),
         "another program holds the port; 'ss -ltnp' shows the program. If the program belongs to a "
         "job, end that job with stop.yml. Otherwise choose another port with -e root_port=.",
     ),
     (
-        "compile with USE_DIST_KVSTORE",
+        ("compile with USE_DIST_KVSTORE",),
         "this MXNet was built without the distributed kv-store: install the official wheel with "
         "provision.yml on this host.",
     ),
     (
-        "No module named",
+        ("No module named",),
         "a Python module is missing on the nodes: put a module of your own beside the script. For "
         "any other module, name its package in mxnet_packages and run provision.yml.",
     ),
-    ("GPU support is disabled", _NO_GPU),
-    ("GPU is not enabled", _NO_GPU),
     (
-        "libcudart",
+        ("GPU support is disabled", "GPU is not enabled"),
+        "the job uses GPUs, but the host has an MXNet wheel for CPUs: provision the host with a "
+        "CUDA version, or train with -e gpus=''.",
+    ),
+    (
+        ("libcudart",),
         "the host lacks the CUDA runtime of this MXNet wheel: provision the host with the wheel's "
         "CUDA version.",
     ),
     (
-        "No space left on device",
+        ("No space left on device",),
         "a disk is full: delete files on that node, or set mxcluster_job_dir to another disk.",
     ),
     (
-        "bad_alloc",
-        "the process ran out of memory: use a smaller batch_size, or fewer workers on this host.",
-    ),
-    (
-        "MemoryError",
-        "the process ran out of memory: use a smaller batch_size, or fewer workers on this host.",
-    ),
-    (
-        "out of memory",
+        ("bad_alloc", "MemoryError", "out of memory"),
         "the process ran out of memory: use a smaller batch_size, or fewer workers on this host.",
     ),
 )
@@ -114,7 +106,7 @@ def _of_failure(verdict: Json, run_dir: str) -> List[str]:
 def hints(failure: Failure) -> List[str]:
     """Return a line of advice for each known error message in the log lines of `failure`."""
     log = "\n".join(failure.log).lower()
-    return list(dict.fromkeys(hint for message, hint in _HINTS if message.lower() in log))
+    return [hint for messages, hint in _HINTS if any(one.lower() in log for one in messages)]
 
 
 def of_leftovers(nodes: Iterable[str], left: Mapping[str, Sequence[str]]) -> List[str]:
