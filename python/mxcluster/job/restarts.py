@@ -14,7 +14,8 @@ from mxcluster.job.option_types import is_job_id
 from mxcluster.job.plan import inputs
 from mxcluster.model.failures import Failure
 from mxcluster.model.record import Record, field
-from mxcluster.model.shapes import json_object, optional, real, words
+from mxcluster.model.shapes import json_object, optional, words
+from mxcluster.model.written import real_number
 
 Json = Dict[str, Any]
 
@@ -30,7 +31,12 @@ class Decision(Record, strict=True, nulls=True):
         default=None,
         about="{knob: value} of the attempt, None for no attempt",
     )
-    delay: float = field(real(0, 1e9), default=0.0, about="seconds before the attempt")
+    # Ansible may give the number as text.
+    delay: float = field(
+        real_number(0, 1e9, "a number from 0 to 1e9"),
+        default=0.0,
+        about="seconds before the attempt",
+    )
 
 
 def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Decision]:
