@@ -71,7 +71,8 @@ class AnswerWithStatus(Answer, nulls=True):
 
     def of_host(self: S, host: str) -> S:
         """Return the answer with `host` as the host of the status (see `Status.of_host`)."""
-        return self.replaced(status=self.status and self.status.of_host(host))
+        known = self.status
+        return self.replaced(status=known and known.of_host(host, for_all=bool(known.batch)))
 
 
 class Held(Record):

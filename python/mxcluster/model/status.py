@@ -182,13 +182,13 @@ class Status(Record, nulls=True):
         }
         return self.replaced(**dict(last, **values))
 
-    def of_host(self, host: str) -> "Status":
+    def of_host(self, host: str, for_all: bool = False) -> "Status":
         """Return the status with `host` as its host and as the host of its first failure.
 
-        The failure of a batch job keeps its host for the live line, because the submit host speaks
-        for all nodes. A verdict takes no such status.
+        `for_all`: True to keep the host of the failure. The live line of a batch job needs this
+        host, because the submit host speaks for all nodes. A verdict takes no such status.
         """
         cause = self.first_failure
-        if cause and not (self.batch and cause.host):
+        if cause and not (for_all and cause.host):
             cause = cause.replaced(host=host)
         return self.replaced(host=host, first_failure=cause)

@@ -246,6 +246,9 @@ def test_a_status_of_a_file_covers_its_own_host_and_job_only():
     found = statuses.of_file("node1", content, plan)
     assert list(found.pulses) == [part.name for part in found.processes] == ["worker-0"]
     assert found.host == "node1"
+    batch = {"launcher": "slurm", "id": "7"}  # the submit host of a batch job names all hosts
+    forged = dict(content, batch=batch, first_failure=FAILURE)
+    assert statuses.of_file("node1", forged, plan).first_failure.host == "node1"
     for hostile in ([], dict(STATUS, job="other"), dict(content, state="well")):
         with pytest.raises(BadInput, match="the status.json of this host is invalid"):
             statuses.of_file("node1", hostile, plan)
