@@ -30,7 +30,7 @@ from mxcluster.model.shapes import (
     whole,
     words,
 )
-from mxcluster.model.status import RUNNING, LatestPulse, Status
+from mxcluster.model.status import MOST_PROCESSES, RUNNING, LatestPulse, Status
 
 A = TypeVar("A", bound="Answer")
 S = TypeVar("S", bound="AnswerWithStatus")
@@ -38,8 +38,8 @@ S = TypeVar("S", bound="AnswerWithStatus")
 LEVELS = 12  # most levels of a plan
 MOST_JOBS = 5000
 _digits = matching(r"[0-9]{1,6}", "a number")
-_lines = each(words, 100000)
-_progress = table(names.process, record(Latest), 100000)
+_lines = each(words)
+_progress = table(names.process, record(Latest), MOST_PROCESSES)
 
 
 def _plan(value: object) -> object:
@@ -143,7 +143,7 @@ class Progress(JobState):
 
     status: Status = field(record(Status))
     pulses: Mapping[str, LatestPulse] = field(
-        table(names.process, record(LatestPulse), 100000), default={}
+        table(names.process, record(LatestPulse), MOST_PROCESSES), default={}
     )
     checkpoints: Optional[Offer] = field(
         optional(record(Offer)), default=None, about="None without a manifest"
@@ -189,7 +189,7 @@ class Logs(Answer):
     """The last lines of each log of a job."""
 
     logs: Mapping[str, Sequence[str]] = field(
-        table(names.process, each(words, 10**6), 100000), about="{log without .log: lines}"
+        table(names.process, each(words, 10**6), MOST_PROCESSES), about="{log without .log: lines}"
     )
 
 
@@ -262,7 +262,9 @@ class JobList(Answer):
         about="ids of the ended jobs whose files for a running job were removed",
     )
     units: Optional[Sequence[str]] = field(
-        optional(_lines), default=None, about="ids of the jobs whose units run; from root"
+        optional(each(words, 10000)),
+        default=None,
+        about="jobs whose units run; from root",
     )
 
 

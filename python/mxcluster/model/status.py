@@ -24,6 +24,7 @@ from mxcluster.model.shapes import (
 )
 
 RUNNING, ENDED = "running", "ended"  # the states of a job and of a process
+MOST_PROCESSES = 100000  # of a job
 MOST_KEYS = 100  # the maximum number of keys in a pulse
 _seconds = real(0, 1e11)
 _pid = whole(1, 2**31)
@@ -122,7 +123,7 @@ class Status(Record, nulls=True):
     )
     started: float = field(unix_time)
     ended: Optional[float] = field(optional(unix_time), default=None)
-    processes: Sequence[Part] = field(each(record(Part), 100000))
+    processes: Sequence[Part] = field(each(record(Part), MOST_PROCESSES))
     rendezvous: Optional[Part] = field(
         optional(record(Part)), default=None, former=("meeting",), about="None without a rendezvous"
     )
@@ -134,10 +135,12 @@ class Status(Record, nulls=True):
         about="the processes of other nodes that acknowledge no data of this node",
     )
     left: Sequence[Process] = field(
-        each(record(Process), 100000), default=[], about="processes that the agent could not end"
+        each(record(Process), MOST_PROCESSES),
+        default=[],
+        about="processes that did not end",
     )
     pulses: Mapping[str, Pulse] = field(
-        table(names.process, record(Pulse), 100000),
+        table(names.process, record(Pulse), MOST_PROCESSES),
         default={},
         about="{name of a process: its last pulse}, at the end of a job",
     )
