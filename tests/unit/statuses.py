@@ -4,6 +4,7 @@ from mxcluster.job import verdict
 from mxcluster.model.answers import JobState, NodeResult
 from mxcluster.model.failures import Failure
 from mxcluster.model.status import Status
+from mxcluster.model.verdict import Verdict
 
 
 def of_process(part):
@@ -33,6 +34,13 @@ def state(given):
         return None
     known = status(given["status"])
     return JobState.decode(dict(given, status=known and known.encode()))
+
+
+def of_verdict(given):
+    """Return the Verdict of a dict that has only the fields of interest."""
+    known = dict.fromkeys(("accuracy", "samples_per_s", "first_failure"))
+    known.update(job="j1", kv="dist_sync", seconds=1.0, exit_codes={}, nodes={})
+    return Verdict.decode(dict(known, **given))
 
 
 def compute(plan, statuses, events, problems=None, **more):

@@ -16,6 +16,7 @@ from mxcluster.model.job_knobs import Options
 from mxcluster.model.names import is_job_id
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import json_object, optional, words
+from mxcluster.model.verdict import Verdict
 from mxcluster.model.written import real_number
 
 Json = Dict[str, Any]
@@ -40,13 +41,13 @@ class Decision(Record, strict=True, nulls=True):
     )
 
 
-def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Decision]:
+def after(plan: Json, verdict: Verdict, run_dir: str) -> Optional[Decision]:
     """Return the result of `decide` for an ended job with the run folder `run_dir`.
 
     The function reads the last complete checkpoint and the used ids from the folders beside
     `run_dir`.
     """
-    if verdict["ok"] or not plan["options"].max_restarts:
+    if verdict.ok or not plan["options"].max_restarts:
         return None
     runs = os.path.dirname(os.path.abspath(run_dir))
     found = inputs.find_checkpoint(plan["job"], runs, plan["options"].network)[0]
@@ -59,7 +60,7 @@ def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Decision]:
 
 
 def decide(
-    plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]
+    plan: Json, verdict: Verdict, epoch: Optional[int], used: Callable[[str], bool]
 ) -> Optional[Decision]:
     """Return the decision about an ended job, None if the job is ok or max_restarts is 0.
 
@@ -68,17 +69,17 @@ def decide(
     """
     options: Options = plan["options"]
     more = options.max_restarts
-    if verdict["ok"] or not more:
+    if verdict.first_failure is None or not more:
         return None
     # Each node that was reachable at the end was searched for leftovers.
-    looked = verdict.get("left") or verdict["nodes"]
+    looked = verdict.left or verdict.nodes
     lost = [
         host
-        for host, state in verdict["nodes"].items()
+        for host, state in verdict.nodes.items()
         if state in (MISSING, exit_codes.SHUTDOWN) or host not in looked
     ]
     is_batch = launchers.of(plan).is_batch
-    reason = why_not(Failure.decode(verdict["first_failure"]), lost)
+    reason = why_not(verdict.first_failure, lost)
     # A batch system chooses the nodes of the next attempt.
     lost = [] if is_batch else lost
     reason = reason or _cannot(plan, lost, epoch)

@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Sequence
 
 from mxcluster.lists import several
 from mxcluster.model.failures import Failure
+from mxcluster.model.verdict import Verdict
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
@@ -62,44 +63,44 @@ _COMMANDS = re.compile(
 )
 
 
-def text(verdict: Json, run_dir: str) -> List[str]:
+def text(verdict: Verdict, run_dir: str) -> List[str]:
     """Return the text lines with the verdict, for the end of train.yml.
 
-    Args: `verdict` from `verdict.compute`; `run_dir` the job's folder on the controller, which
+    Args: `verdict` of the job; `run_dir` the job's folder on the controller, which
     holds the report.
     """
-    last = ["warning   %s" % printable(warning) for warning in verdict["warnings"]]
-    if verdict["files"]:
+    last = ["warning   %s" % printable(warning) for warning in verdict.warnings]
+    if verdict.files:
         where = os.path.join(run_dir, "nodes", "*", OWN_FOLDERS)
-        last.append("files     %d files of the program, in %s" % (verdict["files"], where))
+        last.append("files     %d files of the program, in %s" % (verdict.files, where))
     last.append("report    %s" % os.path.join(run_dir, "report.html"))
-    lines = _of_success(verdict) if verdict["ok"] else _of_failure(verdict, run_dir)
+    failure = verdict.first_failure
+    lines = _of_failure(verdict, failure, run_dir) if failure else _of_success(verdict)
     return [printable(line) for line in lines + last]
 
 
-def _of_success(verdict: Json) -> List[str]:
-    count = len(verdict["exit_codes"])
+def _of_success(verdict: Verdict) -> List[str]:
+    count = len(verdict.exit_codes)
     who = "all %d processes" % count if count > 1 else "its only process"
-    lines = ["OK        job %s (%s): %s exited with 0" % (verdict["job"], verdict["kv"], who)]
-    if verdict["accuracy"] is not None:
-        lines.append("accuracy  %.4f on held-out samples (worker-0)" % verdict["accuracy"])
-    lines.append("time      %s" % clock(verdict["seconds"]))
-    if verdict["samples_per_s"] is not None:
-        lines.append("speed     %s samples/s" % figure(verdict["samples_per_s"]))
-    return lines + ["profile   " + line for line in verdict.get("proposal", [])]
+    lines = ["OK        job %s (%s): %s exited with 0" % (verdict.job, verdict.kv, who)]
+    if verdict.accuracy is not None:
+        lines.append("accuracy  %.4f on held-out samples (worker-0)" % verdict.accuracy)
+    lines.append("time      %s" % clock(verdict.seconds))
+    if verdict.samples_per_s is not None:
+        lines.append("speed     %s samples/s" % figure(verdict.samples_per_s))
+    return lines + ["profile   " + line for line in (verdict.proposal or [])]
 
 
-def _of_failure(verdict: Json, run_dir: str) -> List[str]:
-    failure = Failure.decode(verdict["first_failure"])
+def _of_failure(verdict: Verdict, failure: Failure, run_dir: str) -> List[str]:
     # Without the status of any node the time is unknown.
-    after = " after %s" % clock(verdict["seconds"]) if verdict["seconds"] else ""
+    after = " after %s" % clock(verdict.seconds) if verdict.seconds else ""
     lines = [
-        "FAILED    job %s (%s)%s" % (verdict["job"], verdict["kv"], after),
+        "FAILED    job %s (%s)%s" % (verdict.job, verdict.kv, after),
         "first     %s" % sentence(failure),
     ]
     lines += ["  %s/%s | %s" % (failure.host, failure.name, entry) for entry in failure.log]
     lines += ["hint      %s" % hint for hint in hints(failure)]
-    lines += of_leftovers(verdict["nodes"], verdict["left"])
+    lines += of_leftovers(verdict.nodes, verdict.left)
     return lines + ["logs      %s" % os.path.join(run_dir, "nodes")]
 
 

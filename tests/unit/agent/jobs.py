@@ -13,6 +13,7 @@ from mxcluster.agent import commands
 from mxcluster.agent.folder import JobFolder
 from mxcluster.entry.commands import carry_out
 from mxcluster.model import protocol
+from mxcluster.model.status import Status
 from mxcluster.node import processes
 from tests import waiting
 
@@ -145,7 +146,8 @@ class Job:
 
     @staticmethod
     def agent(status):
-        return processes.Identity(**status["agent"])
+        known = status if isinstance(status, Status) else Status.decode(status)
+        return processes.recorded(known.agent)
 
     def ask(self, command, **fields):
         """Return the answer to a command that must succeed.

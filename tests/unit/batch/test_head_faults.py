@@ -85,6 +85,7 @@ from mxcluster.entry import server
 server.record = lambda request: {"gpus": 0}
 server.serve(sys.stdout)
 """
+HELD = Held(ports={}, gpus={})
 LONG = Start(job_dir="/j", plan={"job": "x" * (1 << 18)})
 
 
@@ -121,7 +122,7 @@ def test_a_disk_that_is_full_at_the_start_is_named(head, folder, monkeypatch):
 
 def test_problems_of_several_nodes_are_one_line(head, monkeypatch):
     monkeypatch.setattr(
-        head, "gather", lambda kind, hosts: dict.fromkeys("ab", {"problems": ["p"]})
+        head, "gather", lambda *_: dict.fromkeys("ab", Looked(problems=["p"], held=HELD, fits=True))
     )
     with pytest.raises(MxclusterError, match="^a: p; b: p$"):
         head.look({"nodes": {}}, {})
@@ -213,7 +214,7 @@ def test_a_node_speaks_only_for_its_own_processes(head, node):
     head.plan = dict(head.plan, processes=[WORKER, dict(WORKER, name="worker-1", host="b")])
     head.nodes = {host: node("sleep 9", host) for host in ("a", "b")}
     for channel in head.nodes.values():
-        channel.ask(Wait(job_dir="/j"))
+        channel.ask(Wait(job_dir="/job-1"))
         channel._take(answer("wait", status("worker-0", "worker-1", "odd")).encode())
     head.merge()
     assert [part.name for part in head.status.processes] == ["worker-0", "worker-1"]
@@ -223,7 +224,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
     """The batch system ends the job. Otherwise the same statuses mean that a node goes down."""
     last = answer("wait", dict(status("worker-0"), reason="shutdown"))
     channel = node("echo '%s'; exec sleep 99" % last)
-    head.plan = dict(head.plan, processes=[WORKER], nodes={"a": {"job_dir": "/j"}})
+    head.plan = dict(head.plan, processes=[WORKER], nodes={"a": {"job_dir": "/job-1"}})
     monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
     monkeypatch.setattr(heads, "LAST", 0.5)
     wait = head.await_signal
@@ -248,7 +249,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
 )
 def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, words):
     channel = node(script)
-    head.plan = dict(head.plan, processes=[WORKER], nodes={"a": {"job_dir": "/j"}})
+    head.plan = dict(head.plan, processes=[WORKER], nodes={"a": {"job_dir": "/job-1"}})
     monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
     if killed:
         channel.process.kill()
@@ -270,6 +271,7 @@ def test_real_nodes_and_agents_run_to_their_end(head, folder, monkeypatch, last,
     made = {
         "job": "job-1",
         "kv": "dist_sync",
+        "options": Options(),
         "files": {},
         "nodes": {host: {"job_dir": folder.file("nodes/%s/job-1" % host)} for host in commands},
         "processes": [
@@ -282,7 +284,7 @@ def test_real_nodes_and_agents_run_to_their_end(head, folder, monkeypatch, last,
         own = [process for process in plan["processes"] if process["host"] == host]
         return dict(plan, host=host, processes=own)
 
-    fitting = Looked(problems=[], held=Held(ports={}, gpus={}), fits=True)
+    fitting = Looked(problems=[], held=HELD, fits=True)
     monkeypatch.setattr(heads, "for_node", part)
     monkeypatch.setattr(heads.batch, "complete", lambda *given: made)
     monkeypatch.setattr(heads.Head, "look", lambda *given: {"a": fitting})

@@ -13,6 +13,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.entry import commands, server
 from mxcluster.errors import BadInput
+from mxcluster.model import failures
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import RecordNode, SharedFolder, Start, Status, Stop, Wait
 from mxcluster.node import probe, processes
@@ -120,7 +121,7 @@ def test_an_agent_that_is_held_ends_the_job(node):
     channel.ask(Wait(job_dir=channel.job_dir, seconds=0.1))
     status = ended(channel)
     assert status.reason == "failed"
-    assert status.first_failure.reason == exit_codes.AGENT_HELD
+    assert status.first_failure.reason == failures.KINDS[failures.AGENT_HELD].words
 
 
 @pytest.mark.slow

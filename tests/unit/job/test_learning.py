@@ -7,6 +7,7 @@ import pytest
 from mxcluster.job import learning, verdict_text
 from mxcluster.model.events import Batch, End, Epoch
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.verdict import Verdict
 from tests.unit.job.test_verdict import DONE, PLAN, statuses
 from tests.unit.statuses import compute
 
@@ -80,7 +81,7 @@ def test_a_job_that_learned_nothing_is_not_ok(losses, accuracy):
     assert failure["reason"].endswith(
         ". Use another lr than 0.05, and a smaller lr if the loss oscillates"
     ), failure["reason"]
-    assert "learned nothing" in "\n".join(verdict_text.text(found, "runs/j1"))
+    assert "learned nothing" in "\n".join(verdict_text.text(Verdict.decode(found), "runs/j1"))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_a_resumed_job_and_a_script_get_only_a_warning(options):
     ), found
     assert any(
         line.startswith("warning   the job learned nothing")
-        for line in verdict_text.text(found, "runs/j1")
+        for line in verdict_text.text(Verdict.decode(found), "runs/j1")
     )
 
 

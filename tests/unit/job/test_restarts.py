@@ -7,6 +7,7 @@ import pytest
 from mxcluster import exit_codes
 from mxcluster.job import restarts
 from mxcluster.job.plan import as_json
+from tests.unit import statuses
 from tests.unit.job.report.fake_run import make_plan
 from tests.unit.job.test_checkpoints import save
 
@@ -42,9 +43,8 @@ def plan_of(**options):
 
 
 def decide(verdict, epoch=5, used=(), job="mine", **options):
-    found = restarts.decide(
-        dict(plan_of(**options), job=job), verdict, epoch, lambda name: name in used
-    )
+    plan, known = dict(plan_of(**options), job=job), statuses.of_verdict(verdict)
+    found = restarts.decide(plan, known, epoch, lambda name: name in used)
     return found and found.encode()
 
 
@@ -147,9 +147,8 @@ def test_a_restart_leaves_out_a_node_that_was_lost_after_its_last_status():
 def test_a_restart_of_a_batch_job_leaves_out_no_lost_node(lost):
     """The batch system chooses the nodes, also that of the scheduler. mxcluster keeps no host."""
     verdict = failed(None, "x", host="node1", kind="node", nodes=dict.fromkeys(lost, "missing"))
-    decision = restarts.decide(
-        dict(plan_of(without=["node7"]), launcher="slurm"), verdict, 5, lambda name: False
-    )
+    plan = dict(plan_of(without=["node7"]), launcher="slurm")
+    decision = restarts.decide(plan, statuses.of_verdict(verdict), 5, lambda name: False)
     assert decision.extra and decision.extra["without"] == ["node7"], decision
 
 
@@ -188,6 +187,8 @@ def test_the_last_checkpoint_may_be_that_of_the_predecessor(tmp_path):
         plan = dict(plan_of(**options), job=job)
         (tmp_path / job / "plan.json").write_text(json.dumps(as_json(plan)))
     save(tmp_path / "mine" / "checkpoints", 7)
-    decision = restarts.after(plan, failed(-9), str(tmp_path / "mine-r1"))
+    decision = restarts.after(plan, statuses.of_verdict(failed(-9)), str(tmp_path / "mine-r1"))
     assert "from epoch 7" in decision.text and decision.extra["resume"] == "mine-r1"
-    assert restarts.after(plan, {"ok": True}, str(tmp_path / "mine-r1")) is None
+    assert (
+        restarts.after(plan, statuses.of_verdict({"ok": True}), str(tmp_path / "mine-r1")) is None
+    )

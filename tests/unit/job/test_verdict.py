@@ -6,6 +6,7 @@ from mxcluster.job import restarts, verdict, verdict_text
 from mxcluster.model.events import Batch, Done, End
 from mxcluster.model.failures import Failure
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.verdict import Verdict
 from tests.unit import statuses as made
 from tests.unit.statuses import compute
 
@@ -314,7 +315,7 @@ def test_compute_does_not_change_its_arguments():
 
 
 def test_the_last_lines_of_a_success():
-    assert verdict_text.text(compute(PLAN, statuses(), ENDS), "runs/j1") == [
+    assert verdict_text.text(Verdict.decode(compute(PLAN, statuses(), ENDS)), "runs/j1") == [
         "OK        job j1 (dist_gsync): all 4 processes exited with 0",
         "accuracy  0.9600 on held-out samples (worker-0)",
         "time      0:13",
@@ -334,7 +335,7 @@ def test_the_last_lines_of_a_failure():
             "\x1b[31mModuleNotFoundError: No module named 'gluoncv'\x1b[0m\x07",
         ],
     )
-    assert verdict_text.text(compute(PLAN, found, []), "runs/j1") == [
+    assert verdict_text.text(Verdict.decode(compute(PLAN, found, [])), "runs/j1") == [
         "FAILED    job j1 (dist_gsync) after 0:30",
         "first     worker 1 on node2: exited with status 1",
         "  node2/worker-1 | Traceback (most recent call last):",
@@ -426,7 +427,8 @@ def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
     assert told.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in told
     answers = compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
     options = HEARTBEAT["options"].replaced(max_restarts=1)
-    decision = restarts.decide(dict(HEARTBEAT, options=options), answers, None, lambda _: False)
+    plan = dict(HEARTBEAT, options=options)
+    decision = restarts.decide(plan, Verdict.decode(answers), None, lambda _: False)
     assert decision.extra["without"] == ["node2"], decision
 
 
@@ -472,15 +474,15 @@ def test_leftover_processes_fail_a_finished_job():
     found = compute(PLAN, statuses(), ENDS, left={"node1": [], "node2": [port]})
     assert not found["ok"] and found["left"] == {"node1": [], "node2": [port]}
     assert found["first_failure"]["host"] == "node2" and port in found["first_failure"]["reason"]
-    assert "left      node2: " + port in verdict_text.text(found, "runs/j1")
+    assert "left      node2: " + port in verdict_text.text(Verdict.decode(found), "runs/j1")
 
 
 def test_a_failed_job_shows_that_nothing_is_left_and_which_nodes_were_not_checked():
     found = compute(HEARTBEAT, missed(), [], {}, lost={"node2": GONE}, left={"node1": []})
-    lines = verdict_text.text(found, "runs/j1")
+    lines = verdict_text.text(Verdict.decode(found), "runs/j1")
     assert "left      nothing: no process, port, unit or firewall rule on 1 node" in lines
     assert "not searched: node2" in lines
-    none = verdict_text.text(dict(found, left={}, seconds=0.0), "runs/j1")
+    none = verdict_text.text(Verdict.decode(dict(found, left={}, seconds=0.0)), "runs/j1")
     assert "not searched: node1, node2" in none and none[0] == "FAILED    job j1 (dist_gsync)"
     assert not [line for line in none if line.startswith("left")]
 
@@ -499,7 +501,7 @@ def test_warnings_and_a_scripts_files_are_shown_at_the_end():
     found = compute(
         PLAN, statuses(), ENDS, warnings=["node1: worker-0: 1 file stays\x1b[31m"], files=6
     )
-    told = verdict_text.text(found, "runs/j1")
+    told = verdict_text.text(Verdict.decode(found), "runs/j1")
     assert found["ok"] and told[-3:-1] == [
         "warning   node1: worker-0: 1 file stays",
         "files     6 files of the program, in runs/j1/nodes/*/files",

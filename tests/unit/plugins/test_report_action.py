@@ -208,7 +208,7 @@ def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
             last: {"status": status, "packed": {"left": [], "problem": "cannot pack the files"}}
         },
     )
-    assert dict(answer["verdict"]["first_failure"], kind=None) == cause, answer
+    assert answer["verdict"]["first_failure"] == cause, answer
 
 
 @pytest.fixture

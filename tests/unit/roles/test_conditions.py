@@ -14,8 +14,7 @@ import yaml
 from jinja2 import nodes
 
 from mxcluster.ansible import arguments, controller_task
-from mxcluster.job import replies
-from mxcluster.model import module_answers, shapes
+from mxcluster.model import module_answers, protocol, shapes
 from mxcluster.model.job_knobs import Options
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
@@ -34,15 +33,11 @@ def returned_flags():
     found.update(name for name, value in vars(options).items() if isinstance(value, bool))
     for path in PROJECT.glob("plugins/action/*.py"):
         importlib.import_module("plugins.action." + path.stem)
-    for cls in [*controller_task.Result.__subclasses__(), *module_answers.ANSWERS.values()]:
+    answers = [command.ANSWER for command in protocol.COMMANDS.values()]
+    modules = module_answers.ANSWERS.values()
+    for cls in [*controller_task.Result.__subclasses__(), *modules, *answers]:
         flags = (arguments.flag, shapes.flag)
         found.update(name for name, item in cls.FIELDS.items() if item.shape in flags)
-    found.update(
-        name
-        for fields in replies.REPLIES.values()
-        for name, shape in fields.items()
-        if shape is shapes.flag
-    )
     return found | {"ended", "has", "spooled"}  # from the action plugin mxcluster_node, and root
 
 

@@ -19,19 +19,15 @@ def of_results(wait: object, contact: object = None) -> NodeResult:
     """
     waited, contacted = _object(wait), _object(contact)
     collected = _object(waited.get("packed"))
+    found = {
+        "status": waited.get("status"),
+        "lost": waited.get("lost") or contacted.get("lost"),
+        "problem": refusal(waited) or collected.get("problem"),
+        "uneven": waited.get("uneven"),
+    }
+    found.update((name, collected.get(name)) for name in ("left", "untrue", "behind", "outside"))
     try:
-        return NodeResult.decode(
-            {
-                "status": waited.get("status"),
-                "lost": waited.get("lost") or contacted.get("lost"),
-                "left": collected.get("left"),
-                "problem": refusal(waited) or collected.get("problem"),
-                "untrue": collected.get("untrue"),
-                "behind": collected.get("behind"),
-                "outside": collected.get("outside"),
-                "uneven": waited.get("uneven"),
-            }
-        )
+        return NodeResult.decode({name: one for name, one in found.items() if one is not None})
     except Wrong as wrong:
         return NodeResult(problem="the result of the task on this node is invalid: %s" % wrong)
 

@@ -11,6 +11,7 @@ from mxcluster.job.report import batch
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.failures import Failure
 from mxcluster.model.record import encode
+from mxcluster.model.verdict import Verdict
 from tests.unit.job.plan.test_batch import completed, submitted
 from tests.unit.statuses import compute
 
@@ -76,7 +77,7 @@ def test_each_node_gets_its_files(archive):
     assert sorted(plan["nodes"]) == sorted(archives) == ["n1", "n2", "n3"] and failure is None
     assert names(archives["n1"]) == ["batch.log", "checkpoints/mlp-0005.params", "worker-0.log"]
     assert names(archives["n2"]) == ["files/worker-1/out.txt"]
-    assert answers["n2"]["left"] == ["pid 7 still runs"] and answers["n1"]["left"] is None
+    assert answers["n2"].left == ["pid 7 still runs"] and answers["n1"].left is None
 
 
 def test_without_a_plan_the_job_stays_that_of_the_submit_host(archive):
@@ -125,7 +126,7 @@ def test_a_job_whose_first_node_failed_starts_again(archive):
     others = dict(STATUS, host="n2", reason="peer", first_failure=echo)
     found = compute(plan, dict(OTHERS, n1=running, n2=others), [], engine=engine)
     assert found["first_failure"]["reason"] == gone["reason"]
-    decision = restarts.decide(plan, found, None, lambda _: False)
+    decision = restarts.decide(plan, Verdict.decode(found), None, lambda _: False)
     assert decision.extra["job_id"] == plan["job"] + "-r1", decision
 
 

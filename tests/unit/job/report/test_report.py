@@ -12,7 +12,7 @@ from PIL import Image
 
 from mxcluster.job import report
 from mxcluster.job.report import curves, node_ends, page, series
-from mxcluster.model.answers import NodeResult
+from mxcluster.model.answers import Lost, NodeResult
 from mxcluster.model.events import Batch, End, Event, Note, Updates
 from tests.unit.job.report import fake_run
 
