@@ -18,13 +18,13 @@ class ActionModule(ModuleTask):
 
     def run(self, tmp: object = None, task_vars: TaskVars = None) -> TaskResult:
         """Run one task and return its result to Ansible."""
-        told = super(ActionModule, self).run(tmp, task_vars)
-        if told.get("failed") or told.get("unreachable"):
-            return told
+        answer = super(ActionModule, self).run(tmp, task_vars)
+        if answer.get("failed") or answer.get("unreachable"):
+            return answer
         try:
-            needs = wheels.needs(Environment.decode(self._task.args), told["python"])
+            needs = wheels.needs(Environment.decode(self._task.args), answer["python"])
         except (MxclusterError, Wrong) as refusal:
-            return dict(told, failed=True, msg=str(refusal))
+            return dict(answer, failed=True, msg=str(refusal))
         return dict(
-            told, needs=(needs.replaced(requirements=[]) if told["built"] else needs).encode()
+            answer, needs=(needs.replaced(requirements=[]) if answer["built"] else needs).encode()
         )

@@ -53,12 +53,12 @@ class ActionModule(ActionBase):
         """
         folder = os.path.dirname(target)
         os.makedirs(folder, exist_ok=True)
-        told = self._low_level_execute_command("stat -L -c %s -- " + shlex.quote(source))
-        size = int(told["stdout"]) if told["stdout"].strip().isdecimal() else None
+        found = self._low_level_execute_command("stat -L -c %s -- " + shlex.quote(source))
+        size = int(found["stdout"]) if found["stdout"].strip().isdecimal() else None
         if size is None:
             raise AnsibleError(
                 "the node did not give the size of %s (%s): run provision.yml again"
-                % (source, told.get("stderr", "").strip())
+                % (source, found.get("stderr", "").strip())
             )
         if 2 * size > free_bytes(folder):
             raise AnsibleError(

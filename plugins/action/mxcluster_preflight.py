@@ -83,12 +83,12 @@ class ActionModule(NodeTask):
 
         Returns the task's result, which may be a failure.
         """
-        asked = time.time()
-        told, _ = self.check_connection(given.encode(), task_vars)
-        if told.get("failed") and not told.pop("refused", False) and not given.required:
-            self._display.display("no answer from a node: %s" % told["msg"], color=C.COLOR_WARN)
-            told = {"lost": {"since": asked, "why": told["msg"]}}
-        return dict(told, changed=False)
+        began = time.time()
+        answer, _ = self.check_connection(given.encode(), task_vars)
+        if answer.get("failed") and not answer.pop("refused", False) and not given.required:
+            self._display.display("no answer from a node: %s" % answer["msg"], color=C.COLOR_WARN)
+            answer = {"lost": {"since": began, "why": answer["msg"]}}
+        return dict(answer, changed=False)
 
     def _check_controller(
         self, given: "preflight_arguments.Controller", task_vars: TaskVars

@@ -161,7 +161,7 @@ FILTERS = {
     "mxcluster_needs": install_failures.needs,
     "mxcluster_other_cublas": versions.other_cublas,
     "mxcluster_record": refusing(mxcluster_record),
-    "mxcluster_said": install_failures.said,
+    "mxcluster_messages": install_failures.messages,
     "mxcluster_ssh": ssh_mesh.of_ssh,
     "mxcluster_ssh_on": ssh_mesh.on_node,
     "mxcluster_updates": install_failures.updates,

@@ -378,11 +378,11 @@ class Environment(object):
         """
         wanted = bare(self.wheels[0].split("==")[1])
         program = PROVE_WITH_PACKAGE if self.site_path else PROVE
-        told = self.run("import MXNet", [self.python, "-c", program], temporary).split()[-1]
-        if told != wanted:
+        version = self.run("import MXNet", [self.python, "-c", program], temporary).split()[-1]
+        if version != wanted:
             raise Refused(
                 "the wheel %s contains MXNet %s: correct this wheel's version in "
-                "python/mxcluster/cluster/mxnet.yml" % (self.wheels[0], told)
+                "python/mxcluster/cluster/mxnet.yml" % (self.wheels[0], version)
             )
 
     def run(self, purpose, argv, temporary=None):

@@ -141,20 +141,20 @@ def foldered(module, path, mode, made, unsafe):
     if made:
         os.chmod(path, 0o755)
     result["lacking"] = sorted(
-        name for name, told in files.items() if differs(os.path.join(path, name), told)
+        name for name, wanted in files.items() if differs(os.path.join(path, name), wanted)
     )
     return result
 
 
-def differs(path, told):
+def differs(path, wanted):
     """Return True if the file `path` is missing, or has another content or other permissions.
 
-    Args: `told` {"bytes": size, "sha256": hexadecimal, "mode": octal text; without "mode" the
+    Args: `wanted` {"bytes": size, "sha256": hexadecimal, "mode": octal text; without "mode" the
     permissions do not count}.
     """
-    if digest(path) != (told["bytes"], told["sha256"]):
+    if digest(path) != (wanted["bytes"], wanted["sha256"]):
         return True
-    return "mode" in told and stat.S_IMODE(os.stat(path).st_mode) != int(told["mode"], 8)
+    return "mode" in wanted and stat.S_IMODE(os.stat(path).st_mode) != int(wanted["mode"], 8)
 
 
 def act(module, path, mode, source, made, unsafe):

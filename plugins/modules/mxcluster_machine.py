@@ -126,7 +126,7 @@ def targets(folder):
     return found
 
 
-def said(module, argv):
+def output_of(module, argv):
     """Return the output of the command line `argv`, or '' if the program is missing or fails."""
     if not os.path.isabs(argv[0]):
         argv = [module.get_bin_path(argv[0], opt_dirs=["/sbin", "/usr/sbin"]) or ""] + argv[1:]
@@ -142,7 +142,7 @@ def loads(module, python, library):
     An interpreter such as conda's may find the library in its own folder.
     """
     return (
-        said(
+        output_of(
             module,
             [python, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('yes')", library],
         )
@@ -160,8 +160,8 @@ def main():
         ),
         supports_check_mode=True,
     )
-    known = said(module, ["ldconfig", "-p"])
-    version = said(
+    known = output_of(module, ["ldconfig", "-p"])
+    version = output_of(
         module, [module.params["python"], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     )
     installed, running = kernels(), os.uname()[2]
@@ -169,12 +169,12 @@ def main():
         changed=False,
         gpus=gpus(),
         driver=loaded_driver(),
-        driver_installed=said(module, ["modinfo", "-F", "version", "nvidia"]) or None,
+        driver_installed=output_of(module, ["modinfo", "-F", "version", "nvidia"]) or None,
         nouveau=os.path.isdir("/sys/module/nouveau"),
         kernel=running,
         kernels=installed,
         modules={
-            kernel: said(module, ["modinfo", "-k", kernel, "-F", "version", "nvidia"])
+            kernel: output_of(module, ["modinfo", "-k", kernel, "-F", "version", "nvidia"])
             for kernel in set([running] + installed[-1:])
         },
         secure_boot=secure_boot(),

@@ -18,7 +18,7 @@ from mxcluster.model.software import File
 
 TRIES, PAUSE = 4, 2.0  # attempts for one file; seconds by which the pause grows each time
 TIMEOUT = 30.0  # seconds without a received byte
-OURS = (
+DISK_ERRORS = (
     errno.ENOSPC,
     errno.EDQUOT,
     errno.EACCES,
@@ -83,7 +83,7 @@ def fetch(file: File, draft: str, store: str) -> None:
             elif error.code < 500:
                 break  # another attempt would fail, too
         except CUT as error:
-            if getattr(error, "errno", None) in OURS:
+            if getattr(error, "errno", None) in DISK_ERRORS:
                 raise
             reason = error
     raise MxclusterError(

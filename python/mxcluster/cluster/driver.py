@@ -77,7 +77,7 @@ class Plan(Record):
     why: str = field(words, about="the reason of the action")
     branch: int = field(whole(1, 10000))
     version: str = field(or_empty(names.version), about="the version that the user wants")
-    ours: Optional[str] = field(
+    own: Optional[str] = field(
         optional(names.version),
         about="the version of the node's packages latest-dkms, which mxcluster treats as its own",
     )
@@ -122,12 +122,12 @@ class _Installed(NamedTuple):
     versions: Mapping[str, Set[str]]  # of each package
     release: str  # of the package DRIVER, "" without this package
     others: List[str]  # packages of other drivers
-    ours: Optional[str]  # the version of the driver that mxcluster treats as its own
+    own: Optional[str]  # the version of the driver that mxcluster treats as its own
 
     @property
     def lacking(self) -> List[str]:
         """The packages of NEEDED that are missing, or have several versions."""
-        return [name for name in NEEDED if self.versions.get(name) != {self.ours}]
+        return [name for name in NEEDED if self.versions.get(name) != {self.own}]
 
 
 def plan(
@@ -143,11 +143,11 @@ def plan(
     """
     branch = _wanted_branch(settings, needed, machine)
     known = _installed(rpms)
-    ours = known.ours
-    found = Plan(action="keep", why="", branch=branch, version=settings.version, ours=ours)
+    own = known.own
+    found = Plan(action="keep", why="", branch=branch, version=settings.version, own=own)
     if settings.install == "false":
         return found.replaced(why="nvidia_driver_install is false")
-    if ours is None:
+    if own is None:
         why = _why_other_driver_stays(settings, needed, machine, known.others)
         if why:
             return found.replaced(why=why)
@@ -158,12 +158,12 @@ def plan(
             action="install",
             why="packages of the driver are missing or have mixed versions: " + some(known.lacking),
         )
-        if not settings.version and not settings.branch and _suits(ours, needed, machine):
-            found = found.replaced(branch=number(ours)[0], prefer=ours)
-    elif settings.install == "true" and _is_unwanted(ours, settings, needed, machine):
-        found = found.replaced(action="change", why="the node has driver %s" % ours)
+        if not settings.version and not settings.branch and _suits(own, needed, machine):
+            found = found.replaced(branch=number(own)[0], prefer=own)
+    elif settings.install == "true" and _is_unwanted(own, settings, needed, machine):
+        found = found.replaced(action="change", why="the node has driver %s" % own)
     else:
-        return found.replaced(locks=locks(ours, known.release))
+        return found.replaced(locks=locks(own, known.release))
     _check_machine(machine)
     return found
 
@@ -197,8 +197,8 @@ def _installed(rpms: Sequence[str]) -> _Installed:
         known.setdefault(name, set()).add(version)
         release = last if name == DRIVER else release
     others = sorted(name for name in known if re.fullmatch(FOREIGN, name))
-    ours = _version_of_set(known) if DRIVER in known or not others else None
-    return _Installed(known, release, others, ours)
+    own = _version_of_set(known) if DRIVER in known or not others else None
+    return _Installed(known, release, others, own)
 
 
 def _why_other_driver_stays(
@@ -238,17 +238,17 @@ def _suits(version: str, needed: NeededDriver, machine: MachineAnswer) -> bool:
 
 
 def _is_unwanted(
-    ours: str, settings: Settings, needed: NeededDriver, machine: MachineAnswer
+    own: str, settings: Settings, needed: NeededDriver, machine: MachineAnswer
 ) -> bool:
-    """Return True if nvidia_driver_install: true replaces the complete driver `ours`.
+    """Return True if nvidia_driver_install: true replaces the complete driver `own`.
 
     The default branch is no reason to replace a driver that suits the node.
     """
     if settings.version:
-        return ours != settings.version
-    if settings.branch and number(ours)[0] != int(settings.branch):
+        return own != settings.version
+    if settings.branch and number(own)[0] != int(settings.branch):
         return True
-    return not _suits(ours, needed, machine)
+    return not _suits(own, needed, machine)
 
 
 def _version_of_set(known: Mapping[str, Set[str]]) -> Optional[str]:

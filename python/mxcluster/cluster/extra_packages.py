@@ -268,11 +268,11 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
     constraints = os.path.join(folder, "constraints.txt")
     with open(constraints, "w", encoding="utf-8") as stream:
         stream.write("\n".join(pinned) + "\n")
-    said = wheels.pip_download(
+    output = wheels.pip_download(
         folder, python, ["--constraint", constraints, "--find-links", store] + list(names)
     )
-    if said is not None:
-        lacking = re.findall(r"No matching distribution found for (\S+)", said)
+    if output is not None:
+        lacking = re.findall(r"No matching distribution found for (\S+)", output)
         raise MxclusterError(
             "%s: %s. pip says:\n%s"
             % (
@@ -286,7 +286,7 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
                 if lacking
                 else "pip could not fetch the packages for Python %s. Give the controller access "
                 "to a package index, or correct the names of the packages" % python,
-                said,
+                output,
             )
         )
 

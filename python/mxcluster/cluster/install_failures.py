@@ -13,7 +13,7 @@ _FULL = re.compile(
 )
 
 
-def said(result: object) -> str:
+def messages(result: object) -> str:
     """Return all messages of a failed task as one string.
 
     The messages come from yum's two backends and from the items of a loop.
@@ -24,9 +24,9 @@ def said(result: object) -> str:
     items = list(result.get("results") or []) if isinstance(result, dict) else []
     for one in [result] + items:
         if isinstance(one, dict):
-            told = [one.get(name) for name in ("msg", "stderr", "stdout", "rc_message")]
-            told += list(one.get("failures") or [])
-            texts += [str(text).strip() for text in told if text]
+            parts = [one.get(name) for name in ("msg", "stderr", "stdout", "rc_message")]
+            parts += list(one.get("failures") or [])
+            texts += [str(text).strip() for text in parts if text]
         else:
             texts.append(str(one).strip())
     return "\n".join(dict.fromkeys(text for text in texts if text))
@@ -34,12 +34,12 @@ def said(result: object) -> str:
 
 def lacks_dependencies(result: object) -> bool:
     """Return True if yum failed because packages are missing, which other repositories may have."""
-    return bool(_DEPENDENCIES.search(said(result))) and not is_full(result)
+    return bool(_DEPENDENCIES.search(messages(result))) and not is_full(result)
 
 
 def is_full(result: object) -> bool:
     """Return True if a task failed because a disk is full."""
-    return bool(_FULL.search(said(result)))
+    return bool(_FULL.search(messages(result)))
 
 
 def explained(result: object, host: str, df: Sequence[str], needs: Mapping[str, float]) -> str:
@@ -52,8 +52,8 @@ def explained(result: object, host: str, df: Sequence[str], needs: Mapping[str, 
         needs: {folder: bytes that the whole installation writes to the folder, 0 if unknown}.
     """
     if not is_full(result):
-        return "%s: %s" % (host, said(result))
-    cause = _FULL.search(said(result))
+        return "%s: %s" % (host, messages(result))
+    cause = _FULL.search(messages(result))
     free = dict(zip(needs, (_free(line) for line in df[1:])))
     places = [
         "%s %shas %s free"

@@ -196,15 +196,15 @@ def provide(
             prefix=DRAFT, dir=folder
         )  # on the store's disk, so that os.replace moves a file into the store
         try:
-            said = ""
+            output = ""
             try:
                 (fetch or download)(draft, missing, python)
             except MxclusterError as error:
-                said = str(error)
+                output = str(error)
             for one in missing:
                 path = find(draft, one, python)
                 if path is None:
-                    raise MxclusterError(_not_to_be_had(folder, one, python, said))
+                    raise MxclusterError(_not_to_be_had(folder, one, python, output))
                 found[one] = os.path.join(folder, os.path.basename(path))
                 os.replace(path, found[one])
         finally:
@@ -223,9 +223,11 @@ def download(folder: str, requirements: List[str], python: str) -> None:
     listed = os.path.join(folder, "requirements.txt")
     with open(listed, "w", encoding="utf-8") as stream:
         stream.write("\n".join(requirements) + "\n")
-    said = pip_download(folder, python, ["--no-deps", "--require-hashes", "--requirement", listed])
-    if said is not None:
-        raise MxclusterError(said)
+    output = pip_download(
+        folder, python, ["--no-deps", "--require-hashes", "--requirement", listed]
+    )
+    if output is not None:
+        raise MxclusterError(output)
 
 
 def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]:
@@ -320,7 +322,7 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _not_to_be_had(folder: str, requirement: str, python: str, said: str) -> str:
+def _not_to_be_had(folder: str, requirement: str, python: str, output: str) -> str:
     name, version, digests = parse(requirement)
     return (
         "the controller could not fetch the wheel of %s %s for Python %s. Give the controller "
@@ -331,6 +333,6 @@ def _not_to_be_had(folder: str, requirement: str, python: str, said: str) -> str
             python,
             " or ".join(digests),
             folder,
-            ". pip says:\n" + said if said else "",
+            ". pip says:\n" + output if output else "",
         )
     )

@@ -285,5 +285,5 @@ def _text(path: str) -> str:
 def _anybody(address: str) -> set:
     """Return `address` and the wildcard addresses in the notation of /proc/net/tcp and tcp6."""
     # The kernel prints the bytes as a number in native byte order.
-    ours = "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
-    return {ours, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + ours}
+    own = "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
+    return {own, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + own}

@@ -85,11 +85,11 @@ def run(command, environment):
 
 def main():
     """Run the program that stdin describes, and return the exit status."""
-    asked = json.load(sys.stdin)
-    for watch, limit in ((end_with_agent, asked.get("lock")), (end_after, asked.get("seconds"))):
+    given = json.load(sys.stdin)
+    for watch, limit in ((end_with_agent, given.get("lock")), (end_after, given.get("seconds"))):
         if limit:
             threading.Thread(target=watch, args=(limit,), daemon=True).start()
-    return run(asked["command"], asked["env"])
+    return run(given["command"], given["env"])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import os
 import re
 
 from mxcluster.model.node_record import Driver
-from mxcluster.node.gpus import said_by
+from mxcluster.node.gpus import output_of
 
 LOADED = "/proc/driver/nvidia/version"
 NOUVEAU = "/sys/module/nouveau"
@@ -23,9 +23,9 @@ def state(loaded: str = LOADED, nouveau: str = NOUVEAU) -> Driver:
             found = re.search(r"Kernel Module[^\n]*?\s(\d+\.\d+(?:\.\d+)?)\s", stream.read() + " ")
     except OSError:
         found = None
-    said = said_by(["modinfo", "-F", "version", "nvidia"], PATH, SECONDS)
+    output = output_of(["modinfo", "-F", "version", "nvidia"], PATH, SECONDS)
     return Driver(
-        installed=(said or "").strip() or None,
+        installed=(output or "").strip() or None,
         loaded=found.group(1) if found else None,
         nouveau=os.path.isdir(nouveau),
     )

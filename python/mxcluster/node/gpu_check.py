@@ -14,7 +14,7 @@ from typing import Dict, List, Mapping, Optional, Tuple, Union
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import DAMAGED
 from mxcluster.model.check_answer import CheckError, CudaProbe, GpuFacts, ListedGpu
-from mxcluster.node.gpus import listed, said_by
+from mxcluster.node.gpus import listed, output_of
 
 FIRST_SECONDS = 300  # timeout of MXNet on all GPUs: the driver may first compile MXNet's code
 
@@ -56,8 +56,8 @@ def nvcc(folder: str) -> Optional[str]:
 
     Returns None if the compiler is missing.
     """
-    said = said_by([folder + "/bin/nvcc", "--version"])
-    found = re.search(r"\bV(\d+(?:\.\d+)+)", said or "")
+    output = output_of([folder + "/bin/nvcc", "--version"])
+    found = re.search(r"\bV(\d+(?:\.\d+)+)", output or "")
     return found.group(1) if found else None
 
 
@@ -88,11 +88,11 @@ def unresolved(environment: Mapping[str, str]) -> List[str]:
     spec = importlib.util.find_spec("mxnet")
     if spec is None or not spec.origin:
         return ["libmxnet.so"]
-    said = (
-        said_by(["ldd", os.path.join(os.path.dirname(spec.origin), "libmxnet.so")], environment)
+    output = (
+        output_of(["ldd", os.path.join(os.path.dirname(spec.origin), "libmxnet.so")], environment)
         or "ldd => not found"
     )
-    return [line.split()[0] for line in said.splitlines() if "not found" in line]
+    return [line.split()[0] for line in output.splitlines() if "not found" in line]
 
 
 def probe(folder: str, environment: Mapping[str, str]) -> Union[CheckError, CudaProbe]:
@@ -117,11 +117,11 @@ def trials(number: int, environment: Mapping[str, str]) -> Dict[str, Optional[st
     """
     out, last = run(["mxcluster.node.gpu_trial", str(number)], environment)
     marked = [line[len("TRIAL ") :] for line in out.splitlines() if line.startswith("TRIAL ")]
-    told = dict(json.loads(line) for line in marked)
+    results = dict(json.loads(line) for line in marked)
     copies = ["%d -> %d" % (one, two) for one in range(number) for two in range(number)]
     wanted = [str(one) for one in range(number)]
     wanted += [copy for copy in copies if len(set(copy.split(" -> "))) == 2]
-    return {one: told.get(one, last) for one in wanted}
+    return {one: results.get(one, last) for one in wanted}
 
 
 def run(module: List[str], environment: Mapping[str, str]) -> Tuple[str, str]:

@@ -26,11 +26,11 @@ def trials(
     device of a number, such as mx.gpu.
     """
     for one in range(count):
-        yield str(one), _said(computes, mx, place(one))
+        yield str(one), _error_of(computes, mx, place(one))
     for one in range(count):
         for two in range(count):
             if one != two:
-                yield "%d -> %d" % (one, two), _said(copies, mx, place(one), place(two), one)
+                yield "%d -> %d" % (one, two), _error_of(copies, mx, place(one), place(two), one)
 
 
 def computes(mx: Package, where: Context) -> Optional[str]:
@@ -79,7 +79,7 @@ def copies(mx: Package, source: Context, goal: Context, number: int) -> Optional
     return "%d of %d numbers arrive changed" % (wrong, NUMBERS) if wrong else None
 
 
-def _said(trial: Callable[..., Optional[str]], *arguments: object) -> Optional[str]:
+def _error_of(trial: Callable[..., Optional[str]], *arguments: object) -> Optional[str]:
     try:
         return trial(*arguments)
     except Exception as error:  # a broken library raises MXNetError or another error

@@ -23,8 +23,8 @@ def ask(option: str) -> List[List[str]]:
     Returns [] if nvidia-smi is missing or fails, for example because the versions of driver and
     library differ.
     """
-    said = said_by(["nvidia-smi", option, "--format=csv,noheader"]) or ""
-    return [re.split(r",\s*", line.strip()) for line in said.splitlines() if line.strip()]
+    output = output_of(["nvidia-smi", option, "--format=csv,noheader"]) or ""
+    return [re.split(r",\s*", line.strip()) for line in output.splitlines() if line.strip()]
 
 
 def listed() -> List[Gpu]:
@@ -44,15 +44,17 @@ def count() -> int:
 def granted(environ: Mapping[str, str]) -> Optional[List[int]]:
     """Return the numbers of the GPUs that a batch system has given to this process.
 
-    None if it has said nothing about GPUs. `environ`: the variables of the process. The batch
+    Returns None without a word about GPUs. `environ`: the variables of the process. The batch
     system names the GPUs in CUDA_VISIBLE_DEVICES, by number or by UUID; Slurm writes NoDevFiles for
     no GPU. BadInput if nvidia-smi does not show one of them.
     """
-    told = environ.get("CUDA_VISIBLE_DEVICES")
-    if told is None:
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
         return None
     there, found = listed(), []
-    for word in [one.strip() for one in told.split(",") if one.strip() not in ("", "NoDevFiles")]:
+    for word in [
+        one.strip() for one in visible.split(",") if one.strip() not in ("", "NoDevFiles")
+    ]:
         fitting = [
             gpu.number
             for gpu in there
@@ -62,7 +64,7 @@ def granted(environ: Mapping[str, str]) -> Optional[List[int]]:
             raise BadInput(
                 "the batch system gives the GPU %s (CUDA_VISIBLE_DEVICES=%s), but nvidia-smi shows "
                 "%s: correct gres.conf, or the prolog that sets this variable"
-                % (word, told, "the GPUs 0 to %d" % (len(there) - 1) if there else "no GPU")
+                % (word, visible, "the GPUs 0 to %d" % (len(there) - 1) if there else "no GPU")
             )
         found += fitting
     return found
@@ -134,7 +136,7 @@ def busy() -> Dict[int, str]:
     return {gpu.number: ", ".join(programs[gpu.uuid]) for gpu in there if programs.get(gpu.uuid)}
 
 
-def said_by(
+def output_of(
     argv: List[str], environment: Optional[Mapping[str, str]] = None, seconds: float = SECONDS
 ) -> Optional[str]:
     """Run the program `argv`, and return its stdout, or None if the program fails or is missing.

@@ -102,10 +102,10 @@ def mxnet() -> Union[ImportFailure, MxnetFacts]:
         timer.start()
         try:
             library = _digest_of_library()
-            told = next(
+            version = next(
                 (line for line in iter(child.stdout.readline, b"") if line.startswith(MARK)), None
             )
-            code = child.wait(None if told is None else KVSTORE_SECONDS)
+            code = child.wait(None if version is None else KVSTORE_SECONDS)
         except subprocess.TimeoutExpired:
             code = None
         finally:
@@ -114,7 +114,7 @@ def mxnet() -> Union[ImportFailure, MxnetFacts]:
             child.communicate()
         errors.seek(0)
         last = (errors.read().decode(errors="replace").strip() or "no output")[-300:]
-    if told is None:
+    if version is None:
         assert code is not None  # without MARK, wait() has no timeout
         why = (
             "the import took longer than %g s, so look for a slow disk or a busy node"
@@ -125,7 +125,7 @@ def mxnet() -> Union[ImportFailure, MxnetFacts]:
         error = "cannot import MXNet (%s): %s" % (why, last)
         return ImportFailure(error=error, libmxnet=library)
     return MxnetFacts(
-        mxnet=told[len(MARK) :].decode("utf-8").strip(),
+        mxnet=version[len(MARK) :].decode("utf-8").strip(),
         libmxnet=library,
         compiled_in=code is None,
         says="" if code is None else last,

@@ -184,10 +184,10 @@ def session_folders(environ: Mapping[str, str]) -> List[str]:
     """
     path = environ.get(SESSION, "")
     both = [path, os.path.dirname(path)]
-    ours = [os.path.basename(one).startswith(SESSION_NAMES) for one in both]
-    if not os.path.isabs(path) or not any(ours):
+    are_own = [os.path.basename(one).startswith(SESSION_NAMES) for one in both]
+    if not os.path.isabs(path) or not any(are_own):
         return []
-    return both if ours[1] else both[:1]
+    return both if are_own[1] else both[:1]
 
 
 def detect(text: str) -> Optional[Tuple[str, str]]:

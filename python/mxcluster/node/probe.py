@@ -238,14 +238,14 @@ def file_problems(files: Iterable[str], python: Optional[str]) -> List[str]:
     return problems
 
 
-def package_problems(wanted: Optional[str], ours: str) -> List[str]:
+def package_problems(wanted: Optional[str], folder: str) -> List[str]:
     """Return [message] if this node has another mxcluster than the controller, else [].
 
-    `wanted`: the file name of the controller's mxcluster. `ours`: the folder from which this
+    `wanted`: the file name of the controller's mxcluster. `folder`: the folder from which this
     package runs. provision.yml unpacks `<name>.zip` into `<name>-<version of Python>`. For any
     other folder, such as a git clone, the result is [].
     """
-    here = re.match(r"(mxcluster-[0-9a-f]{12})-\d+\.\d+$", os.path.basename(ours))
+    here = re.match(r"(mxcluster-[0-9a-f]{12})-\d+\.\d+$", os.path.basename(folder))
     if not wanted or not here or here.group(1) + ".zip" == wanted:
         return []
     return [

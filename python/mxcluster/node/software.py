@@ -31,7 +31,7 @@ def fingerprints() -> Dict[str, str]:
             + _inside("numpy", "*core", "_multiarray_umath*.so")
         ),
     }
-    return {name: told for name, told in found.items() if told}
+    return {name: digest for name, digest in found.items() if digest}
 
 
 def problems(known: Versions) -> List[str]:
@@ -45,8 +45,8 @@ def problems(known: Versions) -> List[str]:
             "Python is %s now and was %s at the node's last provision.yml: run provision.yml"
             % (platform.python_version(), known.python_version)
         )
-    for name, told in sorted(known.fingerprints.items()):
-        if now.get(name) != told:
+    for name, before in sorted(known.fingerprints.items()):
+        if now.get(name) != before:
             lines.append(
                 "%s %s since the node's last provision.yml: %s"
                 % (name, "has changed" if name in now else "is gone", cure())
@@ -79,12 +79,12 @@ def fingerprint(path: str) -> str:
 
 def _of_files(paths: List[str]) -> Optional[str]:
     """Return one fingerprint for all files `paths`, or None if `paths` is empty."""
-    told = [fingerprint(path) for path in sorted(paths)]
+    digests = [fingerprint(path) for path in sorted(paths)]
     return (
-        told[0]
-        if len(told) == 1
-        else hashlib.sha256("".join(told).encode("ascii")).hexdigest()
-        if told
+        digests[0]
+        if len(digests) == 1
+        else hashlib.sha256("".join(digests).encode("ascii")).hexdigest()
+        if digests
         else None
     )
 

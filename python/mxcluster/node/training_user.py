@@ -68,20 +68,20 @@ def ask_as(module, entry, work, limit=300.0):
         return work()
     sys.stdout.flush()
     sys.stderr.flush()
-    told, tell = os.pipe()
+    source, target = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(told)
-        with os.fdopen(tell, "w") as stream:
+        os.close(source)
+        with os.fdopen(target, "w") as stream:
             end_with(
                 lambda: (
                     stream.write(json.dumps(outcome(lambda: (drop_rights(entry), work())[1]))),
                     stream.flush(),
                 )
             )
-    os.close(tell)
-    text, silent = hear(told, clock() + limit)
-    os.close(told)
+    os.close(target)
+    text, silent = read_until(source, clock() + limit)
+    os.close(source)
     if silent:
         os.kill(child, signal.SIGKILL)  # another process of that user may have stopped the child
     status = os.waitpid(child, 0)[1]
@@ -132,20 +132,20 @@ def show(error):
         sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
 
 
-def hear(descriptor, deadline):
+def read_until(descriptor, deadline):
     """Read from a pipe, and return (bytes, True if the deadline passed before the end of the data).
 
     `descriptor`: the end of the pipe to read. `deadline`: seconds of `clock`.
     """
-    heard = b""
+    content = b""
     while True:
         rest = deadline - clock()
         if rest <= 0 or not select.select([descriptor], [], [], rest)[0]:
-            return heard, True
+            return content, True
         piece = os.read(descriptor, 1 << 16)
         if not piece:
-            return heard, False
-        heard += piece
+            return content, False
+        content += piece
 
 
 def other(module, user):

@@ -18,6 +18,7 @@ from mxcluster.batch import head as heads
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.errors import MxclusterError
 from mxcluster.model.answers import Held, Looked, NodeResult
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.protocol import Start, Stop, Wait
 from tests.waiting import until
 

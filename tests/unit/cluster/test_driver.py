@@ -83,14 +83,14 @@ def test_a_transaction_that_was_cut_off_anywhere_is_repeated(settings, count):
     """yum installs the kmod, whose script builds the module, before the package of the driver."""
     left = [name + " 470.82.01 1.el7" for name in [driver.KMOD] + driver.SET[1:]][:count]
     found = plan(settings, left, driver_installed="470.82.01")
-    assert (found.action, found.ours) == ("install", "470.82.01")
+    assert (found.action, found.own) == ("install", "470.82.01")
 
 
 def test_two_versions_of_a_package_are_a_transaction_that_was_cut_off():
     for old in (driver.DRIVER, driver.KMOD):
         for both in (OURS + [old + " 470.57.02 1.el7"], [old + " 470.57.02 1.el7"] + OURS):
             found = plan(AUTO, both)
-            assert (found.action, found.ours) == ("install", "470.82.01")
+            assert (found.action, found.own) == ("install", "470.82.01")
             assert found.why.endswith("missing or have mixed versions: " + old)
 
 

@@ -228,7 +228,7 @@ def test_a_changed_clock_does_not_shorten_the_time_of_an_answer(monkeypatch):
     told, tell = os.pipe()
     os.write(tell, b"answer")
     os.close(tell)
-    assert training_user.hear(told, training_user.clock() + 5.0) == (b"answer", False)
+    assert training_user.read_until(told, training_user.clock() + 5.0) == (b"answer", False)
     os.close(told)
 
 

@@ -141,19 +141,19 @@ def test_the_repositories_of_cuda_are_known_before_the_installation(source, ids,
 
 
 @pytest.mark.parametrize(
-    "planned, wanted, ours",
+    "planned, wanted, own",
     [
-        ({"action": "install", "ours": None}, True, True),
-        ({"action": "change", "ours": "470.57.02"}, True, True),
-        ({"action": "keep", "ours": "470.82.01"}, False, True),
-        ({"action": "keep", "ours": None}, False, False),
+        ({"action": "install", "own": None}, True, True),
+        ({"action": "change", "own": "470.57.02"}, True, True),
+        ({"action": "keep", "own": "470.82.01"}, False, True),
+        ({"action": "keep", "own": None}, False, False),
         ({}, False, False),  # a system on which no driver is planned
     ],
 )
-def test_a_driver_of_another_source_is_left_alone(planned, wanted, ours):
+def test_a_driver_of_another_source_is_left_alone(planned, wanted, own):
     variables = {"nvidia_driver_planned": planned}
     assert decided("nvidia_driver", "__nvidia_driver_wanted | bool", **variables) is wanted
-    assert decided("nvidia_driver", "__nvidia_driver_ours | bool", **variables) is ours
+    assert decided("nvidia_driver", "__nvidia_driver_own | bool", **variables) is own
 
 
 @pytest.mark.parametrize("index, option", [(0, "--toolkit"), (1, "--accept-eula")])
