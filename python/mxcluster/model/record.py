@@ -49,7 +49,7 @@ else:
 class Field:
     """One field of a Record: its name, shape, default and description."""
 
-    __slots__ = ("about", "default", "factory", "former", "key", "name", "shape")
+    __slots__ = ("about", "default", "factory", "former", "key", "name", "null", "shape")
 
     def __init__(
         self,
@@ -59,10 +59,11 @@ class Field:
         key: str,
         former: Tuple[str, ...],
         about: str,
+        null: bool = False,
     ) -> None:
         self.name = ""  # set by the Record's class
         self.shape, self.default, self.factory, self.key = shape, default, factory, key
-        self.former, self.about = former, about
+        self.former, self.about, self.null = former, about, null
 
     @property
     def is_required(self) -> bool:
@@ -88,6 +89,7 @@ def field(
     key: str = ...,
     former: Tuple[str, ...] = ...,
     about: str = ...,
+    null: bool = ...,
 ) -> T: ...
 
 
@@ -110,6 +112,7 @@ def field(
     key: str = "",
     former: Tuple[str, ...] = (),
     about: str = "",
+    null: bool = False,
 ) -> Any:
     """Return the definition of a field of a Record.
 
@@ -122,8 +125,9 @@ def field(
         key: the name in JSON, if this name differs from the attribute.
         former: the names in JSON of earlier versions.
         about: the description, with unit and meaning.
+        null: True if JSON has null for the default None. Without it, JSON lacks the field.
     """
-    return Field(shape, default, factory, key, former, about)
+    return Field(shape, default, factory, key, former, about, null)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -201,11 +205,11 @@ class Record:
         return type(self)(**dict(self.__dict__, **values))
 
     def encode(self) -> Dict[str, object]:
-        """Return the record as JSON, without the fields that are None by default."""
+        """Return the record as JSON. It lacks a field with the default None, except as null."""
         found = {self.KIND_KEY: self.KIND} if self.KIND else {}  # type: Dict[str, object]
         for name, item in self.FIELDS.items():
             value = self.__dict__[name]
-            if value is not None or item.default is not None:
+            if value is not None or item.default is not None or item.null:
                 found[item.key] = encode(value)
         return found
 

@@ -54,6 +54,16 @@ class Knobs(Record, strict=True):
     batch_size: int = field(whole(1, 1000), default=64)
 
 
+class Place(Record):
+    group: Optional[int] = field(optional(whole()), default=None, null=True)
+    note: Optional[str] = field(optional(words), default=None)
+
+
+def test_a_field_is_null_in_json_or_absent():
+    assert Place().encode() == {"group": None}
+    assert Place.decode({}) == Place.decode({"group": None, "note": None}) == Place()
+
+
 def test_a_record_has_its_values_and_the_defaults():
     node = Node(host="node1")
     assert (node.host, node.ports, node.python) == ("node1", {}, "3.6")
