@@ -18,7 +18,7 @@ from mxcluster.file_io import replace
 from mxcluster.job import replies
 from mxcluster.job.plan import packed
 from mxcluster.model import shapes
-from mxcluster.model.record import Record, field, record
+from mxcluster.model.record import Record, encode, field, record
 
 Json = Dict[str, Any]
 
@@ -103,7 +103,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
 
     Args: `given` the arguments of the task; `check` has no effect.
     """
-    nodes = packed.unpack(given.packed_plan)["plan"]["nodes"]
+    nodes = encode(packed.unpack(given.packed_plan).plan.nodes)
     digests = {
         name: hashlib.sha256(text.encode("utf-8")).hexdigest()
         for name, text in given.wanted.files.items()

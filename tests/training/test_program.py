@@ -12,6 +12,7 @@ from mxcluster.job import options
 from mxcluster.job.plan import processes
 from tests import recordio_files
 from tests.often import seldom
+from tests.plans import process_of
 from tests.training.conftest import also_between, newest_often
 from tests.training.loopback import NODE_PACKAGE, Job
 
@@ -390,7 +391,7 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
     # The noise of 2 bits is in proportion to the rate. A falling rate lets the weights settle.
     chosen = {"kv": kv, "lr": 0.02, "lr_factor": 0.8, "compression": "2bit"}
     chosen["compression_threshold"] = 5
-    arguments = processes.program_arguments({"gpus": []}, options.cast(chosen), str(digits), None)
+    arguments = processes.program_arguments(process_of(), options.cast(chosen), str(digits), None)
     job = Job(
         every_mxnet.python,
         tmp_path / "job",

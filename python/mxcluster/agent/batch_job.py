@@ -1,10 +1,10 @@
 """Submit a job to a batch system, read its status, and stop it, on the submit host.
 
 All nodes of the job share the job folder of the submit host. The folder holds the submission
-(`job.plan.batch`) as plan.json, the status that the head writes (`mxcluster.batch.head`), and a job
-folder for each node (see `JobFolder.parts`). The agents run on other machines, so a pid does not
-show that they run. The head writes the file BEAT every second. If BEAT is old, this module asks the
-batch system for the state of the job.
+(`job.plan.submission`) as plan.json, the status that the head writes (`mxcluster.batch.head`), and
+a job folder for each node (see `JobFolder.parts`). The agents run on other machines, so a pid does
+not show that they run. The head writes the file BEAT every second. If BEAT is old, this module asks
+the batch system for the state of the job.
 """
 
 import json
@@ -18,6 +18,7 @@ from mxcluster.agent import claims
 from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.model.plan import NodePlan
 from mxcluster.node import batch_systems, processes
 
 Json = Dict[str, Any]
@@ -40,7 +41,7 @@ _answers: Dict[str, Tuple[float, batch_systems.State]] = {}  # job folder -> tim
 
 def start(
     folder: JobFolder,
-    plan: Json,
+    plan: NodePlan,
     secret_env: Optional[Dict[str, str]] = None,
     token: Optional[str] = None,
     script: Optional[str] = None,
@@ -57,15 +58,16 @@ def start(
             return
         if os.path.exists(folder.file("plan.json")):
             raise BadInput("%s holds another job: choose another job_id" % folder.path)
-        wanted = plan["batch"]
-        engine = batch_systems.of(wanted["launcher"])
+        wanted = plan.batch
+        assert wanted  # only a submission comes here
+        engine = batch_systems.of(wanted.launcher)
         try:
             folder.prepare(plan, secret_env, token)
             if script:
                 folder.write_private("script.b64", script)
             folder.write_private(ORDER, "")
             folder.begin_lease()
-            number = engine.submit(folder.path, plan["job"], wanted, shell_script(folder))
+            number = engine.submit(folder.path, plan.job, wanted.encode(), shell_script(folder))
         except BaseException:
             folder.remove()
             raise
@@ -78,14 +80,14 @@ def shell_script(folder: JobFolder) -> str:
     return "#!/bin/sh\nexec %s\n" % " ".join(map(shlex.quote, argv))
 
 
-def status_of(plan: Json, number: str) -> Json:
+def status_of(plan: NodePlan, number: str) -> Json:
     """Return the first status of a submitted job. `number`: the id in the batch system."""
     me = processes.identity(os.getpid())
     assert me  # this process runs
     return {
-        "job": plan["job"],
-        "host": plan["host"],
-        "kv": plan.get("kv"),
+        "job": plan.job,
+        "host": plan.host,
+        "kv": plan.kv,
         "agent": me._asdict(),
         "state": "running",
         "reason": None,
@@ -97,7 +99,7 @@ def status_of(plan: Json, number: str) -> Json:
         "lease": None,
         "unanswered": [],
         "left": [],
-        "batch": {"launcher": plan["batch"]["launcher"], "id": number, "phase": "waits", "why": ""},
+        "batch": {"launcher": plan.launcher, "id": number, "phase": "waits", "why": ""},
     }
 
 

@@ -31,7 +31,7 @@ from mxcluster.agent.folder import (
 from mxcluster.agent.supervisor import failure
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import checkpoints
-from mxcluster.job.plan.batch import NODES
+from mxcluster.job.plan.submission import NODES
 from mxcluster.model import protocol
 from mxcluster.model.events import Latest
 from mxcluster.node import processes
@@ -72,7 +72,7 @@ def prepare(request: protocol.Prepare) -> Json:
         request.token,
         request.script,
     )
-    return {"job": request.plan["job"]}
+    return {"job": request.plan.job}
 
 
 def run(folder: JobFolder) -> Json:
@@ -95,7 +95,7 @@ def start(request: protocol.Start) -> Json:
     folder, plan = JobFolder(request.job_dir), request.plan
     files = (request.secret_env, request.token, request.script)
     try:
-        if plan is not None and plan.get("batch"):
+        if plan is not None and plan.batch:
             batch_job.start(folder, plan, *files)
         else:
             daemon.start(folder, plan, *files)
@@ -104,7 +104,7 @@ def start(request: protocol.Start) -> Json:
             folder.forget_token()
         raise
     finally:
-        if not (plan or {}).get("batch"):  # the head reads the file when the job starts
+        if not (plan and plan.batch):  # the head reads the file when the job starts
             folder.forget_secret_env()  # an agent that failed early has not read the file
     status = look(folder)
     return {"job": status["job"], "pid": status["agent"]["pid"], "status": status}
@@ -121,7 +121,7 @@ def wait(request: protocol.Wait) -> Json:
     look(folder)
     if request.took:
         checkpoint_transfer.take(folder, request.took)
-    lease = float(folder.plan().get("lease") or 0)  # a detached job has no lease
+    lease = folder.plan().lease  # a detached job has no lease
     if lease:
         seconds = min(seconds, lease / 2)
     deadline = time.monotonic() + seconds
@@ -211,7 +211,7 @@ def logs(request: protocol.Logs) -> Json:
 
 def plan(request: protocol.ReadPlan) -> Json:
     """Return {"plan": the plan of the whole job}, for a controller that attaches to the job."""
-    return {"plan": JobFolder(request.job_dir).whole_plan()}
+    return {"plan": JobFolder(request.job_dir).job_json()}
 
 
 def collect(request: protocol.Collect, target: Optional[int] = None) -> Json:

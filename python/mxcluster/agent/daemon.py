@@ -14,9 +14,10 @@ import traceback
 from typing import Callable, Dict, List, Optional
 
 from mxcluster.agent import claims
-from mxcluster.agent.folder import AGENT_LOCK, JobFolder, Json
+from mxcluster.agent.folder import AGENT_LOCK, JobFolder
 from mxcluster.agent.supervisor import SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError, of_system
+from mxcluster.model.plan import NodePlan
 from mxcluster.node import processes
 
 TIMEOUT = 30.0  # seconds until an agent must have started its processes
@@ -28,7 +29,7 @@ STARTING = 120.0
 
 def start(
     folder: JobFolder,
-    plan: Optional[Json] = None,
+    plan: Optional[NodePlan] = None,
     secret_env: Optional[Dict[str, str]] = None,
     token: Optional[str] = None,
     script: Optional[str] = None,
@@ -57,7 +58,7 @@ def start(
 
 def _start(
     folder: JobFolder,
-    plan: Optional[Json],
+    plan: Optional[NodePlan],
     secret_env: Optional[Dict[str, str]],
     token: Optional[str],
     script: Optional[str],
@@ -98,7 +99,9 @@ def _failure(folder: JobFolder) -> List[str]:
     return [str(failure["reason"])] if failure else []
 
 
-def _fork(folder: JobFolder, plan: Json, lock: int, holder: Optional[processes.Identity]) -> bytes:
+def _fork(
+    folder: JobFolder, plan: NodePlan, lock: int, holder: Optional[processes.Identity]
+) -> bytes:
     """Fork the agent. Return READY when the agent has started the job's processes.
 
     Returns b"" if the agent fails, or does not start the processes within TIMEOUT. Raises Taken if
@@ -119,7 +122,7 @@ def _fork(folder: JobFolder, plan: Json, lock: int, holder: Optional[processes.I
 
 def prepare(
     folder: JobFolder,
-    plan: Json,
+    plan: NodePlan,
     secret_env: Optional[Dict[str, str]] = None,
     token: Optional[str] = None,
     script: Optional[str] = None,
@@ -166,7 +169,7 @@ def _forget(folder: JobFolder) -> bool:
 
 def _write(
     folder: JobFolder,
-    plan: Json,
+    plan: NodePlan,
     secret_env: Optional[Dict[str, str]],
     token: Optional[str],
     script: Optional[str],
@@ -208,7 +211,7 @@ def _instead(job: str) -> str:
     return "choose another job_id, or wait for that job with train.yml -e attach=%s" % job
 
 
-def _claim(folder: JobFolder, plan: Json) -> None:
+def _claim(folder: JobFolder, plan: NodePlan) -> None:
     """Raise Taken and remove the job folder if another job holds a port or GPU of `plan`."""
     try:
         claims.claim(folder, plan)
@@ -277,7 +280,7 @@ def _lock(folder: JobFolder) -> int:
 
 
 def _become_agent(
-    folder: JobFolder, plan: Json, tell: int, lock: int, holder: Optional[processes.Identity]
+    folder: JobFolder, plan: NodePlan, tell: int, lock: int, holder: Optional[processes.Identity]
 ) -> None:
     """Run the agent in the forked child. The child forks the agent, and init adopts the agent.
 

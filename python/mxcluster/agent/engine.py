@@ -58,7 +58,7 @@ def launch(request: protocol.Launch) -> Json:
     after STARTS seconds.
     """
     folder = JobFolder(request.job_dir)
-    hosts = set(folder.whole_plan()["nodes"])
+    hosts = set(folder.whole_plan().nodes)
     state = engine_file.read(folder)
     if state is None:
         log = folder.open_log(engine_file.LOG)
@@ -80,7 +80,7 @@ def launch(request: protocol.Launch) -> Json:
     while True:
         missing = hosts - started(folder)
         if not missing:
-            return {"job": folder.plan()["job"], "pid": watcher.pid}
+            return {"job": folder.plan().job, "pid": watcher.pid}
         ended = not processes.alive(watcher)
         if ended or time.monotonic() >= deadline:
             processes.end_groups([watcher], grace=STOPS)
@@ -171,7 +171,7 @@ def watch(folder: JobFolder) -> Json:
     # This node's agent waits for the exit code.
     engine_file.write(folder, dict(state, exit_code=child.returncode))
     processes.end_groups([who])
-    return {"job": plan["job"], "exit_code": child.returncode}
+    return {"job": plan.job, "exit_code": child.returncode}
 
 
 def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dict[str, str]]:
@@ -182,15 +182,15 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
     mpirun.
     """
     whole = folder.whole_plan()
-    wanted = launchers.mpi_request(whole["options"]) or {}
+    wanted = launchers.mpi_request(whole.options) or {}
     seen = mpi_installation.find(wanted["pre_execution"], wanted["runtime"], env)
     here = seen["installed"]
     if here is None:
         raise MxclusterError(
             mpi_installation.missing(wanted["runtime"], wanted["pre_execution"], seen)
         )
-    engine, nodes = mpi_engines.ENGINES[here.engine], list(whole["nodes"].values())
-    text = mpi_engines.hosts_file(engine, [(node["address"], 1) for node in nodes])
+    engine, nodes = mpi_engines.ENGINES[here.engine], list(whole.nodes.values())
+    text = mpi_engines.hosts_file(engine, [(node.address, 1) for node in nodes])
     replace(folder.file(engine_file.HOSTS), text)
     line = mpi_engines.command_line(
         engine,
@@ -199,15 +199,15 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
         len(nodes),
         (),
         [sys.executable, "-u", "-m", "mxcluster.agent", "hold", "--job-dir", folder.path],
-        nodes[0]["address"],
-        nodes[0]["interface"],
+        nodes[0].address,
+        nodes[0].interface,
     )
     variables = mpi_engines.environment(
         engine,
         agent=shutil.which("ssh", path=env.get("PATH")) or "ssh",
         as_root=os.geteuid() == 0,
-        network=whole["subnet"],
-        interface=nodes[0]["interface"],
+        network=whole.subnet,
+        interface=nodes[0].interface,
     )
     words = "exec " + " ".join(map(shlex.quote, line))
     return here.mpirun, mpi_installation.shell(wanted["pre_execution"], words), variables
@@ -251,7 +251,7 @@ def hold(folder: JobFolder) -> Json:
         folder.forget_secret_env()
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     plan, agent = folder.plan(), processes.Identity(**commands.look(folder)["agent"])
-    json_cli.tell({"started": plan["host"]})
+    json_cli.tell({"started": plan.host})
     got = None
     while processes.alive(agent):
         got = signal.sigtimedwait(ENDS, PERIOD)
@@ -268,8 +268,8 @@ def hold(folder: JobFolder) -> Json:
     if reason != "done":
         if got and reason == "engine":
             reason = ENDED % signal.Signals(got.si_signo).name
-        raise MxclusterError("the part of the job on %s has ended: %s" % (plan["host"], reason))
-    return {"job": plan["job"], "reason": reason}
+        raise MxclusterError("the part of the job on %s has ended: %s" % (plan.host, reason))
+    return {"job": plan.job, "reason": reason}
 
 
 def _end_lingering(who: processes.Identity) -> None:

@@ -105,7 +105,7 @@ def _inner(relative: str) -> str:
 
 def _most(folder: JobFolder) -> int:
     try:
-        return int((folder.plan().get("options") or {}).get("collect_mb", DEFAULT_MB))
+        return int(folder.plan().options.get("collect_mb", DEFAULT_MB))
     except (BadInput, OSError, TypeError, ValueError):
         return DEFAULT_MB
 
@@ -113,7 +113,7 @@ def _most(folder: JobFolder) -> int:
 def _unwanted(folder: JobFolder) -> str:
     """Return the reason why the knob mpi_output excludes all files of this job, else ""."""
     try:
-        wanted = (folder.plan().get("options") or {}).get("mpi_output", "always")
+        wanted = folder.plan().options.get("mpi_output", "always")
         done = (folder.status() or {}).get("reason") == "done"
     except BadInput:
         return ""

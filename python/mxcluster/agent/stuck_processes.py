@@ -7,6 +7,7 @@ faults of the node, such as a full disk. All functions are pure.
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from mxcluster import phases
+from mxcluster.model.plan import Plan
 
 Json = Dict[str, Any]
 
@@ -61,14 +62,9 @@ class Finding(NamedTuple):
     reason: str
 
 
-def limits_of(plan: Json) -> Limits:
+def limits_of(plan: Plan) -> Limits:
     """Return the time limits in `plan`, this node's part of the plan."""
-    timeouts = plan.get("timeouts") or {}
-    return Limits(
-        float((plan.get("heartbeat") or {}).get("timeout") or 0),
-        float(timeouts.get("start") or 0),
-        float(timeouts.get("stall") or 0),
-    )
+    return Limits(plan.heartbeat.timeout, plan.timeouts.start, plan.timeouts.stall)
 
 
 def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:

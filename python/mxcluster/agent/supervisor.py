@@ -17,6 +17,8 @@ from mxcluster.agent.lease import Lease
 from mxcluster.agent.out_of_memory import Kills
 from mxcluster.errors import of_system
 from mxcluster.model.events import Note
+from mxcluster.model.plan import NodePlan, Peer
+from mxcluster.model.plan import Process as PlannedProcess
 from mxcluster.node import addresses, firewall, processes
 from mxcluster.training import progress_file
 
@@ -55,14 +57,14 @@ class Supervisor:
     """
 
     def __init__(
-        self, folder: JobFolder, plan: Json, holder: Optional[processes.Identity] = None
+        self, folder: JobFolder, plan: NodePlan, holder: Optional[processes.Identity] = None
     ) -> None:
         self.folder = folder
         self.plan = plan
         self.holder = holder
         self.me = cast(processes.Identity, processes.identity(os.getpid()))  # not None
         self.secret_env = folder.take_secret_env()
-        self.lease = Lease(float(plan.get("lease") or 0))
+        self.lease = Lease(plan.lease)
         self.runtime = runtimes.of_plan(folder.path, plan, self.me)
         self.children = {}  # type: Dict[int, Json]  # pid of a child -> its part of the status
         self.limits = stuck_processes.limits_of(plan)
@@ -70,9 +72,7 @@ class Supervisor:
         self.held = {}  # type: Dict[int, float]  # pid -> monotonic time of the stop by a signal
         self.pulses = {}  # type: Dict[int, Any]  # pid -> (pulse, monotonic time of the last change)
         self.peers = {
-            (peer["address"], peer["port"]): peer
-            for peer in plan.get("peers") or []
-            if peer["host"] != plan["host"]
+            (peer.address, peer.port): peer for peer in plan.peers if peer.host != plan.host
         }
         self.mute = {}  # type: Dict[str, float]  # peer -> monotonic time of the first missing answer
         self.looked = 0.0
@@ -81,10 +81,10 @@ class Supervisor:
         self.saved = None  # type: Optional[Json]
         self.written = None  # type: Any  # the mark of status.json at this agent's last write
         self.kept = Keeper()
-        self.status = {
-            "job": plan["job"],
-            "host": plan["host"],
-            "kv": plan.get("kv"),
+        self.status: Json = {
+            "job": plan.job,
+            "host": plan.host,
+            "kv": plan.kv,
             "agent": self.me._asdict(),
             "state": "running",
             "reason": None,
@@ -92,7 +92,7 @@ class Supervisor:
             "ended": None,
             "processes": [
                 dict(
-                    {key: process[key] for key in ("name", "role", "index")},
+                    {key: getattr(process, key) for key in ("name", "role", "index")},
                     pid=None,
                     start_time=None,
                     state="running",
@@ -100,7 +100,7 @@ class Supervisor:
                     ended_at=None,
                     ended_by=None,
                 )
-                for process in plan["processes"]
+                for process in plan.processes
             ],
             "meeting": dict(
                 MEETING,
@@ -111,7 +111,7 @@ class Supervisor:
                 ended_at=None,
                 ended_by=None,
             )
-            if plan.get("meeting")
+            if plan.meeting
             else None,
             "first_failure": None,
             "lease": None,
@@ -132,7 +132,7 @@ class Supervisor:
             self.kept = Keeper(self.folder.kept())
             self.folder.begin_lease()
             self.folder.take_reserve()
-            if self.plan.get("meeting"):
+            if self.plan.meeting:
                 self.start(meeting_process(self.plan), self.status["meeting"])
             else:
                 self.start_all()
@@ -148,11 +148,11 @@ class Supervisor:
 
     def start_all(self) -> None:
         """Start the processes of the plan one by one, and stop after a failed start."""
-        for process, part in zip(self.plan["processes"], self.status["processes"]):
+        for process, part in zip(self.plan.processes, self.status["processes"]):
             if not self.status["first_failure"]:
                 self.start(process, part)
 
-    def start(self, process: Json, part: Json) -> None:
+    def start(self, process: PlannedProcess, part: Json) -> None:
         """Start one process.
 
         `process` is the process's entry in the plan, and `part` the process's entry in the status.
@@ -160,9 +160,9 @@ class Supervisor:
         """
         runtime = self.runtime_of(part)
         environment = runtime.kept()
-        environment.update(process["env"])
+        environment.update(process.env)
         secret_env = {} if part is self.status["meeting"] else self.secret_env
-        log = self.folder.open_log(process["name"])
+        log = self.folder.open_log(process.name)
         try:
             self.folder.write_env(process, environment, secret_env)
             child = runtime.popen(
@@ -227,7 +227,7 @@ class Supervisor:
                 self.folder.lease_mtime(),
                 time.time(),
                 time.monotonic(),
-                processes.lives(self.plan.get("controller")),
+                processes.lives(self.plan.controller),
             )
             reason = why_end(self.status, stopped, bool(expired))
             if reason:
@@ -273,7 +273,7 @@ class Supervisor:
         else:
             sights = self.sights()
             finding = stuck_processes.examine(
-                sights, self.limits, bool(self.plan.get("root"))
+                sights, self.limits, bool(self.plan.root)
             ) or self.examine_network(sights)
         if finding:
             self.find(finding)
@@ -292,21 +292,16 @@ class Supervisor:
             sight.pulse and sight.still >= seconds for sight in sights if sight.role != "scheduler"
         )
         mute = (
-            [peer["name"] for peer in self.unanswered() if peer["role"] != "scheduler"]
-            if quiet
-            else []
+            [peer.name for peer in self.unanswered() if peer.role != "scheduler"] if quiet else []
         )
         self.mute = {name: self.mute.get(name, now) for name in mute}
         lost = sorted(name for name, since in self.mute.items() if now - since >= seconds)
         if lost:
             self.status["unanswered"] = lost
-        return stuck_processes.network(self.plan["host"], lost) if lost else None
+        return stuck_processes.network(self.plan.host, lost) if lost else None
 
-    def unanswered(self) -> List[Json]:
-        """Return the peers on other nodes that do not acknowledge data from this node.
-
-        Each peer is a dict, an entry of "peers" in the plan.
-        """
+    def unanswered(self) -> List[Peer]:
+        """Return the peers on other nodes that do not acknowledge data from this node."""
         return (
             [self.peers[where] for where in sorted(addresses.unanswered() & set(self.peers))]
             if self.peers
@@ -365,9 +360,9 @@ class Supervisor:
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
-            self.status["unanswered"] = [peer["name"] for peer in self.unanswered()]
+            self.status["unanswered"] = [peer.name for peer in self.unanswered()]
             if self.status["unanswered"] and self.is_open():
-                self.find(stuck_processes.network(self.plan["host"], self.status["unanswered"]))
+                self.find(stuck_processes.network(self.plan.host, self.status["unanswered"]))
         self.status["pulses"] = {sight.name: sight.pulse for sight in seen if sight.pulse}
         frozen = {sight.name for sight in seen if sight.frozen}
         for pid in set(self.held) & set(
@@ -420,11 +415,11 @@ class Supervisor:
 
     def tell_of_firewall(self) -> None:
         """Copy the notes of the job's firewall unit to the job's events, for the report."""
-        texts = firewall.notes(self.plan["job"])
+        texts = firewall.notes(self.plan.job)
         if texts:
-            log = events.EventLog(self.folder.file(events.FILE), host=self.plan["host"])
+            log = events.EventLog(self.folder.file(events.FILE), host=self.plan.host)
             for text in texts:
-                log.write(Note(text="%s: %s" % (self.plan["host"], text)))
+                log.write(Note(text="%s: %s" % (self.plan.host, text)))
 
     def reap(self) -> None:
         """Reap all ended children and adopted orphans, and record ended processes of the job."""
@@ -492,7 +487,7 @@ class Supervisor:
         known, echo = self.status["first_failure"], code in exit_codes.reserved()
         if known is None or known["echo"] and not echo:
             self.status["first_failure"] = failure(
-                self.plan["host"],
+                self.plan.host,
                 part,
                 reason,
                 code,
@@ -519,13 +514,16 @@ class Supervisor:
         return True
 
 
-def meeting_process(plan: Json) -> Json:
-    """Return the entry of the rendezvous process, like an entry of plan["processes"].
+def meeting_process(plan: NodePlan) -> PlannedProcess:
+    """Return the rendezvous process, like a process of the plan.
 
     The rendezvous process runs before the processes of the plan, at the same addresses.
     """
-    return dict(
-        MEETING,
+    return PlannedProcess(
+        name="meeting",
+        role="rendezvous",
+        host=plan.host,
+        address="",
         command=[sys.executable, "-u", "-m", "mxcluster.node.rendezvous"],
         env={"MXCLUSTER_JOB_DIR": os.getcwd()},
     )

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, cast
 
 from mxcluster import package
 from mxcluster.agent import batch_job, claims
@@ -26,9 +26,11 @@ from mxcluster.batch.node_part import NONCE
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
-from mxcluster.job.plan import batch, for_node
-from mxcluster.job.plan.inputs import look
+from mxcluster.job.plan import for_node, submission
+from mxcluster.job.plan.look import look
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.plan import NodePlan, Plan
+from mxcluster.model.submission import Submission
 from mxcluster.node import batch_systems, processes
 
 Json = Dict[str, Any]
@@ -50,14 +52,14 @@ class Ended(Exception):
 class Head:
     """Runs the job in `folder`. `plan`: the submission. `environ`: this process's variables."""
 
-    def __init__(self, folder: JobFolder, plan: Json, environ: Dict[str, str]):
+    def __init__(self, folder: JobFolder, plan: NodePlan, environ: Dict[str, str]):
         self.folder = folder
-        self.plan = plan  # the submission; later the plan of the job
-        self.submission = plan
-        self.engine = batch_systems.of(plan["batch"]["launcher"])
+        self.plan: Plan = plan  # the submission; later the plan of the job
+        self.submission, self.request = plan, cast(Submission, plan.batch)
+        self.engine = batch_systems.of(plan.launcher)
         self.number = self.engine.identity(environ)
         self.environ = environ
-        self.lease = Lease(float(plan.get("lease") or 0))
+        self.lease = Lease(plan.lease)
         self.nodes = {}  # type: Dict[str, NodeChannel]
         self.lost = {}  # type: Dict[str, Json]
         self.cut = []  # type: List[str]  # hosts that run, but whose srun or program was killed
@@ -104,7 +106,7 @@ class Head:
         self.folder.write_private(NONCE, nonce)
         argv = [sys.executable, "-I", "-m", "mxcluster.batch.node_part", self.folder.path]
         self.nodes = {
-            host: NodeChannel(host, self.engine.on_node(host, argv), self.plan["job"], sys.stderr)
+            host: NodeChannel(host, self.engine.on_node(host, argv), self.plan.job, sys.stderr)
             for host in hosts
         }
         note("%s gives the nodes %s" % (self.engine.NAME, ", ".join(hosts)))
@@ -113,7 +115,9 @@ class Head:
         facts = self.gather("record")
         held = None  # type: Optional[Json]
         for _ in range(TRIES):
-            made = batch.complete(self.submission, hosts, facts, held, self.number)
+            made = submission.complete(
+                self.submission, self.request, hosts, facts, held, self.number
+            )
             looks = self.look(made, facts)
             held = {host: found["held"] for host, found in looks.items()}
             if all(found["fits"] for found in looks.values()):
@@ -121,17 +125,17 @@ class Head:
         else:
             raise MxclusterError("the free ports and GPUs of the nodes changed during each plan")
         self.plan = made
-        self.folder.write_private(batch_job.PLANNED, json.dumps(made))
+        self.folder.write_private(batch_job.PLANNED, json.dumps(made.encode()))
         has_secrets = os.path.exists(self.folder.file(SECRET_ENV))
         for host in list(self.nodes):
-            if host not in made["nodes"]:  # kv=local uses only one node
+            if host not in made.nodes:  # kv=local uses only one node
                 self.nodes.pop(host).close()
         for host, node in self.nodes.items():
             # The agents need no lease: their nodes' programs end them if the head is gone.
-            part = dict(for_node(made, host), lease=0, whole=made)
+            part = for_node(made, host).replaced(lease=0, whole=made)
             # srun and qrsh send the lines of this connection in plain text. So each node reads the
             # token and the secrets from the job folder.
-            node.ask(ask="start", plan=part, secret_env=has_secrets)
+            node.ask(ask="start", plan=part.encode(), secret_env=has_secrets)
         nodes = self.nodes.values()
         self.until(
             lambda: (
@@ -143,15 +147,15 @@ class Head:
         self.refuse_errors("has not started")
         self.status["batch"]["phase"] = "runs"
 
-    def look(self, made: Json, facts: Json) -> Json:
+    def look(self, made: Plan, facts: Json) -> Json:
         """Return {host: answer of `probe.look`} for the plan `made`, or raise MxclusterError."""
         name = package.archive()[0]
         for host, node in self.nodes.items():
-            if host in made["nodes"]:
-                record = batch.record_of(self.submission, host, facts[host])
+            if host in made.nodes:
+                record = submission.record_of(self.request, host, facts[host])
                 request = dict(look(made, host, record, HostVariables(), name), job=None)
                 node.ask(ask="look", request=request)
-        found = self.gather("look", made["nodes"])
+        found = self.gather("look", made.nodes)
         problems = [
             "%s: %s" % (host, text) for host, one in found.items() for text in one["problems"]
         ]
@@ -262,7 +266,7 @@ class Head:
         for node in self.nodes.values():
             if not _is_ended(node):
                 node.ask(ask="stop", reason=reason)
-        if not self.plan["processes"]:  # the agents have not started, so the nodes send no line
+        if not self.plan.processes:  # the agents have not started, so the nodes send no line
             for node in self.nodes.values():
                 node.close()
         deadline = time.monotonic() + LAST
@@ -276,7 +280,7 @@ class Head:
             self.beat()
         for host, node in self.nodes.items():
             known = self.signalled or host in self.cut or _is_ended(node)
-            if self.plan["processes"] and not known:
+            if self.plan.processes and not known:
                 silent = time.monotonic() - node.heard
                 why = "no answer to the end of the job"
                 self.lost.setdefault(host, {"since": time.time() - silent, "why": why})
@@ -318,7 +322,7 @@ class Head:
         A node speaks only for the processes that the plan gives to this node.
         """
         statuses = [node.status for node in self.nodes.values() if node.status]
-        own = {(process["host"], process["name"]) for process in self.plan["processes"]}
+        own = {(process.host, process.name) for process in self.plan.processes}
         self.status["processes"] = [
             part
             for one in statuses
@@ -388,7 +392,7 @@ def main(argv: List[str]) -> int:
     """Run the job in the folder argv[0]. Return 0 if the job is done, else 1."""
     folder = JobFolder(argv[0])
     plan = folder.plan()
-    if not plan.get("batch"):
+    if not plan.batch:
         raise BadInput("%s holds no job for a batch system" % folder.path)
     lock = claims.open_lock(folder.file("batch.lock"))
     head = Head(folder, plan, dict(os.environ))

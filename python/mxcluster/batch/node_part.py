@@ -32,6 +32,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.supervisor import STOPS, note
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.job import checkpoints
+from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import RecordNode
 from mxcluster.node import gpus, processes
 from mxcluster.node.probe import look
@@ -152,8 +153,8 @@ class NodePart:
 
     def start(self, asked: Json) -> None:
         """Write this node's part of the plan and start the agent."""
-        plan = asked["plan"]
-        self.folder = JobFolder(plan["nodes"][plan["host"]]["job_dir"])
+        plan = NodePlan.decode(asked["plan"])
+        self.folder = JobFolder(plan.nodes[plan.host].job_dir)
         self.folder.make()
         os.makedirs(os.path.join(self.job_dir, checkpoints.FOLDER), exist_ok=True)
         for name in SHARED:

@@ -8,11 +8,12 @@ import re
 import stat
 import tempfile
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 from mxcluster.entry import programs
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import replace
+from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Collect, Look, OfJob, Prepare, Request, Start, Status, Stop
 from mxcluster.node import firewall, processes
 
@@ -315,7 +316,7 @@ def why_open(request: Request) -> str:
         )
 
 
-def write_wish(plan: Mapping[str, Any], uid: int) -> None:
+def write_wish(plan: NodePlan, uid: int) -> None:
     """Write the job's firewall request to a file that only root can change.
 
     `plan`: the node's part of the plan. `uid`: the uid of the training user.
@@ -328,7 +329,8 @@ def write_wish(plan: Mapping[str, Any], uid: int) -> None:
                 raise
         os.chmod(WISHES, 0o755)  # under any umask: agents read the firewall's notes there
     replace(
-        os.path.join(WISHES, plan["job"] + ".json"), json.dumps(dict(plan["firewall"], uid=uid))
+        os.path.join(WISHES, plan.job + ".json"),
+        json.dumps(dict(plan.firewall.encode() if plan.firewall else {}, uid=uid)),
     )
 
 

@@ -11,13 +11,14 @@ are the same. These files read the table:
 All functions are pure.
 """
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster.errors import BadInput, refuse, some
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.plan import Node, Plan
 
-Nodes = Dict[str, Dict[str, Any]]
+Nodes = Mapping[str, Node]
 
 
 class Launcher(NamedTuple):
@@ -104,12 +105,9 @@ LAUNCHERS = {
 }
 
 
-def of(plan: Dict[str, Any]) -> Launcher:
-    """Return the launcher of a plan. Plans without an entry "launcher" have the launcher ssh.
-
-    Plans of MPI programs and plans of older versions have no such entry.
-    """
-    return LAUNCHERS[plan.get("launcher") or SSH]
+def of(plan: Plan) -> Launcher:
+    """Return the launcher of a plan."""
+    return LAUNCHERS[plan.launcher]
 
 
 def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
@@ -131,8 +129,8 @@ def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
 def check(launcher: str, nodes: Nodes, variables: Mapping[str, HostVariables]) -> None:
     """Raise BadInput if the nodes of a job do not fit the launcher.
 
-    Args: `launcher` the value of the knob; `nodes` {host: {"address", "job_dir", "python"}} of the
-    plan; `variables` {host: host variables}. Only `ansible_connection` counts.
+    Args: `launcher` the value of the knob; `nodes` of the plan; `variables` {host: host variables}.
+    Only `ansible_connection` counts.
     """
     here = [host for host in nodes if variables[host].ansible_connection == "local"]
     if launcher == LOCAL:
@@ -152,17 +150,17 @@ def check(launcher: str, nodes: Nodes, variables: Mapping[str, HostVariables]) -
                 "this machine (ansible_connection: local): %s. Use launcher=local" % some(here)
             )
         refuse(
-            _same(nodes, "python", "mxcluster_env_dir")
-            + _same(nodes, "job_dir", "mxcluster_job_dir")
+            _same(nodes, lambda node: node.python, "mxcluster_env_dir")
+            + _same(nodes, lambda node: node.job_dir, "mxcluster_job_dir")
         )
 
 
-def _same(nodes: Nodes, key: str, variable: str) -> List[str]:
-    """Return [message] if the nodes have different values of `key`, else [].
+def _same(nodes: Nodes, path: Callable[[Node], str], variable: str) -> List[str]:
+    """Return [message] if the nodes have different values of `path`, else [].
 
-    mpirun runs the same command on all nodes. `variable`: the variable of Ansible that sets `key`.
+    mpirun runs the same command on all nodes. `variable`: the variable of Ansible that sets `path`.
     """
-    found = grouped((nodes[host][key], host) for host in nodes)
+    found = grouped((path(nodes[host]), host) for host in nodes)
     if len(found) < 2:
         return []
     return [
@@ -187,9 +185,9 @@ def mpi_request(options: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     }
 
 
-def told(plan: Dict[str, Any]) -> List[str]:
+def told(plan: Plan) -> List[str]:
     """Return the lines of the plan's table about the launcher and the open ports of the job."""
-    launcher, open_hosts = of(plan), plan.get("ports_open") or []
+    launcher, open_hosts = of(plan), plan.ports_open
     lines = []
     if launcher.engine:
         lines.append(
@@ -199,7 +197,7 @@ def told(plan: Dict[str, Any]) -> List[str]:
                 launcher.name,
                 "" if launcher.is_batch else "one ",
                 launcher.engine,
-                next(iter(plan["nodes"])),
+                next(iter(plan.nodes)),
             )
         )
     if open_hosts:

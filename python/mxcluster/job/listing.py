@@ -11,10 +11,11 @@ import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, some
-from mxcluster.job import live_line, plan_shape, verdict
+from mxcluster.job import live_line, verdict
 from mxcluster.job.option_types import is_job_id
 from mxcluster.lists import grouped
 from mxcluster.model import shapes
+from mxcluster.model.plan import Plan, free_json
 
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]
@@ -304,7 +305,7 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     """
     for host, plan in sorted(plans.items()):
         try:
-            plan_shape.any_json(plan)
+            free_json(plan)
         except shapes.Wrong as wrong:
             raise _invalid(job, wrong.inside(host)) from None
     parties = grouped(
@@ -331,7 +332,7 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     return plans[min(plans)]
 
 
-def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
+def adopt(plan: object, job: str, asked: Dict[str, Optional[Json]]) -> Plan:
     """Return the plan with which this controller continues a job of another controller.
 
     The paths of this controller's inventory replace the paths of the plan. The paths decide which
@@ -343,32 +344,32 @@ def adopt(plan: Any, job: str, asked: Dict[str, Optional[Json]]) -> Json:
     plan names a host that `asked` lacks.
     """
     try:
-        known = plan_shape.checked(plan)
-        if known["job"] != job:
-            raise shapes.Wrong("the requested job %s" % job, known["job"], ".job")
+        known = Plan.checked(plan)
+        if known.job != job:
+            raise shapes.Wrong("the requested job %s" % job, known.job, ".job")
     except shapes.Wrong as wrong:
         raise _invalid(job, wrong) from None
-    hosts = sorted(known["nodes"])
-    adopted = dict(known, nodes={host: dict(node) for host, node in known["nodes"].items()})
-    adopted["options"] = dict(
-        known["options"],
-        lease=float(known["options"]["lease"]),
-        step_ms=float(known["options"].get("step_ms") or 0),
+    options = dict(
+        known.options,
+        lease=float(known.options["lease"]),
+        step_ms=float(known.options.get("step_ms") or 0),
         plan_only=False,
     )
-    strangers = [host for host in hosts if host not in asked]
+    strangers = [host for host in sorted(known.nodes) if host not in asked]
     if strangers:
         raise BadInput(
             "the job %s has a part on %s, which this inventory lacks: give the job's inventory "
             "with -i" % (job, ", ".join(strangers))
         )
-    for host in hosts:
-        paths = asked[host]
-        adopted["nodes"][host].update(
+    nodes = {
+        host: node.replaced(
             python=paths["python"] if paths else "",
             job_dir=posixpath.join(paths["jobs_dir"], job) if paths else "",
         )
-    return adopted
+        for host, node in known.nodes.items()
+        for paths in [asked[host]]
+    }
+    return known.replaced(options=options, nodes=nodes)
 
 
 def _invalid(job: str, wrong: shapes.Wrong) -> BadInput:

@@ -12,6 +12,7 @@ from mxcluster.job.option_types import is_job_id
 from mxcluster.model import names, shapes
 from mxcluster.model.events import Latest
 from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.plan import Plan
 from mxcluster.model.record import encode, record
 from mxcluster.model.shapes import (
     each,
@@ -362,7 +363,7 @@ def of_host(host: str, known: Json, for_all: bool = False) -> Json:
     )
 
 
-def packed(host: str, known: Any, plan: Json) -> Json:
+def packed(host: str, known: Any, plan: Plan) -> Json:
     """Return the content of a status.json from `host`, with only the processes of this host.
 
     The training user can write the file. A pulse of another host's process could blame that process
@@ -373,14 +374,14 @@ def packed(host: str, known: Any, plan: Json) -> Json:
     """
     try:
         found = of_host(host, status(known))
-        if found["job"] != plan["job"]:
-            raise shapes.Wrong("the job %s" % plan["job"], found["job"], ".job")
+        if found["job"] != plan.job:
+            raise shapes.Wrong("the job %s" % plan.job, found["job"], ".job")
     except shapes.Wrong as wrong:
         raise BadInput(
             "the status.json of this host is invalid: %s. Find the program that changed this "
             "file on the host" % wrong
         ) from None
-    own = {process["name"] for process in plan["processes"] if process["host"] == host}
+    own = {process.name for process in plan.of_host(host)}
     return dict(
         found,
         processes=[part for part in found["processes"] if part.get("name") in own],

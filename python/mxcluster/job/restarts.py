@@ -11,7 +11,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from mxcluster import exit_codes
 from mxcluster.job import launchers
 from mxcluster.job.option_types import is_job_id
-from mxcluster.job.plan import inputs
+from mxcluster.job.plan.resume import find_checkpoint
+from mxcluster.model.plan import Plan
 
 Json = Dict[str, Any]
 
@@ -20,16 +21,16 @@ OUTSIDE = ("stopped", "network", "engine", "node")
 MISSING = "missing"  # the state of a node in a verdict
 
 
-def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
+def after(plan: Plan, verdict: Json, run_dir: str) -> Optional[Json]:
     """Return the result of `decide` for an ended job with the run folder `run_dir`.
 
     The function reads the last complete checkpoint and the used ids from the folders beside
     `run_dir`.
     """
-    if verdict["ok"] or not plan["options"].get("max_restarts"):
+    if verdict["ok"] or not plan.options.get("max_restarts"):
         return None
     runs = os.path.dirname(os.path.abspath(run_dir))
-    found = inputs.find_checkpoint(plan["job"], runs, plan["options"]["network"])[0]
+    found = find_checkpoint(plan.job, runs, plan.options["network"]).checkpoint
     return decide(
         plan,
         verdict,
@@ -39,7 +40,7 @@ def after(plan: Json, verdict: Json, run_dir: str) -> Optional[Json]:
 
 
 def decide(
-    plan: Json, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]
+    plan: Plan, verdict: Json, epoch: Optional[int], used: Callable[[str], bool]
 ) -> Optional[Json]:
     """Return the decision about the restart of an ended job.
 
@@ -52,7 +53,7 @@ def decide(
     - "extra": {knob: value} for the restart, or None if the job does not restart;
     - "delay": the seconds before the restart.
     """
-    options = plan["options"]
+    options = plan.options
     more = int(options.get("max_restarts") or 0)
     if verdict["ok"] or not more:
         return None
@@ -70,7 +71,7 @@ def decide(
     reason = reason or _cannot(plan, lost, epoch)
     if reason:
         return refused(reason)
-    job, number = next_id(plan["job"], used)
+    job, number = next_id(plan.job, used)
     without = sorted(set(options.get("without") or []) | set(lost))
     delay = float(options.get("restart_delay") or 0)
     extra = {
@@ -80,7 +81,7 @@ def decide(
         "without": without,
     }
     if epoch is not None:
-        extra.update(resume=plan["job"], model_load_epoch=0, model_load_job="")
+        extra.update(resume=plan.job, model_load_epoch=0, model_load_job="")
     words = ["job %s, %d of %d" % (job, number, number + more - 1)] + (
         ["without " + ", ".join(without)] if without else []
     )
@@ -128,27 +129,26 @@ def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
             return name, number
 
 
-def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
+def _cannot(plan: Plan, lost: List[str], epoch: Optional[int]) -> Optional[str]:
     """Return the reason why a restart is impossible, or None if a restart is possible.
 
     Args: `lost` the nodes that did not answer or were going down; `epoch` of the last complete
     checkpoint, None without a checkpoint.
     """
     hosts = {
-        role: {process["host"] for process in plan["processes"] if process["role"] == role}
-        for role in ("scheduler", "worker")
+        role: {process.host for process in plan.of_role(role)} for role in ("scheduler", "worker")
     }
-    if set(lost) >= set(plan["nodes"]):
+    if set(lost) >= set(plan.nodes):
         return (
             "no node answered at the end of the job; make the nodes reachable, then continue with "
-            "-e resume=%s" % plan["job"]
+            "-e resume=%s" % plan.job
         )
     if hosts["scheduler"] & set(lost):
         return (
             "%s, the only host of the group scheduler, is lost; put another host into the group "
             "scheduler, then continue with -e resume=%s "
-            "-e without=%s" % (", ".join(hosts["scheduler"]), plan["job"], ",".join(sorted(lost)))
+            "-e without=%s" % (", ".join(hosts["scheduler"]), plan.job, ",".join(sorted(lost)))
         )
-    if epoch is not None and epoch >= plan["options"]["num_epochs"]:
+    if epoch is not None and epoch >= plan.options["num_epochs"]:
         return "the job has trained and saved all %d epochs, so its training is complete" % epoch
     return None

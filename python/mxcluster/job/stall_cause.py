@@ -4,11 +4,12 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mxcluster import phases, schemes
 from mxcluster.lists import several
+from mxcluster.model.plan import SERVER, WORKER, Plan, Process
 
 Json = Dict[str, Any]
 
 
-def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> Json:
+def explain(failure: Json, plan: Plan, statuses: Dict[str, Optional[Json]]) -> Json:
     """Return `failure` with the process that causes the stall, and with the reason.
 
     Args: `failure` the stall that the first node reported; `plan` of the job; `statuses` {host:
@@ -28,16 +29,16 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
         if status
         for name, found in (status.get("pulses") or {}).items()
     }
-    parts = {part["name"]: part for part in plan["processes"] if part["name"] in pulses}
+    parts = {part.name: part for part in plan.processes if part.name in pulses}
     blamed = parts.get(failure["name"])
     if blamed is None:
         return failure
     # The optimizer of a server in a healthy job returns sooner.
-    long = float((plan.get("timeouts") or {}).get("stall") or 0) / 2
+    long = plan.timeouts.stall / 2
     busy = [
         name
         for name, part in parts.items()
-        if part["role"] == "server"
+        if part.role == SERVER
         and pulses[name]["phase"] == phases.UPDATING
         and _idle(failure, pulses[name]) >= long
     ]
@@ -49,7 +50,7 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
             "the optimizer of this server has not returned for %.0f s: look for an endless loop or "
             "a wait in the optimizer" % _idle(failure, pulses[name]),
         )
-    if pulses[blamed["name"]]["phase"] in (phases.ENDING, phases.LEAVING):
+    if pulses[blamed.name]["phase"] in (phases.ENDING, phases.LEAVING):
         return failure
     mates = _who_wait_for_each_other(plan, parts, blamed)
     ended = [name for name in mates if pulses[name]["phase"] == phases.FINISHED]
@@ -64,7 +65,7 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
             "the next push of %s. Give all workers of a group the same number of batches"
             % (_pushes(pulses[first]), last, _pushes(pulses[last]), first),
         )
-    merges = schemes.of(plan["kv"]).merges != schemes.NOBODY
+    merges = schemes.of(plan.kv).merges != schemes.NOBODY
     found = _left_out({name: pulses[name] for name in mates}) if merges else None
     if found:
         name, key, other = found
@@ -84,9 +85,9 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
             ),
         )
     least = min(
-        waiting or [blamed["name"]], key=lambda name: (pulses[name]["pushes"], pulses[name]["time"])
+        waiting or [blamed.name], key=lambda name: (pulses[name]["pushes"], pulses[name]["time"])
     )
-    most = max(pulses[name]["pushes"] for name in (waiting or [blamed["name"]]))
+    most = max(pulses[name]["pushes"] for name in (waiting or [blamed.name]))
     told = (
         "this worker has pushed %s, and the workers that wait for its next push have pushed up to "
         "%s" % (several(pulses[least]["pushes"], "time"), several(most, "time"))
@@ -102,18 +103,18 @@ def explain(failure: Json, plan: Json, statuses: Dict[str, Optional[Json]]) -> J
     )
 
 
-def failure(plan: Json, host: str, found: Json) -> Json:
+def failure(plan: Plan, host: str, found: Json) -> Json:
     """Return the failure of a worker that stalls a job, because other workers wait for its push.
 
     Args: `plan` of the job; `host` of the worker; `found` {"name": name of the worker, "time": time
     of the stall in unix seconds}.
     """
-    part = next(one for one in plan["processes"] if one["name"] == found["name"])
+    part = next(one for one in plan.processes if one.name == found["name"])
     return {
         "host": host,
-        "role": part["role"],
-        "index": part["index"],
-        "name": part["name"],
+        "role": part.role,
+        "index": part.index,
+        "name": part.name,
         "kind": "stall",
         "exit_code": None,
         "reason": "other workers wait for the next push of this worker",
@@ -191,13 +192,13 @@ def _times(found: Json, key: Optional[str]) -> int:
     return times
 
 
-def _who_wait_for_each_other(plan: Json, parts: Dict[str, Json], blamed: Json) -> List[str]:
+def _who_wait_for_each_other(plan: Plan, parts: Dict[str, Process], blamed: Process) -> List[str]:
     """Return the names of the workers that cannot continue without `blamed`, including `blamed`."""
-    waits = schemes.of(plan["kv"]).waits
+    waits = schemes.of(plan.kv).waits
     if waits == schemes.NOBODY:
-        return [blamed["name"]]
-    workers = {name: part["group"] for name, part in parts.items() if part["role"] == "worker"}
-    return [name for name in workers if waits != schemes.GROUP or workers[name] == blamed["group"]]
+        return [blamed.name]
+    workers = {name: part.group for name, part in parts.items() if part.role == WORKER}
+    return [name for name in workers if waits != schemes.GROUP or workers[name] == blamed.group]
 
 
 def _idle(failure: Json, found: Json) -> float:
@@ -205,18 +206,18 @@ def _idle(failure: Json, found: Json) -> float:
     return seconds
 
 
-def _blame(failure: Json, part: Json, reason: str) -> Json:
+def _blame(failure: Json, part: Process, reason: str) -> Json:
     """Return `failure` with `part` as the failed process, and with `reason`.
 
     The log lines of `failure` stay only if they belong to `part`.
     """
-    log = failure["log"] if part["name"] == failure["name"] else []
+    log = failure["log"] if part.name == failure["name"] else []
     return dict(
         failure,
-        host=part["host"],
-        role=part["role"],
-        index=part["index"],
-        name=part["name"],
+        host=part.host,
+        role=part.role,
+        index=part.index,
+        name=part.name,
         reason=reason,
         log=log,
     )

@@ -11,6 +11,7 @@ from mxcluster.errors import some
 from mxcluster.job import launchers, learning, stall_cause
 from mxcluster.lists import several
 from mxcluster.model.events import Done, End, Event
+from mxcluster.model.plan import Plan
 from mxcluster.package import OWN_FOLDERS
 
 Json = Dict[str, Any]
@@ -89,7 +90,7 @@ _NAMED = 3  # maximum number of node pairs in a verdict, and of processes in eac
 
 
 def compute(
-    plan: Json,
+    plan: Plan,
     statuses: Dict[str, Optional[Json]],
     events: Sequence[Event],
     problems: Optional[Dict[str, str]] = None,
@@ -131,8 +132,7 @@ def compute(
         for process in status["processes"]
     }
     codes = {
-        process["name"]: found.get(process["name"], {}).get("exit_code")
-        for process in plan["processes"]
+        process.name: found.get(process.name, {}).get("exit_code") for process in plan.processes
     }
     ends = {
         event.index: event for event in events if isinstance(event, End) and event.role == "worker"
@@ -174,8 +174,8 @@ def compute(
     samples = sum(end.samples or 0 for end in ends.values())
     return {
         "ok": failure is None,
-        "job": plan["job"],
-        "kv": plan["kv"],
+        "job": plan.job,
+        "kv": plan.kv,
         "accuracy": accuracy,
         "samples_per_s": round(samples / seconds, 1) if seconds and samples else None,
         "seconds": round(
@@ -186,7 +186,7 @@ def compute(
         "left": left or {},
         "warnings": warnings,
         "files": files,
-        "nodes": {host: _state(statuses.get(host)) for host in plan["nodes"]},
+        "nodes": {host: _state(statuses.get(host)) for host in plan.nodes},
     }
 
 
@@ -402,7 +402,7 @@ def _of_lease(seen: Any) -> str:
     )
 
 
-def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]) -> Json:
+def _gone(plan: Plan, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]) -> Json:
     """Return the failure of the node in `lost` that has been silent for the longest time.
 
     If a process of another node ended because heartbeats stopped, the reason also names the
@@ -421,8 +421,8 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
     )
     if (statuses.get(host) or {}).get("reason") == exit_codes.SHUTDOWN:
         reason += ", and its agent got SIGTERM before, as when a node is shut down"
-    missed = [process["name"] for process in plan["processes"] if process["host"] == host]
-    seconds = (plan.get("heartbeat") or {}).get("timeout")
+    missed = [process.name for process in plan.processes if process.host == host]
+    seconds = plan.heartbeat.timeout
     if missed and any(
         part.get("exit_code") == exit_codes.PEER_DIED
         for status in statuses.values()
@@ -437,7 +437,7 @@ def _gone(plan: Json, statuses: Dict[str, Optional[Json]], lost: Dict[str, Json]
 
 
 def _network(
-    failure: Optional[Json], plan: Json, statuses: Dict[str, Optional[Json]]
+    failure: Optional[Json], plan: Plan, statuses: Dict[str, Optional[Json]]
 ) -> Optional[Json]:
     """Return the cause of `failure`: a network fault if a status proves the fault, else `failure`.
 
@@ -455,14 +455,14 @@ def _network(
         and failure.get("kind") not in ("network", "stall")
     ):
         return failure
-    parts = {part["name"]: part for part in plan["processes"]}
+    parts = {part.name: part for part in plan.processes}
     pairs = {}  # type: Dict[Tuple[str, str], List[str]]
     for host, status in sorted(statuses.items()):
         for name in (status or {}).get("unanswered") or []:
             part = parts.get(str(name))
-            if part and part["host"] != host:
-                pairs.setdefault((host, part["host"]), []).append(
-                    "%s at %s:%s" % (name, part.get("address"), part.get("port"))
+            if part and part.host != host:
+                pairs.setdefault((host, part.host), []).append(
+                    "%s at %s:%s" % (name, part.address, part.port)
                 )
     if not pairs:
         return failure
@@ -491,7 +491,7 @@ def _left_over(left: Dict[str, List[str]]) -> Optional[Json]:
 
 
 def _learned(
-    plan: Json, events: Sequence[Event], accuracy: Optional[float]
+    plan: Plan, events: Sequence[Event], accuracy: Optional[float]
 ) -> Tuple[Optional[Json], List[str]]:
     """Return (failure, warnings) about the learning of a job without another failure.
 
@@ -499,21 +499,21 @@ def _learned(
     instead. A job that was too short for a judgement also gets a warning. The result is (None, [])
     for a job that learned, for an MPI job, and for a measurement.
     """
-    if plan["options"].get("measured") or plan.get("mpi"):
+    if plan.options.get("measured") or plan.mpi:
         return None, []
-    options, found = plan["options"], learning.problem(plan, events, accuracy)
+    options, found = plan.options, learning.problem(plan, events, accuracy)
     if found is None:
         warning = learning.cannot_tell(plan, events, accuracy)
         return None, [warning] if warning else []
     if options.get("script") or options.get("model_load_epoch"):
         return None, [found]
     who = next(
-        {key: process[key] for key in ("host", "role", "index", "name")}
-        for process in plan["processes"]
-        if process["role"] == "worker"
+        {key: getattr(process, key) for key in ("host", "role", "index", "name")}
+        for process in plan.processes
+        if process.role == "worker"
     )
     cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options["lr"]
-    if options.get("lr_scale") == "none" and schemes.updates_each_push(schemes.of(plan["kv"])):
+    if options.get("lr_scale") == "none" and schemes.updates_each_push(schemes.of(plan.kv)):
         cure += ", or leave lr_scale=none out"
     return dict(
         who, reason="%s. %s" % (found, cure), exit_code=0, time=None, log=[], kind="learning"
@@ -521,13 +521,13 @@ def _learned(
 
 
 def _not_collected(
-    plan: Json, statuses: Dict[str, Optional[Json]], problems: Dict[str, str]
+    plan: Plan, statuses: Dict[str, Optional[Json]], problems: Dict[str, str]
 ) -> Optional[Json]:
     """Return the failure of the first node whose status or files are missing, or None.
 
     Args: `statuses` and `problems` as for `compute`.
     """
-    for host in plan["nodes"]:
+    for host in plan.nodes:
         if not statuses.get(host) or host in problems:
             return _agent_failure(
                 host,
@@ -539,7 +539,7 @@ def _not_collected(
     return None
 
 
-def _silent(plan: Json, found: Dict[str, Json], done: Set[Optional[int]]) -> Optional[Json]:
+def _silent(plan: Plan, found: Dict[str, Json], done: Set[Optional[int]]) -> Optional[Json]:
     """Return the failure of the first worker that exited with 0 before its `done` event, or None.
 
     Agents cannot detect this fault, but the fault ends the other processes.
@@ -547,11 +547,11 @@ def _silent(plan: Json, found: Dict[str, Json], done: Set[Optional[int]]) -> Opt
     Args: `found` {process name: entry of the process in a status}; `done` the indices of the
     workers that wrote their `done` event.
     """
-    for process in plan["processes"]:
-        part = found.get(process["name"], {})
+    for process in plan.processes:
+        part = found.get(process.name, {})
         gone = part.get("exit_code") == 0 and part.get("ended_by") == "self"
-        if gone and process["role"] == "worker" and process["index"] not in done:
-            who = {key: process[key] for key in ("host", "role", "index", "name")}
+        if gone and process.role == "worker" and process.index not in done:
+            who = {key: getattr(process, key) for key in ("host", "role", "index", "name")}
             return dict(who, reason=NOT_DONE, exit_code=0, time=part.get("ended_at"), log=[])
     return None
 
@@ -572,7 +572,7 @@ def _alone(failure: Optional[Json]) -> Optional[Json]:
 
 
 def _not_finished(
-    plan: Json, statuses: Dict[str, Json], codes: Dict[str, Optional[int]], done: Set[Optional[int]]
+    plan: Plan, statuses: Dict[str, Json], codes: Dict[str, Optional[int]], done: Set[Optional[int]]
 ) -> Optional[Json]:
     """Return the failure of the first process of `plan` that did not finish its work, or None.
 
@@ -581,19 +581,19 @@ def _not_finished(
     Args: `codes` {process name: exit code, None without one}; `done` the indices of the workers
     that wrote their `done` event.
     """
-    for process in plan["processes"]:
-        code = codes[process["name"]]
+    for process in plan.processes:
+        code = codes[process.name]
         if code is None:
             reason = "was still running when the controller collected its logs"
         elif code != 0:
             reason = exit_codes.describe(code)
-        elif process["role"] == "worker" and process["index"] not in done:
+        elif process.role == "worker" and process.index not in done:
             reason = NOT_DONE
         else:
             continue
-        who = {key: process[key] for key in ("host", "role", "index", "name")}
+        who = {key: getattr(process, key) for key in ("host", "role", "index", "name")}
         return dict(
-            who, reason=reason, exit_code=code, time=statuses[process["host"]].get("ended"), log=[]
+            who, reason=reason, exit_code=code, time=statuses[process.host].get("ended"), log=[]
         )
     return None
 

@@ -13,7 +13,8 @@ from typing import ClassVar, Dict, List, Optional, Type, TypeVar, cast
 
 from mxcluster.errors import BadInput
 from mxcluster.model import names
-from mxcluster.model.record import Record, field
+from mxcluster.model.plan import NodePlan
+from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     flag,
     json_object,
@@ -205,7 +206,7 @@ class Prepare(_WithFiles, kind="prepare"):
 
     CHANGES = True
     SWEEPS = True
-    plan: Dict[str, object] = field(_json, about="the node's part of the plan")
+    plan: NodePlan = field(record(NodePlan), about="the node's part of the plan")
 
 
 class Start(_WithFiles, kind="start"):
@@ -213,8 +214,8 @@ class Start(_WithFiles, kind="start"):
 
     CHANGES = True
     SWEEPS = True
-    plan: Optional[Dict[str, object]] = field(
-        optional(_json),
+    plan: Optional[NodePlan] = field(
+        optional(record(NodePlan)),
         default=None,
         about="the node's part of the plan. Without a plan, the job's folder holds the files of "
         "an earlier `prepare`",

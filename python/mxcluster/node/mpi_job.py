@@ -22,10 +22,11 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 from mxcluster import exit_codes, seal
 from mxcluster.errors import MxclusterError
+from mxcluster.model.plan import MpiHost, MpiProgram, NodePlan
 from mxcluster.node import mpi_engines, mpi_installation, processes, rendezvous
 from mxcluster.node.mpi_channel import BEAT, Channel, connect
 from mxcluster.package import OWN_FOLDERS
@@ -59,25 +60,25 @@ class Job:
 
     def __init__(self, path: str):
         with open(os.path.join(path, "plan.json"), encoding="utf-8") as stream:
-            self.plan = json.load(stream)
-        self.path, self.spec, self.container = path, self.plan["mpi"], self.plan.get("container")
+            self.plan = NodePlan.decode(json.load(stream))
+        self.path, self.spec = path, cast(MpiProgram, self.plan.mpi)
         self.token = seal.read_token(path)
         self.opener = seal.Opener(self.token)
-        self.hosts = {one["host"]: one for one in self.spec["hosts"]}  # in the order of the ranks
-        self.own = self.hosts[self.plan["host"]]
-        self.patience = float(self.plan["heartbeat"]["timeout"])  # seconds without a heartbeat
+        self.hosts = {one.host: one for one in self.spec.hosts}  # in the order of the ranks
+        self.own = self.hosts[self.plan.host]
+        self.patience = self.plan.heartbeat.timeout  # seconds without a heartbeat
 
     @property
     def work_folder(self) -> str:
         """The path of the folder in which the program runs on this node."""
-        return os.path.join(self.path, OWN_FOLDERS, self.own["name"])
+        return os.path.join(self.path, OWN_FOLDERS, self.own.name)
 
     def channel(self, connection: Any, other: str, own: Optional[str] = None) -> Channel:
         """Return a Channel over `connection` from the process `own` to the process `other`.
 
         Both are names of processes in the plan. By default `own` is the MPI process of this node.
         """
-        return Channel(connection, self.token, self.opener, own or self.own["name"], other)
+        return Channel(connection, self.token, self.opener, own or self.own.name, other)
 
     def prepare(self) -> mpi_installation.Installed:
         """Prepare this node for mpirun, and return the engine of the node.
@@ -86,14 +87,14 @@ class Job:
         `launch`. Raises MxclusterError if the node lacks the engine.
         """
         os.makedirs(self.work_folder, exist_ok=True)
-        seen = mpi_installation.find(self.spec["pre_execution"], self.spec["runtime"])
+        seen = mpi_installation.find(self.spec.pre_execution, self.spec.runtime)
         here = seen["installed"]
         if here is None:
-            place = self.container and "in the image %s" % self.container["image"]
+            place = self.plan.container and "in the image %s" % self.plan.container.image
             raise MxclusterError(
                 mpi_installation.missing(
-                    self.spec["runtime"],
-                    self.spec["pre_execution"],
+                    self.spec.runtime,
+                    self.spec.pre_execution,
                     seen,
                     place or mpi_installation.HERE,
                 )
@@ -110,10 +111,10 @@ class Job:
             engine,
             agent=program,
             as_root=os.geteuid() == 0,
-            network=self.spec["network"],
-            interface=self.own["interface"],
-            infiniband=self.spec["infiniband"],
-            contained=bool(self.container),
+            network=self.spec.network,
+            interface=self.own.interface,
+            infiniband=self.spec.infiniband,
+            contained=bool(self.plan.container),
             session=session,
         )
         # A variable that the user has set in mpi_env stays.
@@ -123,10 +124,10 @@ class Job:
 
     def coordinate(self) -> int:
         """Run the coordination command in the work folder, and return the command's exit status."""
-        if not self.spec["coordination"]:
+        if not self.spec.coordination:
             return 0
         code = subprocess.call(
-            mpi_installation.shell("", self.spec["coordination"]),
+            mpi_installation.shell("", self.spec.coordination),
             cwd=self.work_folder,
             stdin=subprocess.DEVNULL,
         )
@@ -144,7 +145,7 @@ class Job:
         """
         parent = os.getpid()
         return subprocess.Popen(
-            mpi_installation.shell(self.spec["pre_execution"], command),
+            mpi_installation.shell(self.spec.pre_execution, command),
             stdin=subprocess.DEVNULL,
             cwd="/",
             preexec_fn=lambda: processes.set_pdeathsig(parent, signal.SIGTERM),
@@ -245,7 +246,7 @@ class Run:
     def has_given_up(self) -> bool:
         """Return True if mpirun has written the line FAILED to the log of this process."""
         try:
-            with open(os.path.join(self.job.path, self.job.own["name"] + ".log"), "rb") as log:
+            with open(os.path.join(self.job.path, self.job.own.name + ".log"), "rb") as log:
                 log.seek(self.read)
                 piece = log.read()
         except OSError:
@@ -253,15 +254,15 @@ class Run:
         self.read += max(0, len(piece) - len(FAILED))  # the line may be written in two pieces
         return FAILED in piece
 
-    def follow(self, one: Json) -> None:
+    def follow(self, one: MpiHost) -> None:
         """Connect to the process `serve` of the node `one`, and receive heartbeats.
 
         `one`: an item of the spec's "hosts". A separate thread runs this function until the
         connection is lost.
         """
-        host = one["host"]
+        host = one.host
         try:
-            channel = self.job.channel(connect(one["address"], one["port"], START), one["name"])
+            channel = self.job.channel(connect(one.address, cast(int, one.port), START), one.name)
             channel.send("follow")
             channel.beat_on()
             self.channels[host] = channel
@@ -293,9 +294,7 @@ class Run:
         mpirun also fails if a node is lost. The wait shows whether a lost node caused the failure.
         """
         ended = time.monotonic() + BEAT  # an earlier heartbeat may have been on its way
-        while not self.lost and any(
-            self.heard.get(one["host"], 0.0) < ended for one in self.others
-        ):
+        while not self.lost and any(self.heard.get(one.host, 0.0) < ended for one in self.others):
             time.sleep(0.05)
 
     def command(self, here: mpi_installation.Installed) -> str:
@@ -304,20 +303,20 @@ class Run:
         write(
             os.path.join(folder, "hosts"),
             mpi_engines.hosts_file(
-                engine, [(one["host"], one["processes"]) for one in self.job.spec["hosts"]]
+                engine, [(one.host, one.processes) for one in self.job.spec.hosts]
             ),
         )
         enter = 'cd "$MXCLUSTER_WORK_DIR" || exit; '
-        program = mpi_installation.shell("", enter + self.job.spec["command"])
+        program = mpi_installation.shell("", enter + self.job.spec.command)
         line = mpi_engines.command_line(
             engine,
             here.mpirun,
             os.path.join(folder, "hosts"),
-            sum(one["processes"] for one in self.job.spec["hosts"]),
+            sum(one.processes for one in self.job.spec.hosts),
             PASSED,
             program,
-            self.job.own["address"],
-            self.job.own["interface"],
+            self.job.own.address,
+            self.job.own.interface,
         )
         text = " ".join(map(shlex.quote, line))
         say("%s %s: %s" % (engine.title, here.version, text))
@@ -333,7 +332,7 @@ class Serve:
 
     def __init__(self, job: Job):
         self.job = job
-        self.first = job.spec["hosts"][0]["name"]
+        self.first = job.spec.hosts[0].name
         self.ready = threading.Event()
         self.followed = threading.Event()
         self.over = threading.Event()
@@ -348,7 +347,7 @@ class Serve:
         command's exit status.
         """
         self.job.prepare()
-        listener = rendezvous.listen(self.job.own["address"], self.job.own["port"])
+        listener = rendezvous.listen(self.job.own.address, cast(int, self.job.own.port))
         threading.Thread(target=self.accept, args=(listener,), daemon=True).start()
         code = self.job.coordinate()
         if code:
@@ -477,10 +476,10 @@ def launch(job: Job, arguments: List[str]) -> int:
     command = " ".join(words[1:])
     if one is job.own:
         os.chdir("/")
-        line = mpi_installation.shell(job.spec["pre_execution"], command)
+        line = mpi_installation.shell(job.spec.pre_execution, command)
         os.execv(line[0], line)
     try:
-        channel = job.channel(connect(one["address"], one["port"], START), one["name"])
+        channel = job.channel(connect(one.address, cast(int, one.port), START), one.name)
         channel.send("launch", command)
         while True:
             message = channel.receive()
@@ -489,7 +488,7 @@ def launch(job: Job, arguments: List[str]) -> int:
     except (OSError, ValueError, seal.NotSealed) as error:
         say(
             "%s: the connection to the node's part of the job is lost (%s). Check this node and "
-            "the network" % (one["host"], error)
+            "the network" % (one.host, error)
         )
         return SSH_LOST
 

@@ -9,6 +9,7 @@ from mxcluster.agent import claims, commands, jobs
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
 from mxcluster.node import processes
+from tests.plans import part_json, plan_with
 from tests.unit.agent.jobs import answer_of, ask, begin, carry_out, in_a_process, request
 from tests.waiting import until
 
@@ -21,35 +22,13 @@ def part(job, port=None, gpus=(), command=SLEEP, lease=0, **more):
         "name": "worker-0",
         "role": "worker",
         "index": 0,
-        "host": "node1",
-        "address": "127.0.0.1",
         "port": port,
         "gpus": list(gpus),
         "command": command,
-        "env": {},
     }
-    return dict(
-        {
-            "schema": 1,
-            "job": job,
-            "host": "node1",
-            "kv": "dist_sync",
-            "lease": lease,
-            "processes": [worker],
-            "files": {},
-            "peers": [
-                {
-                    "host": host,
-                    "name": "worker-0",
-                    "role": "worker",
-                    "address": "127.0.0.1",
-                    "port": port,
-                }
-                for host in ("node1", "node2")
-            ],
-        },
-        **more,
-    )
+    peer = {"name": "worker-0", "role": "worker", "address": "127.0.0.1", "port": port}
+    peers = [dict(peer, host=host) for host in ("node1", "node2")]
+    return part_json(worker, job=job, lease=lease, peers=peers, **more)
 
 
 @pytest.fixture
@@ -235,7 +214,7 @@ def test_an_ended_job_is_not_overwritten_by_a_job_of_the_same_name(node):
 
 
 def test_every_node_keeps_the_whole_plan_readable_for_its_user_only(node):
-    whole = {"job": "one", "nodes": {"node1": {}, "node2": {}}}
+    whole = plan_with(job="one", nodes={"node1": {}, "node2": {}}).encode()
     assert node.start(part("one", whole=whole))[0] == 0
     path = node.path / "one" / "job.json"
     assert (
@@ -347,7 +326,6 @@ def test_a_prepared_job_is_not_overwritten_and_can_be_stopped(node):
 
 
 def test_a_job_that_cannot_start_leaves_no_folder(node):
-    plan = part("one")
-    del plan["processes"][0]["env"]
-    code, answer = node.start(plan)
-    assert code != 0 and "env" in answer["error"] and not (node.path / "one").exists(), answer
+    code, answer = node.start(dict(part("one"), processes=[]))
+    assert code != 0 and "is not a list with a process" in answer["error"], answer
+    assert not (node.path / "one").exists()

@@ -14,6 +14,7 @@ import pytest
 from mxcluster.agent import script_files
 from mxcluster.agent.folder import JobFolder
 from mxcluster.package import OWN_FOLDERS
+from tests.plans import part_of
 
 WORKERS = ("worker-0", "worker-1")
 
@@ -26,24 +27,12 @@ def prepared(tmp_path):
     with zipfile.ZipFile(script, "w") as packed:
         for name in ("train.py", "data/train.csv"):
             packed.writestr(name, "as it was sent\n")
+    workers = [
+        {"name": name, "role": "worker", "index": index, "folder": "%s/%s" % (OWN_FOLDERS, name)}
+        for index, name in enumerate(WORKERS)
+    ]
     folder.prepare(
-        {
-            "job": "j1",
-            "host": "node1",
-            "files": {},
-            "options": {"collect_mb": 1},
-            "processes": [
-                {
-                    "name": name,
-                    "role": "worker",
-                    "index": index,
-                    "command": ["true"],
-                    "env": {},
-                    "folder": "%s/%s" % (OWN_FOLDERS, name),
-                }
-                for index, name in enumerate(WORKERS)
-            ],
-        },
+        part_of(*workers, options={"lease": 0, "collect_mb": 1}),
         script=base64.b64encode(script.getvalue()).decode(),
     )
     return folder
@@ -187,9 +176,9 @@ def test_a_script_runs_in_its_folder_despite_module_names_there(tmp_path):
 )
 def test_mpi_output_decides_by_the_end_of_the_job(prepared, wanted, reason, comes):
     plan = prepared.plan()
-    plan["options"]["mpi_output"] = wanted
+    plan = plan.replaced(options=dict(plan.options, mpi_output=wanted))
     with open(prepared.file("plan.json"), "w") as stream:
-        json.dump(plan, stream)
+        json.dump(plan.encode(), stream)
     prepared.write_status({"state": "ended", "reason": reason})
     write(prepared, "worker-0/out.txt")
     result = script_files.find(prepared, prepared.file("out.tar"))

@@ -16,6 +16,7 @@ from mxcluster.agent.stuck_processes import Sight
 from mxcluster.node import processes
 from tests import machine
 from tests.machine import Stopwatch
+from tests.plans import part_of
 from tests.unit.agent.jobs import FAILS_LATER, PACKAGE, PATIENT, STUBBORN, in_a_process
 
 
@@ -174,14 +175,10 @@ def test_orphans_do_not_stay_as_zombies(job):
     ],
 )
 def test_status_91_gives_way_to_another_cause(tmp_path, commands, name, echo):
-    plan = {
-        "job": "j",
-        "host": "node1",
-        "processes": [
-            {"name": "worker-%d" % index, "role": "worker", "index": index} for index in range(2)
-        ],
-    }
-    one = supervisor.Supervisor(JobFolder(str(tmp_path)), plan)
+    workers = [
+        {"name": "worker-%d" % index, "role": "worker", "index": index} for index in range(2)
+    ]
+    one = supervisor.Supervisor(JobFolder(str(tmp_path)), part_of(*workers, job="j"))
     for part, command in zip(one.status["processes"], commands):
         if command.startswith("exit"):
             one.ended(part, int(command.split()[1]))
@@ -292,7 +289,7 @@ def unanswering(monkeypatch, tmp_path, names):
     (tmp_path / "plan.json").write_text("{}")
     one = supervisor.Supervisor(
         JobFolder(str(tmp_path)),
-        {"job": "j", "host": "node1", "processes": [], "peers": peers, "heartbeat": {"timeout": 5}},
+        part_of(job="j", peers=peers, heartbeat={"timeout": 5}),
     )
     monkeypatch.setattr(
         supervisor.addresses,
@@ -366,9 +363,7 @@ def test_processes_die_with_a_killed_agent(job):
 
 
 def test_a_full_disk_does_not_end_the_supervision(tmp_path, monkeypatch, capsys):
-    one = supervisor.Supervisor(
-        JobFolder(str(tmp_path)), {"job": "j", "host": "node1", "processes": []}
-    )
+    one = supervisor.Supervisor(JobFolder(str(tmp_path)), part_of(job="j"))
 
     def full(status):
         raise OSError(28, "No space left on device")
@@ -392,7 +387,9 @@ INODES = """
 import sys
 from mxcluster.agent import supervisor
 from mxcluster.agent.folder import JobFolder
-one = supervisor.Supervisor(JobFolder("."), {"job": "j", "host": "node1", "processes": []})
+from mxcluster.model.plan import NodePlan
+plan = NodePlan(job="j", host="node1", kv="dist_sync", options={}, nodes={}, processes=[])
+one = supervisor.Supervisor(JobFolder("."), plan)
 one.folder.take_reserve()
 for number in range(99):
     one.looked = 0.0
@@ -433,9 +430,19 @@ def test_a_file_system_without_inodes_is_the_first_failure(tmp_path):
     )
 
 
+BROKEN = """
+from mxcluster.agent import supervisor
+start, calls = supervisor.Supervisor.start, []
+def start_first(self, process, part):
+    calls.append(process)
+    return start(self, process, part) if len(calls) == 1 else None + 1
+supervisor.Supervisor.start = start_first
+"""
+
+
 def test_an_agent_with_an_internal_error_ends_its_processes(job):
-    job.plan("sleep 300", [sys.executable, 5])  # an argument of the wrong type
-    code, answer = in_a_process("start", job_dir=job.path)
+    job.plan("sleep 300", "sleep 300")
+    code, answer = in_a_process("start", before=BROKEN, job_dir=job.path)
     assert code == 1 and "TypeError" in answer["error"], answer
     status = job.folder.status()
     assert (status["state"], status["reason"]) == ("ended", "failed")

@@ -21,6 +21,7 @@ from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.batch.node_part import NONCE, NodePart
 from mxcluster.errors import MxclusterError
 from mxcluster.model.node_record import NodeFacts
+from tests.plans import part_json, part_of, plan_with, process_of
 from tests.waiting import until
 
 WORKER = {"name": "worker-0", "role": "worker", "index": 0, "host": "a"}
@@ -37,13 +38,9 @@ def folder(tmp_path):
 @pytest.fixture
 def head(folder, monkeypatch):
     monkeypatch.setattr(heads, "PERIOD", 0.01)
-    plan = {
-        "job": "job-1",
-        "host": "login",
-        "lease": 10,
-        "processes": [],
-        "batch": {"launcher": "slurm"},
-    }
+    shared = {"python": "/p", "job_dir": "/jobs", "data_dir": "/data", "target": "cpu"}
+    batch = {"launcher": "slurm", "nodes": 1, "record": shared}
+    plan = part_of(host="login", lease=10, launcher="slurm", batch=batch)
     return heads.Head(folder, plan, {"SLURM_JOB_ID": "7"})
 
 
@@ -111,7 +108,7 @@ def test_problems_of_several_nodes_are_one_line(head, monkeypatch):
         head, "gather", lambda kind, hosts: dict.fromkeys("ab", {"problems": ["p"]})
     )
     with pytest.raises(MxclusterError, match="^a: p; b: p$"):
-        head.look({"nodes": {}}, {})
+        head.look(plan_with(), {})
 
 
 def test_the_last_status_waits_for_space_on_the_disk(head, folder, monkeypatch):
@@ -193,7 +190,8 @@ def test_a_deeply_nested_answer_does_not_end_the_head(node, capfd):
 
 
 def test_a_node_speaks_only_for_its_own_processes(head, node):
-    head.plan = dict(head.plan, processes=[WORKER, dict(WORKER, name="worker-1", host="b")])
+    other = process_of(index=1, host="b")
+    head.plan = head.plan.replaced(processes=[process_of(host="a"), other])
     head.nodes = {host: node("sleep 9", host) for host in ("a", "b")}
     for channel in head.nodes.values():
         channel._take(json.dumps({"wait": status("worker-0", "worker-1", "odd")}).encode())
@@ -210,7 +208,8 @@ def test_a_node_reads_script_token_and_secrets_from_the_shared_folder(folder, mo
     monkeypatch.setattr(node_part.subprocess, "Popen", lambda *_, **__: None)
 
     def start(host):
-        plan = {"host": host, "nodes": {host: {"job_dir": folder.file("nodes/%s/job-1" % host)}}}
+        nodes = {host: {"job_dir": folder.file("nodes/%s/job-1" % host)}}
+        plan = part_json(host=host, nodes=nodes)
         asked = {"ask": "start", "plan": plan, "secret_env": True}
         NodePart(folder.path, io.StringIO()).start(asked)
 
@@ -242,7 +241,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
     """The batch system ends the job. Otherwise the same statuses mean that a node goes down."""
     told = {"wait": dict(status("worker-0"), reason="shutdown")}
     channel = node("echo '%s'; exec sleep 99" % json.dumps(told))
-    head.plan = dict(head.plan, processes=[WORKER])
+    head.plan = head.plan.replaced(processes=[process_of(host="a")])
     monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
     monkeypatch.setattr(heads, "LAST", 0.5)
     wait = head.await_signal
@@ -267,7 +266,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
 )
 def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, words):
     channel = node(script)
-    head.plan = dict(head.plan, processes=[WORKER])
+    head.plan = head.plan.replaced(processes=[process_of(host="a")])
     monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
     if killed:
         channel.process.kill()

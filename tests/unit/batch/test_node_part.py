@@ -10,6 +10,7 @@ from mxcluster import exit_codes
 from mxcluster.agent.folder import JobFolder
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.node import processes
+from tests.plans import part_json
 from tests.unit.agent.jobs import STUBBORN
 from tests.waiting import until
 
@@ -37,17 +38,9 @@ def node(tmp_path):
         argv = [sys.executable, "-c", PROGRAM % (held, ends), folder.path]
         channel = NodeChannel("a", argv, "job-1", None)
         made.append(channel)
-        part = {"name": "worker-0", "role": "worker", "index": 0, "env": {}}
-        plan = {
-            "schema": 1,
-            "job": "job-1",
-            "host": "a",
-            "kv": "dist_sync",
-            "lease": 0,
-            "files": {},
-            "processes": [dict(part, command=["sh", "-c", command])],
-            "nodes": {"a": {"job_dir": folder.file("nodes/a/job-1")}},
-        }
+        worker = {"name": "worker-0", "role": "worker", "index": 0}
+        worker["command"] = ["sh", "-c", command]
+        plan = part_json(worker, host="a", nodes={"a": {"job_dir": folder.file("nodes/a/job-1")}})
         channel.ask(ask="start", plan=dict(plan, whole=plan), secret_env=False)
         running = JobFolder(plan["nodes"]["a"]["job_dir"])
         log = running.file("worker-0.log")

@@ -7,7 +7,8 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints, options
-from mxcluster.job.plan import inputs
+from mxcluster.job.plan import inputs, resume
+from mxcluster.model.inventory import Inventory
 from tests.inventories.cases import load
 
 
@@ -180,7 +181,7 @@ def test_a_resumed_job_inherits_the_training_options(runs):
     save(runs / "cut" / "checkpoints", 4)
     save(runs / "cut" / "checkpoints", 5)
     (runs / "cut" / "checkpoints" / "mlp-0005.params").write_text("torn")
-    given, found, notes = inputs.resumed(
+    given, found, notes = resume.resumed(
         {"resume": "cut", "lr": "0.01", "num_servers": "3", "num_workers": 0}, str(runs)
     )
     merged = options.cast(given)
@@ -198,7 +199,7 @@ def test_a_resumed_job_inherits_the_training_options(runs):
         and "skipped: " in notes[1]
         and "mlp-0005.params differs from its digest or size" in notes[1]
     )
-    other = options.cast(inputs.resumed({"resume": "cut", "kv": "dist_gsync"}, str(runs))[0])
+    other = options.cast(resume.resumed({"resume": "cut", "kv": "dist_gsync"}, str(runs))[0])
     assert (other["kv"], other["staleness"]) == ("dist_gsync", None)
 
 
@@ -212,17 +213,16 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
     for host, record in case["records"].items():
         record.update(schema=2, host=host, job_dir="/jobs", data_dir="/data")
         (runs / "nodes" / (host + ".json")).write_text(json.dumps(record))
-    inventory = {"groups": case["groups"], "hosts": case["hosts"], "forks": 9}
+    inventory = Inventory(groups=case["groups"], hosts=case["hosts"], forks=9)
 
     def planned(**given):
-        return inputs.plan_job(
-            dict(given, resume="cut"), inventory, str(runs / "nodes"), str(runs), str(runs)
-        )["plan"]
+        folders = inputs.Folders(str(runs / "nodes"), str(runs), str(runs))
+        return inputs.plan_job(dict(given, resume="cut"), inventory, folders).plan
 
     plan = planned()
-    assert plan["balance"]["sizes"] == [48, 40, 24, 16]
-    assert "48,40,24,16" in plan["processes"][-1]["command"]
-    assert planned(num_workers="2")["balance"]["sizes"] == [32, 32]
+    assert plan.balance.sizes == [48, 40, 24, 16]
+    assert "48,40,24,16" in plan.processes[-1].command
+    assert planned(num_workers="2").balance.sizes == [32, 32]
 
 
 @pytest.mark.parametrize(
@@ -247,21 +247,21 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
 )
 def test_a_job_that_cannot_be_resumed_is_refused(runs, given, words):
     with pytest.raises(BadInput, match=words):
-        inputs.resumed(given, str(runs))
+        resume.resumed(given, str(runs))
 
 
 def test_a_resumed_job_of_another_network_names_the_network(runs):
     save(runs / "cut" / "checkpoints", 12)
     with pytest.raises(BadInput, match="of lenet .* There are checkpoints of mlp: leave network"):
-        inputs.resumed({"resume": "cut", "network": "lenet"}, str(runs))
+        resume.resumed({"resume": "cut", "network": "lenet"}, str(runs))
 
 
 def test_resuming_a_finished_job_needs_more_epochs(runs):
     save(runs / "cut" / "checkpoints", 12)
     with pytest.raises(BadInput, match="already trained 12 epochs.* such as -e num_epochs=24"):
-        inputs.resumed({"resume": "cut"}, str(runs))
+        resume.resumed({"resume": "cut"}, str(runs))
     assert (
-        inputs.resumed({"resume": "cut", "num_epochs": "14"}, str(runs))[0]["model_load_epoch"]
+        resume.resumed({"resume": "cut", "num_epochs": "14"}, str(runs))[0]["model_load_epoch"]
         == 12
     )
 
@@ -270,7 +270,7 @@ def test_resuming_a_finished_job_needs_more_epochs(runs):
 def test_a_wrong_number_of_epochs_is_refused_by_its_own_check(runs, epochs):
     save(runs / "cut" / "checkpoints", 3)
     with pytest.raises(BadInput, match="num_epochs"):
-        options.cast(inputs.resumed({"resume": "cut", "num_epochs": epochs}, str(runs))[0])
+        options.cast(resume.resumed({"resume": "cut", "num_epochs": epochs}, str(runs))[0])
 
 
 def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
@@ -278,9 +278,9 @@ def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
     (runs / "older" / "plan.json").write_text(
         json.dumps({"options": {"resume": "cut"}})
     )  # a cycle must end
-    assert inputs.find_checkpoint("cut", str(runs), "mlp") == (None, [], ["cut", "older"])
+    assert resume.find_checkpoint("cut", str(runs), "mlp") == (None, [], ["cut", "older"])
     save(runs / "older" / "checkpoints", 4)
-    merged, found, notes = inputs.resumed({"resume": "cut"}, str(runs))
+    merged, found, notes = resume.resumed({"resume": "cut"}, str(runs))
     assert (merged["model_load_job"], merged["model_load_epoch"], found.epoch) == ("older", 4, 4)
     assert str(runs / "older" / "checkpoints" / "mlp-0004") in notes[0]
 
@@ -308,11 +308,11 @@ def test_a_damaged_plan_of_a_resumed_job_is_named(runs, content):
     save(runs / "cut" / "checkpoints", 4)
     (runs / "cut" / "plan.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(BadInput, match="resume=cut: .*/cut/plan.json is damaged .*restore or"):
-        options.cast(inputs.resumed({"resume": "cut"}, str(runs))[0])
+        options.cast(resume.resumed({"resume": "cut"}, str(runs))[0])
 
 
 def test_a_damaged_plan_of_a_predecessor_is_named(runs):
     (runs / "older").mkdir()
     (runs / "older" / "plan.json").write_text('{"options": []}')
     with pytest.raises(BadInput, match="no complete checkpoint(?s:.*)/older/plan.json is damaged"):
-        inputs.resumed({"resume": "cut"}, str(runs))
+        resume.resumed({"resume": "cut"}, str(runs))

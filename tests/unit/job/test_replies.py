@@ -212,7 +212,7 @@ def test_a_packed_status_covers_its_own_host_and_job_only():
         "node1",
         dict(
             STATUS,
-            job=plan["job"],
+            job=plan.job,
             host="node2",
             processes=STATUS["processes"] + [other],
             pulses=dict.fromkeys(("worker-0", "worker-2"), pulse),
@@ -223,7 +223,7 @@ def test_a_packed_status_covers_its_own_host_and_job_only():
     assert found["host"] == "node1" and [part["name"] for part in found["processes"]] == [
         "worker-0"
     ]
-    for hostile in ([], dict(STATUS, job="other"), dict(STATUS, job=plan["job"], state="well")):
+    for hostile in ([], dict(STATUS, job="other"), dict(STATUS, job=plan.job, state="well")):
         with pytest.raises(BadInput, match="the status.json of this host is invalid"):
             replies.packed("node1", hostile, plan)
 

@@ -32,21 +32,14 @@ def failed(code, reason=None, host="node1", nodes=None, **more):
     }
 
 
-def plan_of(**options):
+def plan_of(job="mine", **options):
     plan = make_plan(workers=4)
-    plan["job"] = "mine"
-    plan["options"].update(
-        dict(
-            {"max_restarts": 2, "restart_delay": 10.0, "savemodel": True, "without": []}, **options
-        )
-    )
-    return plan
+    known = {"max_restarts": 2, "restart_delay": 10.0, "savemodel": True, "without": []}
+    return plan.replaced(job=job, options=dict(plan.options, **dict(known, **options)))
 
 
 def decide(verdict, epoch=5, used=(), job="mine", **options):
-    return restarts.decide(
-        dict(plan_of(**options), job=job), verdict, epoch, lambda name: name in used
-    )
+    return restarts.decide(plan_of(job, **options), verdict, epoch, lambda name: name in used)
 
 
 AGAIN = [
@@ -145,7 +138,7 @@ def test_a_restart_of_a_batch_job_leaves_out_no_lost_node(lost):
     """The batch system chooses the nodes, also that of the scheduler. mxcluster keeps no host."""
     verdict = failed(None, "x", host="node1", kind="node", nodes=dict.fromkeys(lost, "missing"))
     decision = restarts.decide(
-        dict(plan_of(without=["node7"]), launcher="slurm"), verdict, 5, lambda name: False
+        plan_of(without=["node7"]).replaced(launcher="slurm"), verdict, 5, lambda name: False
     )
     assert decision["extra"] and decision["extra"]["without"] == ["node7"], decision
 
@@ -182,8 +175,8 @@ def test_a_refused_restart_says_what_to_do(nodes, epoch, words):
 def test_the_last_checkpoint_may_be_that_of_the_predecessor(tmp_path):
     for job, options in (("mine", {}), ("mine-r1", {"resume": "mine"})):
         (tmp_path / job / "checkpoints").mkdir(parents=True)
-        plan = dict(plan_of(**options), job=job)
-        (tmp_path / job / "plan.json").write_text(json.dumps(plan))
+        plan = plan_of(job, **options)
+        (tmp_path / job / "plan.json").write_text(json.dumps(plan.encode()))
     save(tmp_path / "mine" / "checkpoints", 7)
     decision = restarts.after(plan, failed(-9), str(tmp_path / "mine-r1"))
     assert "from epoch 7" in decision["text"] and decision["extra"]["resume"] == "mine-r1"

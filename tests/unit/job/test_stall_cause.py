@@ -3,18 +3,13 @@
 import pytest
 
 from mxcluster.job import stall_cause
+from tests.plans import plan_with, process_of
 
 NOW = 1000.0
 
 
 def part(name, host, group=None):
-    return {
-        "name": name,
-        "role": name.split("-")[0],
-        "index": int(name[-1]),
-        "host": host,
-        "group": group,
-    }
+    return process_of(name.split("-")[0], int(name[-1]), host=host, group=group)
 
 
 PROCESSES = [
@@ -32,15 +27,15 @@ def explained(kv, blamed, **pulses):
     A pulse is worker_1=(phase, pushes, seconds without progress).
     """
     by_host = {"a": {"pulses": {}}, "b": {"pulses": {}}}
-    host = {one["name"]: one["host"] for one in PROCESSES}
+    host = {one.name: one.host for one in PROCESSES}
     for name, (phase, pushes, idle) in pulses.items():
         name = name.replace("_", "-")
         by_host[host[name]]["pulses"][name] = {"phase": phase, "pushes": pushes, "time": NOW - idle}
-    first = next(one for one in PROCESSES if one["name"] == blamed)
+    first = next(one for one in PROCESSES if one.name == blamed)
     failure = {
-        "host": first["host"],
-        "role": first["role"],
-        "index": first["index"],
+        "host": first.host,
+        "role": first.role,
+        "index": first.index,
         "name": blamed,
         "kind": "stall",
         "reason": "has made no progress",
@@ -49,7 +44,7 @@ def explained(kv, blamed, **pulses):
         "log": ["its words"],
         "echo": False,
     }
-    plan = {"kv": kv, "processes": PROCESSES, "timeouts": {"start": 60, "stall": 300}}
+    plan = plan_with(*PROCESSES, kv=kv, timeouts={"start": 60, "stall": 300})
     return stall_cause.explain(failure, plan, dict(by_host, c=None))
 
 
@@ -153,25 +148,25 @@ def test_the_reason_names_the_skipped_key():
         "a": {"pulses": {"worker-0": training(0, 7)}},
         "b": {"pulses": {"worker-1": training(1, 8, b=6)}},
     }
-    failure = stall_cause.failure({"processes": PROCESSES}, "b", {"name": "worker-1", "time": NOW})
-    told = stall_cause.explain(failure, {"kv": "dist_gsync", "processes": PROCESSES}, statuses)
+    failure = stall_cause.failure(plan_with(*PROCESSES), "b", {"name": "worker-1", "time": NOW})
+    told = stall_cause.explain(failure, plan_with(*PROCESSES, kv="dist_gsync"), statuses)
     assert (
         told["name"] == "worker-1"
         and "has pushed the key b 6 times and other keys up to 8 times" in told["reason"]
     )
     assert "worker-0 has pushed that key 7 times, and waits" in told["reason"], told
     for kv in ("dist_ssync", "dist_async"):
-        told = stall_cause.explain(failure, {"kv": kv, "processes": PROCESSES}, statuses)
+        told = stall_cause.explain(failure, plan_with(*PROCESSES, kv=kv), statuses)
         assert "the key" not in told["reason"], told
 
 
 def test_the_reason_names_the_early_end():
-    failure = stall_cause.failure({"processes": PROCESSES}, "b", {"name": "worker-1", "time": NOW})
+    failure = stall_cause.failure(plan_with(*PROCESSES), "b", {"name": "worker-1", "time": NOW})
     statuses = {
         "a": {"pulses": {"worker-0": {"phase": "training", "pushes": 8, "time": NOW - 4}}},
         "b": {"pulses": {"worker-1": {"phase": "finished", "pushes": 6, "time": NOW - 5}}},
     }
-    told = stall_cause.explain(failure, {"kv": "dist_sync", "processes": PROCESSES}, statuses)
+    told = stall_cause.explain(failure, plan_with(*PROCESSES), statuses)
     assert (told["host"], told["name"]) == (
         "b",
         "worker-1",

@@ -4,24 +4,26 @@ import pytest
 
 from mxcluster.job import restarts, verdict
 from mxcluster.model.events import Batch, Done, End
+from mxcluster.model.plan import Heartbeat, MpiProgram, Node
+from tests.plans import plan_with, process_of
 
-PLAN = {
-    "job": "j1",
-    "kv": "dist_gsync",
-    "options": {"script": ""},
-    "workers": 2,
-    "servers": 1,
-    "nodes": {"node1": {}, "node2": {}},
-    "processes": [
-        {"name": name, "role": name.split("-")[0], "index": int(name[-1]), "host": host}
+PLAN = plan_with(
+    *(
+        process_of(name.split("-")[0], int(name[-1]), host=host)
         for name, host in (
             ("scheduler-0", "node1"),
             ("server-0", "node1"),
             ("worker-0", "node1"),
             ("worker-1", "node2"),
         )
-    ],
-}
+    ),
+    job="j1",
+    kv="dist_gsync",
+    options={"lease": 60.0, "script": ""},
+    workers=2,
+    servers=1,
+    nodes={"node1": {}, "node2": {}},
+)
 ENDS = [
     End(role="worker", index=index, time=130.0, accuracy=accuracy, samples=1000, seconds=seconds)
     for index, accuracy, seconds in ((0, 0.96, 10.0), (1, 0.95, 12.5))
@@ -33,11 +35,10 @@ ENDS += DONE
 def statuses(**codes):
     """Return {host: status} of a successful job, except for the exit codes given as worker_1=9."""
     found = {}
-    for host in PLAN["nodes"]:
+    for host in PLAN.nodes:
         processes = [
-            {"name": process["name"], "exit_code": codes.get(process["name"].replace("-", "_"), 0)}
-            for process in PLAN["processes"]
-            if process["host"] == host
+            {"name": process.name, "exit_code": codes.get(process.name.replace("-", "_"), 0)}
+            for process in PLAN.of_host(host)
         ]
         found[host] = {
             "host": host,
@@ -90,7 +91,7 @@ def test_a_worker_that_exits_with_0_before_its_end_event_fails_the_job():
 
 
 def test_a_script_needs_only_done_events():
-    plan = dict(PLAN, options={"script": "/home/me/train.py"})
+    plan = PLAN.replaced(options={"script": "/home/me/train.py"})
     assert not verdict.compute(plan, statuses(), DONE[1:])["ok"]
     found = verdict.compute(plan, statuses(), DONE)
     assert (found["ok"], found["accuracy"], found["samples_per_s"], found["seconds"]) == (
@@ -133,11 +134,10 @@ def test_an_echo_without_a_cause_suggests_the_network():
     )
 
 
-WIRED = dict(
-    PLAN,
+WIRED = PLAN.replaced(
     processes=[
-        dict(process, address="10.0.0.%s" % process["host"][-1], port=9091 + number)
-        for number, process in enumerate(PLAN["processes"])
+        process.replaced(address="10.0.0.%s" % process.host[-1], port=9091 + number)
+        for number, process in enumerate(PLAN.processes)
     ],
 )
 NO_ANSWER = "the network between the nodes failed before any process: "
@@ -393,7 +393,7 @@ def test_figure(number, expected):
 
 
 GONE = {"since": 100.0, "why": "No route to host"}
-HEARTBEAT = dict(PLAN, heartbeat={"interval": 1, "timeout": 5})
+HEARTBEAT = PLAN.replaced(heartbeat=Heartbeat(timeout=5))
 
 
 def missed(**more):
@@ -442,8 +442,8 @@ def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
     ]
     assert told.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in told
     answers = verdict.compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
-    options = dict(HEARTBEAT["options"], max_restarts=1, without=[])
-    decision = restarts.decide(dict(HEARTBEAT, options=options), answers, None, lambda _: False)
+    options = dict(HEARTBEAT.options, max_restarts=1, without=[])
+    decision = restarts.decide(HEARTBEAT.replaced(options=options), answers, None, lambda _: False)
     assert decision["extra"]["without"] == ["node2"], decision
 
 
@@ -534,9 +534,11 @@ def test_warnings_and_a_scripts_files_are_shown_at_the_end():
 
 def test_events_of_a_hostile_mpi_program_are_no_losses():
     """An MPI job has no worker that a verdict on the learning could name."""
-    plan = dict(copy.deepcopy(PLAN), kv="mpi", mpi={"command": "./solve"})
-    plan["processes"] = [{"name": "mpirun", "role": "mpirun", "index": None, "host": "node1"}]
-    plan["nodes"] = {"node1": {}}
+    program = MpiProgram(
+        command="./solve", runtime="", pre_execution="", coordination="", network="", hosts=[]
+    )
+    first = process_of("mpirun", name="mpirun").replaced(index=None)
+    plan = PLAN.replaced(kv="mpi", mpi=program, processes=[first], nodes={"node1": Node()})
     found = {"node1": dict(statuses()["node1"], processes=[{"name": "mpirun", "exit_code": 0}])}
     events = [Batch(time=1.0 + epoch, epoch=epoch, loss=1.0) for epoch in range(3)]
     assert verdict.compute(plan, found, events)["ok"]

@@ -18,6 +18,7 @@ from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import COMMANDS, Look, Start, Stop
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
+from tests.plans import part_json, part_of
 from tests.templates import is_unsafe, templated
 from tests.unit.job.report import fake_run
 
@@ -101,8 +102,9 @@ def test_a_lost_poll_is_repeated(clock, monkeypatch, trouble):
 
 def test_a_look_sends_the_nodes_own_part_of_the_plan(monkeypatch):
     plan = fake_run.make_plan(workers=2, groups=1)
-    plan["nodes"]["node1"].update(python="/p", job_dir="/jobs/j")
-    text = packed_plan.told(
+    node = plan.nodes["node1"].replaced(python="/p", job_dir="/jobs/j")
+    plan = plan.replaced(nodes=dict(plan.nodes, node1=node))
+    text = packed_plan.summary(
         plan, {"node1": {"address": "10.0.0.1"}, "node2": {"address": "10.0.0.2"}}
     )["packed_plan"]
     for job_dir, problems in (("/jobs/j", 0), ("/jobs/elsewhere/j", 1)):
@@ -496,7 +498,7 @@ def test_an_invalid_answer_is_a_failure():
 
 
 def test_secrets_are_in_no_command_line_and_no_answer():
-    given = {"plan": {"job": "j"}, "secret_env": {"K": "hush"}, "token": "tok"}
+    given = {"plan": part_json(job="j"), "secret_env": {"K": "hush"}, "token": "tok"}
     _, [(program, asked)] = told({"job": "j", "pid": 7, "status": None}, "start", **given)
     assert program == "/env/bin/python -I -m mxcluster.entry"
     assert {name: asked[name] for name in (*given, "check")} == dict(given, check=False)
@@ -517,7 +519,7 @@ def test_check_mode_runs_no_changing_command(command):
 
 
 def test_a_short_secret_does_not_garble_the_answer():
-    given = {"plan": {"job": "job-1"}, "secret_env": {"DEBUG": "1"}, "job_dir": "/jobs/job-1"}
+    given = {"plan": part_json(), "secret_env": {"DEBUG": "1"}, "job_dir": "/jobs/job-1"}
     answer, _ = told({"job": "job-1", "pid": 71, "status": None}, "start", **given)
     assert answer == {"job": "job-1", "pid": 71, "status": None, "changed": True}
 
@@ -769,11 +771,11 @@ def test_a_full_disk_of_the_controller_does_not_end_the_job(monkeypatch, tmp_pat
 @pytest.mark.parametrize("command", ["start", "prepare"])
 def test_a_start_sends_the_controllers_process_and_the_token(monkeypatch, tmp_path, command):
     monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    made, _ = plugin([{"job": "j"}], command=command, plan={"job": "j"}, job_dir="/jobs/j")
+    made, _ = plugin([{"job": "j"}], command=command, plan=part_json(job="j"), job_dir="/jobs/j")
     made._connection, sent = types.SimpleNamespace(become=None), []
     made.ask = lambda python, request, *_: sent.append(request) or {"job": "j"}
-    assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == {"job": "j"}
-    assert sent[0].plan == {"job": "j", "controller": processes.witness(os.getppid())}
+    assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == part_json(job="j")
+    assert sent[0].plan == part_of(job="j", controller=processes.witness(os.getppid()))
     assert sent[0].token == action.token_of("j") and "token" not in made._task.args
 
 

@@ -1,6 +1,6 @@
 """Assign GPUs to workers, find the speeds of the GPUs, and check the batch size."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Dict, List, Mapping, Optional, Sequence, Union
 
 from mxcluster import work_load
 from mxcluster.errors import BadInput, for_each, refuse
@@ -8,6 +8,7 @@ from mxcluster.job.plan.ports import Held
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeRecord
+from mxcluster.model.plan import Process
 
 Measured = Dict[str, Dict[int, float]]  # {host: {GPU number: samples/s}}
 
@@ -99,14 +100,14 @@ def _speeds(host: str, speeds: Sequence[float], there: int) -> Sequence[float]:
     return speeds
 
 
-def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
+def check_batch(batch_size: int, workers: Sequence[Process]) -> None:
     """Refuse a batch size that leaves a GPU of a worker without a sample.
 
     Args: `workers` the processes of the plan with the role worker.
     """
     problems = []
     for process in workers:
-        gpus, loads = process["gpus"], process["work_load"]
+        gpus, loads = process.gpus, process.work_load
         samples = work_load.split(batch_size, loads or [1] * len(gpus)) if gpus else []
         if 0 in samples:
             problems.append(
@@ -115,8 +116,8 @@ def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
                 % (
                     batch_size,
                     ",".join(map(str, gpus)),
-                    process["name"],
-                    process["host"],
+                    process.name,
+                    process.host,
                     ", ".join(map(str, samples)),
                     " (by gpu_speeds)" if loads else "",
                 )

@@ -15,7 +15,7 @@ from mxcluster.model.node_record import NodeRecord
 Variables = Mapping[str, HostVariables]  # of each host in the groups
 
 
-def scheduler(groups: Dict[str, Sequence[str]]) -> str:
+def scheduler(groups: Mapping[str, Sequence[str]]) -> str:
     """Return the host in the group scheduler. BadInput if the group has no host or several hosts.
 
     Args: `groups` {name of a group: hosts}.
@@ -30,7 +30,7 @@ def scheduler(groups: Dict[str, Sequence[str]]) -> str:
 
 
 def servers(
-    groups: Dict[str, Sequence[str]],
+    groups: Mapping[str, Sequence[str]],
     variables: Variables,
     wanted: int,
     in_batch: bool = False,
@@ -48,7 +48,7 @@ def servers(
 
 
 def workers(
-    groups: Dict[str, Sequence[str]],
+    groups: Mapping[str, Sequence[str]],
     variables: Variables,
     hosts_text: Optional[str],
     name: str,
@@ -193,7 +193,7 @@ def check_versions(hosts: Iterable[str], records: Mapping[str, NodeRecord]) -> N
     refuse(problems)
 
 
-def _in_group(group: str, groups: Dict[str, Sequence[str]]) -> List[str]:
+def _in_group(group: str, groups: Mapping[str, Sequence[str]]) -> List[str]:
     hosts = list(groups.get(group) or [])
     if not hosts:
         raise BadInput("the group %s has no host: put at least one host into this group" % group)

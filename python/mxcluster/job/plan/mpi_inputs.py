@@ -10,25 +10,24 @@ from mxcluster import package
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job import options as knobs
-from mxcluster.job import plan_shape
-from mxcluster.job.plan import inputs, mpi
+from mxcluster.job.plan import Inputs, inputs, mpi
+from mxcluster.job.plan.look import look
+from mxcluster.job.plan.ports import Held
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import of_hosts
-
-Json = Dict[str, Any]
+from mxcluster.model.inventory import Inventory
+from mxcluster.model.plan import MPI_KIND, Options
 
 MOST = 64 << 20  # limit for the sum of all resource files, in bytes
 
 
 def plan_job(
-    given: Json,
-    inventory: Json,
-    records_dir: str,
-    runs_dir: str,
-    cwd: str,
-    secrets: Optional[Json] = None,
-    held: Optional[Json] = None,
-) -> Json:
+    given: Options,
+    inventory: Inventory,
+    folders: inputs.Folders,
+    secrets: Optional[inputs.Secrets] = None,
+    held: Optional[Held] = None,
+) -> inputs.Planned:
     """Return the plan of an MPI job and the data for the start of the job.
 
     Arguments and result are as for `inputs.plan_job`. `given` has the MPI knobs, too. Of the knobs
@@ -40,43 +39,40 @@ def plan_job(
     of_train.pop("secret_env", None)
     options = knobs.cast(dict(of_train, kv="local"))
     options.update(mpi.cast(given))
-    if secrets:
-        knobs.refuse_secret_env(secrets["names"], secrets["problems"], options["mpi_env"])
-    job = inputs.new_job(options["job_id"], plan_shape.KIND, runs_dir)
+    inputs.refuse_secrets(secrets, [options["mpi_env"]])
+    job = inputs.new_job(options["job_id"], MPI_KIND, folders.runs)
     options["mpi_resource_files"] = [
-        inputs.existing("mpi_resource_files", path, cwd, folder=None)
+        inputs.existing("mpi_resource_files", path, folders.cwd, folder=None)
         for path in options["mpi_resource_files"]
     ]
     notes: List[str] = []
     if options["without"]:
         inventory, notes = inputs.without(options, inventory)
-    records = node_records.read(records_dir)
-    plan = mpi.make_plan(options, inventory, records, job, held)
+    records = node_records.read(folders.records)
+    plan, program = mpi.make_plan(Inputs(options, inventory, records, job, held=held))
     packed = package.archive()[0]
-    variables = of_hosts(list(plan["nodes"]), inventory["hosts"])
+    variables = of_hosts(list(plan.nodes), inventory.hosts)
+    wanted = {
+        "runtime": program.runtime,
+        "pre_execution": program.pre_execution,
+        "infiniband": program.infiniband is True,
+        "env": options["mpi_env"],
+    }
     looks = {
         host: dict(
-            inputs.look(plan, host, records[host], variables[host], packed),
-            cuda=(plan["nodes"][host].get("cuda") or {}).get("folder"),
+            look(plan, host, records[host], variables[host], packed),
+            cuda=node.cuda.folder if node.cuda else None,
             files=[options["data_dir"]] if options["data_dir"] else [],
-            mpi={
-                "runtime": plan["mpi"]["runtime"],
-                "pre_execution": plan["mpi"]["pre_execution"],
-                "infiniband": plan["mpi"]["infiniband"] is True,
-                "env": options["mpi_env"],
-            },
+            mpi=wanted,
         )
-        for host in plan["nodes"]
+        for host, node in plan.nodes.items()
     }
-    return {
-        "plan": plan,
-        "table": "\n".join(notes + [mpi.table(plan)]),
-        "model": "",
-        "resume": [],
-        "script": pack(options["mpi_resource_files"]),
-        "needs_profile": False,
-        "looks": looks,
-    }
+    return inputs.Planned(
+        plan=plan,
+        table="\n".join(notes + [mpi.table(plan, program)]),
+        looks=looks,
+        script=pack(options["mpi_resource_files"]),
+    )
 
 
 def pack(paths: List[str]) -> str:

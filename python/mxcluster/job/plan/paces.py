@@ -1,28 +1,29 @@
 """Choose the first batch size and the emulated slowdown of each worker."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 from mxcluster import work_load
 from mxcluster.errors import BadInput, some
 from mxcluster.job import batch_sizes
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.plan import MOST, Balance, Options, Plan
+from mxcluster.model.shapes import Wrong, each, whole
 
-Json = Dict[str, Any]
 Variables = Mapping[str, HostVariables]
+_sizes = each(whole(1, 2**31 - 1), MOST)
 
 
 def first_sizes(
-    options: Json,
+    options: Options,
     lines: Sequence[str],
     variables: Variables,
     loads: Sequence[Sequence[float]],
     waiting: Sequence[Sequence[int]],
     speeds: Optional[Sequence[float]] = None,
-) -> Optional[Json]:
+) -> Optional[Balance]:
     """Return the first batch sizes and their bounds, None for a job with balance=none.
 
-    The result is {"sizes", "least", "most"}, each a list with the number of samples by worker. The
-    sizes of workers that wait for each other add up to batch_size times the number of these
+    The sizes of workers that wait for each other add up to batch_size times the number of these
     workers. Each size gives every GPU of the worker a sample, and is at most the worker_batch_max
     of the host. Within these bounds, the sizes are proportional to `speeds`, or equal without
     `speeds`. BadInput if no sizes meet the bounds.
@@ -59,24 +60,22 @@ def first_sizes(
             ) from None
         for worker, size in zip(members, found):
             sizes[worker] = size
-    return {"sizes": sizes, "least": least, "most": most}
+    return Balance(sizes=sizes, least=least, most=most)
 
 
-def earlier_sizes(content: Json, workers: int) -> Optional[List[int]]:
+def earlier_sizes(content: Mapping[str, object], workers: int) -> Optional[List[int]]:
     """Return the batch size of each worker from the manifest `content` of a checkpoint.
 
     The result is None if the manifest lacks a valid list of sizes for exactly `workers` workers.
     """
-    sizes = content.get("batch_sizes")
-    fits = (
-        isinstance(sizes, list)
-        and len(sizes) == workers
-        and all(type(size) is int and 0 < size < 2**31 for size in sizes)
-    )
-    return sizes if fits else None
+    try:
+        sizes = _sizes(content.get("batch_sizes"))
+    except Wrong:
+        return None
+    return sizes if len(sizes) == workers else None
 
 
-def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List[float]:
+def slowdowns(options: Options, lines: Sequence[str], variables: Variables) -> List[float]:
     """Return a list with the host variable slowdown, a factor of at least 1, of each worker.
 
     BadInput if a job with a script has a slowdown above 1, because scripts run at full speed.
@@ -94,51 +93,47 @@ def slowdowns(options: Json, lines: Sequence[str], variables: Variables) -> List
     return found
 
 
-def arguments(plan: Json, index: int) -> List[str]:
+def arguments(plan: Plan, index: int) -> List[str]:
     """Return the program's arguments for the batch sizes and the slowdown of worker `index`.
 
     The function leaves out arguments with the program's default values, so that the plan of a job
     with many workers stays small.
     """
     result = []  # type: List[str]
-    if plan["slowdowns"][index] != 1:
-        result += ["--slowdown", "%g" % plan["slowdowns"][index]]
-    balance = plan["balance"]
+    if plan.slowdowns[index] != 1:
+        result += ["--slowdown", "%g" % plan.slowdowns[index]]
+    balance = plan.balance
     if balance:
-        batch = plan["options"]["batch_size"]
-        count = len(plan["slowdowns"])
+        batch = plan.options["batch_size"]
+        count = len(plan.slowdowns)
         totals = [0] * count
-        for members in plan["together"]:
+        for members in plan.together:
             for worker in members:
                 totals[worker] = batch * len(members)
-        for flag, name, defaults in (
-            ("--batch-sizes", "sizes", [batch] * count),
-            ("--batch-least", "least", [1] * count),
-            ("--batch-most", "most", totals),
+        for flag, sizes, defaults in (
+            ("--batch-sizes", balance.sizes, [batch] * count),
+            ("--batch-least", balance.least, [1] * count),
+            ("--batch-most", balance.most, totals),
         ):
-            if balance[name] != defaults:
-                result += [flag, ",".join(map(str, balance[name]))]
+            if sizes != defaults:
+                result += [flag, ",".join(map(str, sizes))]
     return result
 
 
-def emulated(plan: Json) -> str:
-    """Return a line about the emulated slowness of a job, or "" without emulation.
-
-    Plans of earlier versions lack the entry "slowdowns".
-    """
-    factors = plan.get("slowdowns") or []
+def emulated(plan: Plan) -> str:
+    """Return a line about the emulated slowness of a job, or "" without emulation."""
     slow = [
         "worker %d by the factor %g" % (index, factor)
-        for index, factor in enumerate(factors)
+        for index, factor in enumerate(plan.slowdowns)
         if factor != 1
     ]
-    least = plan["options"].get("step_ms") or 0
+    least = plan.options.get("step_ms") or 0
     told = []
     if slow:
         told.append("the program slows down %s" % some(slow))
     if least:
         told.append(
-            "%d samples take at least %g ms" % (plan["options"]["batch_size"], least)
+            "%d samples take at least %g ms" % (plan.options["batch_size"], least)
             + (" times the worker's factor" if slow else "")
         )
     if not told:

@@ -1,8 +1,9 @@
 """Choose the first port of a job: the requested port, or the start of the first free range."""
 
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Dict, List, Sequence, Tuple, Union
 
 from mxcluster.errors import BadInput, refuse
+from mxcluster.model.plan import Process
 
 FIRST, LAST = 9091, 65000
 
@@ -11,7 +12,7 @@ Held = Dict[str, Dict[str, Dict[str, str]]]
 
 
 def root_port(
-    asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: Held, first: int = FIRST
+    asked: Union[str, int], laid_out: Sequence[Process], held: Held, first: int = FIRST
 ) -> int:
     """Return the first port of the job. The processes use this port and the next numbers.
 
@@ -22,9 +23,9 @@ def root_port(
     from FIRST on; `held` the ports in use; `first` the port at which the search of "auto" begins.
     """
     offsets = [
-        (process["host"], process["address"], process["port"] - FIRST)
+        (process.host, process.address, process.port - FIRST)
         for process in laid_out
-        if process["port"] is not None
+        if process.port is not None
     ]
     if asked != "auto":
         refuse(_taken(int(asked), offsets, held))

@@ -1,12 +1,13 @@
 """Place the processes of a job on a list of hosts in turn, as MXNet's launch.py does."""
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, for_each
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import Network
+from mxcluster.model.plan import Options
 
 ALL = "all"
 Variables = Mapping[str, HostVariables]
@@ -14,8 +15,8 @@ Find = Callable[[str], Node]
 
 
 def place(
-    options: Dict[str, Any],
-    groups: Dict[str, Sequence[str]],
+    options: Options,
+    groups: Mapping[str, Sequence[str]],
     variables: Variables,
     records: Mapping[str, Network],
     find: Find,

@@ -19,6 +19,7 @@ from mxcluster.job import replies, stall_cause
 from mxcluster.job import verdict as verdicts
 from mxcluster.job.plan import measuring, paces
 from mxcluster.job.report import archive, checkpoint_arrivals, files, profile, series, sound_events
+from mxcluster.model.plan import Plan
 
 MOST_TOLD = 500  # most characters of a line, and most lines of a node
 
@@ -26,7 +27,7 @@ MOST_TOLD = 500  # most characters of a line, and most lines of a node
 def assemble(
     run_dir: str,
     archives: Dict[str, str],
-    plan: Optional[Dict[str, Any]] = None,
+    plan: Optional[Plan] = None,
     cache_dir: Optional[str] = None,
     answers: Optional[Dict[str, Dict[str, Any]]] = None,
     engine: Optional[Dict[str, Any]] = None,
@@ -47,20 +48,20 @@ def assemble(
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
-        files.write_json(os.path.join(run_dir, "plan.json"), plan)
+        files.write_json(os.path.join(run_dir, "plan.json"), plan.encode())
     plan = files.read_plan(run_dir)
-    problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
-    if plan["options"].get("savemodel"):
+    problems = archive.unpack_all({host: archives.get(host) for host in plan.nodes}, run_dir)
+    if plan.options.get("savemodel"):
         checkpoint_arrivals.settle(
             os.path.join(run_dir, "checkpoints"),
-            plan["options"]["network"],
-            plan["options"]["keep_checkpoints"],
+            plan.options["network"],
+            plan.options["keep_checkpoints"],
         )
     found = {
         host: path
         for host, path in (
             (host, os.path.join(files.node_dir(run_dir, host), event_files.FILE))
-            for host in plan["nodes"]
+            for host in plan.nodes
         )
         if os.path.exists(path)
     }
@@ -74,13 +75,13 @@ def assemble(
     )
     events = [line.event for line in lines]
     statuses = {}  # type: Dict[str, Any]
-    for host in plan["nodes"]:
+    for host in plan.nodes:
         try:
             known = None if host in problems else files.read_status(run_dir, host)
             statuses[host] = replies.packed(host, known, plan) if known is not None else None
         except BadInput as refusal:
             problems[host] = str(refusal)
-    said = {host: (answers or {}).get(host) or {} for host in plan["nodes"]}
+    said = {host: (answers or {}).get(host) or {} for host in plan.nodes}
     for host in problems:
         statuses[host] = None
         problems[host] = said[host].get("problem") or problems[host]
@@ -105,11 +106,11 @@ def assemble(
         + sound_events.warnings({host: damaged.count(path) for host, path in found.items()})
         + series.unheard_groups(plan, events)
         + profile.drifted(plan, events)
-        + [line for host in plan["nodes"] for line in _told(host, said[host])],
-        files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
+        + [line for host in plan.nodes for line in _told(host, said[host])],
+        files=sum(files.own_files(run_dir, host) for host in plan.nodes),
         engine=engine,
     )
-    if verdict["ok"] and measuring.is_profile(plan["options"]):
+    if verdict["ok"] and measuring.is_profile(plan.options):
         found_profile = profiles.complete(profile.measured(plan, events))
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
         verdict["proposal"] = profile.lines(found_profile)

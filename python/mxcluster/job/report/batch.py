@@ -12,8 +12,9 @@ from typing import IO, Any, Dict, Optional, Tuple, cast
 
 from mxcluster.errors import BadInput
 from mxcluster.job import listing, replies
-from mxcluster.job.plan.batch import NODES
+from mxcluster.job.plan.submission import NODES
 from mxcluster.model import names, shapes
+from mxcluster.model.plan import Plan
 
 Json = Dict[str, Any]
 
@@ -42,14 +43,14 @@ _part = shapes.fields(
 _parts = shapes.table(shapes.words, _part, 5000)
 
 
-def is_batch(plan: Json) -> bool:
+def is_batch(plan: Plan) -> bool:
     """Return True if `plan` is the submission of a batch job."""
-    return bool(plan.get("batch"))
+    return bool(plan.batch)
 
 
 def split(
-    plan: Json, archives: Dict[str, str], answers: Dict[str, Json], folder: str
-) -> Tuple[Json, Dict[str, str], Dict[str, Json], Optional[Json]]:
+    plan: Plan, archives: Dict[str, str], answers: Dict[str, Json], folder: str
+) -> Tuple[Plan, Dict[str, str], Dict[str, Json], Optional[Json]]:
     """Return (plan, archives, answers, failure) of a batch job, for all nodes.
 
     "failure" is the first failure that the head or the submit host has recorded, such as a
@@ -59,7 +60,7 @@ def split(
     Args: `plan` the submission; `archives` {submit host: path of the tar file}; `answers` {submit
     host: result of `report.heard`}; `folder` the folder for the archives of the nodes.
     """
-    submit_host = next(iter(plan["nodes"]))
+    submit_host = next(iter(plan.nodes))
     said = answers.get(submit_host) or {}
     failure = _failure(said.get("status"))
     path = archives.get(submit_host)
@@ -73,14 +74,13 @@ def split(
             failure = failure or _failure(_read(tar, known.get("status.json")))
             if made is None:
                 return plan, archives, answers, failure
-            place = plan["nodes"][submit_host]
-            paths = {"python": place["python"], "jobs_dir": os.path.dirname(place["job_dir"])}
+            place = plan.nodes[submit_host]
+            paths = {"python": place.python, "jobs_dir": os.path.dirname(place.job_dir)}
             hosts = shapes.each(names.hostname, 5000)(sorted(made["nodes"]))
-            real = listing.adopt(made, plan["job"], dict.fromkeys(hosts, paths))
-            first = real["processes"][0]["host"]
+            real = listing.adopt(made, plan.job, dict.fromkeys(hosts, paths))
+            first = real.processes[0].host
             found = {
-                host: _of_node(tar, known, host, plan["job"], folder, host == first)
-                for host in hosts
+                host: _of_node(tar, known, host, plan.job, folder, host == first) for host in hosts
             }
     except _DAMAGED:
         return plan, archives, answers, failure  # `report.archive` reports the damaged archive

@@ -13,6 +13,7 @@ from mxcluster.job.report.series import Run, group_label, several_groups
 from mxcluster.job.verdict import clock, figure, hints, printable, sentence
 from mxcluster.lists import spans
 from mxcluster.model.events import Note
+from mxcluster.model.plan import WORKER, Plan, Process
 
 Json = Dict[str, Any]
 
@@ -22,7 +23,7 @@ TEMPLATE, STYLES = (
 )
 
 
-def render(data: Run, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]) -> str:
+def render(data: Run, plan: Plan, verdict: Json, picture: bytes, logs: Dict[str, List[str]]) -> str:
     """Return the text of report.html.
 
     Args: `data` from series.collect(); `plan` and `verdict` of the job; `picture` the PNG from
@@ -87,25 +88,25 @@ def embedded(picture: bytes) -> str:
 
 
 def context(
-    data: Run, plan: Json, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
+    data: Run, plan: Plan, verdict: Json, picture: bytes, logs: Dict[str, List[str]]
 ) -> Json:
     """Return {variable: value} for the template page.html.
 
     The arguments are the arguments of `render`.
     """
     failure = verdict["first_failure"]
-    rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
+    rows = [_row(process, data, plan, verdict) for process in plan.processes]
     when = date(data.begin)
     return {
         **frame(
             verdict["job"],
             "OK" if verdict["ok"] else "FAILED",
             not verdict["ok"],
-            (verdict["kv"], _what(plan["options"]), "started " + when if when else ""),
+            (verdict["kv"], _what(plan.options), "started " + when if when else ""),
             {
                 name: value
-                for name, value in plan["options"].items()
-                if name in mpi.KNOBS or not plan.get("mpi")
+                for name, value in plan.options.items()
+                if name in mpi.KNOBS or not plan.mpi
             },
             "Options",
             "verdict.json, events.jsonl, plan.json, nodes/",
@@ -122,7 +123,7 @@ def context(
         "picture": embedded(picture),
         "alt": alternative(data),
         "curves": ", ".join(curve.name for curve in series.CURVES),
-        "trains": not plan.get("mpi"),
+        "trains": not plan.mpi,
         "grouped": several_groups(plan),
         "processes": rows,
         "columns": {
@@ -135,22 +136,21 @@ def context(
         "sizes": sizes_table(data, plan),
         "notes": [_note(event, data.begin or 0.0) for event in data.notes],
         "logs": [
-            (process["name"], process["host"], logs.get(process["name"], []))
-            for process in plan["processes"]
+            (process.name, process.host, logs.get(process.name, [])) for process in plan.processes
         ],
     }
 
 
-def tiles(plan: Json, verdict: Json) -> List[Json]:
+def tiles(plan: Plan, verdict: Json) -> List[Json]:
     """Return the figures at the top of the page as a list of {"name", "value", "hint"}.
 
     All values are strings.
     """
     accuracy, speed = verdict["accuracy"], verdict["samples_per_s"]
     counts = (
-        (len(plan.get("groups") or []), "group"),
-        (plan["servers"], "server"),
-        (len(plan["nodes"]), "node"),
+        (len(plan.groups), "group"),
+        (plan.servers, "server"),
+        (len(plan.nodes), "node"),
     )
     found = [
         {
@@ -163,14 +163,14 @@ def tiles(plan: Json, verdict: Json) -> List[Json]:
         {
             "name": "Time",
             "value": clock(verdict["seconds"]),
-            "hint": "until the job ended" if plan.get("mpi") or not verdict["ok"] else "training",
+            "hint": "until the job ended" if plan.mpi or not verdict["ok"] else "training",
         },
         {"name": "Speed", "value": figure(speed), "hint": "samples/s of all workers"}
         if speed is not None
         else None,
         {
-            "name": "MPI processes" if plan.get("mpi") else "Workers",
-            "value": str(plan["workers"]),
+            "name": "MPI processes" if plan.mpi else "Workers",
+            "value": str(plan.workers),
             "hint": ", ".join(several(number, word) for number, word in counts if number),
         },
     ]
@@ -188,7 +188,7 @@ def alternative(data: Run) -> str:
     return "; ".join(parts)
 
 
-def y_table(data: Run, plan: Json) -> List[Json]:
+def y_table(data: Run, plan: Plan) -> List[Json]:
     """Return the rows of the table of Y, one dict for each group.
 
     Y is the number of a parameter's updates since the group's last update (dist_gsync).
@@ -197,7 +197,7 @@ def y_table(data: Run, plan: Json) -> List[Json]:
     return [
         {
             "group": group_label(plan, group),
-            "members": ", ".join(spans(plan["groups"][group], "–")),
+            "members": ", ".join(spans(plan.groups[group], "–")),
             "updates": histogram.updates,
             "mean": "" if histogram.mean is None else "%.2f" % histogram.mean,
             "dropped": histogram.dropped,
@@ -211,7 +211,7 @@ def y_table(data: Run, plan: Json) -> List[Json]:
     ]
 
 
-def sizes_table(data: Run, plan: Json) -> List[Json]:
+def sizes_table(data: Run, plan: Plan) -> List[Json]:
     """Return the rows of the table of batch sizes, the oldest sizes first.
 
     A row holds the batch sizes of a group from one time on. The fields are "when" (time since the
@@ -221,14 +221,14 @@ def sizes_table(data: Run, plan: Json) -> List[Json]:
 
     The list is empty for a job that does not balance batch sizes.
     """
-    if not plan.get("balance"):
+    if not plan.balance:
         return []
-    first, groups = plan["balance"]["sizes"], plan["together"]
+    first, groups = plan.balance.sizes, plan.together
     labels = {
-        members[0]: plan["group_labels"][number] if len(groups) > 1 else ""
+        members[0]: plan.group_labels[number] if len(groups) > 1 else ""
         for number, members in enumerate(groups)
     }
-    rows = [
+    rows: List[Json] = [
         {
             "when": "",
             "epoch": "",
@@ -241,7 +241,7 @@ def sizes_table(data: Run, plan: Json) -> List[Json]:
         {
             "when": clock(event.time - (data.begin or 0.0)),
             "epoch": event.epoch + 1,
-            "group": labels.get(event.index, ""),
+            "group": labels.get(event.index or 0, ""),
             "sizes": event.sizes,
             "speeds": event.speeds,
         }
@@ -257,17 +257,17 @@ def sizes_table(data: Run, plan: Json) -> List[Json]:
     ]
 
 
-def _row(process: Json, data: Run, plan: Json, verdict: Json) -> Json:
+def _row(process: Process, data: Run, plan: Plan, verdict: Json) -> Json:
     """Return the row of `process` in the table of processes, with "" for unknown fields."""
-    code = verdict["exit_codes"].get(process["name"])
+    code = verdict["exit_codes"].get(process.name)
     failure = verdict["first_failure"]
     row = {
-        "role": process["role"],
-        "index": "" if process["index"] is None else process["index"],
-        "host": process["host"],
-        "address": process.get("address") or "",
-        "port": process.get("port") or "",
-        "gpus": ", ".join(map(str, process.get("gpus") or [])),
+        "role": process.role,
+        "index": "" if process.index is None else process.index,
+        "host": process.host,
+        "address": process.address or "",
+        "port": process.port or "",
+        "gpus": ", ".join(map(str, process.gpus)),
         "group": "",
         "share": "",
         "in_share": "",
@@ -276,15 +276,15 @@ def _row(process: Json, data: Run, plan: Json, verdict: Json) -> Json:
         "waited": "",
         "exit": "not known" if code is None else "0" if code == 0 else describe(code),
         "good": code == 0,
-        "first": bool(failure) and failure["name"] == process["name"],
+        "first": bool(failure) and failure["name"] == process.name,
     }
-    if process["role"] != "worker":
+    if process.role != WORKER or process.index is None:
         return row
-    worker = data.workers[process["index"]]
+    worker = data.workers[process.index]
     start, end, waits = worker.start, worker.end, worker.waits
-    row["group"] = group_label(plan, process["group"]) if process.get("group") is not None else ""
-    if process.get("share"):
-        row["share"] = "%.4g – %.4g" % tuple(process["share"])
+    row["group"] = group_label(plan, process.group) if process.group is not None else ""
+    if process.share:
+        row["share"] = "%.4g – %.4g" % process.share
     if start and start.samples_in_share is not None:
         row["in_share"] = "%d samples" % start.samples_in_share
         if start.repeated:

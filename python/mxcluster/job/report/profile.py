@@ -1,12 +1,13 @@
 """Make profile.json from a job that measured the cluster, and describe the proposal in text."""
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
 from mxcluster.job.verdict import figure, printable
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
+from mxcluster.model.plan import SERVER, WORKER, Plan, Process
 
 Json = Dict[str, Any]
 
@@ -16,7 +17,7 @@ _MOST_ADVICE = 8  # lines
 _MOST_LINES = 32  # workers in the table on the terminal; profile.json has all
 
 
-def measured(plan: Json, events: Sequence[Event]) -> Json:
+def measured(plan: Plan, events: Sequence[Event]) -> Json:
     """Return the measured part of a profile (dict), the argument of `cluster.profile.complete`.
 
     Args:
@@ -25,7 +26,7 @@ def measured(plan: Json, events: Sequence[Event]) -> Json:
 
     Raises BadInput if a worker or a server has sent no valid figures.
     """
-    servers = _of_role(plan, "server")
+    servers = plan.of_role(SERVER)
     order = ranks(servers)  # a worker's event lists the servers by rank
     profile_of = {
         event.index: event
@@ -38,19 +39,19 @@ def measured(plan: Json, events: Sequence[Event]) -> Json:
         if isinstance(event, ServerSpeed) and event.role == "server"
     }
     silent = [
-        process["name"]
-        for known, processes in ((profile_of, _of_role(plan, "worker")), (speed_of, servers))
+        process.name
+        for known, processes in ((profile_of, plan.of_role(WORKER)), (speed_of, servers))
         for process in processes
-        if process["index"] not in known
+        if process.index not in known
     ]
     if silent:
         raise BadInput(
             "the profile lacks the figures of %s: run profile.yml again" % ", ".join(silent)
         )
-    options = plan["options"]
+    options = plan.options
     found: Json = {
         "schema": profiles.SCHEMA,
-        "job": plan["job"],
+        "job": plan.job,
         "time": profile_of[0].time,
         "mxnet": profile_of[0].mxnet,
         "parameters": profile_of[0].parameters,
@@ -59,15 +60,15 @@ def measured(plan: Json, events: Sequence[Event]) -> Json:
     }
     for name in ("network", "data", "batch_size"):
         found[name] = options[name]
-    for process, number in _numbered(_of_role(plan, "worker")):
-        event = profile_of[process["index"]]
+    for process, number in _numbered(plan.of_role(WORKER)):
+        event = profile_of[process.index]
         if len(event.servers) != len(servers):
             raise BadInput(
                 "the profile lacks figures of %s for the servers: run profile.yml again"
-                % process["name"]
+                % process.name
             )
         worker = {
-            "host": process["host"],
+            "host": process.host,
             "number": number,
             "alone": event.alone.encode(),
             "together": event.together.encode(),
@@ -75,14 +76,14 @@ def measured(plan: Json, events: Sequence[Event]) -> Json:
             "servers": [event.servers[rank].encode() for rank in order],
         }
         if event.gpu_speeds:
-            worker.update(gpus=process.get("gpus") or [], gpu_speeds=event.gpu_speeds)
+            worker.update(gpus=process.gpus, gpu_speeds=event.gpu_speeds)
         found["workers"].append(worker)
     for process, number in _numbered(servers):
         found["servers"].append(
             {
-                "host": process["host"],
+                "host": process.host,
                 "number": number,
-                "updates_per_s": speed_of[process["index"]],
+                "updates_per_s": speed_of[process.index],
             }
         )
     return found
@@ -144,7 +145,7 @@ def lines(profile: Json) -> List[str]:
     return [printable(line) for line in told]
 
 
-def drifted(plan: Json, events: Sequence[Event]) -> List[str]:
+def drifted(plan: Plan, events: Sequence[Event]) -> List[str]:
     """Return [a warning] if the speeds of the groups have changed since the profile, else [].
 
     The speed of a group is the speed of its slowest worker. The function ignores a change by the
@@ -154,8 +155,8 @@ def drifted(plan: Json, events: Sequence[Event]) -> List[str]:
         plan: the plan of a job that has ended.
         events: the events of all nodes.
     """
-    used = plan.get("profile") or {}
-    if "groups" not in (used.get("uses") or []) or not used.get("fits"):
+    used = plan.profile
+    if used is None or "groups" not in used.uses or not used.fits:
         return []
     trained = {
         event.index: event.samples_per_s
@@ -163,33 +164,29 @@ def drifted(plan: Json, events: Sequence[Event]) -> List[str]:
         if isinstance(event, End) and event.role == "worker" and event.samples_per_s
     }
     ratios = {}
-    for label, members in zip(plan["group_labels"], plan["groups"]):
+    for label, members in zip(plan.group_labels, plan.groups):
         speeds = [trained[member] for member in members if member in trained]
         if speeds:
-            ratios[label] = min(speeds) / min(used["speeds"][member] for member in members)
+            ratios[label] = min(speeds) / min(used.speeds[member] for member in members)
     if len(ratios) < 2:
         return []
     slow, fast = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     factor = ratios[fast] / ratios[slow]
-    if factor <= 1 + max(DRIFT, 3 * used["noise"]):
+    if factor <= 1 + max(DRIFT, 3 * used.noise):
         return []
     return [
         "the speeds have changed since the profile %s: the group %s has become slower by the "
         "factor %.2g in comparison with the group %s. Measure the speeds again with profile.yml "
-        "-e apply=true" % (used["job"], slow, factor, fast)
+        "-e apply=true" % (used.job, slow, factor, fast)
     ]
 
 
-def _of_role(plan: Json, role: str) -> List[Json]:
-    return [process for process in plan["processes"] if process["role"] == role]
-
-
-def _numbered(processes: List[Json]) -> List[Any]:
+def _numbered(processes: List[Process]) -> List[Tuple[Process, int]]:
     """Return [(process, number), ...], where numbers count each host's processes from 0."""
     seen: Dict[str, int] = {}
     result = []
     for process in processes:
-        number = seen.get(process["host"], 0)
-        seen[process["host"]] = number + 1
+        number = seen.get(process.host, 0)
+        seen[process.host] = number + 1
         result.append((process, number))
     return result

@@ -21,6 +21,7 @@ from mxcluster.job.sweep.knob_table import BENCHMARK
 from mxcluster.job.sweep.specs import Job
 from mxcluster.model import shapes
 from mxcluster.model.events import Batch, End, Epoch, Event, Machine, Measured, Start, Waits
+from mxcluster.model.plan import WORKER, Plan
 
 Json = Dict[str, Any]
 Points = List[Tuple[float, float]]
@@ -108,7 +109,7 @@ def record(spec: Json, job: Job, job_id: str, run_dir: str, wall_s: float) -> Op
         **lateness(events),
     }
     if spec["playbook"] == BENCHMARK:
-        found.update(benchmark_figures(events, plan["workers"]) or {})
+        found.update(benchmark_figures(events, plan.workers) or {})
         if state == OK and found.get("samples_per_s") is None:
             found.update(
                 state=FAILED,
@@ -176,7 +177,7 @@ def benchmark_figures(events: Iterable[Event], workers: int) -> Optional[Json]:
     }
 
 
-def comparison_figures(events: Sequence[Event], verdict: Json, plan: Json, target: float) -> Json:
+def comparison_figures(events: Sequence[Event], verdict: Json, plan: Plan, target: float) -> Json:
     """Return {name: figure} of one job of a comparison.
 
     curve: [(seconds since the first worker's start, accuracy)] from worker 0, at the end of each
@@ -239,9 +240,9 @@ def common_rate(events: Iterable[Event]) -> Optional[float]:
     return sum(_at(points, end) - _at(points, begin) for points in reports.values()) / (end - begin)
 
 
-def environment(plan: Json, events: Iterable[Event]) -> Json:
+def environment(plan: Plan, events: Iterable[Event]) -> Json:
     """Return the environment of a job as a dict: nodes, processes, versions, CPUs and GPUs."""
-    hosts = {one["index"]: one["host"] for one in plan["processes"] if one["role"] == "worker"}
+    hosts = {one.index: one.host for one in plan.of_role(WORKER)}
     by_host = {
         hosts[index]: one for index, one in _of_workers(events, Machine).items() if index in hosts
     }
@@ -255,9 +256,9 @@ def environment(plan: Json, events: Iterable[Event]) -> Json:
             {"%s, %d cores" % (one.cpu or "unknown CPU", one.cores) for one in machines}
         ),
         "gpus": sorted({name for one in machines for name in one.gpus}),
-        "nodes": len(plan["nodes"]),
-        "workers": plan["workers"],
-        "servers": plan["servers"],
+        "nodes": len(plan.nodes),
+        "workers": plan.workers,
+        "servers": plan.servers,
     }
 
 

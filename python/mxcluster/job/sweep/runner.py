@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import os
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
@@ -15,9 +16,10 @@ from mxcluster.job.report.batch import is_batch
 from mxcluster.job.report.page import several
 from mxcluster.job.sweep import knob_table, results, specs, stages
 from mxcluster.job.sweep.knob_table import BENCHMARK
-from mxcluster.job.sweep.specs import Job
+from mxcluster.job.sweep.specs import Job, PlanOf
 from mxcluster.job.verdict import clock, figure, printable
 from mxcluster.model import shapes
+from mxcluster.model.plan import Plan
 
 Json = Dict[str, Any]
 Say = Callable[[str], None]
@@ -45,7 +47,7 @@ class Means(NamedTuple):
         say: shows a line to the user.
     """
 
-    plan_of: Callable[[Json], Json]
+    plan_of: PlanOf
     start: Callable[[Json], int]
     stop: Callable[[str], None]
     say: Say
@@ -111,22 +113,22 @@ def opened(
     return spec
 
 
-def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
+def _measured_before(plan_of: PlanOf) -> PlanOf:
     """Return a variant of `plan_of` that raises BadInput for a job without a number of workers.
 
     A job that needs a new profile would first measure the cluster, but a sweep needs the groups
     before the first job. A batch system chooses the nodes when a job starts.
     """
 
-    def plan(knobs: Json) -> Json:
+    def plan(knobs: Json) -> Plan:
         made = plan_of(knobs)
         if is_batch(made):
             raise BadInput(
                 "launcher=%s is refused for a sweep, because the numbers of workers are unknown "
                 "before the jobs start: use -e launcher=ssh, or submit each job with train.yml"
-                % made["launcher"]
+                % made.launcher
             )
-        if made["needs_profile"]:
+        if made.needs_profile:
             raise BadInput(
                 "grouping=auto: no profile fits the workers, and a sweep does not measure workers. "
                 "Run profile.yml -e apply=true first, or use -e grouping=given"
@@ -136,28 +138,32 @@ def _measured_before(plan_of: Callable[[Json], Json]) -> Callable[[Json], Json]:
     return plan
 
 
-def check(spec: Json, plan_of: Callable[[Json], Json]) -> List[Json]:
+def check(spec: Json, plan_of: PlanOf) -> List[Plan]:
     """Return the plans of all jobs that are known at the beginning, in the order of the jobs.
 
     Raises BadInput, which names the first impossible job for each reason. Jobs that differ only in
     seed and learning rate share one plan.
     """
-    plans, seen, problems = [], {}, {}  # type: List[Json], Dict[str, Json], Dict[str, str]
+    plans: List[Plan] = []
+    seen: Dict[str, Optional[Plan]] = {}  # None for an impossible job
+    problems: Dict[str, str] = {}
     for job in stages.known_jobs(spec, {}):
         alike = repr(
             sorted((name, value) for name, value in job.knobs.items() if name not in ("seed", "lr"))
         )
         try:
+            plan = seen.get(alike)
             if alike not in seen:
                 knobs = job.knobs
                 if knobs.get("hosts_file") == specs.HOSTS_FILE:  # `_run` writes the file later
                     knobs = dict(knobs, hosts_file="", num_workers=spec["fastest"]["workers"])
-                seen[alike] = plan_of(knobs)
+                seen[alike] = plan = plan_of(knobs)
                 if spec["playbook"] == BENCHMARK:
-                    specs.check_rendezvous(spec["knobs"]["rendezvous"], seen[alike])
-            plans.append(seen[alike])
+                    specs.check_rendezvous(spec["knobs"]["rendezvous"], plan)
+            if plan:
+                plans.append(plan)
         except BadInput as refusal:
-            seen[alike] = {}
+            seen[alike] = None
             problems.setdefault(str(refusal), job.name)
     refuse("job %s: %s" % (name, text) for text, name in problems.items())
     return plans
@@ -254,7 +260,7 @@ def described(about: Json) -> str:
     return " ".join("%s=%s" % (name, value) for name, value in about.items() if value is not None)
 
 
-def dry_run(spec: Json, runs_dir: str, plan_of: Callable[[Json], Json]) -> List[str]:
+def dry_run(spec: Json, runs_dir: str, plan_of: PlanOf) -> List[str]:
     """Return the lines of a dry run of a new or an earlier sweep, without writing a file."""
     records = results.read(path_of(runs_dir, spec), spec["playbook"])
     return listing(spec, records, check(spec, plan_of))
@@ -271,7 +277,7 @@ def report_on(spec: Json, runs_dir: str, cache_dir: str, write: Callable[..., No
         write(folder, spec, records, cache_dir)
 
 
-def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List[str]:
+def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Plan]) -> List[str]:
     """Return the lines of a dry run: the name, state, values and size of every known job.
 
     Args: `plans` the plans of the first known jobs, in order; further jobs show no size.
@@ -280,15 +286,15 @@ def listing(spec: Json, records: Dict[str, Json], plans: Iterable[Json]) -> List
     lines = ["%s of %s, in runs/%s" % (spec["playbook"], _count(spec), spec["sweep"])]
     lines += ["note: %s" % note for note in spec["notes"]]
     done = [one["wall_s"] for one in records.values() if one.get("wall_s")]
-    for job, plan in zip(jobs, list(plans) + [{}] * len(jobs)):
+    for job, plan in itertools.zip_longest(jobs, list(plans)[: len(jobs)]):
         state = records[job.name]["state"] if job.name in records else "to do"
         size = (
             "%s and %s on %s; %s"
             % (
-                several(plan["workers"], "worker"),
-                several(plan["servers"], "server"),
-                several(len(plan["nodes"]), "node"),
-                _amount(plan["options"]),
+                several(plan.workers, "worker"),
+                several(plan.servers, "server"),
+                several(len(plan.nodes), "node"),
+                _amount(plan.options),
             )
             if plan
             else ""

@@ -22,15 +22,15 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each, refuse, shown
-from mxcluster.job import plan_shape
 from mxcluster.job.knob_table import OPTIONS
 from mxcluster.job.option_types import MOST, Knob, cast_value
 from mxcluster.job.sweep import knob_table, schemes_table
 from mxcluster.job.sweep.knob_table import BENCHMARK, COMPARE
 from mxcluster.model import shapes
+from mxcluster.model.plan import SCHEDULER, WORKER, Plan, free_json
 
 Json = Dict[str, Any]
-PlanOf = Callable[[Json], Json]
+PlanOf = Callable[[Json], Plan]
 
 SCHEMA = 1
 MOST_COMBINATIONS = 10 * knob_table.MOST_JOBS  # of a benchmark; some give the same job
@@ -44,7 +44,7 @@ _OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
 
 _text = shapes.text
 _rate = shapes.real(0, MOST)
-_knobs = shapes.table(_text, plan_shape.any_json)
+_knobs = shapes.table(_text, free_json)
 _WRITTEN = shapes.fields(
     {
         "schema": shapes.passing(
@@ -64,7 +64,7 @@ _SPEC = shapes.fields(
         "workers": shapes.whole(1),
         "notes": shapes.each(_text),
     },
-    rest=plan_shape.any_json,
+    rest=free_json,
 )
 _OF_COMPARISON = {
     "base_lr": _rate,
@@ -102,11 +102,11 @@ def begin(playbook: str, sweep: str, knobs: Json, base: Json, when: float, plan_
         "begun": round(when, 3),
         "knobs": {name: value for name, value in knobs.items() if name not in _OF_THE_RUN},
         "base": {name: value for name, value in base.items() if name not in _OF_THE_RUN},
-        "workers": whole["workers"],
+        "workers": whole.workers,
         "notes": [],
     }  # type: Json
     if playbook == BENCHMARK:
-        spec["knobs"]["worker_counts"] = knobs["worker_counts"] or powers(whole["workers"])
+        spec["knobs"]["worker_counts"] = knobs["worker_counts"] or powers(whole.workers)
     else:
         _begin_comparison(spec, whole, plan_of)
     return spec
@@ -359,17 +359,17 @@ def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Json]:
     return [{"factor": text, "lr": lr} for lr, text in sorted(found.items())]
 
 
-def check_rendezvous(text: str, plan: Json) -> None:
+def check_rendezvous(text: str, plan: Plan) -> None:
     """Raise BadInput if the rendezvous address differs from the address of the plan's scheduler.
 
     Args: `text` the value of the knob rendezvous.
     """
     match = knob_table.RENDEZVOUS.fullmatch(text)
-    if not match or not plan["root"] or plan["root"]["address"] == match.group("address"):
+    if not match or not plan.root or plan.root.address == match.group("address"):
         return
-    scheduler = next(one["host"] for one in plan["processes"] if one["role"] == "scheduler")
+    scheduler = next(one.host for one in plan.of_role(SCHEDULER))
     owner = next(
-        (host for host, node in plan["nodes"].items() if node["address"] == match.group("address")),
+        (host for host, node in plan.nodes.items() if node.address == match.group("address")),
         None,
     )
     raise BadInput(
@@ -377,7 +377,7 @@ def check_rendezvous(text: str, plan: Json) -> None:
         % (
             text,
             scheduler,
-            plan["root"]["address"],
+            plan.root.address,
             "put %s into the group scheduler" % owner
             if owner
             else "give the interface with the address %s" % match.group("address"),
@@ -385,7 +385,7 @@ def check_rendezvous(text: str, plan: Json) -> None:
     )
 
 
-def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
+def _begin_comparison(spec: Json, whole: Plan, plan_of: PlanOf) -> None:
     """Add the schemes, groups, fastest group and learning rates to the specification `spec`."""
     knobs, there = spec["knobs"], schemes_table.available()
     missing = [name for name in knobs["schemes"] if name not in there]
@@ -396,8 +396,8 @@ def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
     knobs["schemes"] = chosen = knobs["schemes"] or there
     if {schemes_table.GROUPED, schemes_table.FASTEST} & set(chosen):
         plan = plan_of({**_only(spec["base"], "dist_gsync"), "kv": "dist_gsync", "num_workers": 0})
-        spec["groups"] = list(plan["group_labels"])
-        if len(plan["groups"]) < 2:
+        spec["groups"] = list(plan.group_labels)
+        if len(plan.groups) < 2:
             spec["notes"].append(
                 "all workers form one group, so GSP equals BSP: for several groups, set "
                 "worker_group"
@@ -413,11 +413,11 @@ def _begin_comparison(spec: Json, whole: Json, plan_of: PlanOf) -> None:
     if len(knobs["schemes"]) < 1:
         raise BadInput("schemes: no scheme is left to compare. Name other schemes")
     base = plan_of({"kv": "dist_sync", "num_workers": 0, **_only(spec["base"], "dist_sync")})
-    spec["base_lr"] = base["options"]["lr"]
-    spec["rates"] = rates_of(knobs["lr_factors"], spec["base_lr"], whole["workers"])
+    spec["base_lr"] = base.options["lr"]
+    spec["rates"] = rates_of(knobs["lr_factors"], spec["base_lr"], whole.workers)
 
 
-def _fastest(plan: Json, wanted: str) -> Optional[Json]:
+def _fastest(plan: Plan, wanted: str) -> Optional[Json]:
     """Return {"label", "workers": number, "hosts": text of a hosts file} of the fastest group.
 
     The result is None if all workers form one group. Raises BadInput if `wanted` is not the label
@@ -425,7 +425,7 @@ def _fastest(plan: Json, wanted: str) -> Optional[Json]:
 
     Args: `plan` the plan of a dist_gsync job; `wanted` the knob fastest_group, "" for the default.
     """
-    labels = list(plan["group_labels"])
+    labels = list(plan.group_labels)
     if wanted and wanted not in labels:
         raise BadInput(
             "fastest_group=%s is not a group of the workers: name one of %s"
@@ -434,10 +434,8 @@ def _fastest(plan: Json, wanted: str) -> Optional[Json]:
     if len(labels) < 2:
         return None
     label = wanted or (FASTEST_LABEL if FASTEST_LABEL in labels else labels[0])
-    members = plan["groups"][labels.index(label)]
-    addresses = {
-        one["index"]: one["address"] for one in plan["processes"] if one["role"] == "worker"
-    }
+    members = plan.groups[labels.index(label)]
+    addresses = {one.index: one.address for one in plan.of_role(WORKER)}
     return {
         "label": label,
         "workers": len(members),

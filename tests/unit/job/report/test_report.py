@@ -15,6 +15,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import report
 from mxcluster.job.report import curves, page, series
 from mxcluster.model.events import Batch, End, Event, Note, Updates
+from mxcluster.model.plan import Balance, Plan
 from tests.unit.job.report import fake_run
 
 
@@ -175,7 +176,7 @@ def test_the_text_describes_the_panels_of_the_picture():
 
 def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkeypatch):
     plan = fake_run.make_plan(workers=4, groups=2, servers=1)
-    plan["options"]["gsync_max_y"] = 3
+    plan = plan.replaced(options=dict(plan.options, gsync_max_y=3))
     plain = fake_run.server_events
 
     def lost(plan, index):
@@ -214,9 +215,9 @@ def test_a_dark_screen_inverts_the_picture(good_run):
 def test_every_foreign_text_is_escaped():
     evil = "<img src=x onerror=alert(1)>"
     plan = fake_run.make_plan(workers=2, groups=1)
-    plan.update(job=evil, kv=evil)
-    plan["options"]["network"] = evil
-    plan["processes"][-1]["host"] = evil
+    processes = plan.processes[:-1] + [plan.processes[-1].replaced(host=evil)]
+    options = dict(plan.options, network=evil)
+    plan = plan.replaced(job=evil, kv=evil, options=options, processes=processes)
     failure = {
         "role": "worker",
         "index": 1,
@@ -243,8 +244,8 @@ def test_every_foreign_text_is_escaped():
 
 def test_a_balanced_job_shows_its_batch_sizes_and_its_emulated_slowness(tmp_path, cache_dir):
     plan = fake_run.make_plan(kv="dist_sync", groups=1)
-    plan["balance"] = {"sizes": [32] * 4, "least": [1] * 4, "most": [128] * 4}
-    plan["slowdowns"] = [1, 1, 1, 2.5]
+    balance = Balance(sizes=[32] * 4, least=[1] * 4, most=[128] * 4)
+    plan = plan.replaced(balance=balance, slowdowns=[1, 1, 1, 2.5])
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
     verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
     words = "emulated slowness: the program slows down worker 3 by the factor 2.5. Times and speeds"
@@ -261,7 +262,8 @@ def test_a_balanced_job_shows_its_batch_sizes_and_its_emulated_slowness(tmp_path
 
 def test_balanced_groups_show_the_batch_sizes_of_each_group(tmp_path, cache_dir):
     plan = fake_run.make_plan(kv="dist_gsync")
-    plan["balance"] = {"sizes": [40, 24, 32, 32], "least": [1] * 4, "most": [64] * 4}
+    balance = Balance(sizes=[40, 24, 32, 32], least=[1] * 4, most=[64] * 4)
+    plan = plan.replaced(balance=balance)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
     report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
     found = Page(tmp_path / "run" / "report.html").text
@@ -299,10 +301,10 @@ def test_pictures_of_all_sizes(how, rows, cache_dir):
     plan = fake_run.make_plan(**how)
     events = [
         event
-        for index in range(plan["workers"])
+        for index in range(plan.workers)
         for event in fake_run.worker_events(plan, index, epochs=2, batches=4)
     ]
-    if plan["kv"] == "dist_gsync":
+    if plan.kv == "dist_gsync":
         events += fake_run.server_events(plan, 0)
     data = series.collect(plan, list(map(Event.decode, events)))
     picture = curves.draw(data, plan, {"first_failure": None}, cache_dir)
@@ -332,7 +334,7 @@ def test_the_name_of_the_failed_process_lies_inside_of_the_axes(
 ):
     drawn = []
     monkeypatch.setattr(curves.style, "png", lambda figure: drawn.append(figure) or b"png")
-    plan = json.loads((failed_run / "plan.json").read_text())
+    plan = Plan.decode(json.loads((failed_run / "plan.json").read_text()))
     verdict = json.loads((failed_run / "verdict.json").read_text())
     lines = (failed_run / "events.jsonl").read_text().splitlines()
     data = series.collect(plan, [Event.decode(json.loads(line)) for line in lines])
@@ -452,7 +454,7 @@ def test_an_unreachable_node_is_lost():
 
 def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
     plan = fake_run.make_plan()
-    missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan["nodes"]}
+    missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan.nodes}
     answers = {
         host: report.heard({"failed": True, "msg": "%s has its own reason" % host})
         for host in ("node1", "node2")
