@@ -185,12 +185,12 @@ def mpi_request(options: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     }
 
 
-def told(plan: Plan) -> List[str]:
+def lines(plan: Plan) -> List[str]:
     """Return the lines of the plan's table about the launcher and the open ports of the job."""
     launcher, open_hosts = of(plan), plan.ports_open
-    lines = []
+    found = []
     if launcher.engine:
-        lines.append(
+        found.append(
             "launcher %s: %s%s on %s starts the agents as the training user, without root and "
             "without systemd units"
             % (
@@ -201,7 +201,7 @@ def told(plan: Plan) -> List[str]:
             )
         )
     if open_hosts:
-        lines.append(
+        found.append(
             "ports: open to every host that can reach %s, because jobs run without root on these "
             "hosts (%s)"
             % (
@@ -209,4 +209,4 @@ def told(plan: Plan) -> List[str]:
                 "launcher=%s" % launcher.name if launcher.engine else "mxcluster_user is empty",
             )
         )
-    return lines
+    return found

@@ -75,9 +75,9 @@ def test_a_knob_of_a_batch_system_is_refused_elsewhere(launcher, name, cure):
 def test_the_plan_says_how_the_agents_start():
     nodes = ["head", "b"]
     plan = plan_with(launcher="mpi", nodes=dict.fromkeys(nodes, {}), ports_open=nodes)
-    told = launchers.told(plan)
+    told = launchers.lines(plan)
     assert "one mpirun on head" in told[0] and "launcher=mpi" in told[1]
-    ssh = launchers.told(plan_with(launcher="ssh", nodes={"a": {}}, ports_open=["a"]))
+    ssh = launchers.lines(plan_with(launcher="ssh", nodes={"a": {}}, ports_open=["a"]))
     assert len(ssh) == 1 and "mxcluster_user is empty" in ssh[0]
 
 

@@ -15,20 +15,20 @@ Measured = Dict[str, Dict[int, float]]  # {host: {GPU number: samples/s}}
 
 def per_worker(
     lines: Sequence[str],
-    asked: Union[str, List[int]],
+    wanted: Union[str, List[int]],
     variables: Mapping[str, HostVariables],
     records: Mapping[str, NodeRecord],
     held: Optional[Held] = None,
 ) -> List[List[int]]:
     """Return a list of GPU numbers for each worker, in the order of `lines`.
 
-    If `asked` is 'auto', the host variable `gpus` decides. If the host variable is 'auto', too, the
-    workers of a host share all free GPUs of the host. Several workers on a host get equal parts of
-    the GPUs, in order. If no equal parts are possible, each of the first workers gets one GPU more.
-    On a host without GPUs, each worker gets []. BadInput if a named GPU is missing or in use, or if
-    a host with GPUs has fewer free GPUs than workers.
+    If `wanted` is 'auto', the host variable `gpus` decides. If the host variable is 'auto', too,
+    the workers of a host share all free GPUs of the host. Several workers on a host get equal parts
+    of the GPUs, in order. If no equal parts are possible, each of the first workers gets one GPU
+    more. On a host without GPUs, each worker gets []. Raises BadInput if a named GPU is missing or
+    in use, or if a host with GPUs has fewer free GPUs than workers.
 
-    Args: `lines` the host of each worker; `asked` the job's option `gpus`; `variables` {host: host
+    Args: `lines` the host of each worker; `wanted` the job's option `gpus`; `variables` {host: host
     variables}; `records` {host: node record}; `held` the GPUs in use, see `ports.Held`.
     """
     hosts = unique(lines)
@@ -39,7 +39,7 @@ def per_worker(
                 lambda host: _of_host(
                     host,
                     lines.count(host),
-                    variables[host].gpus if asked == "auto" else asked,
+                    variables[host].gpus if wanted == "auto" else wanted,
                     records[host].gpus,
                     ((held or {}).get(host) or {}).get("gpus") or {},
                 ),
@@ -60,7 +60,7 @@ def work_loads(
     """Return a list of GPU speeds for each worker; [] for equal or unknown speeds.
 
     The host variable gpu_speeds lists the speeds of the node's GPUs by GPU number. This variable
-    takes precedence over the speeds of a profile. Only the proportions of the speeds matter.
+    takes precedence over the speeds of a profile. Only the proportions of the speeds matter. Raises
     BadInput if gpu_speeds has more or fewer numbers than the node has GPUs.
 
     Args: `lines` the host of each worker; `gpu_lists` the GPU numbers of each worker; `measured`

@@ -217,7 +217,7 @@ def refuse_secrets(secrets: Optional[Secrets], environments: Sequence[Mapping[st
 def results_folder(runs_dir: Any, state_dir: str, job: str = "") -> str:
     """Return the path of the folder of all runs, after a check of the controller's disk.
 
-    The function looks for all that a job needs on the controller at its end: BadInput if the
+    The function looks for all that a job needs on the controller at its end. Raises BadInput if the
     controller cannot write to the folder of the runs, or to its state folder.
 
     Args: `runs_dir` the knob as the user gave it; `state_dir` the folder .state/<inventory>; `job`
@@ -234,7 +234,7 @@ def results_folder(runs_dir: Any, state_dir: str, job: str = "") -> str:
 def new_job(wanted: str, kind: str, runs_dir: str) -> str:
     """Return the id of a new job: `wanted`, or the time and `kind` if `wanted` is "".
 
-    BadInput if a run in `runs_dir` has this id.
+    Raises BadInput if a run in `runs_dir` has this id.
     """
     job = wanted or time.strftime("%Y%m%d-%H%M%S-") + kind
     if os.path.exists(os.path.join(runs_dir, job)):
@@ -254,8 +254,8 @@ def plan_cluster(
 ) -> ClusterFiles:
     """Return the addresses and cluster files of an inventory, from `plan.make_cluster_files`.
 
-    BadInput lists all faults of the inventory. A damaged profile also raises BadInput, because the
-    cluster files would lack the groups of the profile.
+    Raises BadInput with all faults of the inventory. A damaged profile also raises BadInput,
+    because the cluster files would lack the groups of the profile.
 
     Args: `facts` {host: Network as JSON} of the nodes in this play; the records describe all other
     nodes. The other arguments are as for `plan_job`.
@@ -279,8 +279,8 @@ def without(options: Options, inventory: Inventory) -> Tuple[Inventory, List[str
     """Return (inventory, notes): the inventory without the hosts of the option `without`.
 
     If too few workers or servers are left, the function lowers num_workers or num_servers in
-    `options`. The notes are lines for the user. BadInput if a host is unknown, or if a group of the
-    inventory would be empty.
+    `options`. The notes are lines for the user. Raises BadInput if a host is unknown, or if a group
+    of the inventory would be empty.
     """
     named, groups = options["without"], inventory.groups
     known = unique(host for group in groups.values() for host in group)
@@ -323,7 +323,7 @@ def without(options: Options, inventory: Inventory) -> Tuple[Inventory, List[str
 def read_profile(records_dir: str) -> Optional[Json]:
     """Return the checked profile from the file profile.json beside the folder `records_dir`.
 
-    The result is None without this file. BadInput if the file is damaged.
+    The result is None without this file. Raises BadInput if the file is damaged.
     """
     return profile.of_file(os.path.join(os.path.dirname(os.path.abspath(records_dir)), PROFILE))
 
@@ -331,7 +331,7 @@ def read_profile(records_dir: str) -> Optional[Json]:
 def _options(given: Options, cwd: str) -> Options:
     """Return {name: typed value} of the options, with absolute paths of the user's files.
 
-    BadInput if an option is invalid, or if a file is missing. `cwd` is as for `plan_job`.
+    Raises BadInput if an option is invalid, or if a file is missing. `cwd` is as for `plan_job`.
     """
     options = knobs.cast(given)
     for name in ("script", "hosts_file", "groups_file", "data_sharding_file"):
@@ -360,7 +360,7 @@ def _files(options: Options) -> Dict[str, Optional[str]]:
 def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> str:
     """Return the absolute path of a user's file or folder.
 
-    BadInput if `path` does not exist, or is of the wrong kind.
+    Raises BadInput if `path` does not exist, or is of the wrong kind.
 
     Args: `name` the name of the option in messages; `path` relative to `cwd`; `folder` False for a
     file, True for a folder, None for either kind.
@@ -420,7 +420,7 @@ def _text(path: str) -> Optional[str]:
 def _model(options: Options, runs_dir: str) -> str:
     """Return the path of the saved model that model_load_epoch and model_load_job name.
 
-    BadInput if the job model_load_job saved no such model.
+    Raises BadInput if the job model_load_job saved no such model.
     """
     folder = os.path.join(runs_dir, options["model_load_job"], "checkpoints")
     path = os.path.join(

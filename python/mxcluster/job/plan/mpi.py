@@ -57,7 +57,7 @@ PROGRAM = "mxcluster.node.mpi_job"
 
 
 def cast(given: Options) -> Options:
-    """Return {name: typed value} of the MPI knobs. BadInput lists all wrong values.
+    """Return {name: typed value} of the MPI knobs. Raises BadInput with all wrong values.
 
     Args: `given` {name: value} from the user; the function ignores the names of other knobs.
     """
@@ -188,7 +188,7 @@ def _equipped(process: Process, plan: Plan, numbers: List[int]) -> Process:
 def instances(hosts: List[str], options: Options) -> List[str]:
     """Return the hosts of the job: the first mpi_num_instances of `hosts`, or all of `hosts`.
 
-    BadInput if `hosts` has too few hosts.
+    Raises BadInput if `hosts` has too few hosts.
 
     Args: `hosts` the hosts of the group workers; `options` with the typed knob mpi_num_instances.
     """

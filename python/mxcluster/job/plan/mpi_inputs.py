@@ -78,8 +78,9 @@ def plan_job(
 def pack(paths: List[str]) -> str:
     """Return a zip file in base64 with the files and folders `paths`; "" without paths.
 
-    The names in the zip file leave out the parent folders of `paths`. BadInput if two of `paths`
-    have the same name, if a file cannot be read, or if all files together exceed MOST bytes.
+    The names in the zip file leave out the parent folders of `paths`. Raises BadInput if two of
+    `paths` have the same name, if a file cannot be read, or if all files together exceed MOST
+    bytes.
     """
     if not paths:
         return ""
@@ -127,17 +128,17 @@ def _files(paths: List[str]) -> List[Tuple[str, str]]:
     return sorted(found)
 
 
-def different_engines(told: Dict[str, Any]) -> str:
+def different_engines(engines: Dict[str, Any]) -> str:
     """Return a message if nodes have different MPI engines or versions, else "".
 
     Daemons of different versions cannot work together.
 
-    Args: `told` {host: {"engine", "version"} from the look at this host, or None}. Hosts without an
-    engine do not count.
+    Args: `engines` {host: {"engine", "version"} from the look at this host, or None}. Hosts without
+    an engine do not count.
     """
     versions = grouped(
         ("%s %s" % (known.get("engine"), known.get("version")), host)
-        for host, known in sorted(told.items())
+        for host, known in sorted(engines.items())
         if isinstance(known, dict) and known.get("engine")
     )
     if len(versions) < 2:

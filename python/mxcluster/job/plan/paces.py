@@ -26,7 +26,7 @@ def first_sizes(
     The sizes of workers that wait for each other add up to batch_size times the number of these
     workers. Each size gives every GPU of the worker a sample, and is at most the worker_batch_max
     of the host. Within these bounds, the sizes are proportional to `speeds`, or equal without
-    `speeds`. BadInput if no sizes meet the bounds.
+    `speeds`. Raises BadInput if no sizes meet the bounds.
 
     Args: `lines` the host of each worker; `variables` {host: host variables}; `loads` the
     speeds of the GPUs of each worker; `waiting` lists with the indices of workers that wait for
@@ -78,7 +78,8 @@ def earlier_sizes(content: Mapping[str, object], workers: int) -> Optional[List[
 def slowdowns(options: Options, lines: Sequence[str], variables: Variables) -> List[float]:
     """Return a list with the host variable slowdown, a factor of at least 1, of each worker.
 
-    BadInput if a job with a script has a slowdown above 1, because scripts run at full speed.
+    Raises BadInput if a job with a script has a slowdown above 1, because scripts run at full
+    speed.
 
     Args: `lines` the host of each worker.
     """
@@ -128,16 +129,16 @@ def emulated(plan: Plan) -> str:
         if factor != 1
     ]
     least = plan.options.get("step_ms") or 0
-    told = []
+    parts = []
     if slow:
-        told.append("the program slows down %s" % some(slow))
+        parts.append("the program slows down %s" % some(slow))
     if least:
-        told.append(
+        parts.append(
             "%d samples take at least %g ms" % (plan.options["batch_size"], least)
             + (" times the worker's factor" if slow else "")
         )
-    if not told:
+    if not parts:
         return ""
     return "emulated slowness: %s. Times and speeds do not describe the real machines" % (
-        " and ".join(told)
+        " and ".join(parts)
     )

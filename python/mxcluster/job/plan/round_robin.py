@@ -24,7 +24,7 @@ def place(
     """Return (the host of each server, the host of each worker).
 
     Process i runs on host i modulo the number of hosts. The servers come first, then the workers.
-    BadInput for a name or address of no host in the inventory.
+    Raises BadInput for a name or address of no host in the inventory.
 
     Args: `options` with round_robin, num_servers and num_workers; `groups` and `variables` of the
     inventory; `records` {host: node record}; `find` returns the Node of a host.

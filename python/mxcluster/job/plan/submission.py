@@ -32,7 +32,7 @@ COMMON = ("workers_per_host", "servers_per_host", "gpus", "gpu_speeds", "cluster
 def submit_host(options: Options, groups: Mapping[str, List[str]]) -> str:
     """Return the host that submits the job: submit_host, or the host of the group scheduler.
 
-    BadInput if the inventory lacks the host.
+    Raises BadInput if the inventory lacks the host.
 
     Args: `options` the typed knobs; `groups` {name: hosts} of the inventory.
     """
@@ -271,19 +271,19 @@ def record_of(request: Submission, host: str, facts: NodeFacts) -> NodeRecord:
 
 def _gpus(
     host: str,
-    asked: Union[str, Sequence[int]],
+    knob: Union[str, Sequence[int]],
     wanted: Union[str, List[int]],
     granted: Optional[Sequence[int]],
 ) -> Union[str, Sequence[int]]:
     """Return the GPUs of the job on `host`, as the value of the host variable `gpus`.
 
-    BadInput if the job names GPUs that the batch system has not given to it. `asked`: the knob
-    `gpus`. `wanted`: the host variable `gpus`. `granted`: the GPUs that the batch system gives to
-    the job, None if it says nothing.
+    Raises BadInput if the job names GPUs that the batch system has not given to it. `knob`: the
+    knob `gpus`. `wanted`: the host variable `gpus`. `granted`: the GPUs that the batch system gives
+    to the job, None if it says nothing.
     """
     if granted is None:
         return wanted
-    named = wanted if asked == "auto" else asked
+    named = wanted if knob == "auto" else knob
     if named == "auto":
         return granted
     foreign = [number for number in named if number not in granted]

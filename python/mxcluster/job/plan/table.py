@@ -71,7 +71,7 @@ def _heading(plan: Plan) -> List[str]:
         ),
     ]
     lines += containers.lines(plan)
-    lines += launchers.told(plan)
+    lines += launchers.lines(plan)
     lines += _one_group(plan)
     lines += plan.profile.notes if plan.profile else []
     lines += _of_groups(options, len(plan.groups))
