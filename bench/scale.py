@@ -16,6 +16,7 @@ import time
 from bench._controller_cpu import WORDS
 from bench._nodes import PROJECT, say
 from mxcluster.job.plan import inputs
+from mxcluster.model.inventory import Inventory
 from tests.networks import own_network
 
 WORKERS = (100, 300, 1000)
@@ -135,13 +136,11 @@ def plan(folder, record, count):
     began = time.monotonic()
     planned = inputs.plan_job(
         {"kv": "dist_sync"},
-        {"groups": groups, "hosts": hosts, "forks": count},
-        str(records),
-        str(folder / "runs"),
-        str(PROJECT),
+        Inventory(groups=groups, hosts=hosts, forks=count),
+        inputs.Folders(str(records), str(folder / "runs"), str(PROJECT)),
     )
-    if planned["plan"]["workers"] != count:
-        sys.exit("the plan for %d workers has %d workers" % (count, planned["plan"]["workers"]))
+    if planned.plan.workers != count:
+        sys.exit("the plan for %d workers has %d workers" % (count, planned.plan.workers))
     return time.monotonic() - began
 
 

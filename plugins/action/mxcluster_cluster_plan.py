@@ -13,7 +13,8 @@ from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import node_records, ssh_mesh
 from mxcluster.job.plan import inputs
 from mxcluster.model.host_variables import Given, of_hosts
-from mxcluster.model.record import Record, field, record
+from mxcluster.model.inventory import Inventory
+from mxcluster.model.record import Record, encode, field, record
 from mxcluster.model.shapes import anything, table
 
 Json = Dict[str, Any]
@@ -92,12 +93,12 @@ def plan_files(given: Files) -> PlannedFiles:
     """Plan the cluster files."""
     planned = inputs.plan_cluster(
         given.options,
-        dict(given.inventory, forks=given.forks),
+        Inventory.decode(dict(given.inventory, forks=given.forks)),
         given.records_dir,
         given.facts,
         given.cwd,
     )
-    return PlannedFiles(**planned)
+    return PlannedFiles(nodes=encode(planned.nodes), files=planned.files, notes=planned.notes)
 
 
 def plan_ssh(given: Ssh, check: bool) -> PlannedSsh:

@@ -225,7 +225,7 @@ def adopt(given: Adopt, check: bool) -> Adopted:
         if host not in given.without
     }
     plan = listing.adopt(listing.agreed(plans, given.job), given.job, asked)
-    return Adopted(asked=[host for host in plan["nodes"] if asked[host]], **packed.told(plan, {}))
+    return Adopted(asked=[host for host in plan.nodes if asked[host]], **packed.summary(plan, {}))
 
 
 def logs(given: Logs, check: bool) -> Chosen:

@@ -99,7 +99,7 @@ class ActionModule(NodeTask):
             return dict(result, **self._look(options, request, task_vars))
         if isinstance(request, (Start, Prepare)) and request.plan:
             request = request.replaced(
-                plan=dict(request.plan, controller=processes.witness(os.getppid())),
+                plan=request.plan.replaced(controller=processes.witness(os.getppid())),
                 token=token_of(request.job_id),
             )
         if isinstance(request, Wait):

@@ -7,7 +7,7 @@ ansible-playbook, but not in check mode and with plan_only.
 
 import os
 import sys
-from typing import Any, Dict, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from ansible import context
 
@@ -15,10 +15,10 @@ from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs, mpi_inputs, packed
+from mxcluster.job.plan.ports import Held
+from mxcluster.model.inventory import Inventory
 from mxcluster.model.record import field
-from mxcluster.model.shapes import anything
-
-Json = Dict[str, Any]
+from mxcluster.model.shapes import anything, table, text
 
 TRAIN = "train.yml"
 PROFILE = "profile.yml"
@@ -28,8 +28,10 @@ MOST = 90  # maximum number of characters of a job's id within the id of its mea
 class Arguments(arguments.Planning):
     """The arguments of the task."""
 
-    held: Mapping[str, object] = field(
-        arguments.json, default={}, about="{host: ports and GPUs in use}, from mxcluster_node"
+    held: Held = field(
+        table(text, table(text, table(text, text))),
+        default={},
+        about="{host: ports and GPUs in use}, from mxcluster_node",
     )
     measures: bool = field(
         arguments.flag, default=False, about="whether the job measures the cluster for profile.yml"
@@ -40,7 +42,7 @@ class Arguments(arguments.Planning):
 
 
 class Result(controller_task.Result):
-    """The plan, from `packed.told` and `inputs.plan_job`."""
+    """The plan, from `packed.summary` and `inputs.plan_job`."""
 
     job: str = field(arguments.text)
     options: object = field(anything, about="the effective values of all options")
@@ -63,22 +65,20 @@ class Result(controller_task.Result):
     )
 
 
-def plan(given: Arguments, runs_dir: str) -> Json:
+def plan(given: Arguments, runs_dir: str) -> inputs.Planned:
     """Return the result of `plan_job` for a training job or an MPI job.
 
     Args: `given` the arguments of the task; `runs_dir` the folder of the runs.
     """
-    common = {
-        "inventory": dict(given.inventory, forks=given.forks),
-        "records_dir": given.records_dir,
-        "runs_dir": runs_dir,
-        "cwd": given.cwd,
-        "secrets": given.secrets.encode(),
-        "held": given.held,
-    }
+    inventory = Inventory.decode(dict(given.inventory, forks=given.forks))
+    folders = inputs.Folders(given.records_dir, runs_dir, given.cwd)
+    secrets = inputs.Secrets(given.secrets.names, given.secrets.problems)
     if given.mpi:
-        return mpi_inputs.plan_job(dict(given.options, **given.mpi), **common)
-    return inputs.plan_job(given.options, anew=given.given, measures=given.measures, **common)
+        knobs = dict(given.options, **given.mpi)
+        return mpi_inputs.plan_job(knobs, inventory, folders, secrets, given.held)
+    return inputs.plan_job(
+        dict(given.options), inventory, folders, secrets, given.held, given.given, given.measures
+    )
 
 
 def measure(job: str) -> None:
@@ -118,13 +118,16 @@ def carry_out(given: Arguments, check: bool) -> Result:
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = inputs.results_folder(given.runs_dir, state_dir)
     planned = plan(given, runs_dir)
-    if planned["needs_profile"] and not (check or planned["plan"]["options"].plan_only):
-        measure(planned["plan"]["job"])
+    if planned.plan.needs_profile and not (check or planned.plan.options.plan_only):
+        measure(planned.plan.job)
         planned = plan(given, runs_dir)
     return Result(
-        table=planned.pop("table").splitlines(),
-        **packed.told(planned.pop("plan"), planned.pop("looks")),
-        **planned,
+        table=planned.table.splitlines(),
+        script=planned.script,
+        needs_profile=planned.plan.needs_profile,
+        model=planned.model,
+        resume=planned.resume,
+        **packed.summary(planned.plan, planned.looks),
     )
 
 

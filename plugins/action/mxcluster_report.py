@@ -117,11 +117,11 @@ def carry_out(given: Arguments, check: bool) -> Result:
             report=page,
             restart=None,
         )
-    plan, job = packed.unpack(given.packed_plan)["plan"], os.path.basename(run_dir)
-    archives = {host: os.path.join(given.collected, job, host + ".tar") for host in plan["nodes"]}
+    plan, job = packed.unpack(given.packed_plan).plan, os.path.basename(run_dir)
+    archives = {host: os.path.join(given.collected, job, host + ".tar") for host in plan.nodes}
     ends = {
         host: node_ends.of_results(given.waits.get(host), given.contacts.get(host))
-        for host in plan["nodes"]
+        for host in plan.nodes
     }
     failure = None
     if batch.is_batch(plan):

@@ -9,7 +9,7 @@ the plugin only lists the jobs.
 
 import os
 import sys
-from typing import Dict, Mapping
+from typing import Mapping
 
 from ansible import constants as C
 from ansible import context
@@ -20,6 +20,8 @@ from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs
 from mxcluster.job.sweep import report, runner, summary
+from mxcluster.model.inventory import Inventory
+from mxcluster.model.plan import Plan
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.sweep import Knobs
 
@@ -57,17 +59,14 @@ def means_of(given: Arguments, runs_dir: str, playbook: str) -> runner.Means:
     on the command line.
     """
 
-    def plan_of(knobs: Knobs) -> Dict[str, object]:
+    def plan_of(knobs: Knobs) -> Plan:
         return inputs.plan_job(
             dict(given.options, **dict(knobs, job_id=PLANNED)),
-            dict(given.inventory, forks=given.forks),
-            given.records_dir,
-            runs_dir,
-            given.cwd,
-            given.secrets.encode(),
-            None,
-            list(given.given) + sorted(knobs),
-        )["plan"]
+            Inventory.decode(dict(given.inventory, forks=given.forks)),
+            inputs.Folders(given.records_dir, runs_dir, given.cwd),
+            inputs.Secrets(given.secrets.names, given.secrets.problems),
+            anew=list(given.given) + sorted(knobs),
+        ).plan
 
     return runner.Means(
         plan_of=plan_of,

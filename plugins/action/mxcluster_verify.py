@@ -107,10 +107,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
 
     Args: `given` the arguments of the task; `check` has no effect.
     """
-    nodes = {
-        host: verify.PlannedNode.decode(node)
-        for host, node in packed.unpack(given.packed_plan)["plan"]["nodes"].items()
-    }
+    nodes = packed.unpack(given.packed_plan).plan.nodes
     digests = {
         name: hashlib.sha256(text.encode("utf-8")).hexdigest()
         for name, text in given.wanted.files.items()

@@ -1,6 +1,6 @@
 """Inventories as small YAML files, and their plans.
 
-A case holds the arguments of make_plan: groups, hosts (host variables), forks, records, files,
+A case holds the inputs of a plan: groups, hosts (host variables), forks, records, files,
 options.
 """
 
@@ -10,7 +10,8 @@ import pathlib
 import yaml
 
 from mxcluster.job import options
-from mxcluster.job.plan import make_plan
+from mxcluster.job.plan import Inputs, make_plan
+from mxcluster.model.inventory import Inventory
 from mxcluster.model.node_record import NodeRecord
 
 FOLDER = pathlib.Path(__file__).parent
@@ -39,23 +40,32 @@ def changed(base, change):
 
 def records_of(records):
     """Return {host: NodeRecord} from {host: fields that count}."""
-    folders = {"job_dir": "/state/jobs", "data_dir": "/state/data"}
     return {
-        host: NodeRecord.decode(dict(folders, host=host, **own)) for host, own in records.items()
+        host: NodeRecord.decode(
+            dict({"job_dir": "/state/jobs/" + host, "data_dir": "/state/data"}, host=host, **own)
+        )
+        for host, own in records.items()
     }
 
 
-def plan_of(case, job="job-1", **more):
-    """Call make_plan with the case's inventory, records, options (as strings) and files."""
+def inputs_of(case, job="job-1", **more):
+    """Return the inputs of a plan: the case's inventory, records, options (as strings) and files.
+
+    `more`: further fields of `Inputs`.
+    """
     hosts = case.get("hosts") or {}
-    inventory = {"groups": case["groups"], "hosts": hosts, "forks": case.get("forks", 50)}
-    everybody = set(hosts) | {host for members in case["groups"].values() for host in members or []}
-    return make_plan(
-        options.cast(case.get("options") or {}),
-        inventory,
-        records_of(case["records"]),
-        case.get("files") or {},
-        job,
-        {host: "/state/jobs/" + host for host in everybody},
+    return Inputs(
+        options=options.cast(case.get("options") or {}),
+        inventory=Inventory.decode(
+            {"groups": case["groups"], "hosts": hosts, "forks": case.get("forks", 50)}
+        ),
+        records=records_of(case["records"]),
+        job=job,
+        files=case.get("files") or {},
         **more,
     )
+
+
+def plan_of(case, job="job-1", **more):
+    """Return the plan of a case. Arguments as for `inputs_of`."""
+    return make_plan(inputs_of(case, job, **more))

@@ -9,7 +9,7 @@ import pytest
 
 from mxcluster.cluster.files import parse_data_sharding, parse_groups, parse_hosts
 from mxcluster.errors import BadInput
-from mxcluster.job.plan import as_json
+from mxcluster.model.plan import Plan
 from tests.inventories.cases import FOLDER, changed, load, plan_of
 
 GOOD = sorted(path.stem for path in (FOLDER / "good").glob("*.yml"))
@@ -29,14 +29,11 @@ def good(name):
 def test_good_inventory(name):
     case = good("good/" + name)
     plan = plan_of(case)
-    found = {key: plan[key] for key in ("root", "groups", "group_labels", "shares")}
+    found = {key: plan.encode()[key] for key in ("root", "groups", "group_labels", "shares")}
     found["where"] = " ".join(
-        "%s@%s:%s" % (process["name"], process["address"], process["port"])
-        for process in plan["processes"]
+        "%s@%s:%s" % (process.name, process.address, process.port) for process in plan.processes
     )
-    found["gpus"] = [
-        process["gpus"] for process in plan["processes"] if process["role"] == "worker"
-    ]
+    found["gpus"] = [process.gpus for process in plan.processes if process.role == "worker"]
     # `changed` removes keys with null, so a root of null is a missing root.
     assert found == dict({"root": None}, **case["expect"])
 
@@ -44,15 +41,11 @@ def test_good_inventory(name):
 @pytest.mark.parametrize("name", GOOD)
 def test_plan_is_json_and_its_files_are_read_back(name):
     plan = plan_of(good("good/" + name))
-    assert json.loads(json.dumps(as_json(plan))) == as_json(plan)
-    hosts = parse_hosts(plan["files"]["hosts"])
-    assert hosts == [
-        process["address"] for process in plan["processes"] if process["role"] == "worker"
-    ]
-    assert parse_groups(plan["files"]["groups"], hosts) == plan["groups"]
-    assert [
-        list(share) for share in parse_data_sharding(plan["files"]["data_sharding"], len(hosts))
-    ] == plan["shares"]
+    assert Plan.checked(json.loads(json.dumps(plan.encode()))) == plan
+    hosts = parse_hosts(plan.files["hosts"])
+    assert hosts == [process.address for process in plan.processes if process.role == "worker"]
+    assert parse_groups(plan.files["groups"], hosts) == plan.groups
+    assert parse_data_sharding(plan.files["data_sharding"], len(hosts)) == plan.shares
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=[case["name"] for case in BROKEN])

@@ -14,6 +14,7 @@ from mxcluster.job.plan import processes
 from mxcluster.node.processes import set_pdeathsig
 from mxcluster.training.kvstore import shared_memory
 from tests.networks import own_network
+from tests.plans import process_of
 
 NODE_PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python"
 PORT = 19091
@@ -98,9 +99,8 @@ class Job:
             **(environment or {}),
         )
         if each > 1:
-            self._common.setdefault(
-                "MXCLUSTER_SERVER_RANKS", ",".join(map(str, processes.ranks(servers)))
-            )
+            ranks = processes.ranks([process_of("server", **server) for server in servers])
+            self._common.setdefault("MXCLUSTER_SERVER_RANKS", ",".join(map(str, ranks)))
 
         def run(python):
             return [*wrap, str(python), "-u", "-m", "mxcluster.training"]

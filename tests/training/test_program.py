@@ -12,6 +12,7 @@ from mxcluster.job import options
 from mxcluster.job.plan import processes
 from tests import recordio_files
 from tests.often import seldom
+from tests.plans import process_of
 from tests.training.conftest import also_between, newest_often
 from tests.training.loopback import NODE_PACKAGE, Job, program
 
@@ -358,7 +359,7 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
     chosen = {"kv": kv, "lr": 0.02, "lr_factor": 0.8, "compression": "2bit"}
     chosen["compression_threshold"] = 5
     chosen.update(savemodel=True, num_epochs=12)
-    arguments = processes.program_arguments({"gpus": []}, options.cast(chosen), str(digits), None)
+    arguments = processes.program_arguments(process_of(), options.cast(chosen), str(digits), None)
     job = Job(
         every_mxnet.python,
         tmp_path / "job",

@@ -1,10 +1,10 @@
 """Submit a job to a batch system, read its status, and stop it, on the submit host.
 
 All nodes of the job share the job folder of the submit host. The folder holds the submission
-(`job.plan.batch`) as plan.json, the status that the head writes (`mxcluster.batch.head`), and a job
-folder for each node (see `JobFolder.parts`). The agents run on other machines, so a pid does not
-show that they run. The head writes the file BEAT every second. If BEAT is old, this module asks the
-batch system for the state of the job.
+(`job.plan.submission`) as plan.json, the status that the head writes (`mxcluster.batch.head`), and
+a job folder for each node (see `JobFolder.parts`). The agents run on other machines, so a pid does
+not show that they run. The head writes the file BEAT every second. If BEAT is old, this module asks
+the batch system for the state of the job.
 """
 
 import json
@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from mxcluster import batch_systems
 from mxcluster.agent import claims
@@ -22,11 +22,10 @@ from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.model import failures
 from mxcluster.model.answers import Stopped
 from mxcluster.model.failures import Failure
+from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Prepare
 from mxcluster.model.status import BatchState, Status
 from mxcluster.node import processes
-
-Json = Dict[str, Any]
 
 PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers and lost nodes; plan
 LOG = "batch"  # batch.log has the output of the head
@@ -56,17 +55,24 @@ def start(folder: JobFolder, files: Prepare) -> None:
             return
         if os.path.exists(folder.file("plan.json")):
             raise BadInput("%s holds another job: choose another job_id" % folder.path)
-        plan = files.plan  # type: Json
-        wanted = plan["batch"]
-        engine = batch_systems.of(wanted["launcher"])
+        plan, wanted = files.plan, files.plan.batch
+        assert wanted  # only a submission comes here
+        engine = batch_systems.of(wanted.launcher)
         try:
             folder.prepare(files.replaced(script=None))
             if files.script:
                 folder.write_private("script.b64", files.script)
             folder.write_private(ORDER, "")
             folder.begin_lease()
-            request = batch_systems.Request(*map(wanted.get, batch_systems.Request._fields))
-            number = engine.submit(folder.path, plan["job"], request, shell_script(folder))
+            request = batch_systems.Request(
+                nodes=wanted.nodes,
+                queue=wanted.queue,
+                environment=wanted.environment,
+                time=wanted.time,
+                gres=wanted.gres,
+                options=wanted.options,
+            )
+            number = engine.submit(folder.path, plan.job, request, shell_script(folder))
         except BaseException:
             folder.remove()
             raise
@@ -79,18 +85,18 @@ def shell_script(folder: JobFolder) -> str:
     return "#!/bin/sh\nexec %s\n" % " ".join(map(shlex.quote, argv))
 
 
-def status_of(plan: Json, number: str) -> Status:
+def status_of(plan: NodePlan, number: str) -> Status:
     """Return the first status of a submitted job. `number`: the id in the batch system."""
     me = processes.identity(os.getpid())
     assert me  # this process runs
     return Status(
-        job=plan["job"],
-        host=plan["host"],
-        kv=plan.get("kv"),
+        job=plan.job,
+        host=plan.host,
+        kv=plan.kv,
         agent=me.record,
         started=time.time(),
         processes=[],
-        batch=BatchState(launcher=plan["batch"]["launcher"], id=number),
+        batch=BatchState(launcher=plan.launcher, id=number),
     )
 
 

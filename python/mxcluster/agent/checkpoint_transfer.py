@@ -64,7 +64,7 @@ def piece(request: protocol.Piece) -> PieceOfFile:
             "%r is not the name of a checkpoint file: use a file name from a checkpoint's manifest"
             % name
         )
-    if float(folder.plan().get("lease") or 0):
+    if folder.plan().lease:
         folder.renew_lease()
     data = _read(folder, name, request.offset, request.most)
     return PieceOfFile(data=base64.b64encode(data).decode("ascii"))

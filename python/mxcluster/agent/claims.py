@@ -10,11 +10,12 @@ import fcntl
 import json
 import os
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.model.names import is_job_id
+from mxcluster.model.plan import NodePlan, Peer
 from mxcluster.node import processes
 
 Json = Dict[str, Any]
@@ -37,9 +38,12 @@ def held(root: str, but: Optional[str] = None) -> Json:
         if name == but or not runs(folder):
             continue
         try:
-            told = of_plan(read_plan(folder) or {})
+            plan = read_plan(folder)
         except (MxclusterError, OSError) + DAMAGED:
             continue  # the probe finds the job's listening ports anyway
+        if plan is None:
+            continue
+        told = of_plan(plan)
         ports.update({"%s:%s" % (told["address"], port): name for port in told["ports"]})
         gpus.update({str(number): name for number in told["gpus"]})
     return {"ports": ports, "gpus": gpus}
@@ -56,7 +60,7 @@ def runs(folder: JobFolder) -> bool:
         return False
 
 
-def conflicts(plan: Json, taken: Json) -> List[str]:
+def conflicts(plan: NodePlan, taken: Json) -> List[str]:
     """Return a message for each port and GPU of `plan` that another job holds.
 
     `plan` is this node's part of the new job's plan. `taken` is the result of `held`.
@@ -120,7 +124,7 @@ def starting(folder: JobFolder) -> Iterator[int]:
         os.close(lock)
 
 
-def claim(folder: JobFolder, plan: Json) -> None:
+def claim(folder: JobFolder, plan: NodePlan) -> None:
     """Raise Taken if another job holds a port or GPU of `plan`. The caller must hold `starting`.
 
     The function also removes files of ended jobs (see `clear`), because every start of a job on the
@@ -195,40 +199,33 @@ def names(root: str) -> List[str]:
         return []
 
 
-def read_plan(folder: JobFolder) -> Optional[Json]:
+def read_plan(folder: JobFolder) -> Optional[NodePlan]:
     """Return this node's part of the plan in `folder`, or None without plan.json.
 
-    Raises BadInput or ValueError if plan.json is not a JSON object.
+    Raises ValueError if plan.json is damaged.
     """
     try:
         with open(folder.file("plan.json"), encoding="utf-8") as stream:
-            plan = json.load(stream)
+            return NodePlan.decode(json.load(stream))
     except FileNotFoundError:
         return None
-    if not isinstance(plan, dict):
-        raise BadInput(
-            "%s is not a JSON object: end the job with stop.yml" % folder.file("plan.json")
-        )
-    return plan
 
 
-def of_plan(plan: Json) -> Json:
+def of_plan(plan: NodePlan) -> Json:
     """Return the fields of `plan`, this node's part of the plan, for the summary of a job.
 
     The result is {"kv", "lease", "address", "ports": {"9091": process name}, "gpus": [number, ...],
     "nodes": [host, ...]}.
     """
-    own = (
-        plan.get("processes") or (plan.get("meeting") or {}).get("own") or []
-    )  # a job of verify.yml has a rendezvous only
-    addresses = sorted({part["address"] for part in own if part.get("port")})
+    own: Sequence[Peer] = plan.processes
+    if not own and plan.meeting:  # a job of verify.yml has a rendezvous only
+        own = plan.meeting.own
+    addresses = sorted({part.address for part in own if part.port})
     return {
-        "kv": plan.get("kv"),
-        "lease": plan.get("lease"),
+        "kv": plan.kv,
+        "lease": plan.lease,
         "address": addresses[0] if addresses else None,
-        "ports": {str(part["port"]): part["name"] for part in own if part.get("port")},
-        "gpus": sorted({int(number) for part in own for number in part.get("gpus") or []}),
-        "nodes": sorted(
-            {peer["host"] for peer in plan.get("peers") or []} | {str(plan.get("host"))}
-        ),
+        "ports": {str(part.port): part.name for part in own if part.port},
+        "gpus": sorted({number for part in plan.processes for number in part.gpus}),
+        "nodes": sorted({peer.host for peer in plan.peers} | {plan.host}),
     }

@@ -35,7 +35,7 @@ def prepare(request: protocol.Prepare) -> answers.JobStarted:
     Raises BadInput if the folder holds another job.
     """
     daemon.prepare(JobFolder(request.job_dir), request)
-    return answers.JobStarted(job=str(request.plan["job"]))
+    return answers.JobStarted(job=request.plan.job)
 
 
 def run(folder: JobFolder) -> Dict[str, object]:
@@ -59,7 +59,7 @@ def start(request: protocol.Start, signum: Optional[int] = None) -> answers.Agen
     if request.shared is not None:
         request = shared_folder.complete(request, request.shared)
     files = None if request.plan is None else request.turned_into(protocol.Prepare)
-    is_batch = files is not None and bool(files.plan.get("batch"))
+    is_batch = files is not None and files.plan.batch is not None
     try:
         if files is not None and is_batch:
             batch_job.start(folder, files)
@@ -92,7 +92,7 @@ def wait(
     look(folder)
     if request.took:
         checkpoint_transfer.take(folder, request.took)
-    lease = float(folder.plan().get("lease") or 0)  # a detached job has no lease
+    lease = folder.plan().lease  # a detached job has no lease
     if lease:
         seconds = min(seconds, lease / 2)
     deadline = time.monotonic() + seconds
@@ -184,7 +184,7 @@ def logs(request: protocol.Logs) -> answers.Logs:
 
 def plan(request: protocol.ReadPlan) -> answers.WholePlan:
     """Return the plan of the whole job, for a controller that attaches to the job."""
-    return answers.WholePlan(plan=JobFolder(request.job_dir).whole_plan())
+    return answers.WholePlan(plan=JobFolder(request.job_dir).job_json())
 
 
 def look(

@@ -16,9 +16,10 @@ import time
 from typing import List, Optional
 
 from mxcluster.agent import claims
-from mxcluster.agent.folder import AGENT_LOCK, JobFolder, Json
+from mxcluster.agent.folder import AGENT_LOCK, JobFolder
 from mxcluster.agent.supervisor import SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError, of_system
+from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Prepare
 from mxcluster.node import processes
 
@@ -200,7 +201,7 @@ def _instead(job: str) -> str:
     return "choose another job_id, or wait for that job with train.yml -e attach=%s" % job
 
 
-def _claim(folder: JobFolder, plan: Json) -> None:
+def _claim(folder: JobFolder, plan: NodePlan) -> None:
     """Raise Taken and remove the job folder if another job holds a port or GPU of `plan`."""
     try:
         claims.claim(folder, plan)
@@ -235,7 +236,7 @@ def run(folder: JobFolder) -> None:
             os.close(lock)
 
 
-def _take(folder: JobFolder, plan: Json) -> int:
+def _take(folder: JobFolder, plan: NodePlan) -> int:
     """Return the folder's lock (see `_lock`) for a job that may start. See `start` for errors."""
     lock = _lock(folder)
     try:

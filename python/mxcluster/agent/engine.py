@@ -30,7 +30,6 @@ from mxcluster.job import launchers
 from mxcluster.model import protocol
 from mxcluster.model.answers import AgentStarted, JobStarted
 from mxcluster.model.engine import EngineState, Process
-from mxcluster.model.job_knobs import of_plan
 from mxcluster.node import json_cli, mpi_engines, mpi_installation, processes
 
 Json = Dict[str, Any]
@@ -61,7 +60,7 @@ def launch(request: protocol.Launch) -> JobStarted:
     ends, or if an agent has not started after STARTS seconds.
     """
     folder = JobFolder(request.job_dir)
-    hosts = set(folder.whole_plan()["nodes"])
+    hosts = set(folder.whole_plan().nodes)
     state = engine_file.read(folder)
     if state is None:
         log = folder.open_log(engine_file.LOG)
@@ -83,7 +82,7 @@ def launch(request: protocol.Launch) -> JobStarted:
     while True:
         missing = hosts - started(folder)
         if not missing:
-            return JobStarted(job=folder.plan()["job"])
+            return JobStarted(job=folder.plan().job)
         ended = not processes.alive(watcher)
         if ended or time.monotonic() >= deadline:
             processes.end_groups([watcher], grace=STOPS, spare=_of_agent(folder))
@@ -176,7 +175,7 @@ def watch(folder: JobFolder) -> Json:
     # This node's agent waits for the exit code.
     engine_file.write(folder, state.replaced(exit_code=child.returncode))
     processes.end_groups([who], spare=_of_agent(folder))
-    return {"job": plan["job"], "exit_code": child.returncode}
+    return {"job": plan.job, "exit_code": child.returncode}
 
 
 def _of_agent(folder: JobFolder) -> List[processes.Identity]:
@@ -193,15 +192,15 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
     mpirun.
     """
     whole = folder.whole_plan()
-    wanted = launchers.mpi_request(of_plan(whole["options"])) or {}
+    wanted = launchers.mpi_request(whole.options) or {}
     seen = mpi_installation.find(wanted["pre_execution"], wanted["runtime"], env)
     here = seen.installed
     if here is None:
         raise MxclusterError(
             mpi_installation.missing(wanted["runtime"], wanted["pre_execution"], seen)
         )
-    engine, nodes = mpi_engines.ENGINES[here.engine], list(whole["nodes"].values())
-    text = mpi_engines.hosts_file(engine, [(node["address"], 1) for node in nodes])
+    engine, nodes = mpi_engines.ENGINES[here.engine], list(whole.nodes.values())
+    text = mpi_engines.hosts_file(engine, [(node.address, 1) for node in nodes])
     replace(folder.file(engine_file.HOSTS), text)
     line = mpi_engines.command_line(
         engine,
@@ -210,15 +209,15 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
         len(nodes),
         (),
         [sys.executable, "-u", "-m", "mxcluster.agent", "hold", "--job-dir", folder.path],
-        nodes[0]["address"],
-        nodes[0]["interface"],
+        nodes[0].address,
+        nodes[0].interface,
     )
     variables = mpi_engines.environment(
         engine,
         agent=shutil.which("ssh", path=env.get("PATH")) or "ssh",
         as_root=os.geteuid() == 0,
-        network=whole["subnet"],
-        interface=nodes[0]["interface"],
+        network=whole.subnet,
+        interface=nodes[0].interface,
     )
     words = "exec " + " ".join(map(shlex.quote, line))
     return here.mpirun, mpi_installation.shell(wanted["pre_execution"], words), variables
@@ -255,7 +254,7 @@ def hold(folder: JobFolder) -> Json:
     commands.start(protocol.Start(job_dir=folder.path), signal.SIGUSR1)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     plan, agent = folder.plan(), processes.recorded(commands.look(folder).agent)
-    json_cli.tell({"started": plan["host"]})
+    json_cli.tell({"started": plan.host})
     got = None
     while processes.alive(agent):
         got = signal.sigtimedwait(ENDS, PERIOD)
@@ -272,8 +271,8 @@ def hold(folder: JobFolder) -> Json:
     if reason != "done":
         if got and reason == "engine":
             reason = ENDED % signal.Signals(got.si_signo).name
-        raise MxclusterError("the part of the job on %s has ended: %s" % (plan["host"], reason))
-    return {"job": plan["job"], "reason": reason}
+        raise MxclusterError("the part of the job on %s has ended: %s" % (plan.host, reason))
+    return {"job": plan.job, "reason": reason}
 
 
 def _end_lingering(who: processes.Identity) -> None:

@@ -15,8 +15,10 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from mxcluster import events, seal
 from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
-from mxcluster.job.plan.batch import NODES
+from mxcluster.job.plan.submission import NODES
 from mxcluster.model.events import Event, Latest, Start
+from mxcluster.model.plan import SERVER, NodePlan, Plan
+from mxcluster.model.plan import Process as PlannedProcess
 from mxcluster.model.protocol import Prepare
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.status import Status
@@ -88,24 +90,23 @@ class JobFolder:
         goes into job.json, which another controller can read later.
         """
         self.make()
-        plan = dict(files.plan)  # type: Json
-        whole = plan.pop("whole", None)
+        plan = files.plan
         if files.script:
             with open(private(self.file(SCRIPT_ZIP)), "wb") as stream:
                 stream.write(base64.b64decode(files.script))
-            own = [process["folder"] for process in plan["processes"] if process.get("folder")]
+            own = [process.folder for process in plan.processes if process.folder]
             with zipfile.ZipFile(self.file(SCRIPT_ZIP)) as packed:
                 for name in [SCRIPT_FOLDER] + own:
                     packed.extractall(self.file(name))
                     for member in packed.infolist():  # `extractall` does not set permissions
                         if member.external_attr >> 16 & 0o111 and not member.filename.endswith("/"):
                             os.chmod(os.path.join(self.file(name), member.filename), 0o700)
-        for name, text in sorted(plan["files"].items()):
+        for name, text in sorted(plan.files.items()):
             with open(self.file(name), "w", encoding="utf-8") as stream:
                 stream.write(text)
         texts = {
-            "plan.json": json.dumps(plan, indent=1),
-            WHOLE_PLAN: json.dumps(whole) if whole else None,
+            "plan.json": json.dumps(plan.replaced(whole=None).encode(), indent=1),
+            WHOLE_PLAN: json.dumps(plan.whole.encode()) if plan.whole else None,
             SECRET_ENV: json.dumps(files.secret_env) if files.secret_env else None,
             TOKEN: files.token,
         }
@@ -128,12 +129,12 @@ class JobFolder:
         """
         try:
             with open(self.file("plan.json"), encoding="utf-8") as stream:
-                there = json.load(stream)
+                there = NodePlan.decode(json.load(stream))
             with open(self.file(TOKEN), encoding="utf-8") as stream:
                 return (
                     bool(files.token)
                     and stream.read() == files.token
-                    and there == {key: files.plan[key] for key in files.plan if key != "whole"}
+                    and there == files.plan.replaced(whole=None)
                 )
         except (OSError,) + DAMAGED:
             return False
@@ -159,8 +160,15 @@ class JobFolder:
             raise BadInput("%s is not a JSON object%s" % (path, if_damaged))
         return content
 
-    def whole_plan(self) -> Json:
-        """Return the plan of the whole job, for all nodes.
+    def whole_plan(self) -> Plan:
+        """Return the plan of the whole job, for all nodes. Raises BadInput as `job_json` does."""
+        try:
+            return Plan.decode(self.job_json())
+        except Wrong as wrong:
+            raise BadInput("%s is damaged: %s" % (self.file(WHOLE_PLAN), wrong)) from wrong
+
+    def job_json(self) -> Json:
+        """Return the content of job.json, the plan of the whole job.
 
         Raises BadInput if job.json is missing or is not JSON.
         """
@@ -209,7 +217,7 @@ class JobFolder:
 
         Processes may read these files at any time.
         """
-        names = ["plan.json", WHOLE_PLAN, TOKEN] + sorted(self.plan().get("files") or {})
+        names = ["plan.json", WHOLE_PLAN, TOKEN] + sorted(self.plan().files)
         return [self.file(name) for name in names]
 
     def spent(self) -> List[str]:
@@ -242,11 +250,11 @@ class JobFolder:
         """
         with contextlib.suppress(OSError, MxclusterError, *DAMAGED):
             plan = self.plan()
-            for process in plan["processes"]:
-                if process["role"] == "server" and process["group"] == 0:
+            for process in plan.of_role(SERVER):
+                if process.group == 0 and process.index is not None:
                     remove(
                         shared_memory.path_of(
-                            seal.read_token(self.path), process["index"] // len(plan["groups"])
+                            seal.read_token(self.path), process.index // len(plan.groups)
                         )
                     )
 
@@ -289,33 +297,25 @@ class JobFolder:
         with open(self.file(RESERVE), "wb") as stream:
             stream.write(b"\1" * RESERVED)
 
-    def plan(self) -> Json:
+    def plan(self) -> NodePlan:
         """Return this node's part of the plan.
 
-        Raises BadInput if plan.json is missing, is not JSON, or lacks a field.
+        Raises BadInput if plan.json is missing or damaged.
         """
-        plan = self._read(
+        cure = "run train.yml again, which writes a new plan"
+        content = self._read(
             "plan.json",
-            ": run train.yml again, which writes a new plan",
+            ": " + cure,
             "run train.yml again, which writes this file before the agent starts",
         )
-        missing = [
-            key
-            for key in ("job", "host", "processes")
-            if not plan.get(key)
-            and not (key == "processes" and (plan.get("meeting") or plan.get("batch")))
-        ]
-        missing += [
-            "processes[%d].%s" % (number, key)
-            for number, process in enumerate(plan.get("processes") or [])
-            for key in ("name", "role", "index", "command", "env")
-            if key not in process
-        ]
-        if missing:
+        try:
+            plan = NodePlan.decode(content)
+            if not (plan.processes or plan.meeting or plan.batch):
+                raise Wrong("a list with a process", content["processes"], ".processes")
+        except Wrong as wrong:
             raise BadInput(
-                "%s has no %s: run train.yml again, which writes a new plan"
-                % (self.file("plan.json"), ", ".join(missing))
-            )
+                "%s is damaged (%s): %s" % (self.file("plan.json"), wrong, cure)
+            ) from wrong
         return plan
 
     def status(self) -> Optional[Status]:
@@ -373,18 +373,18 @@ class JobFolder:
             return None
 
     def write_env(
-        self, process: Json, environment: Dict[str, str], secret: Iterable[str] = ()
+        self, process: PlannedProcess, environment: Dict[str, str], secret: Iterable[str] = ()
     ) -> None:
         """Write a process's command and environment as a shell script, <name>.env with mode 0600.
 
-        `process`: the process's entry in the plan, with "name" and "command". `environment`:
+        `process`: the process in the plan. `environment`:
         {variable: value}. `secret`: the names of secret variables. The script lists these names
         without values.
         """
-        command = " ".join(shlex.quote(word) for word in process["command"])
+        command = " ".join(shlex.quote(word) for word in process.command)
         lines = [
             "# The environment of %s. To run this process by hand, start `env -i sh`, cd to this "
-            "folder, source this file, and run the command:" % process["name"],
+            "folder, source this file, and run the command:" % process.name,
             "# " + command.replace("\n", "\n# "),
         ]
         lines += [
@@ -396,7 +396,7 @@ class JobFolder:
             for name, value in sorted(environment.items())
         ]
         with open(
-            private(self.file(process["name"] + ".env")),
+            private(self.file(process.name + ".env")),
             "w",
             encoding="utf-8",
             errors="surrogateescape",

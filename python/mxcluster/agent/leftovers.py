@@ -6,14 +6,11 @@ root can do these checks.
 
 import os
 import time
-from typing import Any, Dict, List
+from typing import List
 
 from mxcluster.agent import claims, runtimes
 from mxcluster.agent.folder import JobFolder
-from mxcluster.errors import BadInput
 from mxcluster.node import addresses, containers, processes
-
-Json = Dict[str, Any]
 
 PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
 
@@ -58,16 +55,14 @@ def _look(folder: JobFolder) -> List[str]:
         % (who.pid, processes.command_name(who.pid))
         for who in sorted(there)
     ]
-    for part in (claims.read_plan(folder) or {}).get("processes") or []:
-        pid = (
-            addresses.listener(part["address"], part["port"])
-            if part.get("port") and part.get("address")
-            else None
-        )
+    plan = claims.read_plan(folder)
+    for part in plan.processes if plan else []:
+        port = part.port or 0
+        pid = addresses.listener(part.address, port) if port else None
         if pid is not None and is_of(pid, agent, folder.path):
             lines.append(
                 "port %d is still held by the leftover process pid %d (%s): kill this process"
-                % (part["port"], pid, processes.command_name(pid))
+                % (port, pid, processes.command_name(pid))
             )
     return lines
 
@@ -78,10 +73,13 @@ def remove_containers(folder: JobFolder) -> List[str]:
     The containers end with the agent. But an engine keeps a container that it was just making.
     """
     try:
-        engine = claims.read_plan(folder)["container"]["engine"]  # type: ignore[index]
-    except (BadInput, ValueError, LookupError, TypeError):  # no containers, or a damaged plan
+        plan = claims.read_plan(folder)
+    except ValueError:  # a damaged plan
         return []
-    return containers.remove(engine, folder.path) if engine in containers.ENGINES else []
+    container = plan.container if plan else None
+    if container is None or container.engine not in containers.ENGINES:
+        return []
+    return containers.remove(container.engine, folder.path)
 
 
 def is_of(pid: int, agent: processes.Identity, path: str) -> bool:

@@ -1,14 +1,13 @@
 """Observe the processes of a job on this node, and their peers on other nodes."""
 
 import time
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from mxcluster.agent.stuck_processes import Sight
+from mxcluster.model.plan import NodePlan, Peer
 from mxcluster.model.status import Part, Pulse
 from mxcluster.node import addresses, processes
 from mxcluster.training import progress_file
-
-Json = Dict[str, Any]
 
 
 class Observer:
@@ -19,15 +18,13 @@ class Observer:
     container.
     """
 
-    def __init__(self, path: str, plan: Json) -> None:
+    def __init__(self, path: str, plan: NodePlan) -> None:
         self.path = path
         self.began: Dict[int, float] = {}  # child -> time of the process's start
         self.held: Dict[int, float] = {}  # child -> time of the stop by a signal
         self.pulses: Dict[int, Tuple[Optional[Pulse], float]] = {}  # child -> pulse, last change
         self.peers = {
-            (peer["address"], peer["port"]): peer
-            for peer in plan.get("peers") or []
-            if peer["host"] != plan["host"]
+            (peer.address, peer.port): peer for peer in plan.peers if peer.host != plan.host
         }
 
     def begin(self, child: int) -> None:
@@ -70,11 +67,8 @@ class Observer:
             frozen,
         )
 
-    def unanswered(self) -> List[Json]:
-        """Return the peers on other nodes that do not acknowledge data from this node.
-
-        Each peer is a dict, an entry of "peers" in the plan.
-        """
+    def unanswered(self) -> List[Peer]:
+        """Return the peers on other nodes that do not acknowledge data from this node."""
         if not self.peers:
             return []
         return [self.peers[where] for where in sorted(addresses.unanswered() & set(self.peers))]

@@ -15,14 +15,12 @@ import re
 import subprocess
 import tempfile
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Union, cast
 
 from mxcluster import exit_codes
 from mxcluster.agent.folder import AGENT_LOCK
-from mxcluster.model.node_requests import Container
+from mxcluster.model.plan import Container, NodePlan, Process
 from mxcluster.node import containers, gpus, processes
-
-Json = Dict[str, Any]
 
 # Besides the variables of the plan, a process on the host has these variables of the agent. In a
 # container, a process has the variables of the image instead.
@@ -55,10 +53,10 @@ class Host:
         return {name: os.environ[name] for name in KEPT if name in os.environ}
 
     @staticmethod
-    def popen(process: Json, environment: Dict[str, str], **options: Any) -> subprocess.Popen:
-        """Start `process`, an entry of the plan. `options`: those of Popen."""
+    def popen(process: Process, environment: Dict[str, str], **options: Any) -> subprocess.Popen:
+        """Start `process`, a process of the plan. `options`: those of Popen."""
         return subprocess.Popen(
-            process["command"], env=environment, stdin=subprocess.DEVNULL, **options
+            process.command, env=environment, stdin=subprocess.DEVNULL, **options
         )
 
     @staticmethod
@@ -104,13 +102,13 @@ class Containers:
 
     contained = True
 
-    def __init__(self, path: str, plan: Json, agent: processes.Identity):
+    def __init__(self, path: str, plan: NodePlan, agent: processes.Identity):
         self.path, self.agent = path, agent
-        self.container = Container.decode(plan["container"])
+        self.container = cast(Container, plan.container)
         self.engine = self.container.engine
-        node = plan["nodes"][plan["host"]]
+        node = plan.nodes[plan.host]
         self.mounts = [(path, True)] + [
-            (one, False) for one in node["mounts"] if os.path.exists(one)
+            (one, False) for one in node.mounts or [] if os.path.exists(one)
         ]
         self.gpus: Optional[List[str]] = None  # the first start asks the engine
         self.firsts: Set[processes.Identity] = set()  # first processes of the containers
@@ -123,8 +121,8 @@ class Containers:
         """Return {}: a process in a container has the variables of the image."""
         return {}
 
-    def client(self, process: Json) -> List[str]:
-        """Return the command line of the client that runs `process`, an entry of the plan."""
+    def client(self, process: Process) -> List[str]:
+        """Return the command line of the client that runs `process`, a process of the plan."""
         if self.gpus is None:
             self.gpus = []
             if gpus.count():
@@ -132,18 +130,20 @@ class Containers:
                 self.gpus = containers.gpu_options(self.engine, info) or []
         words = containers.run_options(self.container, self.mounts, self.gpus)
         words += ["--interactive", "--label", "%s=%s" % (containers.LABEL, self.path)]
-        words += ["--label", "mxcluster.process=%s" % process["name"], "--workdir", self.path]
+        words += ["--label", "mxcluster.process=%s" % process.name, "--workdir", self.path]
         return words + containers.first_process(self.container)
 
-    def popen(self, process: Json, environment: Dict[str, str], **options: Any) -> subprocess.Popen:
-        """Start the client that runs `process`, an entry of the plan. `options`: those of Popen.
+    def popen(
+        self, process: Process, environment: Dict[str, str], **options: Any
+    ) -> subprocess.Popen:
+        """Start the client that runs `process`, a process of the plan. `options`: those of Popen.
 
         `contained` reads the command and the environment of the process from stdin. Stdin is a
         nameless file in memory, so that no secret gets to the disk.
         """
         asked = {
-            "command": process["command"],
-            "env": dict(environment, **{NAME: process["name"]}),
+            "command": process.command,
+            "env": dict(environment, **{NAME: process.name}),
             "lock": os.path.join(self.path, AGENT_LOCK),
         }
         with tempfile.TemporaryFile(dir=containers.SHARED_MEMORY) as told:
@@ -235,9 +235,9 @@ class Containers:
 Runtime = Union[Host, Containers]
 
 
-def of_plan(path: str, plan: Optional[Json], agent: processes.Identity) -> Runtime:
+def of_plan(path: str, plan: Optional[NodePlan], agent: processes.Identity) -> Runtime:
     """Return the runtime of the job in the folder `path`.
 
     Args: `plan` this node's part of the plan; `agent` the Identity of the agent.
     """
-    return Containers(path, plan, agent) if plan and plan.get("container") else Host()
+    return Containers(path, plan, agent) if plan and plan.container else Host()

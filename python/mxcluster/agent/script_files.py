@@ -8,6 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple, Union
 
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
+from mxcluster.model.job_knobs import MpiOptions
 from mxcluster.package import OWN_FOLDERS, SCRIPT_ZIP, is_compiled
 
 MEGABYTE = 1 << 20
@@ -105,18 +106,18 @@ def _inner(relative: str) -> str:
 
 def _most(folder: JobFolder) -> int:
     try:
-        return int((folder.plan().get("options") or {}).get("collect_mb", DEFAULT_MB))
-    except (BadInput, OSError, TypeError, ValueError):
+        return folder.plan().options.collect_mb
+    except (BadInput, OSError):
         return DEFAULT_MB
 
 
 def _unwanted(folder: JobFolder) -> str:
     """Return the reason why the knob mpi_output excludes all files of this job, else ""."""
     try:
-        wanted = (folder.plan().get("options") or {}).get("mpi_output", "always")
-        known = folder.status()
+        options, known = folder.plan().options, folder.status()
     except BadInput:
         return ""
+    wanted = options.mpi_output if isinstance(options, MpiOptions) else "always"
     done = known is not None and known.reason == "done"
     if wanted == "always" or wanted == ("success" if done else "failure"):
         return ""

@@ -4,13 +4,12 @@ All other processes of the job would wait for such a process for ever. The modul
 faults of the node, such as a full disk. All functions are pure.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 from mxcluster import phases
 from mxcluster.model import failures
+from mxcluster.model.plan import Plan
 from mxcluster.model.status import Pulse
-
-Json = Dict[str, Any]
 
 LEAST_FREE = 1 << 20  # bytes: with less free space a line of a log or of events.jsonl may be torn
 
@@ -63,14 +62,9 @@ class Finding(NamedTuple):
     reason: str
 
 
-def limits_of(plan: Json) -> Limits:
+def limits_of(plan: Plan) -> Limits:
     """Return the time limits in `plan`, this node's part of the plan."""
-    timeouts = plan.get("timeouts") or {}
-    return Limits(
-        float((plan.get("heartbeat") or {}).get("timeout") or 0),
-        float(timeouts.get("start") or 0),
-        float(timeouts.get("stall") or 0),
-    )
+    return Limits(plan.heartbeat.timeout, plan.timeouts.start, plan.timeouts.stall)
 
 
 def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:

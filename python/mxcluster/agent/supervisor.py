@@ -19,10 +19,10 @@ from mxcluster.agent.out_of_memory import Kills
 from mxcluster.errors import of_system
 from mxcluster.model import failures
 from mxcluster.model.events import Note
+from mxcluster.model.plan import NodePlan
+from mxcluster.model.plan import Process as PlannedProcess
 from mxcluster.model.status import ENDED, RUNNING, Part, Status
 from mxcluster.node import firewall, processes
-
-Json = Dict[str, Any]
 
 STOPS = {
     signal.SIGTERM: exit_codes.SHUTDOWN,
@@ -51,34 +51,34 @@ class Supervisor:
     them.
     """
 
-    def __init__(self, folder: JobFolder, plan: Json) -> None:
+    def __init__(self, folder: JobFolder, plan: NodePlan) -> None:
         self.folder = folder
         self.plan = plan
         self.me = cast(processes.Identity, processes.identity(os.getpid()))  # not None
         self.secret_env = folder.take_secret_env()
-        self.lease = Lease(float(plan.get("lease") or 0))
+        self.lease = Lease(plan.lease)
         self.runtime = runtimes.of_plan(folder.path, plan, self.me)
-        self.children = {}  # type: Dict[int, str]  # pid of a child -> name of the process
+        self.children: Dict[int, str] = {}  # pid of a child -> name of the process
         self.limits = stuck_processes.limits_of(plan)
         self.observer = Observer(folder.path, plan)
-        self.mute = {}  # type: Dict[str, float]  # peer -> monotonic time of the first missing answer
+        self.mute: Dict[str, float] = {}  # peer -> monotonic time of the first missing answer
         self.looked = 0.0
         self.kills = Kills()
         self.ending = False
         self.saved: Optional[Status] = None
-        self.written = None  # type: Any  # the mark of status.json at this agent's last write
+        self.written: Any = None  # the mark of status.json at this agent's last write
         self.kept = Keeper()
         self.status = Status(
-            job=plan["job"],
-            host=plan["host"],
-            kv=plan.get("kv"),
+            job=plan.job,
+            host=plan.host,
+            kv=plan.kv,
             agent=self.me.record,
             started=time.time(),
             processes=[
-                Part(name=process["name"], role=process["role"], index=process["index"])
-                for process in plan["processes"]
+                Part(name=process.name, role=process.role, index=process.index)
+                for process in plan.processes
             ],
-            rendezvous=Part(name=RENDEZVOUS, role="rendezvous") if plan.get("meeting") else None,
+            rendezvous=Part(name=RENDEZVOUS, role="rendezvous") if plan.meeting else None,
         )
 
     def change(self, name: str, **values: object) -> Part:
@@ -104,8 +104,8 @@ class Supervisor:
             self.kept = Keeper(self.folder.kept())
             self.folder.begin_lease()
             self.folder.take_reserve()
-            if self.plan.get("meeting"):
-                self.start(rendezvous_process())
+            if self.plan.meeting:
+                self.start(rendezvous_process(self.plan.host))
             else:
                 self.start_all()
             self.folder.write_status(self.status)
@@ -121,19 +121,19 @@ class Supervisor:
 
     def start_all(self) -> None:
         """Start the processes of the plan one by one, and stop after a failed start."""
-        for process in self.plan["processes"]:
+        for process in self.plan.processes:
             if not self.status.first_failure:
                 self.start(process)
 
-    def start(self, process: Json) -> None:
+    def start(self, process: PlannedProcess) -> None:
         """Start one process. If the start fails, record the process as failed.
 
         `process` is the process's entry in the plan.
         """
-        name = process["name"]
+        name = process.name
         runtime = self.runtime_of(name)
         environment = runtime.kept()
-        environment.update(process["env"])
+        environment.update(process.env)
         secret_env = {} if name == RENDEZVOUS else self.secret_env
         log = self.folder.open_log(name)
         try:
@@ -205,7 +205,7 @@ class Supervisor:
                 self.folder.lease_mtime(),
                 time.time(),
                 time.monotonic(),
-                processes.lives(self.plan.get("controller")),
+                processes.lives(self.plan.controller),
             )
             reason = why_end(self.status, stopped, bool(expired))
             if reason:
@@ -250,7 +250,7 @@ class Supervisor:
         else:
             sights = self.sights()
             finding = stuck_processes.examine(
-                sights, self.limits, bool(self.plan.get("root"))
+                sights, self.limits, bool(self.plan.root)
             ) or self.examine_network(sights)
         if finding:
             self.find(finding)
@@ -269,7 +269,7 @@ class Supervisor:
             sight.pulse and sight.still >= seconds for sight in sights if sight.role != "scheduler"
         )
         mute = (
-            [peer["name"] for peer in self.observer.unanswered() if peer["role"] != "scheduler"]
+            [peer.name for peer in self.observer.unanswered() if peer.role != "scheduler"]
             if quiet
             else []
         )
@@ -277,7 +277,7 @@ class Supervisor:
         lost = sorted(name for name, since in self.mute.items() if now - since >= seconds)
         if lost:
             self.status = self.status.replaced(unanswered=lost)
-        return stuck_processes.network(self.plan["host"], lost) if lost else None
+        return stuck_processes.network(self.plan.host, lost) if lost else None
 
     def find(self, finding: stuck_processes.Finding) -> None:
         """Record `finding` as the first failure, unless `blame` keeps an earlier failure."""
@@ -302,10 +302,10 @@ class Supervisor:
         """
         seen = self.sights()
         if reason in ("failed", "peer"):
-            mute = [peer["name"] for peer in self.observer.unanswered()]
+            mute = [peer.name for peer in self.observer.unanswered()]
             self.status = self.status.replaced(unanswered=mute)
             if mute and self.is_open():
-                self.find(stuck_processes.network(self.plan["host"], mute))
+                self.find(stuck_processes.network(self.plan.host, mute))
         pulses = {sight.name: sight.pulse for sight in seen if sight.pulse}
         self.status = self.status.replaced(pulses=pulses)
         frozen = {sight.name for sight in seen if sight.frozen}
@@ -358,11 +358,11 @@ class Supervisor:
 
     def tell_of_firewall(self) -> None:
         """Copy the notes of the job's firewall unit to the job's events, for the report."""
-        texts = firewall.notes(self.plan["job"])
+        texts = firewall.notes(self.plan.job)
         if texts:
-            log = events.EventLog(self.folder.file(events.FILE), host=self.plan["host"])
+            log = events.EventLog(self.folder.file(events.FILE), host=self.plan.host)
             for text in texts:
-                log.write(Note(text="%s: %s" % (self.plan["host"], text)))
+                log.write(Note(text="%s: %s" % (self.plan.host, text)))
 
     def reap(self) -> None:
         """Reap all ended children and adopted orphans, and record ended processes of the job."""
@@ -427,7 +427,7 @@ class Supervisor:
         if self.status.first_failure and not (self.is_open() and not failures.KINDS[kind].is_echo):
             return
         log = self.folder.log_lines(name or "agent")
-        failure = failures.of_agent(self.plan["host"], kind, reason, time.time(), log)
+        failure = failures.of_agent(self.plan.host, kind, reason, time.time(), log)
         if name is not None:
             part = self.status.parts()[name]
             failure = failure.replaced(role=part.role, index=part.index, name=name, exit_code=code)
@@ -450,16 +450,19 @@ class Supervisor:
         return True
 
 
-def rendezvous_process() -> Json:
-    """Return the entry of the rendezvous process, like an entry of plan["processes"].
+def rendezvous_process(host: str) -> PlannedProcess:
+    """Return the rendezvous process on this node, `host`, like a process of the plan.
 
     The rendezvous process runs before the processes of the plan, at the same addresses.
     """
-    return {
-        "name": RENDEZVOUS,
-        "command": [sys.executable, "-u", "-m", "mxcluster.node.rendezvous"],
-        "env": {"MXCLUSTER_JOB_DIR": os.getcwd()},
-    }
+    return PlannedProcess(
+        name=RENDEZVOUS,
+        role="rendezvous",
+        host=host,
+        address="",
+        command=[sys.executable, "-u", "-m", "mxcluster.node.rendezvous"],
+        env={"MXCLUSTER_JOB_DIR": os.getcwd()},
+    )
 
 
 def why_end(status: Status, stopped: Optional[str], expired: bool) -> Optional[str]:

@@ -20,6 +20,7 @@ from typing import (
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.packed import completed
 from mxcluster.model import protocol
+from mxcluster.model.plan import Plan
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Wrong,
@@ -144,6 +145,8 @@ def _argument(hint: object) -> Dict[str, object]:
     if get_origin(hint) is Union:  # Optional
         return _argument(get_args(hint)[0])
     kind = get_origin(hint) or hint
+    if isinstance(kind, type) and issubclass(kind, Plan):  # the codec alone checks a plan
+        return {"type": "dict"}
     if isinstance(kind, type) and issubclass(kind, Record):
         return {"type": "dict", "options": _arguments_of(kind)}
     return {"type": _TYPES[kind]}

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, Iterable, List, Optional, Type, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Type, TypeVar, cast
 
 from mxcluster import batch_systems, package
 from mxcluster.agent import batch_job, claims
@@ -28,15 +28,17 @@ from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.exit_codes import SHUTDOWN
 from mxcluster.job import verdict
-from mxcluster.job.plan import as_json, batch, for_node
-from mxcluster.job.plan.inputs import look
+from mxcluster.job.plan import for_node, submission
+from mxcluster.job.plan.look import look
 from mxcluster.model import failures
 from mxcluster.model.answers import Answer, Looked, Lost, NodeResult, Recorded
 from mxcluster.model.failures import Failure
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.plan import NodePlan, Plan
 from mxcluster.model.protocol import Look, RecordNode, Request, SharedFolder, Start, Stop, Wait
 from mxcluster.model.status import RUNNING, Status
+from mxcluster.model.submission import Submission
 from mxcluster.node import processes
 
 Json = Dict[str, Any]
@@ -60,14 +62,14 @@ class Ended(Exception):
 class Head:
     """Runs the job in `folder`. `plan`: the submission. `environ`: this process's variables."""
 
-    def __init__(self, folder: JobFolder, plan: Json, environ: Dict[str, str]):
+    def __init__(self, folder: JobFolder, plan: NodePlan, environ: Dict[str, str]):
         self.folder = folder
-        self.plan = plan  # the submission; later the plan of the job
-        self.submission = plan
-        self.engine = batch_systems.of(plan["batch"]["launcher"])
+        self.plan: Plan = plan  # the submission; later the plan of the job
+        self.submission, self.request = plan, cast(Submission, plan.batch)
+        self.engine = batch_systems.of(plan.launcher)
         self.number = self.engine.identity(environ)
         self.environ = environ
-        self.lease = Lease(float(plan.get("lease") or 0))
+        self.lease = Lease(plan.lease)
         self.nodes = {}  # type: Dict[str, NodeChannel]
         self.lost: Dict[str, Lost] = {}
         self.cut = []  # type: List[str]  # hosts that run, but whose srun or program was killed
@@ -120,7 +122,7 @@ class Head:
         shared = SharedFolder(path=self.folder.path, nonce=nonce, has_secrets=has_secrets)
         argv = [sys.executable, "-I", "-m", "mxcluster.entry", "--serve"]
         self.nodes = {
-            host: NodeChannel(host, self.engine.on_node(host, argv), self.plan["job"], sys.stderr)
+            host: NodeChannel(host, self.engine.on_node(host, argv), self.plan.job, sys.stderr)
             for host in hosts
         }
         note("%s gives the nodes %s" % (self.engine.FACTS.title, ", ".join(hosts)))
@@ -129,22 +131,23 @@ class Head:
         facts = {host: found.record for host, found in self.gather(RecordNode, Recorded).items()}
         held = None  # type: Optional[Json]
         for _ in range(TRIES):
-            made = batch.complete(self.submission, hosts, facts, held, self.number)
+            made = submission.complete(
+                self.submission, self.request, hosts, facts, held, self.number
+            )
             looks = self.look(made, facts)
             held = {host: found.held.encode() for host, found in looks.items()}
             if all(found.fits for found in looks.values()):
                 break
         else:
             raise MxclusterError("the free ports and GPUs of the nodes changed during each plan")
-        made = as_json(made)
         self.plan = made
-        self.folder.write_private(batch_job.PLANNED, json.dumps(made))
+        self.folder.write_private(batch_job.PLANNED, json.dumps(made.encode()))
         for host in list(self.nodes):
-            if host not in made["nodes"]:  # kv=local uses only one node
+            if host not in made.nodes:  # kv=local uses only one node
                 self.nodes.pop(host).close()
         for host, node in self.nodes.items():
             # The agents need no lease: their nodes' programs end them if the head is gone.
-            part = dict(for_node(made, host), lease=0, whole=made)
+            part = for_node(made, host).replaced(lease=0.0, whole=made)
             node.ask(Start(job_dir=self.job_dir(host), plan=part, shared=shared))
         nodes = self.nodes.values()
         self.until(
@@ -159,17 +162,17 @@ class Head:
 
     def job_dir(self, host: str) -> str:
         """Return the folder of the node's part of the job on the node `host`."""
-        return str(self.plan["nodes"][host]["job_dir"])
+        return self.plan.nodes[host].job_dir
 
-    def look(self, made: Json, facts: Dict[str, NodeFacts]) -> Dict[str, Looked]:
+    def look(self, made: Plan, facts: Dict[str, NodeFacts]) -> Dict[str, Looked]:
         """Return the answers of the nodes for the plan `made`, or raise MxclusterError."""
         name = package.archive()[0]
         for host, node in self.nodes.items():
-            if host in made["nodes"]:
-                record = batch.record_of(self.submission, host, facts[host])
+            if host in made.nodes:
+                record = submission.record_of(self.request, host, facts[host])
                 wanted = dict(look(made, host, record, HostVariables(), name), job=None)
                 node.ask(Look(arguments=wanted))
-        found = self.gather(Look, Looked, made["nodes"])
+        found = self.gather(Look, Looked, made.nodes)
         problems = ["%s: %s" % (host, text) for host, one in found.items() for text in one.problems]
         if problems:
             raise MxclusterError("; ".join(problems))  # the reason of a failure is one line
@@ -290,7 +293,7 @@ class Head:
         note("ending: %s" % reason)
         self.in_batch(phase="ends")
         for host, node in self.nodes.items():
-            if self.plan["processes"]:  # also for an ended part, whose leftovers the answer names
+            if self.plan.processes:  # also for an ended part, whose leftovers the answer names
                 node.ask(
                     Stop(
                         job_dir=self.job_dir(host),
@@ -314,7 +317,7 @@ class Head:
             self.beat()
         for host, node in self.nodes.items():
             known = self.signalled or host in self.cut or _is_ended(node)
-            if self.plan["processes"] and not known:
+            if self.plan.processes and not known:
                 since = time.time() - (time.monotonic() - node.last_valid)
                 why = "no answer to the end of the job"
                 self.lost.setdefault(host, Lost(since=since, why=why))
@@ -356,7 +359,7 @@ class Head:
         A node speaks only for the processes that the plan gives to this node.
         """
         statuses = [node.status for node in self.nodes.values() if node.status]
-        own = {(process["host"], process["name"]) for process in self.plan["processes"]}
+        own = {(process.host, process.name) for process in self.plan.processes}
         parts = [part for one in statuses for part in one.processes if (one.host, part.name) in own]
         first = [one.rendezvous for one in statuses if one.rendezvous]
         running = [part for part in first if part.state == RUNNING]
@@ -423,7 +426,7 @@ def main(argv: List[str]) -> int:
     """Run the job in the folder argv[0]. Return 0 if the job is done, else 1."""
     folder = JobFolder(argv[0])
     plan = folder.plan()
-    if not plan.get("batch"):
+    if not plan.batch:
         raise BadInput("%s holds no job for a batch system" % folder.path)
     lock = claims.open_lock(folder.file("batch.lock"))
     head = Head(folder, plan, dict(os.environ))

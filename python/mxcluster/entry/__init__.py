@@ -27,7 +27,7 @@ def run(request: Request) -> Json:
     spool = request.spool if isinstance(request, Collect) else None
     swept = leftovers.sweep(spool) if request.SWEEPS and not request.check else []
     unit = units.unit_of(request) if isinstance(request, (Start, Stop, Collect)) else None
-    if unit and isinstance(request, Start) and not (request.plan or {}).get("batch"):
+    if unit and isinstance(request, Start) and not (request.plan and request.plan.batch):
         return units.start(request, unit)
     if unit and isinstance(request, Stop):
         return _stop(request, unit, swept)

@@ -8,12 +8,12 @@ import re
 import stat
 import tempfile
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 from mxcluster.entry import programs
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import replace
-from mxcluster.model.firewall import FirewallRequest
+from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Collect, Look, OfJob, Prepare, Request, Start, Status, Stop
 from mxcluster.node import firewall, processes
 
@@ -315,7 +315,7 @@ def why_open(request: Request) -> str:
         )
 
 
-def write_wish(plan: Mapping[str, Any], uid: int) -> None:
+def write_wish(plan: NodePlan, uid: int) -> None:
     """Write the job's firewall request to a file that only root can change.
 
     `plan`: the node's part of the plan. `uid`: the uid of the training user.
@@ -327,8 +327,9 @@ def write_wish(plan: Mapping[str, Any], uid: int) -> None:
             if not os.path.isdir(WISHES):  # another start may have made the folder
                 raise
         os.chmod(WISHES, 0o755)  # under any umask: agents read the firewall's notes there
-    wanted = FirewallRequest.decode(dict(plan["firewall"], uid=uid))
-    replace(os.path.join(WISHES, wanted.job + ".json"), json.dumps(wanted.encode()))
+    if plan.firewall:
+        path = os.path.join(WISHES, plan.firewall.job + ".json")
+        replace(path, json.dumps(plan.firewall.replaced(uid=uid).encode()))
 
 
 def is_spooled(request: Collect) -> bool:

@@ -1,6 +1,6 @@
 """Check a job against the table of launchers, and describe its launcher. All functions are pure."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from mxcluster.errors import BadInput, refuse, some
 from mxcluster.launchers import LAUNCHERS as LAUNCHERS
@@ -11,16 +11,14 @@ from mxcluster.launchers import Launcher
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import Node, Plan
 
-Nodes = Dict[str, Dict[str, Any]]
+Nodes = Mapping[str, Node]
 
 
-def of(plan: Dict[str, Any]) -> Launcher:
-    """Return the launcher of a plan. Plans without an entry "launcher" have the launcher ssh.
-
-    Plans of MPI programs and plans of older versions have no such entry.
-    """
-    return LAUNCHERS[plan.get("launcher") or SSH]
+def of(plan: Plan) -> Launcher:
+    """Return the launcher of a plan."""
+    return LAUNCHERS[plan.launcher]
 
 
 def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
@@ -42,8 +40,8 @@ def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
 def check(launcher: str, nodes: Nodes, variables: Mapping[str, HostVariables]) -> None:
     """Raise BadInput if the nodes of a job do not fit the launcher.
 
-    Args: `launcher` the value of the knob; `nodes` {host: {"address", "job_dir", "python"}} of the
-    plan; `variables` {host: host variables}. Only `ansible_connection` counts.
+    Args: `launcher` the value of the knob; `nodes` of the plan; `variables` {host: host variables}.
+    Only `ansible_connection` counts.
     """
     here = [host for host in nodes if variables[host].ansible_connection == "local"]
     if launcher == LOCAL:
@@ -63,17 +61,17 @@ def check(launcher: str, nodes: Nodes, variables: Mapping[str, HostVariables]) -
                 "this machine (ansible_connection: local): %s. Use launcher=local" % some(here)
             )
         refuse(
-            _same(nodes, "python", "mxcluster_env_dir")
-            + _same(nodes, "job_dir", "mxcluster_job_dir")
+            _same(nodes, lambda node: node.python, "mxcluster_env_dir")
+            + _same(nodes, lambda node: node.job_dir, "mxcluster_job_dir")
         )
 
 
-def _same(nodes: Nodes, key: str, variable: str) -> List[str]:
-    """Return [message] if the nodes have different values of `key`, else [].
+def _same(nodes: Nodes, path: Callable[[Node], str], variable: str) -> List[str]:
+    """Return [message] if the nodes have different values of `path`, else [].
 
-    mpirun runs the same command on all nodes. `variable`: the variable of Ansible that sets `key`.
+    mpirun runs the same command on all nodes. `variable`: the variable of Ansible that sets `path`.
     """
-    found = grouped((nodes[host][key], host) for host in nodes)
+    found = grouped((path(nodes[host]), host) for host in nodes)
     if len(found) < 2:
         return []
     return [
@@ -98,23 +96,23 @@ def mpi_request(options: Options) -> Optional[Dict[str, Any]]:
     }
 
 
-def told(plan: Dict[str, Any]) -> List[str]:
+def lines(plan: Plan) -> List[str]:
     """Return the lines of the plan's table about the launcher and the open ports of the job."""
-    launcher, open_hosts = of(plan), plan.get("ports_open") or []
-    lines = []
+    launcher, open_hosts = of(plan), plan.ports_open
+    found = []
     if launcher.engine:
-        lines.append(
+        found.append(
             "launcher %s: %s%s on %s starts the agents as the training user, without root and "
             "without systemd units"
             % (
                 launcher.name,
                 "" if launcher.is_batch else "one ",
                 launcher.engine,
-                next(iter(plan["nodes"])),
+                next(iter(plan.nodes)),
             )
         )
     if open_hosts:
-        lines.append(
+        found.append(
             "ports: open to every host that can reach %s, because jobs run without root on these "
             "hosts (%s)"
             % (
@@ -122,4 +120,4 @@ def told(plan: Dict[str, Any]) -> List[str]:
                 "launcher=%s" % launcher.name if launcher.engine else "mxcluster_user is empty",
             )
         )
-    return lines
+    return found

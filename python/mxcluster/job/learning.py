@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from mxcluster.datasets import DATASETS
 from mxcluster.model.events import Batch, Event
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import Plan
 
 Json = Dict[str, Any]
 
@@ -16,7 +17,7 @@ ENOUGH = 5  # number of later epochs from which the noise of a loss can be estim
 GUESSING = 3.0  # an accuracy of at least this number times that of a guess proves learning
 
 
-def problem(plan: Json, events: Sequence[Event], accuracy: Optional[float]) -> Optional[str]:
+def problem(plan: Plan, events: Sequence[Event], accuracy: Optional[float]) -> Optional[str]:
     """Return a message with the first and last loss if the job learned nothing, else None.
 
     A job learned if its mean loss fell from the first epoch to the last epochs. The fall must
@@ -33,7 +34,7 @@ def problem(plan: Json, events: Sequence[Event], accuracy: Optional[float]) -> O
     losses = by_epoch(events)
     if len(losses) < 2:
         return None
-    guess, first = _classes(plan["options"]), losses[0]
+    guess, first = _classes(plan.options), losses[0]
     if guess and accuracy is not None and accuracy >= GUESSING / guess:
         return None
     start = min(first, math.log(guess)) if guess else first
@@ -49,7 +50,7 @@ def problem(plan: Json, events: Sequence[Event], accuracy: Optional[float]) -> O
     )
 
 
-def cannot_tell(plan: Json, events: Sequence[Event], accuracy: Optional[float]) -> Optional[str]:
+def cannot_tell(plan: Plan, events: Sequence[Event], accuracy: Optional[float]) -> Optional[str]:
     """Return a warning if a job was too short for a judgement of its learning, else None.
 
     A job is too short if its losses cover fewer than two epochs. A job with an unknown accuracy, or
@@ -58,7 +59,7 @@ def cannot_tell(plan: Json, events: Sequence[Event], accuracy: Optional[float]) 
 
     Args: the same as for `problem`.
     """
-    guess = _classes(plan["options"])
+    guess = _classes(plan.options)
     if (
         guess is None
         or accuracy is None

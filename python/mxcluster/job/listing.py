@@ -11,13 +11,14 @@ import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, some
-from mxcluster.job import live_line, plan_shape, verdict_text
+from mxcluster.job import live_line, verdict_text
 from mxcluster.job.verdict import first_failure
 from mxcluster.lists import aligned, grouped
 from mxcluster.model import shapes
 from mxcluster.model.answers import JobState
 from mxcluster.model.listing import Held, ListedJob
 from mxcluster.model.names import is_job_id
+from mxcluster.model.plan import Plan, free_json
 
 Json = Dict[str, Any]
 Answers = Dict[str, Optional[Json]]
@@ -269,7 +270,7 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     """
     for host, plan in sorted(plans.items()):
         try:
-            plan_shape.any_json(plan)
+            free_json(plan)
         except shapes.Wrong as wrong:
             raise _invalid(job, wrong.inside(host)) from None
     parties = grouped(
@@ -296,7 +297,7 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     return plans[min(plans)]
 
 
-def adopt(plan: Any, job: str, places: Dict[str, Optional[Json]]) -> Json:
+def adopt(plan: object, job: str, places: Dict[str, Optional[Json]]) -> Plan:
     """Return the plan with which this controller continues a job of another controller.
 
     The paths of this controller's inventory replace the paths of the plan. The paths decide which
@@ -308,27 +309,26 @@ def adopt(plan: Any, job: str, places: Dict[str, Optional[Json]]) -> Json:
     plan names a host that `places` lacks.
     """
     try:
-        known = plan_shape.checked(plan)
-        if known["job"] != job:
-            raise shapes.Wrong("the requested job %s" % job, known["job"], ".job")
+        known = Plan.checked(plan)
+        if known.job != job:
+            raise shapes.Wrong("the requested job %s" % job, known.job, ".job")
     except shapes.Wrong as wrong:
         raise _invalid(job, wrong) from None
-    hosts = sorted(known["nodes"])
-    adopted = dict(known, nodes={host: dict(node) for host, node in known["nodes"].items()})
-    adopted["options"] = known["options"].replaced(plan_only=False)
-    strangers = [host for host in hosts if host not in places]
+    strangers = [host for host in sorted(known.nodes) if host not in places]
     if strangers:
         raise BadInput(
             "the job %s has a part on %s, which this inventory lacks: give the job's inventory "
             "with -i" % (job, ", ".join(strangers))
         )
-    for host in hosts:
-        own = places[host]
-        adopted["nodes"][host].update(
+    nodes = {
+        host: node.replaced(
             python=own["python"] if own else "",
             job_dir=posixpath.join(own["jobs_dir"], job) if own else "",
         )
-    return adopted
+        for host, node in known.nodes.items()
+        for own in [places[host]]
+    }
+    return known.replaced(options=known.options.replaced(plan_only=False), nodes=nodes)
 
 
 def _invalid(job: str, wrong: shapes.Wrong) -> BadInput:

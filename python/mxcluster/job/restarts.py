@@ -6,20 +6,18 @@ of its input causes no restart, because the error would recur.
 
 import os
 import re
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, List, Mapping, Optional, Tuple
 
 from mxcluster import exit_codes
 from mxcluster.job import launchers
-from mxcluster.job.plan import inputs
+from mxcluster.job.plan.resume import find_checkpoint
 from mxcluster.model.failures import Failure
-from mxcluster.model.job_knobs import Options
 from mxcluster.model.names import is_job_id
+from mxcluster.model.plan import SCHEDULER, WORKER, Plan
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import json_object, optional, words
 from mxcluster.model.verdict import Verdict
 from mxcluster.model.written import real_number
-
-Json = Dict[str, Any]
 
 MISSING = "missing"  # the state of a node in a verdict
 
@@ -41,16 +39,16 @@ class Decision(Record, strict=True, nulls=True):
     )
 
 
-def after(plan: Json, verdict: Verdict, run_dir: str) -> Optional[Decision]:
+def after(plan: Plan, verdict: Verdict, run_dir: str) -> Optional[Decision]:
     """Return the result of `decide` for an ended job with the run folder `run_dir`.
 
     The function reads the last complete checkpoint and the used ids from the folders beside
     `run_dir`.
     """
-    if verdict.ok or not plan["options"].max_restarts:
+    if verdict.ok or not plan.options.max_restarts:
         return None
     runs = os.path.dirname(os.path.abspath(run_dir))
-    found = inputs.find_checkpoint(plan["job"], runs, plan["options"].network)[0]
+    found = find_checkpoint(plan.job, runs, plan.options.network).checkpoint
     return decide(
         plan,
         verdict,
@@ -60,14 +58,14 @@ def after(plan: Json, verdict: Verdict, run_dir: str) -> Optional[Decision]:
 
 
 def decide(
-    plan: Json, verdict: Verdict, epoch: Optional[int], used: Callable[[str], bool]
+    plan: Plan, verdict: Verdict, epoch: Optional[int], used: Callable[[str], bool]
 ) -> Optional[Decision]:
     """Return the decision about an ended job, None if the job is ok or max_restarts is 0.
 
     Args: `plan` and `verdict` of the ended job; `epoch` of the last complete checkpoint on the
     controller, None without a checkpoint; `used(id)` returns True if a run folder has this id.
     """
-    options: Options = plan["options"]
+    options = plan.options
     more = options.max_restarts
     if verdict.first_failure is None or not more:
         return None
@@ -85,7 +83,7 @@ def decide(
     reason = reason or _cannot(plan, lost, epoch)
     if reason:
         return refused(reason)
-    job, number = next_id(plan["job"], used)
+    job, number = next_id(plan.job, used)
     without = sorted(set(options.without) | set(lost))
     delay = options.restart_delay
     extra = {
@@ -95,7 +93,7 @@ def decide(
         "without": without,
     }
     if epoch is not None:
-        extra.update(resume=plan["job"], model_load_epoch=0, model_load_job="")
+        extra.update(resume=plan.job, model_load_epoch=0, model_load_job="")
     line = ["job %s, %d of %d" % (job, number, number + more - 1)] + (
         ["without " + ", ".join(without)] if without else []
     )
@@ -130,27 +128,24 @@ def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
             return name, number
 
 
-def _cannot(plan: Json, lost: List[str], epoch: Optional[int]) -> Optional[str]:
+def _cannot(plan: Plan, lost: List[str], epoch: Optional[int]) -> Optional[str]:
     """Return the reason why a restart is impossible, or None if a restart is possible.
 
     Args: `lost` the nodes that did not answer or were going down; `epoch` of the last complete
     checkpoint, None without a checkpoint.
     """
-    hosts = {
-        role: {process["host"] for process in plan["processes"] if process["role"] == role}
-        for role in ("scheduler", "worker")
-    }
-    if set(lost) >= set(plan["nodes"]):
+    hosts = {role: {process.host for process in plan.of_role(role)} for role in (SCHEDULER, WORKER)}
+    if set(lost) >= set(plan.nodes):
         return (
             "no node answered at the end of the job; make the nodes reachable, then continue with "
-            "-e resume=%s" % plan["job"]
+            "-e resume=%s" % plan.job
         )
-    if hosts["scheduler"] & set(lost):
+    if hosts[SCHEDULER] & set(lost):
         return (
             "%s, the only host of the group scheduler, is lost; put another host into the group "
             "scheduler, then continue with -e resume=%s "
-            "-e without=%s" % (", ".join(hosts["scheduler"]), plan["job"], ",".join(sorted(lost)))
+            "-e without=%s" % (", ".join(hosts[SCHEDULER]), plan.job, ",".join(sorted(lost)))
         )
-    if epoch is not None and epoch >= plan["options"].num_epochs:
+    if epoch is not None and epoch >= plan.options.num_epochs:
         return "the job has trained and saved all %d epochs, so its training is complete" % epoch
     return None

@@ -1,18 +1,18 @@
 """Find the process that causes a stall, from the progress of all nodes' processes."""
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import Iterable, List, Mapping, Optional, Set, Tuple
 
 from mxcluster import phases, schemes
 from mxcluster.lists import several
 from mxcluster.model.answers import BlockingWorker
 from mxcluster.model.failures import STALL, Failure
+from mxcluster.model.plan import SERVER, WORKER, Plan, Process
 from mxcluster.model.status import Pulse, Status
 
-Json = Dict[str, Any]
 Pulses = Mapping[str, Pulse]  # {name of a process: its last pulse}
 
 
-def explain(failure: Failure, plan: Json, statuses: Iterable[Status]) -> Failure:
+def explain(failure: Failure, plan: Plan, statuses: Iterable[Status]) -> Failure:
     """Return `failure` with the process that causes the stall, and with the reason.
 
     Args: `failure` the stall that the first node reported; `plan` of the job; `statuses` of the
@@ -26,35 +26,35 @@ def explain(failure: Failure, plan: Json, statuses: Iterable[Status]) -> Failure
     4. the worker with the fewest pushes of all workers that wait for each other.
     """
     pulses = {name: found for status in statuses for name, found in status.pulses.items()}
-    parts = {part["name"]: part for part in plan["processes"] if part["name"] in pulses}
+    parts = {part.name: part for part in plan.processes if part.name in pulses}
     blamed = parts.get(failure.name)
     if blamed is None:
         return failure
     # The optimizer of a server in a healthy job returns sooner.
-    long = float((plan.get("timeouts") or {}).get("stall") or 0) / 2
+    long = plan.timeouts.stall / 2
     busy = _busy_server(failure, parts, pulses, long)
     if busy:
         return busy
-    if pulses[blamed["name"]].phase in (phases.ENDING, phases.LEAVING):
+    if pulses[blamed.name].phase in (phases.ENDING, phases.LEAVING):
         return failure
     mates = _waiting_for_each_other(plan, parts, blamed)
     waiting = [name for name in mates if pulses[name].phase == phases.TRAINING]
-    merges = schemes.of(plan["kv"]).merges != schemes.NOBODY
+    merges = schemes.of(plan.kv).merges != schemes.NOBODY
     return (
         _ended_script(failure, parts, {name: pulses[name] for name in mates}, waiting)
         or (_missing_key(failure, parts, {n: pulses[n] for n in mates}) if merges else None)
-        or _slowest(failure, parts, pulses, waiting or [blamed["name"]])
+        or _slowest(failure, parts, pulses, waiting or [blamed.name])
     )
 
 
 def _busy_server(
-    failure: Failure, parts: Mapping[str, Json], pulses: Pulses, long: float
+    failure: Failure, parts: Mapping[str, Process], pulses: Pulses, long: float
 ) -> Optional[Failure]:
     """Return the failure of the server whose optimizer runs the longest, at least `long` s."""
     busy = [
         name
         for name, part in parts.items()
-        if part["role"] == "server"
+        if part.role == SERVER
         and pulses[name].phase == phases.UPDATING
         and _idle(failure, pulses[name]) >= long
     ]
@@ -70,7 +70,7 @@ def _busy_server(
 
 
 def _ended_script(
-    failure: Failure, parts: Mapping[str, Json], pulses: Pulses, waiting: List[str]
+    failure: Failure, parts: Mapping[str, Process], pulses: Pulses, waiting: List[str]
 ) -> Optional[Failure]:
     """Return the failure of a worker whose script has ended before the others, or None.
 
@@ -90,7 +90,9 @@ def _ended_script(
     )
 
 
-def _missing_key(failure: Failure, parts: Mapping[str, Json], pulses: Pulses) -> Optional[Failure]:
+def _missing_key(
+    failure: Failure, parts: Mapping[str, Process], pulses: Pulses
+) -> Optional[Failure]:
     """Return the failure of a worker that has not pushed a key for which another waits, or None."""
     found = _unequal_keys(pulses)
     if found is None:
@@ -113,7 +115,7 @@ def _missing_key(failure: Failure, parts: Mapping[str, Json], pulses: Pulses) ->
 
 
 def _slowest(
-    failure: Failure, parts: Mapping[str, Json], pulses: Pulses, waiting: List[str]
+    failure: Failure, parts: Mapping[str, Process], pulses: Pulses, waiting: List[str]
 ) -> Failure:
     """Return the failure of the worker of `waiting` with the fewest pushes."""
     least = min(waiting, key=lambda name: (pulses[name].pushes, pulses[name].time))
@@ -133,16 +135,16 @@ def _slowest(
     )
 
 
-def failure(plan: Json, host: str, found: BlockingWorker) -> Failure:
+def failure(plan: Plan, host: str, found: BlockingWorker) -> Failure:
     """Return the failure of a worker that stalls a job, because other workers wait for its push.
 
     Args: `plan` of the job; `host` of the worker.
     """
-    part = next(one for one in plan["processes"] if one["name"] == found.name)
+    part = next(one for one in plan.processes if one.name == found.name)
     return Failure(
         host=host,
-        role=part["role"],
-        index=part["index"],
+        role=part.role,
+        index=part.index,
         name=found.name,
         reason="other workers wait for the next push of this worker",
         time=found.time,
@@ -222,29 +224,29 @@ def _times(found: Pulse, key: Optional[str]) -> int:
     return found.keys.most if key is None else found.keys.fewer.get(key, found.keys.most)
 
 
-def _waiting_for_each_other(plan: Json, parts: Mapping[str, Json], blamed: Json) -> List[str]:
+def _waiting_for_each_other(plan: Plan, parts: Mapping[str, Process], blamed: Process) -> List[str]:
     """Return the names of the workers that cannot continue without `blamed`, including `blamed`."""
-    waits = schemes.of(plan["kv"]).waits
+    waits = schemes.of(plan.kv).waits
     if waits == schemes.NOBODY:
-        return [blamed["name"]]
-    workers = {name: part["group"] for name, part in parts.items() if part["role"] == "worker"}
-    return [name for name in workers if waits != schemes.GROUP or workers[name] == blamed["group"]]
+        return [blamed.name]
+    workers = {name: part.group for name, part in parts.items() if part.role == WORKER}
+    return [name for name in workers if waits != schemes.GROUP or workers[name] == blamed.group]
 
 
 def _idle(failure: Failure, found: Pulse) -> float:
     return max(0.0, (failure.time or 0.0) - found.time)
 
 
-def _blame(failure: Failure, part: Json, reason: str) -> Failure:
+def _blame(failure: Failure, part: Process, reason: str) -> Failure:
     """Return `failure` with `part` as the failed process, and with `reason`.
 
     The log lines of `failure` stay only if they belong to `part`.
     """
     return failure.replaced(
-        host=part["host"],
-        role=part["role"],
-        index=part["index"],
-        name=part["name"],
+        host=part.host,
+        role=part.role,
+        index=part.index,
+        name=part.name,
         reason=reason,
-        log=failure.log if part["name"] == failure.name else [],
+        log=failure.log if part.name == failure.name else [],
     )

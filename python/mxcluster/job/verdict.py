@@ -11,6 +11,7 @@ from mxcluster.model import failures
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.events import Done, End, Event
 from mxcluster.model.failures import ENGINE_REASON, KINDS, LOSS, NETWORK, OF_REASON, STALL, Failure
+from mxcluster.model.plan import WORKER, Plan, Process
 from mxcluster.model.status import Expiry, Part, Status
 from mxcluster.model.verdict import Verdict
 
@@ -22,7 +23,7 @@ _NAMED = 3  # maximum number of node pairs in a verdict, and of processes in eac
 
 
 def compute(
-    plan: Json,
+    plan: Plan,
     results: Results,
     events: Sequence[Event],
     warnings: Iterable[str] = (),
@@ -65,17 +66,17 @@ def compute(
     elapsed = seconds if seconds and failure is None else _elapsed(results, engine)
     return Verdict(
         ok=failure is None,
-        job=plan["job"],
-        kv=plan["kv"],
+        job=plan.job,
+        kv=plan.kv,
         accuracy=accuracy,
         samples_per_s=round(samples / seconds, 1) if seconds and samples else None,
         seconds=round(elapsed, 3),
-        exit_codes={one["name"]: _code(parts, one["name"]) for one in plan["processes"]},
+        exit_codes={one.name: _code(parts, one.name) for one in plan.processes},
         first_failure=failure,
         left={host: one.left for host, one in results.items() if one.left is not None},
         warnings=lines,
         files=files,
-        nodes={host: _state(results[host].status) for host in plan["nodes"]},
+        nodes={host: _state(results[host].status) for host in plan.nodes},
     )
 
 
@@ -96,7 +97,7 @@ def first_failure(statuses: Iterable[Status]) -> Optional[Failure]:
 
 
 def _cause(
-    plan: Json,
+    plan: Plan,
     results: Results,
     parts: Mapping[str, Part],
     done: Set[Optional[int]],
@@ -146,14 +147,14 @@ def _gives_way(failure: Optional[Failure], cause: int) -> bool:
 
 
 def _of_process(
-    process: Json, kind: str, reason: str, code: Optional[int], when: Optional[float]
+    process: Process, kind: str, reason: str, code: Optional[int], when: Optional[float]
 ) -> Failure:
     """Return the failure of `process`, an entry of the plan."""
     return Failure(
-        host=process["host"],
-        role=process["role"],
-        index=process["index"],
-        name=process["name"],
+        host=process.host,
+        role=process.role,
+        index=process.index,
+        name=process.name,
         reason=reason,
         exit_code=code,
         time=when,
@@ -187,7 +188,7 @@ def _of_lease(lease: Optional[Expiry]) -> str:
     )
 
 
-def _gone(plan: Json, results: Results) -> Optional[Failure]:
+def _gone(plan: Plan, results: Results) -> Optional[Failure]:
     """Return the failure of the lost node that has been silent for the longest time, or None.
 
     If a process of another node ended because heartbeats stopped, the reason also names the
@@ -207,8 +208,8 @@ def _gone(plan: Json, results: Results) -> Optional[Failure]:
     )
     if status and status.reason == exit_codes.SHUTDOWN:
         reason += ", and its agent got SIGTERM before, as when a node is shut down"
-    missed = [process["name"] for process in plan["processes"] if process["host"] == host]
-    seconds = (plan.get("heartbeat") or {}).get("timeout")
+    missed = [process.name for process in plan.processes if process.host == host]
+    seconds = plan.heartbeat.timeout
     codes = [part.exit_code for part in _parts(results).values()]
     if missed and exit_codes.PEER_DIED in codes:
         reason += ", and the other nodes have received no heartbeat of its %s for %s s" % (
@@ -219,7 +220,7 @@ def _gone(plan: Json, results: Results) -> Optional[Failure]:
 
 
 def _network(
-    failure: Optional[Failure], plan: Json, statuses: Mapping[str, Status]
+    failure: Optional[Failure], plan: Plan, statuses: Mapping[str, Status]
 ) -> Optional[Failure]:
     """Return the cause of `failure`: a network fault if a status proves the fault, else `failure`.
 
@@ -229,14 +230,14 @@ def _network(
     """
     if failure is None or not (failure.row.is_echo or failure.kind in (NETWORK, STALL)):
         return failure
-    parts = {part["name"]: part for part in plan["processes"]}
+    parts = {part.name: part for part in plan.processes}
     pairs: Dict[Tuple[str, str], List[str]] = {}
     for host, status in sorted(statuses.items()):
         for name in status.unanswered:
             part = parts.get(name)
-            if part and part["host"] != host:
-                pairs.setdefault((host, part["host"]), []).append(
-                    "%s at %s:%s" % (name, part.get("address"), part.get("port"))
+            if part and part.host != host:
+                pairs.setdefault((host, part.host), []).append(
+                    "%s at %s:%s" % (name, part.address, part.port)
                 )
     if not pairs:
         return failure
@@ -263,7 +264,7 @@ def _left_over(results: Results) -> Optional[Failure]:
 
 
 def _learned(
-    plan: Json, events: Sequence[Event], accuracy: Optional[float]
+    plan: Plan, events: Sequence[Event], accuracy: Optional[float]
 ) -> Tuple[Optional[Failure], List[str]]:
     """Return (failure, warnings) about the learning of a job without another failure.
 
@@ -271,24 +272,24 @@ def _learned(
     instead. A job that was too short for a judgement also gets a warning. The result is (None, [])
     for a job that learned, for an MPI job, and for a measurement.
     """
-    if plan["options"].measured or plan.get("mpi"):
+    if plan.options.measured or plan.mpi:
         return None, []
-    options, found = plan["options"], learning.problem(plan, events, accuracy)
+    options, found = plan.options, learning.problem(plan, events, accuracy)
     if found is None:
         warning = learning.cannot_tell(plan, events, accuracy)
         return None, [warning] if warning else []
     if options.script or options.model_load_epoch:
         return None, [found]
-    worker = next(process for process in plan["processes"] if process["role"] == "worker")
+    worker = plan.of_role(WORKER)[0]
     cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options.lr
-    if options.lr_scale == "none" and schemes.updates_each_push(schemes.of(plan["kv"])):
+    if options.lr_scale == "none" and schemes.updates_each_push(schemes.of(plan.kv)):
         cure += ", or leave lr_scale=none out"
     return _of_process(worker, failures.LEARNING, "%s. %s" % (found, cure), 0, None), []
 
 
-def _not_collected(plan: Json, results: Results) -> Optional[Failure]:
+def _not_collected(plan: Plan, results: Results) -> Optional[Failure]:
     """Return the failure of the first node whose status or files are missing, or None."""
-    for host in plan["nodes"]:
+    for host in plan.nodes:
         if not results[host].status or results[host].problem:
             why = results[host].problem or (
                 "the node sent no status.json. Check that the node is reachable"
@@ -298,17 +299,17 @@ def _not_collected(plan: Json, results: Results) -> Optional[Failure]:
     return None
 
 
-def _silent(plan: Json, parts: Mapping[str, Part], done: Set[Optional[int]]) -> Optional[Failure]:
+def _silent(plan: Plan, parts: Mapping[str, Part], done: Set[Optional[int]]) -> Optional[Failure]:
     """Return the failure of the first worker that exited with 0 before its `done` event, or None.
 
     Agents cannot detect this fault, but the fault ends the other processes.
 
     Args: `done` the indices of the workers that wrote their `done` event.
     """
-    for process in plan["processes"]:
-        part = parts.get(process["name"])
+    for process in plan.processes:
+        part = parts.get(process.name)
         gone = part and part.exit_code == 0 and part.ended_by == "self"
-        if part and gone and process["role"] == "worker" and process["index"] not in done:
+        if part and gone and process.role == WORKER and process.index not in done:
             return _of_process(process, failures.PROGRAM, NOT_DONE, 0, part.ended_at)
     return None
 
@@ -328,7 +329,7 @@ def _alone(failure: Optional[Failure]) -> Optional[Failure]:
 
 
 def _not_finished(
-    plan: Json, statuses: Mapping[str, Status], parts: Mapping[str, Part], done: Set[Optional[int]]
+    plan: Plan, statuses: Mapping[str, Status], parts: Mapping[str, Part], done: Set[Optional[int]]
 ) -> Optional[Failure]:
     """Return the failure of the first process of `plan` that did not finish its work, or None.
 
@@ -336,18 +337,18 @@ def _not_finished(
 
     Args: `done` the indices of the workers that wrote their `done` event.
     """
-    for process in plan["processes"]:
-        code = _code(parts, process["name"])
+    for process in plan.processes:
+        code = _code(parts, process.name)
         if code is None:
             kind = failures.AGENT
             reason = "was still running when the controller collected its logs"
         elif code != 0:
             kind, reason = failures.of_code(code), exit_codes.describe(code)
-        elif process["role"] == "worker" and process["index"] not in done:
+        elif process.role == WORKER and process.index not in done:
             kind, reason = failures.PROGRAM, NOT_DONE
         else:
             continue
-        return _of_process(process, kind, reason, code, statuses[process["host"]].ended)
+        return _of_process(process, kind, reason, code, statuses[process.host].ended)
     return None
 
 

@@ -5,6 +5,7 @@ from typing import Mapping, Optional, Sequence
 from mxcluster import batch_systems
 from mxcluster.model import names
 from mxcluster.model.node_record import Cuda, NodeFacts
+from mxcluster.model.plan import Container
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import Wrong, each, flag, one_of, optional, table, text, whole
 
@@ -37,17 +38,6 @@ class MpiRequest(Record):
         optional(flag), default=None, about="whether the job needs InfiniBand"
     )
     where: str = field(text, default=HERE, about="the words for the place: a node or an image")
-
-
-class Container(Record):
-    """The containers of a job."""
-
-    engine: str = field(text, about="docker or podman")
-    image: str = field(text)
-    python: str = field(text, about="the interpreter in the image")
-    shm_size: Optional[int] = field(
-        optional(whole()), default=None, about="MiB of /dev/shm; None for that of the node"
-    )
 
 
 class BatchRequest(Record):

@@ -13,6 +13,7 @@ from typing import ClassVar, Dict, List, Optional, Type, TypeVar, cast
 
 from mxcluster.errors import BadInput
 from mxcluster.model import answers, names
+from mxcluster.model.plan import NodePlan
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Wrong,
@@ -257,7 +258,7 @@ class Prepare(_WithFiles, kind="prepare"):
     ANSWER = answers.JobStarted
     CHANGES = True
     SWEEPS = True
-    plan: Dict[str, object] = field(_json, about="the node's part of the plan")
+    plan: NodePlan = field(record(NodePlan), about="the node's part of the plan")
 
 
 class Start(_WithFiles, kind="start"):
@@ -266,8 +267,8 @@ class Start(_WithFiles, kind="start"):
     ANSWER = answers.AgentStarted
     CHANGES = True
     SWEEPS = True
-    plan: Optional[Dict[str, object]] = field(
-        optional(_json),
+    plan: Optional[NodePlan] = field(
+        optional(record(NodePlan)),
         default=None,
         about="the node's part of the plan. Without a plan, the job's folder holds the files of "
         "an earlier `prepare`",

@@ -134,7 +134,13 @@ def each(shape: Shape[T], most: int = 1000) -> Shape[List[T]]:
     def checked(value: object) -> List[T]:
         if not isinstance(value, list) or len(value) > most:
             raise Wrong(what, value)
-        return [_part(shape, item, "[%d]" % index) for index, item in enumerate(value)]
+        found: List[T] = []
+        try:
+            for item in value:
+                found.append(shape(item))
+        except Wrong as wrong:
+            raise wrong.inside("[%d]" % len(found)) from None
+        return found
 
     return checked
 
@@ -149,10 +155,14 @@ def table(key: Shape[str], shape: Shape[T], most: int = 1000) -> Shape[Dict[str,
     def checked(value: object) -> Dict[str, T]:
         if not isinstance(value, dict) or len(value) > most:
             raise Wrong(what, value)
-        return {
-            _part(key, name, ".key"): _part(shape, item, "." + words(str(name))[:SHOWN])
-            for name, item in value.items()
-        }
+        found: Dict[str, T] = {}
+        for name, item in value.items():
+            known = _part(key, name, ".key")
+            try:
+                found[known] = shape(item)
+            except Wrong as wrong:
+                raise wrong.inside("." + words(str(name))[:SHOWN]) from None
+        return found
 
     return checked
 

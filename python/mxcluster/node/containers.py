@@ -19,7 +19,8 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, 
 
 from mxcluster import errors
 from mxcluster.errors import DAMAGED
-from mxcluster.model.node_requests import Container, MpiRequest
+from mxcluster.model.node_requests import MpiRequest
+from mxcluster.model.plan import Container
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import Shape, anything, each, optional, table, text, words
 from mxcluster.node.mpi_installation import INFINIBAND

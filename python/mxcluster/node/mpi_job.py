@@ -22,18 +22,15 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 from mxcluster import exit_codes, seal
 from mxcluster.errors import MxclusterError
-from mxcluster.model.node_requests import HERE, Container
-from mxcluster.model.record import record
-from mxcluster.model.shapes import optional
+from mxcluster.model.node_requests import HERE
+from mxcluster.model.plan import MpiHost, MpiProgram, NodePlan
 from mxcluster.node import mpi_daemons, mpi_engines, mpi_installation, processes, rendezvous
 from mxcluster.node.mpi_channel import BEAT, Channel, connect
 from mxcluster.package import OWN_FOLDERS
-
-Json = Dict[str, Any]
 
 FOLDER = "mpi"  # in the job folder: the hosts file, and the program that mpirun calls
 START = 60.0  # timeout in seconds for the start of the processes on all nodes
@@ -54,26 +51,25 @@ class Job:
 
     def __init__(self, path: str):
         with open(os.path.join(path, "plan.json"), encoding="utf-8") as stream:
-            self.plan = json.load(stream)
-        self.path, self.spec = path, self.plan["mpi"]
-        self.container = optional(record(Container))(self.plan.get("container"))
+            self.plan = NodePlan.decode(json.load(stream))
+        self.path, self.spec = path, cast(MpiProgram, self.plan.mpi)
         self.token = seal.read_token(path)
         self.opener = seal.Opener(self.token)
-        self.hosts = {one["host"]: one for one in self.spec["hosts"]}  # in the order of the ranks
-        self.own = self.hosts[self.plan["host"]]
-        self.patience = float(self.plan["heartbeat"]["timeout"])  # seconds without a heartbeat
+        self.hosts = {one.host: one for one in self.spec.hosts}  # in the order of the ranks
+        self.own = self.hosts[self.plan.host]
+        self.patience = self.plan.heartbeat.timeout  # seconds without a heartbeat
 
     @property
     def work_folder(self) -> str:
         """The path of the folder in which the program runs on this node."""
-        return os.path.join(self.path, OWN_FOLDERS, self.own["name"])
+        return os.path.join(self.path, OWN_FOLDERS, self.own.name)
 
     def channel(self, connection: Any, other: str, own: Optional[str] = None) -> Channel:
         """Return a Channel over `connection` from the process `own` to the process `other`.
 
         Both are names of processes in the plan. By default `own` is the MPI process of this node.
         """
-        return Channel(connection, self.token, self.opener, own or self.own["name"], other)
+        return Channel(connection, self.token, self.opener, own or self.own.name, other)
 
     def prepare(self) -> mpi_installation.Installed:
         """Prepare this node for mpirun, and return the engine of the node.
@@ -82,14 +78,15 @@ class Job:
         `launch`. Raises MxclusterError if the node lacks the engine.
         """
         os.makedirs(self.work_folder, exist_ok=True)
-        seen = mpi_installation.find(self.spec["pre_execution"], self.spec["runtime"])
+        seen = mpi_installation.find(self.spec.pre_execution, self.spec.runtime)
         here = seen.installed
         if here is None:
-            place = "in the image %s" % self.container.image if self.container else HERE
+            image = self.plan.container.image if self.plan.container else ""
+            place = "in the image %s" % image if image else HERE
             raise MxclusterError(
                 mpi_installation.missing(
-                    self.spec["runtime"],
-                    self.spec["pre_execution"],
+                    self.spec.runtime,
+                    self.spec.pre_execution,
                     seen,
                     place,
                 )
@@ -106,10 +103,10 @@ class Job:
             engine,
             agent=program,
             as_root=os.geteuid() == 0,
-            network=self.spec["network"],
-            interface=self.own["interface"],
-            infiniband=self.spec["infiniband"],
-            contained=bool(self.container),
+            network=self.spec.network,
+            interface=self.own.interface,
+            infiniband=self.spec.infiniband,
+            contained=bool(self.plan.container),
             session=session,
         )
         # A variable that the user has set in mpi_env stays.
@@ -119,10 +116,10 @@ class Job:
 
     def coordinate(self) -> int:
         """Run the coordination command in the work folder, and return the command's exit status."""
-        if not self.spec["coordination"]:
+        if not self.spec.coordination:
             return 0
         code = subprocess.call(
-            mpi_installation.shell("", self.spec["coordination"]),
+            mpi_installation.shell("", self.spec.coordination),
             cwd=self.work_folder,
             stdin=subprocess.DEVNULL,
         )
@@ -140,7 +137,7 @@ class Job:
         """
         parent = os.getpid()
         return subprocess.Popen(
-            mpi_installation.shell(self.spec["pre_execution"], command),
+            mpi_installation.shell(self.spec.pre_execution, command),
             stdin=subprocess.DEVNULL,
             cwd="/",
             preexec_fn=lambda: processes.set_pdeathsig(parent, signal.SIGTERM),
@@ -156,10 +153,10 @@ class Run:
     def __init__(self, job: Job):
         self.job = job
         self.others = [one for host, one in job.hosts.items() if one is not job.own]
-        self.channels = {}  # type: Dict[str, Channel]  # by host
-        self.heard = {}  # type: Dict[str, float]  # host -> monotonic time of the last heartbeat
-        self.ready = set()  # type: set  # hosts
-        self.lost = {}  # type: Dict[str, str]  # host -> reason
+        self.channels: Dict[str, Channel] = {}  # by host
+        self.heard: Dict[str, float] = {}  # host -> monotonic time of the last heartbeat
+        self.ready: set = set()  # hosts
+        self.lost: Dict[str, str] = {}  # host -> reason
         self.read = 0  # bytes of the log in which `has_given_up` has found no failure
 
     def run(self) -> int:
@@ -172,7 +169,7 @@ class Run:
             return code
         mpirun = self.job.start(self.command(here))
         daemons = mpi_daemons.Daemons(identity(mpirun))
-        given_up = None  # type: Optional[float]
+        given_up: Optional[float] = None
         looked = 0.0
         while mpirun.poll() is None and not self.lost:
             time.sleep(0.05)
@@ -204,7 +201,7 @@ class Run:
     def has_given_up(self) -> bool:
         """Return True if mpirun has written the line FAILED to the log of this process."""
         try:
-            with open(os.path.join(self.job.path, self.job.own["name"] + ".log"), "rb") as log:
+            with open(os.path.join(self.job.path, self.job.own.name + ".log"), "rb") as log:
                 log.seek(self.read)
                 piece = log.read()
         except OSError:
@@ -212,15 +209,15 @@ class Run:
         self.read += max(0, len(piece) - len(FAILED))  # the line may be written in two pieces
         return FAILED in piece
 
-    def follow(self, one: Json) -> None:
+    def follow(self, one: MpiHost) -> None:
         """Connect to the process `serve` of the node `one`, and receive heartbeats.
 
         `one`: an item of the spec's "hosts". A separate thread runs this function until the
         connection is lost.
         """
-        host = one["host"]
+        host = one.host
         try:
-            channel = self.job.channel(connect(one["address"], one["port"], START), one["name"])
+            channel = self.job.channel(connect(one.address, cast(int, one.port), START), one.name)
             channel.send("follow")
             channel.beat_on()
             self.channels[host] = channel
@@ -252,9 +249,7 @@ class Run:
         mpirun also fails if a node is lost. The wait shows whether a lost node caused the failure.
         """
         ended = time.monotonic() + BEAT  # an earlier heartbeat may have been on its way
-        while not self.lost and any(
-            self.heard.get(one["host"], 0.0) < ended for one in self.others
-        ):
+        while not self.lost and any(self.heard.get(one.host, 0.0) < ended for one in self.others):
             time.sleep(0.05)
 
     def command(self, here: mpi_installation.Installed) -> str:
@@ -263,20 +258,20 @@ class Run:
         write(
             os.path.join(folder, "hosts"),
             mpi_engines.hosts_file(
-                engine, [(one["host"], one["processes"]) for one in self.job.spec["hosts"]]
+                engine, [(one.host, one.processes) for one in self.job.spec.hosts]
             ),
         )
         enter = 'cd "$MXCLUSTER_WORK_DIR" || exit; '
-        program = mpi_installation.shell("", enter + self.job.spec["command"])
+        program = mpi_installation.shell("", enter + self.job.spec.command)
         line = mpi_engines.command_line(
             engine,
             here.mpirun,
             os.path.join(folder, "hosts"),
-            sum(one["processes"] for one in self.job.spec["hosts"]),
+            sum(one.processes for one in self.job.spec.hosts),
             PASSED,
             program,
-            self.job.own["address"],
-            self.job.own["interface"],
+            self.job.own.address,
+            self.job.own.interface,
         )
         text = " ".join(map(shlex.quote, line))
         say("%s %s: %s" % (engine.title, here.version, text))
@@ -292,7 +287,7 @@ class Serve:
 
     def __init__(self, job: Job):
         self.job = job
-        self.first = job.spec["hosts"][0]["name"]
+        self.first = job.spec.hosts[0].name
         self.ready = threading.Event()
         self.followed = threading.Event()
         self.over = threading.Event()
@@ -307,7 +302,7 @@ class Serve:
         command's exit status.
         """
         self.job.prepare()
-        listener = rendezvous.listen(self.job.own["address"], self.job.own["port"])
+        listener = rendezvous.listen(self.job.own.address, cast(int, self.job.own.port))
         threading.Thread(target=self.accept, args=(listener,), daemon=True).start()
         code = self.job.coordinate()
         if code:
@@ -436,10 +431,10 @@ def launch(job: Job, arguments: List[str]) -> int:
     command = " ".join(words[1:])
     if one is job.own:
         os.chdir("/")
-        line = mpi_installation.shell(job.spec["pre_execution"], command)
+        line = mpi_installation.shell(job.spec.pre_execution, command)
         os.execv(line[0], line)
     try:
-        channel = job.channel(connect(one["address"], one["port"], START), one["name"])
+        channel = job.channel(connect(one.address, cast(int, one.port), START), one.name)
         channel.send("launch", command)
         while True:
             message = channel.receive()
@@ -448,7 +443,7 @@ def launch(job: Job, arguments: List[str]) -> int:
     except (OSError, ValueError, seal.NotSealed) as error:
         say(
             "%s: the connection to the node's part of the job is lost (%s). Check this node and "
-            "the network" % (one["host"], error)
+            "the network" % (one.host, error)
         )
         return SSH_LOST
 

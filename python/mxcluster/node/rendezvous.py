@@ -30,13 +30,15 @@ import sys
 import threading
 import time
 import uuid
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple, cast
 
 from mxcluster import exit_codes, seal
 from mxcluster.cluster.verify.network import clocks, complaints
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.model.check_answer import RendezvousReport
+from mxcluster.model.plan import Meeting as PlannedMeeting
+from mxcluster.model.plan import NodePlan, Peer
 from mxcluster.model.record import Record
 from mxcluster.model.rendezvous import Confirmation, Query, Reply
 
@@ -49,34 +51,32 @@ PATIENCE = 5.0  # seconds for one connection
 CALLERS = 16  # number of threads that connect
 
 
-def calls(own: List[Json], peers: List[Json], host: str) -> List[Call]:
+def calls(own: List[Peer], peers: List[Peer], host: str) -> List[Call]:
     """Return a Call for each process that this node has to reach.
 
     Such a process runs on another host. At least one process of this node has another role.
 
     Args:
-        own: the plan's processes of this node, each with "role", "address" and "port".
-        peers: the processes of all nodes, each also with "host" and "name".
+        own: the processes of this node, each with a port.
+        peers: the processes of all nodes, each with a port.
         host: the name of this node.
     """
-    roles = {process["role"] for process in own}
+    roles = {process.role for process in own}
     return [
-        Call(peer["host"], peer["name"], peer["address"], peer["port"])
+        Call(peer.host, peer.name, peer.address, cast(int, peer.port))
         for peer in peers
-        if peer["host"] != host and roles - {peer["role"]}
+        if peer.host != host and roles - {peer.role}
     ]
 
 
-def callers(own: List[Json], peers: List[Json], host: str) -> Dict[int, Set[str]]:
+def callers(own: List[Peer], peers: List[Peer], host: str) -> Dict[int, Set[str]]:
     """Return {port of this node: hosts that must connect to the port}.
 
     The arguments are those of `calls`.
     """
     return {
-        process["port"]: {
-            peer["host"]
-            for peer in peers
-            if peer["host"] != host and peer["role"] != process["role"]
+        cast(int, process.port): {
+            peer.host for peer in peers if peer.host != host and peer.role != process.role
         }
         for process in own
     }
@@ -90,7 +90,7 @@ class Meeting:
     """
 
     def __init__(
-        self, job: str, host: str, own: List[Json], peers: List[Json], timeout: float, token: bytes
+        self, job: str, host: str, own: List[Peer], peers: List[Peer], timeout: float, token: bytes
     ):
         self.job, self.host, self.token = job, host, token
         self.own = own
@@ -106,10 +106,11 @@ class Meeting:
         """Listen and connect until the rendezvous is complete, times out, or a port is taken."""
         listeners = []
         for process in self.own:
+            port = cast(int, process.port)
             try:
-                listeners.append(listen(process["address"], process["port"]))
+                listeners.append(listen(process.address, port))
             except OSError as error:
-                self.taken.append(why_taken(process["address"], process["port"], error))
+                self.taken.append(why_taken(process.address, port, error))
         if self.taken:
             self.deadline = 0.0  # do not wait
         for listener in listeners:
@@ -312,30 +313,28 @@ def main(folder: Optional[str] = None) -> int:
     writes meeting.json into the working directory.
     """
     with open(os.path.join(folder or os.getcwd(), "plan.json"), encoding="utf-8") as stream:
-        plan = json.load(stream)
-    spec = plan["meeting"]
+        plan = NodePlan.decode(json.load(stream))
+    spec = cast(PlannedMeeting, plan.meeting)
     try:
         token = seal.read_token(folder or os.getcwd())
     except MxclusterError as error:
-        print("%s: %s" % (plan["host"], error), file=sys.stderr)
+        print("%s: %s" % (plan.host, error), file=sys.stderr)
         return exit_codes.MEETING_FAILED
-    meeting = Meeting(plan["job"], plan["host"], spec["own"], plan["peers"], spec["timeout"], token)
+    meeting = Meeting(plan.job, plan.host, spec.own, plan.peers, spec.timeout, token)
     meeting.run()
     result = meeting.result()
     replace("meeting.json", json.dumps(result, indent=1))
     report = RendezvousReport.decode(result)
-    problems = complaints(plan["host"], report)
-    if plan[
-        "processes"
-    ]:  # a job of verify.yml has a rendezvous only, and verify.yml judges the clocks
-        problems += clocks({plan["host"]: report}, spec["clock"])
+    problems = complaints(plan.host, report)
+    if plan.processes:
+        problems += clocks({plan.host: report}, spec.clock)  # else verify.yml judges the clocks
     if problems:
         print("\n".join(problems), file=sys.stderr)
         return exit_codes.MEETING_FAILED
     if result["missing"]:
         print(
             "%s did not connect to %s: read meeting.log of the job on the missing nodes"
-            % (", ".join(result["missing"]), plan["host"]),
+            % (", ".join(result["missing"]), plan.host),
             file=sys.stderr,
         )
         return exit_codes.PEER_DIED

@@ -16,6 +16,7 @@ from mxcluster.model import protocol
 from mxcluster.model.status import Status
 from mxcluster.node import processes
 from tests import waiting
+from tests.plans import part_json
 
 PACKAGE = os.path.dirname(os.path.dirname(mxcluster.__file__))
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
@@ -80,7 +81,7 @@ class Job:
         self.folder = JobFolder(self.path)
         self.seen = set()
 
-    def plan(self, *commands, lease=None, env=None, meeting=None, peers=None, **more):
+    def plan(self, *commands, lease=0, env=None, meeting=None, peers=None, **more):
         """Write plan.json with one worker per command, and the rendezvous if `meeting` is given.
 
         A command is a text for sh or an argv list. `more` are other fields of the plan.
@@ -95,23 +96,14 @@ class Job:
             }
             for index, command in enumerate(commands)
         ]
-        plan = {
-            "schema": 1,
-            "job": "job-1",
-            "host": "node1",
-            "kv": "dist_sync",
-            "lease": lease,
-            "processes": parts,
-        }
-        plan.update(more)
         if meeting:
-            plan.update(meeting=meeting, peers=peers)
+            more.update(meeting=meeting, peers=peers)
             with open(
                 os.open(self.folder.file("token"), os.O_WRONLY | os.O_CREAT, 0o600), "w"
             ) as stream:
                 stream.write("t" * 43)
         with open(self.folder.file("plan.json"), "w") as stream:
-            json.dump(plan, stream)
+            json.dump(part_json(*parts, lease=lease, **more), stream)
 
     def start(self, *commands, environment=None, **options):
         """Write the plan, start the agent, and return its first status."""

@@ -13,6 +13,7 @@ from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import listing, live_line
 from mxcluster.model.answers import JobState
 from tests import batch_systems
+from tests.plans import part_json
 from tests.unit.agent.jobs import ask, checked
 
 TOKEN = "t" * 64
@@ -34,27 +35,9 @@ def folder(tmp_path):
 
 
 def plan(**more):
-    return dict(
-        {
-            "schema": 1,
-            "job": "job-1",
-            "host": "login",
-            "kv": "dist_sync",
-            "lease": 60,
-            "processes": [],
-            "files": {},
-            "batch": {
-                "launcher": "slurm",
-                "nodes": 2,
-                "queue": "",
-                "environment": "",
-                "time": "",
-                "gres": "",
-                "options": [],
-            },
-        },
-        **more,
-    )
+    shared = {"python": "/p", "job_dir": "/jobs", "data_dir": "/data", "target": "cpu"}
+    batch = {"launcher": "slurm", "nodes": 2, "record": shared}
+    return part_json(host="login", lease=60, launcher="slurm", batch=batch, **more)
 
 
 def started(folder, monkeypatch, script="#!/bin/sh\nsleep 30\n"):
@@ -322,7 +305,7 @@ def test_files_and_checkpoints_of_all_nodes_are_found(state, folder, monkeypatch
             with open(part.file(log + ".log"), "w") as stream:
                 stream.write("%s on %s\n" % (log, host))
         with open(part.file("plan.json"), "w") as stream:
-            json.dump(plan(processes=[]), stream)
+            json.dump(plan(), stream)
     assert [os.path.basename(os.path.dirname(part.path)) for part in folder.parts()] == ["a", "b"]
     assert ask("logs", job_dir=folder.path)["logs"]["b-worker-1"] == ["worker-1 on b"]
     output = folder.file("out.tar")

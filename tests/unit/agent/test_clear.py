@@ -10,6 +10,7 @@ import pytest
 from mxcluster.agent import claims
 from mxcluster.node import processes
 from mxcluster.training.kvstore import shared_memory
+from tests.plans import part_of
 from tests.unit.agent.jobs import Job, files, in_a_process
 
 SPENT = ["lease", "reserve", "secret_env.json", "token", ".status.json.4711", "worker-0.pulse"]
@@ -38,23 +39,17 @@ def test_shared_memory_of_server_processes_is_removed(tmp_path):
     """The segment has a name until all servers of a host have opened it; one may die earlier."""
     job, token = Job(tmp_path / "jobs" / "one"), secrets.token_hex(20)  # all runs share /dev/shm
     os.makedirs(job.path)
-    plan = {
-        "job": "one",
-        "host": "node1",
-        "files": {},
-        "groups": [[0], [1]],
-        "processes": [
-            {
-                "name": "server-%d" % index,
-                "role": "server",
-                "index": index,
-                "group": index % 2,
-                "command": ["true"],
-                "env": {},
-            }
-            for index in (4, 5)
-        ],
-    }
+    servers = [
+        {
+            "name": "server-%d" % index,
+            "role": "server",
+            "index": index,
+            "group": index % 2,
+            "command": ["true"],
+        }
+        for index in (4, 5)
+    ]
+    plan = part_of(*servers, job="one", groups=[[0], [1]])
     job.folder.prepare(files(plan, token=token))
     path = shared_memory.path_of(token.encode(), 2)
     open(path, "w").close()

@@ -86,7 +86,7 @@ def test_an_altered_status_is_an_error(job, command, text):
     job.plan("sleep 300")
     with open(job.folder.file("status.json"), "w") as stream:
         stream.write(text)
-    code, answer = in_a_process(command, job_dir=job.path, plan=job.folder.plan())
+    code, answer = in_a_process(command, job_dir=job.path, plan=job.folder.plan().encode())
     os.remove(job.folder.file("status.json"))
     assert code == 1 and answer["error"].startswith(
         "%s is not JSON (" % job.folder.file("status.json")

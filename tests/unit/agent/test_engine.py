@@ -14,6 +14,7 @@ from mxcluster.job import verdict
 from mxcluster.model.engine import EngineState, Process
 from mxcluster.model.status import Status
 from mxcluster.node import processes
+from tests.plans import plan_with
 from tests.unit.agent.jobs import PACKAGE, checked, in_a_process
 
 pytestmark = pytest.mark.slow
@@ -54,18 +55,16 @@ def launch(job, tmp_path, monkeypatch):
         path.write_text(program)
         path.chmod(0o755)
         job.plan(*commands)
-        whole = {
+        options = {
+            "lease": 0,
             "launcher": "mpi",
-            "subnet": "",
-            "nodes": {"node1": {"address": "127.0.0.1", "interface": "lo"}},
-            "options": {
-                "launcher": "mpi",
-                "mpi_runtime": "openmpi",
-                "mpi_pre_execution_command": "export LOADED=yes",
-            },
+            "mpi_runtime": "openmpi",
+            "mpi_pre_execution_command": "export LOADED=yes",
         }
+        nodes = {"node1": {"address": "127.0.0.1", "interface": "lo"}}
+        whole = plan_with(launcher="mpi", nodes=nodes, options=options)
         with open(job.folder.file("job.json"), "w") as stream:
-            json.dump(whole, stream)
+            json.dump(whole.encode(), stream)
         code, answer = in_a_process("launch", job_dir=job.path)
         if code == 0:
             checked("launch", answer)

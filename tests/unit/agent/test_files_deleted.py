@@ -52,15 +52,17 @@ def run_job(job):
         "MXCLUSTER_INDEX": "0",
         "PYTHONPATH": PACKAGE,
     }
-    job.plan([sys.executable, "-c", WORKER], lease=60, env=env)
-    plan = dict(
-        job.folder.plan(),
-        root=True,
+    job.plan(
+        [sys.executable, "-c", WORKER],
+        lease=60,
+        env=env,
+        root={"address": "127.0.0.1", "port": 9091},
         timeouts={"start": START, "stall": 0},
         files={"groups": "node1 g\n"},
     )
+    plan = job.folder.plan()
     os.unlink(job.folder.file("plan.json"))
-    JobFolder(job.path).prepare(files(dict(plan, whole=dict(plan)), token="t"))
+    JobFolder(job.path).prepare(files(plan.replaced(whole=plan), token="t"))
     job.ask_to_start()
     job.until(lambda: os.path.exists(job.folder.file("worker-0.pulse")))
     job.until(lambda: os.path.exists(job.folder.file("events.jsonl")))

@@ -6,6 +6,7 @@ from mxcluster import events
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.supervisor import Supervisor
 from mxcluster.node import firewall, processes
+from tests.plans import part_of
 
 
 def test_a_reload_of_the_firewall_is_among_the_jobs_events(tmp_path, monkeypatch):
@@ -14,15 +15,8 @@ def test_a_reload_of_the_firewall_is_among_the_jobs_events(tmp_path, monkeypatch
     run.mkdir()
     monkeypatch.setattr(firewall, "FOLDER", str(run))
     monkeypatch.setattr(processes, "end_groups", lambda *_, **__: [])  # this process is the agent
-    plan = {
-        "schema": 1,
-        "job": "job-1",
-        "host": "node1",
-        "kv": "dist_sync",
-        "lease": None,
-        "processes": [],
-    }
-    (folder / "plan.json").write_text(json.dumps(plan))
+    plan = part_of()
+    (folder / "plan.json").write_text(json.dumps(plan.encode()))
     supervisor = Supervisor(JobFolder(str(folder)), plan)
     supervisor.tell_of_firewall()
     assert not (folder / "events.jsonl").exists()  # no note, no event

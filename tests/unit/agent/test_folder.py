@@ -9,10 +9,10 @@ import pytest
 from mxcluster.agent.folder import EVENTS_TAIL, JobFolder, readable
 from mxcluster.errors import BadInput
 from mxcluster.model.status import Process, Status
+from tests.plans import part_json, part_of, process_of
 from tests.unit.agent.jobs import files
 
 NAMES = {("worker", 0): "worker-0", ("worker", 1): "worker-1"}
-PROCESS = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh"], "env": {}}
 
 
 def test_log_bytes_become_readable_lines():
@@ -93,7 +93,7 @@ def test_a_damaged_status_is_refused(tmp_path, text):
 def test_a_deep_plan_is_not_the_plan_of_a_new_job(tmp_path):
     (tmp_path / "plan.json").write_text(DEEP)
     (tmp_path / "token").write_text("t")
-    assert not JobFolder(str(tmp_path)).has(files({"job": "j"}, token="t"))
+    assert not JobFolder(str(tmp_path)).has(files(part_of(), token="t"))
 
 
 def test_progress_of_a_long_run_keeps_the_start_event(tmp_path):
@@ -133,7 +133,7 @@ def test_a_private_file_is_private_before_anything_is_written(tmp_path, monkeypa
 def test_a_shell_can_read_the_environment_file(tmp_path):
     folder = JobFolder(str(tmp_path))
     values = {"PLAIN": "1", "QUOTES": 'it\'s "so" $HOME\nand more', "EMPTY": ""}
-    folder.write_env(dict(PROCESS, command=["python", "-c", "print(1)\nprint(2)"]), values)
+    folder.write_env(process_of(command=["python", "-c", "print(1)\nprint(2)"]), values)
     assert os.stat(folder.file("worker-0.env")).st_mode & 0o777 == 0o600
     text = '. ./worker-0.env; printf \'%s|%s|%s\' "$PLAIN" "$QUOTES" "$EMPTY"'
     shown = subprocess.check_output(["sh", "-c", text], cwd=folder.path, env={})
@@ -146,16 +146,14 @@ def test_a_shell_can_read_the_environment_file(tmp_path):
         (None, "is missing"),
         ("{", "is not JSON"),
         ("[]", "is not a JSON object"),
-        ("{}", "has no job, host, processes"),
+        ("{}", "is not an object with job, kv, options, nodes, processes, host"),
         (
-            json.dumps(
-                {
-                    "job": "j",
-                    "host": "h",
-                    "processes": [{"name": "worker-0", "role": "worker", "index": 0}],
-                }
-            ),
-            "has no processes[0].command, processes[0].env",
+            json.dumps(dict(part_json(), processes=[{"name": "worker-0", "role": "worker"}])),
+            "processes[0]=['name', 'role'] is not an object with host, address",
+        ),
+        (
+            json.dumps(part_json()),
+            "processes=[] is not a list with a process",
         ),
     ],
 )
@@ -172,7 +170,7 @@ def test_a_reader_of_a_plan_sees_a_whole_plan(tmp_path):
     folder = JobFolder(str(tmp_path))
     (tmp_path / "plan.json").write_text('{"job": "old"}')
     with (tmp_path / "plan.json").open() as reader:
-        folder.prepare(files({"job": "new", "processes": [], "files": {}}, token="t"))
+        folder.prepare(files(part_of(job="new"), token="t"))
         assert json.loads(reader.read()) == {"job": "old"}
     assert json.loads((tmp_path / "plan.json").read_text())["job"] == "new"
     assert sorted(os.listdir(str(tmp_path))) == ["plan.json", "token"]

@@ -10,6 +10,7 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.node import probe, processes
+from tests.plans import part_json, plan_with
 from tests.unit.agent.jobs import answer_of, ask, begin, carry_out, in_a_process, request
 from tests.waiting import until
 
@@ -22,35 +23,13 @@ def part(job, port=None, gpus=(), command=SLEEP, lease=0, **more):
         "name": "worker-0",
         "role": "worker",
         "index": 0,
-        "host": "node1",
-        "address": "127.0.0.1",
         "port": port,
         "gpus": list(gpus),
         "command": command,
-        "env": {},
     }
-    return dict(
-        {
-            "schema": 1,
-            "job": job,
-            "host": "node1",
-            "kv": "dist_sync",
-            "lease": lease,
-            "processes": [worker],
-            "files": {},
-            "peers": [
-                {
-                    "host": host,
-                    "name": "worker-0",
-                    "role": "worker",
-                    "address": "127.0.0.1",
-                    "port": port,
-                }
-                for host in ("node1", "node2")
-            ],
-        },
-        **more,
-    )
+    peer = {"name": "worker-0", "role": "worker", "address": "127.0.0.1", "port": port}
+    peers = [dict(peer, host=host) for host in ("node1", "node2")]
+    return part_json(worker, job=job, lease=lease, peers=peers, **more)
 
 
 @pytest.fixture
@@ -227,7 +206,7 @@ def test_a_job_with_a_killed_agent_holds_no_port_and_no_gpu(node):
 
 
 def test_every_node_keeps_the_whole_plan_readable_for_its_user_only(node):
-    whole = {"job": "one", "nodes": {"node1": {}, "node2": {}}}
+    whole = plan_with(job="one", nodes={"node1": {}, "node2": {}}).encode()
     assert node.start(part("one", whole=whole))[0] == 0
     path = node.path / "one" / "job.json"
     assert (

@@ -49,10 +49,10 @@ def ended(job, port):
     job.end()
     job.nothing_left()
     plan = job.folder.plan()
-    plan["processes"][0].update(address=ADDRESS, port=port)
+    processes = [plan.processes[0].replaced(address=ADDRESS, port=port)]
     job.plan("true")
     with open(job.folder.file("plan.json"), "w") as stream:
-        json.dump(plan, stream)
+        json.dump(plan.replaced(processes=processes).encode(), stream)
 
 
 def test_a_folder_without_a_job_has_no_leftovers(job):

@@ -124,7 +124,10 @@ def test_stop_and_lease_end_the_rendezvous(job, how):
 def test_a_signal_to_the_rendezvous_is_the_first_failure(job, signum, reason):
     """The failure names the rendezvous, not the agent or a firewall, long before its timeout."""
     status = wait_for_meeting(
-        job, root={"address": HERE["address"]}, heartbeat={"timeout": 2}, timeouts={"start": 1}
+        job,
+        root={"address": HERE["address"], "port": HERE["port"]},
+        heartbeat={"timeout": 2},
+        timeouts={"start": 1},
     )
     # The agent looks when start_timeout is over, which counts for the later processes only.
     assert job.looks(2.5)["first_failure"] is None

@@ -13,7 +13,9 @@ import pytest
 
 from mxcluster.agent import script_files
 from mxcluster.agent.folder import JobFolder
+from mxcluster.model.job_knobs import MpiOptions
 from mxcluster.package import OWN_FOLDERS
+from tests.plans import part_of
 from tests.unit import statuses
 from tests.unit.agent.jobs import files
 
@@ -28,23 +30,11 @@ def prepared(tmp_path):
     with zipfile.ZipFile(script, "w") as packed:
         for name in ("train.py", "data/train.csv"):
             packed.writestr(name, "as it was sent\n")
-    plan = {
-        "job": "j1",
-        "host": "node1",
-        "files": {},
-        "options": {"collect_mb": 1},
-        "processes": [
-            {
-                "name": name,
-                "role": "worker",
-                "index": index,
-                "command": ["true"],
-                "env": {},
-                "folder": "%s/%s" % (OWN_FOLDERS, name),
-            }
-            for index, name in enumerate(WORKERS)
-        ],
-    }
+    workers = [
+        {"name": name, "role": "worker", "index": index, "folder": "%s/%s" % (OWN_FOLDERS, name)}
+        for index, name in enumerate(WORKERS)
+    ]
+    plan = part_of(*workers, options={"collect_mb": 1})
     folder.prepare(files(plan, script=base64.b64encode(script.getvalue()).decode()))
     return folder
 
@@ -187,9 +177,9 @@ def test_a_script_runs_in_its_folder_despite_module_names_there(tmp_path):
 )
 def test_mpi_output_decides_by_the_end_of_the_job(prepared, wanted, reason, comes):
     plan = prepared.plan()
-    plan["options"]["mpi_output"] = wanted
+    plan = plan.replaced(options=MpiOptions(mpi_output=wanted))
     with open(prepared.file("plan.json"), "w") as stream:
-        json.dump(plan, stream)
+        json.dump(plan.encode(), stream)
     prepared.write_status(statuses.status({"processes": []}).ended_by(reason, 2.0))
     write(prepared, "worker-0/out.txt")
     result = script_files.find(prepared, prepared.file("out.tar"))

@@ -18,9 +18,7 @@ SECRET = "the-s3cret-t0ken"
 def start(job, *texts, command="start", secrets=None, **plan):
     """Start a job with a secret as the entry does; return the answer."""
     job.plan(*texts, **plan)
-    files = dict(
-        secrets or {"secret_env": {"TOKEN": SECRET}}, plan=dict(job.folder.plan(), files={})
-    )
+    files = dict(secrets or {"secret_env": {"TOKEN": SECRET}}, plan=job.folder.plan().encode())
     os.unlink(job.folder.file("plan.json"))
     return in_a_process(command, job_dir=job.path, **files)[1]
 

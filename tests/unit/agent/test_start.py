@@ -11,6 +11,7 @@ import zipfile
 from mxcluster.agent.claims import LOCK
 from mxcluster.node import processes
 from tests import waiting
+from tests.plans import part_json
 from tests.unit.agent.jobs import PACKAGE, in_a_process, request
 
 
@@ -292,7 +293,7 @@ def on_a_small_disk(folder, size, plan, prepare="true"):
 
 
 def test_a_disk_that_is_full_at_the_start_is_named_and_gets_its_space_back(tmp_path):
-    plan = {"job": "job-1", "host": "node1", "processes": [], "files": {"hosts": "x" * (2 << 20)}}
+    plan = part_json(files={"hosts": "x" * (2 << 20)})
     answer, names = on_a_small_disk(tmp_path, "1m", plan)
     assert answer["error"] == (
         "%s/job-1: No space left on device: the disk is full, so make room on this disk" % tmp_path
@@ -302,10 +303,8 @@ def test_a_disk_that_is_full_at_the_start_is_named_and_gets_its_space_back(tmp_p
 
 def test_a_disk_that_is_too_full_for_the_agent_is_named(tmp_path):
     """The agent cannot write its reserve, nor a line of its log."""
-    plan = {"job": "job-1", "host": "node1", "processes": [], "files": {}, "meeting": {}}
-    plan["processes"] = [
-        {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"], "env": {}}
-    ]
+    worker = {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"]}
+    plan = part_json(worker, meeting={"own": [], "timeout": 1, "clock": 1})
     answer, _ = on_a_small_disk(tmp_path, "1m", plan)
     assert "the agent did not start" in answer["error"], answer
     assert "job-1: No space left on device: the disk is full" in answer["error"], answer

@@ -6,6 +6,7 @@ from mxcluster import phases
 from mxcluster.agent import stuck_processes
 from mxcluster.agent.stuck_processes import Limits, Sight, examine
 from mxcluster.model.status import Pulse
+from tests.plans import plan_with
 
 NOW = 10000.0
 LIMITS = Limits(stopped=5, start=60, stall=300)
@@ -61,10 +62,10 @@ def test_a_long_wait_is_noticed():
 
 
 def test_the_limits_of_a_plan():
-    plan = {"heartbeat": {"interval": 1, "timeout": 5}, "timeouts": {"start": 60.0, "stall": 300.0}}
-    assert stuck_processes.limits_of(plan) == LIMITS and stuck_processes.limits_of({}) == Limits(
-        0, 0, 0
-    )
+    plan = plan_with(heartbeat={"timeout": 5}, timeouts={"start": 60.0, "stall": 300.0})
+    assert stuck_processes.limits_of(plan) == LIMITS and stuck_processes.limits_of(
+        plan_with()
+    ) == Limits(0, 0, 0)
 
 
 def test_a_changed_clock_is_no_stall():

@@ -18,6 +18,7 @@ from mxcluster.model.status import Pulse
 from mxcluster.node import processes
 from tests import machine
 from tests.machine import Stopwatch
+from tests.plans import part_of
 from tests.unit.agent.jobs import FAILS_LATER, PACKAGE, STUBBORN, in_a_process
 
 PULSE = Pulse(phase="training", pushes=7, time=1.0)
@@ -154,14 +155,10 @@ def test_orphans_do_not_stay_as_zombies(job):
     ],
 )
 def test_status_91_gives_way_to_another_cause(tmp_path, commands, name, echo):
-    plan = {
-        "job": "j",
-        "host": "node1",
-        "processes": [
-            {"name": "worker-%d" % index, "role": "worker", "index": index} for index in range(2)
-        ],
-    }
-    one = supervisor.Supervisor(JobFolder(str(tmp_path)), plan)
+    workers = [
+        {"name": "worker-%d" % index, "role": "worker", "index": index} for index in range(2)
+    ]
+    one = supervisor.Supervisor(JobFolder(str(tmp_path)), part_of(*workers, job="j"))
     for index, command in enumerate(commands):
         if command.startswith("exit"):
             one.ended("worker-%d" % index, int(command.split()[1]), failures.AGENT)
@@ -272,7 +269,7 @@ def unanswering(monkeypatch, tmp_path, names):
     (tmp_path / "plan.json").write_text("{}")
     one = supervisor.Supervisor(
         JobFolder(str(tmp_path)),
-        {"job": "j", "host": "node1", "processes": [], "peers": peers, "heartbeat": {"timeout": 5}},
+        part_of(job="j", peers=peers, heartbeat={"timeout": 5}),
     )
     monkeypatch.setattr(
         observation.addresses,
@@ -344,9 +341,7 @@ def test_processes_die_with_a_killed_agent(job):
 
 
 def test_a_full_disk_does_not_end_the_supervision(tmp_path, monkeypatch, capsys):
-    one = supervisor.Supervisor(
-        JobFolder(str(tmp_path)), {"job": "j", "host": "node1", "processes": []}
-    )
+    one = supervisor.Supervisor(JobFolder(str(tmp_path)), part_of(job="j"))
 
     def full(status):
         raise OSError(28, "No space left on device")
@@ -370,7 +365,9 @@ INODES = """
 import sys
 from mxcluster.agent import supervisor
 from mxcluster.agent.folder import JobFolder
-one = supervisor.Supervisor(JobFolder("."), {"job": "j", "host": "node1", "processes": []})
+from mxcluster.model.plan import NodePlan
+plan = NodePlan(job="j", host="node1", kv="dist_sync", options={}, nodes={}, processes=[])
+one = supervisor.Supervisor(JobFolder("."), plan)
 one.folder.take_reserve()
 for number in range(99):
     one.looked = 0.0
@@ -412,9 +409,10 @@ def test_a_file_system_without_inodes_is_the_first_failure(tmp_path):
 
 
 def test_an_agent_with_an_internal_error_ends_its_processes(job):
-    job.plan("sleep 300", [sys.executable, 5])  # an argument of the wrong type
+    job.plan("sleep 300", "sleep 300")
+    os.mkdir(job.folder.file("worker-1.log"))
     code, answer = in_a_process("start", job_dir=job.path)
-    assert code == 1 and "TypeError" in answer["error"], answer
+    assert code == 1 and "IsADirectoryError" in answer["error"], answer
     status = job.status()
     assert (status["state"], status["reason"]) == ("ended", "failed")
     assert (status["first_failure"]["role"], status["first_failure"]["name"]) == ("agent", "agent")

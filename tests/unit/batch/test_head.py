@@ -12,7 +12,8 @@ import pytest
 
 from mxcluster.agent.folder import JobFolder
 from mxcluster.job import options
-from mxcluster.job.plan import as_json, batch, for_node
+from mxcluster.job.plan import Inputs, for_node, submission
+from mxcluster.model.inventory import Inventory
 from tests import batch_systems
 from tests.inventories.cases import records_of
 from tests.networks import own_network
@@ -49,20 +50,21 @@ def start(folder, secrets=None, **knobs):
         "data_dir": "/data",
         "target": "cpu",
     }
-    inventory = {
-        "groups": {"scheduler": ["login"], "servers": ["login"], "workers": ["login"]},
-        "hosts": {
+    inventory = Inventory(
+        groups={"scheduler": ["login"], "servers": ["login"], "workers": ["login"]},
+        hosts={
             "login": {},
             "a": {"node_address": own_network() + ".1"},
             "b": {"node_address": own_network() + ".2"},
         },
-    }
+    )
     given = options.cast(dict(knobs, launcher="slurm", num_nodes=2))
-    plan = batch.submission(given, inventory, records_of({"login": record}), "job-1")
+    records = records_of({"login": record})
+    plan, _ = submission.submission(Inputs(given, inventory, records, "job-1"))
     ask(
         "start",
         job_dir=folder.path,
-        plan=as_json(for_node(plan, "login")),
+        plan=for_node(plan, "login").encode(),
         secret_env=secrets,
         token="t" * 64,
     )

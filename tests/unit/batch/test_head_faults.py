@@ -18,11 +18,10 @@ from mxcluster.batch import head as heads
 from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.errors import MxclusterError
 from mxcluster.model.answers import Held, Looked, NodeResult
-from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import Node
 from mxcluster.model.protocol import Start, Stop, Wait
+from tests.plans import part_of, plan_with, process_of
 from tests.waiting import until
-
-WORKER = {"name": "worker-0", "role": "worker", "index": 0, "host": "a"}
 
 
 @pytest.fixture
@@ -36,13 +35,9 @@ def folder(tmp_path):
 @pytest.fixture
 def head(folder, monkeypatch):
     monkeypatch.setattr(heads, "PERIOD", 0.01)
-    plan = {
-        "job": "job-1",
-        "host": "login",
-        "lease": 10,
-        "processes": [],
-        "batch": {"launcher": "slurm"},
-    }
+    shared = {"python": "/p", "job_dir": "/jobs", "data_dir": "/data", "target": "cpu"}
+    batch = {"launcher": "slurm", "nodes": 1, "record": shared}
+    plan = part_of(host="login", lease=10, launcher="slurm", batch=batch)
     return heads.Head(folder, plan, {"SLURM_JOB_ID": "7"})
 
 
@@ -87,7 +82,8 @@ server.record = lambda request: {"gpus": 0}
 server.serve(sys.stdout)
 """
 HELD = Held(ports={}, gpus={})
-LONG = Start(job_dir="/j", plan={"job": "x" * (1 << 18)})
+LONG = Start(job_dir="/j", plan=part_of(files={"groups": "x" * (1 << 18)}))
+NODES = {"a": Node(job_dir="/job-1")}
 
 
 def full(*_, **__):
@@ -126,7 +122,7 @@ def test_problems_of_several_nodes_are_one_line(head, monkeypatch):
         head, "gather", lambda *_: dict.fromkeys("ab", Looked(problems=["p"], held=HELD, fits=True))
     )
     with pytest.raises(MxclusterError, match="^a: p; b: p$"):
-        head.look({"nodes": {}}, {})
+        head.look(plan_with(), {})
 
 
 def test_the_last_status_waits_for_space_on_the_disk(head, folder, monkeypatch):
@@ -212,7 +208,8 @@ def test_a_deeply_nested_answer_does_not_end_the_head(node, capfd):
 
 
 def test_a_node_speaks_only_for_its_own_processes(head, node):
-    head.plan = dict(head.plan, processes=[WORKER, dict(WORKER, name="worker-1", host="b")])
+    other = process_of(index=1, host="b")
+    head.plan = head.plan.replaced(processes=[process_of(host="a"), other])
     head.nodes = {host: node("sleep 9", host) for host in ("a", "b")}
     for channel in head.nodes.values():
         channel.ask(Wait(job_dir="/job-1"))
@@ -225,7 +222,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
     """The batch system ends the job. Otherwise the same statuses mean that a node goes down."""
     last = answer("wait", dict(status("worker-0"), reason="shutdown"))
     channel = node("echo '%s'; exec sleep 99" % last)
-    head.plan = dict(head.plan, processes=[WORKER], nodes={"a": {"job_dir": "/job-1"}})
+    head.plan = head.plan.replaced(processes=[process_of(host="a")], nodes=NODES)
     monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
     monkeypatch.setattr(heads, "LAST", 0.5)
     wait = head.await_signal
@@ -250,7 +247,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
 )
 def test_a_killed_srun_is_no_lost_node(head, node, monkeypatch, script, killed, words):
     channel = node(script)
-    head.plan = dict(head.plan, processes=[WORKER], nodes={"a": {"job_dir": "/job-1"}})
+    head.plan = head.plan.replaced(processes=[process_of(host="a")], nodes=NODES)
     monkeypatch.setattr(head, "start", lambda: head.nodes.update(a=channel))
     if killed:
         channel.process.kill()
@@ -269,25 +266,19 @@ def test_real_nodes_and_agents_run_to_their_end(head, folder, monkeypatch, last,
     """The nodes look at their machine for nothing: the test gives the facts and the plan."""
     folder.write_private("token", "t" * 64)
     commands = {"a": "true" if last == "true" else "sleep 300", "b": last}
-    made = {
-        "job": "job-1",
-        "kv": "dist_sync",
-        "options": Options(),
-        "files": {},
-        "nodes": {host: {"job_dir": folder.file("nodes/%s/job-1" % host)} for host in commands},
-        "processes": [
-            dict(WORKER, name="worker-%d" % index, host=host, command=["sh", "-c", text], env={})
-            for index, (host, text) in enumerate(sorted(commands.items()))
-        ],
-    }
+    workers = [
+        process_of(index=index, host=host, command=["sh", "-c", text])
+        for index, (host, text) in enumerate(sorted(commands.items()))
+    ]
+    nodes = {host: {"job_dir": folder.file("nodes/%s/job-1" % host)} for host in commands}
+    made = plan_with(*workers, nodes=nodes)
 
     def part(plan, host):
-        own = [process for process in plan["processes"] if process["host"] == host]
-        return dict(plan, host=host, processes=own)
+        return part_of(host=host, nodes=nodes).replaced(processes=plan.of_host(host))
 
     fitting = Looked(problems=[], held=HELD, fits=True)
     monkeypatch.setattr(heads, "for_node", part)
-    monkeypatch.setattr(heads.batch, "complete", lambda *given: made)
+    monkeypatch.setattr(heads.submission, "complete", lambda *given: made)
     monkeypatch.setattr(heads.Head, "look", lambda *given: {"a": fitting})
     monkeypatch.setattr(head.engine, "hosts", lambda environ: ["a", "b"])
     program = [sys.executable, "-c", FACTLESS]

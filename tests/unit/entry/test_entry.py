@@ -23,6 +23,7 @@ from mxcluster.errors import MxclusterError
 from mxcluster.model.node_record import MachineFacts
 from mxcluster.model.protocol import COMMANDS, RecordNode
 from tests import needs
+from tests.plans import part_json
 
 ROOT = Path(__file__).parents[3]
 EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
@@ -345,14 +346,7 @@ def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
         "command": ["sh", "-c", "test ${#TOKEN} = 6"],
         "env": {},
     }
-    plan = {
-        "schema": 1,
-        "job": "the-job",
-        "host": "node1",
-        "lease": 120,
-        "files": {},
-        "processes": [process],
-    }
+    plan = part_json(process, job="the-job", lease=120)
     started = enter(
         command="start", plan=plan, secret_env={"TOKEN": "hush-1"}, job_dir=str(tmp_path / "job")
     )
@@ -383,14 +377,7 @@ def everybodys(place):
 
 def pack_for(tmp_path, user, reader):
     process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"], "env": {}}
-    plan = {
-        "schema": 1,
-        "job": "j",
-        "host": "node1",
-        "lease": 120,
-        "files": {},
-        "processes": [process],
-    }
+    plan = part_json(process, job="j", lease=120)
     job, python = {"job_dir": str(tmp_path / "jobs" / "job")}, everybodys(tmp_path)
     (tmp_path / "jobs").mkdir()
     if user:

@@ -17,6 +17,7 @@ from mxcluster.model import failures
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import RecordNode, SharedFolder, Start, Status, Stop, Wait
 from mxcluster.node import probe, processes
+from tests.plans import part_of
 from tests.unit.agent.jobs import STUBBORN
 from tests.waiting import until
 
@@ -53,17 +54,9 @@ def node(shared):
         channel = NodeChannel("a", [sys.executable, "-c", PROGRAM % ends], "job-1", None)
         made.append(channel)
         channel.job_dir = shared.file("nodes/a/job-1")
-        part = {"name": "worker-0", "role": "worker", "index": 0, "env": {}}
-        plan = {
-            "schema": 1,
-            "job": "job-1",
-            "host": "a",
-            "kv": "dist_sync",
-            "lease": 0,
-            "files": {},
-            "processes": [dict(part, command=["sh", "-c", command])],
-        }
-        plan["whole"] = dict(plan)
+        part = {"name": "worker-0", "role": "worker", "index": 0, "command": ["sh", "-c", command]}
+        plan = part_of(part, host="a")
+        plan = plan.replaced(whole=plan)
         channel.ask(Start(job_dir=channel.job_dir, plan=plan, shared=as_request(shared)))
         wait(channel, lambda: channel.status and processes.alive(agent(channel)))
         if command is STUBBORN:
@@ -184,7 +177,7 @@ def test_a_node_reads_script_token_and_secrets_from_the_shared_folder(shared):
     shared.write_private("secret_env.json", '{"PASSWORD": "x"}')
 
     def complete(host):
-        start = Start(job_dir=shared.file("nodes/%s/job-1" % host), plan={})
+        start = Start(job_dir=shared.file("nodes/%s/job-1" % host), plan=part_of())
         return shared_folder.complete(start, as_request(shared, has_secrets=True))
 
     for _ in range(2):  # the first node has left the secrets for the second

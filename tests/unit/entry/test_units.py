@@ -19,6 +19,7 @@ from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.model.protocol import Collect, Jobs, Look, Start
 from mxcluster.node import processes
 from tests import needs
+from tests.plans import part_of
 from tests.waiting import until
 
 UNIT = "mxcluster-agent@j.service"
@@ -66,7 +67,7 @@ def soon(monkeypatch):
     monkeypatch.setattr(units, "UNIT_ENDS", 0.3)
 
 
-START = Start(user="nobody", job_dir="/jobs/j", plan={})
+START = Start(user="nobody", job_dir="/jobs/j", plan=part_of())
 COLLECT = Collect(user="nobody", job_dir="/jobs/j", output="/o")
 
 
@@ -128,7 +129,7 @@ def test_the_firewall_gets_the_training_users_uid(monkeypatch, tmp_path):
     """A job's ports are open to its nodes only, and on each node to the training user only."""
     monkeypatch.setattr(units, "WISHES", str(tmp_path / "wishes"))
     wanted = {"job": "j", "address": "10.0.0.2", "interface": "eth1", "ports": [9091], "peers": {}}
-    units.write_wish({"firewall": wanted}, 1234)
+    units.write_wish(part_of(job="j", firewall=wanted), 1234)
     assert json.loads((tmp_path / "wishes" / "j.json").read_text()) == dict(wanted, uid=1234)
 
 

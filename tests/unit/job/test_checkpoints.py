@@ -7,8 +7,9 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import checkpoints, options
-from mxcluster.job.plan import inputs
+from mxcluster.job.plan import inputs, resume
 from mxcluster.model.checkpoint import CheckpointManifest, ServerManifest
+from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.knob import read
 from tests.inventories.cases import load
@@ -155,7 +156,7 @@ OLD = {
 
 def resumed(runs, **given):
     """Return (options, Checkpoint, notes) of a job that resumes the job "cut" by default."""
-    found, checkpoint, notes = inputs.resumed(
+    found, checkpoint, notes = resume.resumed(
         read(Options, dict({"resume": "cut"}, **given)), str(runs)
     )
     return options.checked(found), checkpoint, notes
@@ -203,18 +204,17 @@ def test_a_resumed_job_plans_with_the_batch_sizes_of_its_checkpoint(runs):
     for host, record in case["records"].items():
         record.update(schema=2, host=host, job_dir="/jobs", data_dir="/data")
         (runs / "nodes" / (host + ".json")).write_text(json.dumps(record))
-    inventory = {"groups": case["groups"], "hosts": case["hosts"], "forks": 9}
+    inventory = Inventory(groups=case["groups"], hosts=case["hosts"], forks=9)
 
     def planned(**given):
-        return inputs.plan_job(
-            dict(given, resume="cut"), inventory, str(runs / "nodes"), str(runs), str(runs)
-        )["plan"]
+        folders = inputs.Folders(str(runs / "nodes"), str(runs), str(runs))
+        return inputs.plan_job(dict(given, resume="cut"), inventory, folders).plan
 
     plan = planned()
-    assert plan["balance"]["sizes"] == [48, 40, 24, 16]
-    arguments = json.loads(plan["processes"][-1]["command"][-1])
+    assert plan.balance.sizes == [48, 40, 24, 16]
+    arguments = json.loads(plan.processes[-1].command[-1])
     assert arguments["batch_sizes"] == [48, 40, 24, 16]
-    assert planned(num_workers="2")["balance"]["sizes"] == [32, 32]
+    assert planned(num_workers="2").balance.sizes == [32, 32]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
     (runs / "older" / "plan.json").write_text(
         json.dumps({"options": {"resume": "cut"}})
     )  # a cycle must end
-    assert inputs.find_checkpoint("cut", str(runs), "mlp") == (None, [], ["cut", "older"])
+    assert resume.find_checkpoint("cut", str(runs), "mlp") == (None, [], ["cut", "older"])
     save(runs / "older" / "checkpoints", 4)
     merged, found, notes = resumed(runs)
     assert (merged.model_load_job, merged.model_load_epoch, found.epoch) == ("older", 4, 4)

@@ -8,11 +8,11 @@ from mxcluster.errors import BadInput
 from mxcluster.job import launchers
 from mxcluster.model.host_variables import HostVariables, of_hosts
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import Node
+from tests.plans import plan_with
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
-NODES = {
-    host: {"address": host, "python": "/env/bin/python", "job_dir": "/jobs/j"} for host in "abc"
-}
+NODES = {host: Node(python="/env/bin/python", job_dir="/jobs/j") for host in "abc"}
 REMOTE = of_hosts("abc", {})
 LOCAL = dict.fromkeys("abc", HostVariables(ansible_connection="local"))
 
@@ -36,7 +36,7 @@ def test_local_takes_this_machine_and_mpi_takes_others():
         ("mpi", {}, dict(REMOTE, b=LOCAL["b"]), ["launcher=mpi", "local): b.", "launcher=local"]),
         (
             "mpi",
-            {"b": dict(NODES["b"], python="/other/python", job_dir="/home/j")},
+            {"b": NODES["b"].replaced(python="/other/python", job_dir="/home/j")},
             REMOTE,
             ["/other/python: b", "mxcluster_env_dir", "/home/j: b", "mxcluster_job_dir"],
         ),
@@ -75,10 +75,10 @@ def test_a_knob_of_a_batch_system_is_refused_elsewhere(launcher, name, cure):
 
 def test_the_plan_says_how_the_agents_start():
     nodes = ["head", "b"]
-    plan = {"launcher": "mpi", "nodes": dict.fromkeys(nodes), "ports_open": nodes}
-    told = launchers.told(plan)
+    plan = plan_with(launcher="mpi", nodes=dict.fromkeys(nodes, {}), ports_open=nodes)
+    told = launchers.lines(plan)
     assert "one mpirun on head" in told[0] and "launcher=mpi" in told[1]
-    ssh = launchers.told({"launcher": "ssh", "nodes": {"a": {}}, "ports_open": ["a"]})
+    ssh = launchers.lines(plan_with(launcher="ssh", nodes={"a": {}}, ports_open=["a"]))
     assert len(ssh) == 1 and "mxcluster_user is empty" in ssh[0]
 
 

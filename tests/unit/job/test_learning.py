@@ -60,7 +60,7 @@ def told(losses):
 
 
 def judged(losses, accuracy=0.1, kv="dist_async", **options):
-    plan = dict(PLAN, kv=kv, options=PROGRAM.replaced(**options))
+    plan = PLAN.replaced(kv=kv, options=PROGRAM.replaced(**options))
     end = End(role="worker", index=0, time=130.0, accuracy=accuracy, samples=10, seconds=1.0)
     return compute(plan, statuses(), told(losses) + [end] + DONE)
 
@@ -126,7 +126,7 @@ def test_one_epoch_is_too_few_to_decide():
 
 
 def test_another_failure_takes_precedence():
-    plan = dict(PLAN, options=PROGRAM)
+    plan = PLAN.replaced(options=PROGRAM)
     assert (
         "before its training was complete"
         in compute(plan, statuses(), told([GUESS] * 5))["first_failure"]["reason"]

@@ -6,7 +6,6 @@ import pytest
 
 from mxcluster import exit_codes
 from mxcluster.job import restarts
-from mxcluster.job.plan import as_json
 from tests.unit import statuses
 from tests.unit.job.report.fake_run import make_plan
 from tests.unit.job.test_checkpoints import save
@@ -33,17 +32,14 @@ def failed(code, reason=None, host="node1", nodes=None, **more):
     }
 
 
-def plan_of(**options):
+def plan_of(job="mine", **options):
     plan = make_plan(workers=4)
-    plan["job"] = "mine"
-    plan["options"] = plan["options"].replaced(
-        **dict({"max_restarts": 2, "restart_delay": 10.0, "savemodel": True}, **options)
-    )
-    return plan
+    known = {"max_restarts": 2, "restart_delay": 10.0, "savemodel": True}
+    return plan.replaced(job=job, options=plan.options.replaced(**dict(known, **options)))
 
 
 def decide(verdict, epoch=5, used=(), job="mine", **options):
-    plan, known = dict(plan_of(**options), job=job), statuses.of_verdict(verdict)
+    plan, known = plan_of(job, **options), statuses.of_verdict(verdict)
     found = restarts.decide(plan, known, epoch, lambda name: name in used)
     return found and found.encode()
 
@@ -147,7 +143,7 @@ def test_a_restart_leaves_out_a_node_that_was_lost_after_its_last_status():
 def test_a_restart_of_a_batch_job_leaves_out_no_lost_node(lost):
     """The batch system chooses the nodes, also that of the scheduler. mxcluster keeps no host."""
     verdict = failed(None, "x", host="node1", kind="node", nodes=dict.fromkeys(lost, "missing"))
-    plan = dict(plan_of(without=["node7"]), launcher="slurm")
+    plan = plan_of(without=["node7"]).replaced(launcher="slurm")
     decision = restarts.decide(plan, statuses.of_verdict(verdict), 5, lambda name: False)
     assert decision.extra and decision.extra["without"] == ["node7"], decision
 
@@ -184,8 +180,8 @@ def test_a_refused_restart_says_what_to_do(nodes, epoch, words):
 def test_the_last_checkpoint_may_be_that_of_the_predecessor(tmp_path):
     for job, options in (("mine", {}), ("mine-r1", {"resume": "mine"})):
         (tmp_path / job / "checkpoints").mkdir(parents=True)
-        plan = dict(plan_of(**options), job=job)
-        (tmp_path / job / "plan.json").write_text(json.dumps(as_json(plan)))
+        plan = plan_of(job, **options)
+        (tmp_path / job / "plan.json").write_text(json.dumps(plan.encode()))
     save(tmp_path / "mine" / "checkpoints", 7)
     decision = restarts.after(plan, statuses.of_verdict(failed(-9)), str(tmp_path / "mine-r1"))
     assert "from epoch 7" in decision.text and decision.extra["resume"] == "mine-r1"

@@ -6,19 +6,14 @@ from mxcluster.job import stall_cause
 from mxcluster.model.answers import BlockingWorker
 from mxcluster.model.failures import Failure
 from mxcluster.model.status import Keys, Pulse
+from tests.plans import plan_with, process_of
 from tests.unit import statuses
 
 NOW = 1000.0
 
 
 def part(name, host, group=None):
-    return {
-        "name": name,
-        "role": name.split("-")[0],
-        "index": int(name[-1]),
-        "host": host,
-        "group": group,
-    }
+    return process_of(name.split("-")[0], int(name[-1]), host=host, group=group)
 
 
 PROCESSES = [
@@ -50,18 +45,18 @@ def explained(kv, blamed, **pulses):
         name.replace("_", "-"): pulse(phase, pushes, NOW - idle)
         for name, (phase, pushes, idle) in pulses.items()
     }
-    first = next(one for one in PROCESSES if one["name"] == blamed)
+    first = next(one for one in PROCESSES if one.name == blamed)
     failure = Failure(
-        host=first["host"],
-        role=first["role"],
-        index=first["index"],
+        host=first.host,
+        role=first.role,
+        index=first.index,
         name=blamed,
         kind="stall",
         reason="has made no progress",
         time=NOW,
         log=["its words"],
     )
-    plan = {"kv": kv, "processes": PROCESSES, "timeouts": {"start": 60, "stall": 300}}
+    plan = plan_with(*PROCESSES, kv=kv, timeouts={"start": 60, "stall": 300})
     return stall_cause.explain(failure, plan, with_pulses(seen)).encode()
 
 
@@ -160,24 +155,24 @@ BLOCKING = BlockingWorker(name="worker-1", time=NOW)
 
 def test_the_reason_names_the_skipped_key():
     seen = with_pulses({"worker-0": training(0, 7), "worker-1": training(1, 8, b=6)})
-    failure = stall_cause.failure({"processes": PROCESSES}, "b", BLOCKING)
-    told = stall_cause.explain(failure, {"kv": "dist_gsync", "processes": PROCESSES}, seen)
+    failure = stall_cause.failure(plan_with(*PROCESSES), "b", BLOCKING)
+    told = stall_cause.explain(failure, plan_with(*PROCESSES, kv="dist_gsync"), seen)
     assert (
         told.name == "worker-1"
         and "has pushed the key b 6 times and other keys up to 8 times" in told.reason
     )
     assert "worker-0 has pushed that key 7 times, and waits" in told.reason, told
     for kv in ("dist_ssync", "dist_async"):
-        told = stall_cause.explain(failure, {"kv": kv, "processes": PROCESSES}, seen)
+        told = stall_cause.explain(failure, plan_with(*PROCESSES, kv=kv), seen)
         assert "the key" not in told.reason, told
 
 
 def test_the_reason_names_the_early_end():
-    failure = stall_cause.failure({"processes": PROCESSES}, "b", BLOCKING)
+    failure = stall_cause.failure(plan_with(*PROCESSES), "b", BLOCKING)
     seen = with_pulses(
         {"worker-0": pulse("training", 8, NOW - 4), "worker-1": pulse("finished", 6, NOW - 5)}
     )
-    told = stall_cause.explain(failure, {"kv": "dist_sync", "processes": PROCESSES}, seen)
+    told = stall_cause.explain(failure, plan_with(*PROCESSES), seen)
     assert (told.host, told.name) == ("b", "worker-1")
     assert "ended after 6 pushes, and worker-0, after 8 pushes, waits" in told.reason
 

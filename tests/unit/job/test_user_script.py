@@ -16,6 +16,7 @@ from mxcluster.agent import folder
 from mxcluster.errors import BadInput
 from mxcluster.job import user_script
 from mxcluster.model.protocol import Prepare
+from tests.plans import part_of
 
 OWN = ".".join(map(str, sys.version_info[:2]))
 
@@ -63,14 +64,8 @@ def test_folders_and_executable_bits_survive(mine, tmp_path_factory):
     (mine.folder / "train.py").write_text("import mxnet\n")
     job = folder.JobFolder(str(tmp_path_factory.mktemp("job")))
     packed = user_script.pack(str(mine.folder / "train.py"), [OWN])[0]
-    plan = {
-        "job": "j",
-        "host": "node1",
-        "files": {},
-        "options": {},
-        "processes": [{"folder": "files/worker-0"}],
-    }
-    job.prepare(Prepare(job_dir=job.path, plan=plan, script=packed))
+    worker = {"name": "worker-0", "role": "worker", "folder": "files/worker-0"}
+    job.prepare(Prepare(job_dir=job.path, plan=part_of(worker), script=packed))
     assert os.stat(job.file(package.SCRIPT_ZIP)).st_mode & 0o777 == 0o600
     for copy in ("script", "files/worker-0"):
         there = pathlib.Path(job.path) / copy

@@ -6,27 +6,29 @@ from mxcluster.job import restarts, verdict, verdict_text
 from mxcluster.model.events import Batch, Done, End
 from mxcluster.model.failures import Failure
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import Heartbeat, MpiProgram, Node
 from mxcluster.model.verdict import Verdict
+from tests.plans import plan_with, process_of
 from tests.unit import statuses as made
 from tests.unit.statuses import compute
 
-PLAN = {
-    "job": "j1",
-    "kv": "dist_gsync",
-    "options": Options(),
-    "workers": 2,
-    "servers": 1,
-    "nodes": {"node1": {}, "node2": {}},
-    "processes": [
-        {"name": name, "role": name.split("-")[0], "index": int(name[-1]), "host": host}
+PLAN = plan_with(
+    *(
+        process_of(name.split("-")[0], int(name[-1]), host=host)
         for name, host in (
             ("scheduler-0", "node1"),
             ("server-0", "node1"),
             ("worker-0", "node1"),
             ("worker-1", "node2"),
         )
-    ],
-}
+    ),
+    job="j1",
+    kv="dist_gsync",
+    options={"lease": 60.0, "script": ""},
+    workers=2,
+    servers=1,
+    nodes={"node1": {}, "node2": {}},
+)
 ENDS = [
     End(role="worker", index=index, time=130.0, accuracy=accuracy, samples=1000, seconds=seconds)
     for index, accuracy, seconds in ((0, 0.96, 10.0), (1, 0.95, 12.5))
@@ -38,11 +40,10 @@ ENDS += DONE
 def statuses(**codes):
     """Return {host: status} of a successful job, except for the exit codes given as worker_1=9."""
     found = {}
-    for host in PLAN["nodes"]:
+    for host in PLAN.nodes:
         processes = [
-            {"name": process["name"], "exit_code": codes.get(process["name"].replace("-", "_"), 0)}
-            for process in PLAN["processes"]
-            if process["host"] == host
+            {"name": process.name, "exit_code": codes.get(process.name.replace("-", "_"), 0)}
+            for process in PLAN.of_host(host)
         ]
         found[host] = {
             "host": host,
@@ -99,7 +100,7 @@ def test_a_worker_that_exits_with_0_before_its_end_event_fails_the_job():
 
 
 def test_a_script_needs_only_done_events():
-    plan = dict(PLAN, options=Options(script="/home/me/train.py"))
+    plan = PLAN.replaced(options=Options(script="/home/me/train.py"))
     assert not compute(plan, statuses(), DONE[1:])["ok"]
     found = compute(plan, statuses(), DONE)
     assert (found["ok"], found["accuracy"], found["samples_per_s"], found["seconds"]) == (
@@ -142,11 +143,10 @@ def test_an_echo_without_a_cause_suggests_the_network():
     )
 
 
-WIRED = dict(
-    PLAN,
+WIRED = PLAN.replaced(
     processes=[
-        dict(process, address="10.0.0.%s" % process["host"][-1], port=9091 + number)
-        for number, process in enumerate(PLAN["processes"])
+        process.replaced(address="10.0.0.%s" % process.host[-1], port=9091 + number)
+        for number, process in enumerate(PLAN.processes)
     ],
 )
 NO_ANSWER = "the network between the nodes failed before any process: "
@@ -379,7 +379,7 @@ def test_figure(number, expected):
 
 
 GONE = {"since": 100.0, "why": "No route to host"}
-HEARTBEAT = dict(PLAN, heartbeat={"interval": 1, "timeout": 5})
+HEARTBEAT = PLAN.replaced(heartbeat=Heartbeat(timeout=5))
 
 
 def missed(**more):
@@ -426,8 +426,7 @@ def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
     told = compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"]["reason"]
     assert told.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in told
     answers = compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
-    options = HEARTBEAT["options"].replaced(max_restarts=1)
-    plan = dict(HEARTBEAT, options=options)
+    plan = HEARTBEAT.replaced(options=HEARTBEAT.options.replaced(max_restarts=1))
     decision = restarts.decide(plan, Verdict.decode(answers), None, lambda _: False)
     assert decision.extra["without"] == ["node2"], decision
 
@@ -510,9 +509,11 @@ def test_warnings_and_a_scripts_files_are_shown_at_the_end():
 
 def test_events_of_a_hostile_mpi_program_are_no_losses():
     """An MPI job has no worker that a verdict on the learning could name."""
-    plan = dict(copy.deepcopy(PLAN), kv="mpi", mpi={"command": "./solve"})
-    plan["processes"] = [{"name": "mpirun", "role": "mpirun", "index": None, "host": "node1"}]
-    plan["nodes"] = {"node1": {}}
+    program = MpiProgram(
+        command="./solve", runtime="", pre_execution="", coordination="", network="", hosts=[]
+    )
+    first = process_of("mpirun", name="mpirun").replaced(index=None)
+    plan = PLAN.replaced(kv="mpi", mpi=program, processes=[first], nodes={"node1": Node()})
     found = {"node1": dict(statuses()["node1"], processes=[{"name": "mpirun", "exit_code": 0}])}
     events = [Batch(time=1.0 + epoch, epoch=epoch, loss=1.0) for epoch in range(3)]
     assert compute(plan, found, events)["ok"]

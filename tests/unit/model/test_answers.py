@@ -234,7 +234,7 @@ def test_a_status_of_a_file_covers_its_own_host_and_job_only():
     pulse = {"phase": "training", "pushes": 1, "time": 1.0}
     content = dict(
         STATUS,
-        job=plan["job"],
+        job=plan.job,
         host="node2",
         processes=STATUS["processes"] + [other],
         pulses=dict.fromkeys(("worker-0", "worker-2"), pulse),

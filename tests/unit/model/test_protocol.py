@@ -9,6 +9,7 @@ from mxcluster.errors import BadInput
 from mxcluster.model import protocol
 from mxcluster.model.answers import Answer
 from mxcluster.model.protocol import Collect, Piece, Prepare, Start, Stop, Wait
+from tests.plans import part_of
 
 # The request of the command wait from a controller of version 0.1. The program on a node of this
 # version needs all of these names in each request.
@@ -58,7 +59,7 @@ def test_a_request_arrives_as_it_was_sent():
     sent = Start(
         job_dir="~/jobs/j",
         user="mxcluster",
-        plan={"job": "j", "processes": [{"command": ["sh", "-c", "a\tb"]}]},
+        plan=part_of({"name": "w", "role": "worker", "command": ["sh", "-c", "a\tb"]}),
         secret_env={"K": "two\nlines"},
         token="t" * 64,
         script="MTIz",
@@ -79,8 +80,8 @@ def test_a_command_takes_over_the_fields_of_another():
     wait = Wait(job_dir="/j", user="mx", took="mlp-0001", check=True)
     piece = wait.turned_into(Piece, file="mlp-0002.params")
     assert piece == Piece(job_dir="/j", user="mx", check=True, file="mlp-0002.params")
-    start = Start(job_dir="/j", plan={"job": "j"}, token="t")
-    assert start.turned_into(Prepare) == Prepare(job_dir="/j", plan={"job": "j"}, token="t")
+    start = Start(job_dir="/j", plan=part_of(), token="t")
+    assert start.turned_into(Prepare) == Prepare(job_dir="/j", plan=part_of(), token="t")
 
 
 WRONG = [
@@ -91,7 +92,7 @@ WRONG = [
     ({"command": "wait", "job_dir": "/j", "seconds": float("nan")}, "seconds=nan is not a number"),
     ({"command": "piece", "job_dir": "/j", "file": "../x"}, "file='../x' is not the name of"),
     ({"command": "prepare", "job_dir": "/j"}, "is not an object with plan"),
-    ({"command": "prepare", "job_dir": "/j", "plan": []}, r"plan=\[\] is not a JSON object of at"),
+    ({"command": "prepare", "job_dir": "/j", "plan": []}, r"plan=\[\] is not an object"),
     ({"command": "start", "job_dir": "/j", "token": ""}, "token='' is not the token of a job"),
     ({"command": "start", "job_dir": "/j", "script": "%"}, "script='%' is not a zip file in base"),
 ]

@@ -11,6 +11,7 @@ import pytest
 
 from mxcluster.agent import runtimes
 from mxcluster.node import contained, processes
+from tests.plans import part_of, process_of
 from tests.unit.agent.jobs import PACKAGE
 
 CONTAINER = {"engine": "docker", "image": "i", "python": "python3"}
@@ -97,11 +98,8 @@ def test_it_ends_with_the_agent(tmp_path, lock):
 
 
 def test_the_client_gets_no_variable_of_the_job(tmp_path, monkeypatch):
-    plan = {
-        "host": "one",
-        "container": CONTAINER,
-        "nodes": {"one": {"mounts": [str(tmp_path), "/does/not/exist"]}},
-    }
+    mounts = [str(tmp_path), "/does/not/exist"]
+    plan = part_of(host="one", container=CONTAINER, nodes={"one": {"mounts": mounts}})
     monkeypatch.setattr(runtimes.gpus, "count", lambda: 0)
     made = runtimes.of_plan("/jobs/j", plan, processes.Identity(1, 1))
     monkeypatch.setenv("SECRET", "x")
@@ -111,7 +109,7 @@ def test_the_client_gets_no_variable_of_the_job(tmp_path, monkeypatch):
         seen.update(argv=argv, env=env, told=json.load(stdin))
 
     monkeypatch.setattr(runtimes.subprocess, "Popen", popen)
-    made.popen({"name": "worker-0", "command": ["python3", "x"]}, {"PASSWORD": "secret"})
+    made.popen(process_of(command=["python3", "x"]), {"PASSWORD": "secret"})
     assert seen["told"] == {
         "command": ["python3", "x"],
         "env": {"PASSWORD": "secret", "MXCLUSTER_PROCESS": "worker-0"},
@@ -125,7 +123,7 @@ def test_the_client_gets_no_variable_of_the_job(tmp_path, monkeypatch):
 
 
 def test_only_an_engine_that_failed_has_not_started_a_process(tmp_path):
-    plan = {"host": "one", "container": CONTAINER, "nodes": {"one": {"mounts": []}}}
+    plan = part_of(host="one", container=CONTAINER, nodes={"one": {"mounts": []}})
     made = runtimes.of_plan(str(tmp_path), plan, processes.Identity(1, 1))
     assert made.why_not_started(0, []) is None and not made.cut_off
     assert made.why_not_started(-15, []) is None and made.cut_off
@@ -134,4 +132,4 @@ def test_only_an_engine_that_failed_has_not_started_a_process(tmp_path):
     assert "docker on this node has lost the container" in made.why_lost(125, ["step 3", gone])
     assert made.why_lost(125, ["step 3"]) is None, "the program itself may end with 125"
     assert made.why_lost(1, [gone]) is None
-    assert isinstance(runtimes.of_plan(str(tmp_path), {"container": None}, None), runtimes.Host)
+    assert isinstance(runtimes.of_plan(str(tmp_path), part_of(), None), runtimes.Host)

@@ -10,7 +10,7 @@ import resource
 
 import pytest
 
-from mxcluster.model.node_requests import Container
+from mxcluster.model.plan import Container
 from mxcluster.node import containers
 from mxcluster.node.containers import Info
 

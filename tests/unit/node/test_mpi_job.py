@@ -22,6 +22,7 @@ from mxcluster.node import mpi_daemons, mpi_engines, processes
 from mxcluster.node.mpi_channel import BEAT
 from tests import waiting
 from tests.networks import own_network
+from tests.plans import part_json
 
 pytestmark = pytest.mark.slow
 
@@ -73,19 +74,16 @@ def start(tmp_path):
         for one in hosts:
             folder = tmp_path / one["host"]
             folder.mkdir()
-            plan = {
-                "host": one["host"],
-                "heartbeat": {"timeout": heartbeat},
-                "mpi": {
-                    "command": command,
-                    "runtime": "",
-                    "pre_execution": "export PATH=%s:$PATH LOADED=yes" % (tmp_path / "bin"),
-                    "coordination": coordination,
-                    "infiniband": None,
-                    "network": "",
-                    "hosts": hosts,
-                },
+            program = {
+                "command": command,
+                "runtime": "",
+                "pre_execution": "export PATH=%s:$PATH LOADED=yes" % (tmp_path / "bin"),
+                "coordination": coordination,
+                "infiniband": None,
+                "network": "",
+                "hosts": hosts,
             }
+            plan = part_json(host=one["host"], heartbeat={"timeout": heartbeat}, mpi=program)
             (folder / "plan.json").write_text(json.dumps(plan))
             (folder / "token").write_text(token)
             (folder / "token").chmod(0o600)

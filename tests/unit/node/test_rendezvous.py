@@ -10,15 +10,18 @@ import time
 
 from mxcluster import seal
 from mxcluster.model.check_answer import RendezvousReport
+from mxcluster.model.plan import Peer
+from mxcluster.model.record import encode
 from mxcluster.model.rendezvous import Query, Reply
 from mxcluster.node import addresses, rendezvous
 from tests.machine import Stopwatch
 from tests.networks import own_network
+from tests.plans import part_json
 from tests.waiting import until
 
 A, B, C = (own_network() + ".%d" % number for number in (1, 2, 3))
 PEERS = [
-    {"name": "%s-%d" % (role, index), "role": role, "host": host, "address": address, "port": port}
+    Peer(name="%s-%d" % (role, index), role=role, host=host, address=address, port=port)
     for role, index, host, address, port in (
         ("scheduler", 0, "a", A, 19091),
         ("server", 0, "b", B, 19091),
@@ -33,7 +36,14 @@ def complaints(host, result):
 
 
 def own(host):
-    return [peer for peer in PEERS if peer["host"] == host]
+    return [peer for peer in PEERS if peer.host == host]
+
+
+def plan_of(peers, timeout):
+    """Return the plan of the node b as JSON."""
+    meeting = {"own": encode(own("b")), "timeout": timeout, "clock": 1.0}
+    worker = {"name": "worker-0", "role": "worker"}
+    return part_json(worker, job="j", host="b", peers=encode(peers), meeting=meeting)
 
 
 TOKEN = b"t" * 43
@@ -182,7 +192,7 @@ def test_replayed_messages_are_refused(monkeypatch):
     def recorded(connection):
         text = real(connection)
         port, local = connection.getsockname()[1], connection.getsockname()[0]
-        called = any(local == peer["address"] and port == peer["port"] for peer in PEERS)
+        called = any(local == peer.address and port == peer.port for peer in PEERS)
         peer = connection.getpeername()
         said["calls" if called else "answers"].append(((local, port) if called else peer, text))
         return text
@@ -229,17 +239,7 @@ def test_replayed_messages_are_refused(monkeypatch):
 
 
 def test_a_rendezvous_without_a_token_fails(tmp_path, monkeypatch, capsys):
-    (tmp_path / "plan.json").write_text(
-        json.dumps(
-            {
-                "job": "j",
-                "host": "b",
-                "peers": PEERS,
-                "processes": [{}],
-                "meeting": {"own": own("b"), "timeout": 1, "clock": 1.0},
-            }
-        )
-    )
+    (tmp_path / "plan.json").write_text(json.dumps(plan_of(PEERS, 1)))
     monkeypatch.chdir(tmp_path)
     assert (
         rendezvous.main() == 95
@@ -284,17 +284,7 @@ def test_garbage_does_not_count_as_a_call():
 
 
 def test_a_taken_port_fails_the_rendezvous(tmp_path, monkeypatch, capsys):
-    (tmp_path / "plan.json").write_text(
-        json.dumps(
-            {
-                "job": "j",
-                "host": "b",
-                "peers": PEERS,
-                "processes": [{}],
-                "meeting": {"own": own("b"), "timeout": 1, "clock": 1.0},
-            }
-        )
-    )
+    (tmp_path / "plan.json").write_text(json.dumps(plan_of(PEERS, 1)))
     give_token(tmp_path)
     monkeypatch.chdir(tmp_path)
     with socket.socket() as holder:
@@ -309,14 +299,8 @@ def test_a_taken_port_fails_the_rendezvous(tmp_path, monkeypatch, capsys):
 
 def test_a_wrong_clock_fails_a_job_but_not_a_verification(tmp_path, monkeypatch, capsys):
     """The test simulates the other node, whose answers have a wrong time."""
-    peers = [peer for peer in PEERS if peer["host"] != "c"]
-    plan = {
-        "job": "j",
-        "host": "b",
-        "peers": peers,
-        "processes": [{}],
-        "meeting": {"own": own("b"), "timeout": 60, "clock": 1.0},
-    }
+    peers = [peer for peer in PEERS if peer.host != "c"]
+    plan = plan_of(peers, 60)
     give_token(tmp_path)
     monkeypatch.chdir(tmp_path)
     for processes, code in ((plan["processes"], 95), ([], 0)):

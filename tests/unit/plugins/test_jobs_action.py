@@ -6,6 +6,7 @@ import pytest
 
 from mxcluster.job.plan import packed
 from mxcluster.model.node_record import SCHEMA
+from mxcluster.model.plan import Node
 from plugins.action import mxcluster_jobs
 from tests import ansible_modules
 
@@ -52,17 +53,16 @@ def test_a_job_is_adopted_without_a_dead_node(lost):
             results={"a": {"plan": PLAN}, "b": plan},
         )
     assert adopted["asked"] == ["a"]
-    assert packed.unpack(adopted["packed_plan"])["plan"]["nodes"] == {
-        "a": {"python": "/env/python", "job_dir": "/jobs/one"},
-        "b": {"python": "", "job_dir": ""},
+    assert packed.unpack(adopted["packed_plan"]).plan.nodes == {
+        "a": Node(python="/env/python", job_dir="/jobs/one"),
+        "b": Node(),
     }
 
 
 def test_the_plan_of_a_node_in_without_does_not_count():
     told = {"a": {"plan": PLAN}, "b": {"plan": dict(PLAN, kv="dist_async")}}
     given = dict(answers={"a": ANSWER, "b": ANSWER}, results=told)
-    plan = packed.unpack(adopt(without="b", **given)["packed_plan"])["plan"]
-    assert plan["kv"] == "dist_sync"
+    assert packed.unpack(adopt(without="b", **given)["packed_plan"]).plan.kv == "dist_sync"
     assert "different plans of the job one" in adopt(**given)["msg"]
 
 

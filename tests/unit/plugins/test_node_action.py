@@ -18,6 +18,7 @@ from mxcluster.model.protocol import COMMANDS, Look, Start, Stop
 from mxcluster.model.status import LatestPulse
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
+from tests.plans import part_json, part_of
 from tests.templates import is_unsafe, templated
 from tests.unit import statuses
 
@@ -467,7 +468,7 @@ def test_an_invalid_answer_is_a_failure():
 
 
 def test_secrets_are_in_no_command_line_and_no_answer():
-    given = {"plan": {"job": "j"}, "secret_env": {"K": "hush"}, "token": "tok"}
+    given = {"plan": part_json(job="j"), "secret_env": {"K": "hush"}, "token": "tok"}
     _, [(program, asked)] = told({"job": "j", "status": None}, "start", **given)
     assert program == "/env/bin/python -I -m mxcluster.entry"
     assert {name: asked[name] for name in (*given, "check")} == dict(given, check=False)
@@ -488,7 +489,7 @@ def test_check_mode_runs_no_changing_command(command):
 
 
 def test_a_short_secret_does_not_garble_the_answer():
-    given = {"plan": {"job": "job-1"}, "secret_env": {"DEBUG": "1"}, "job_dir": "/jobs/job-1"}
+    given = {"plan": part_json(), "secret_env": {"DEBUG": "1"}, "job_dir": "/jobs/job-1"}
     answer, _ = told({"job": "job-1", "status": None}, "start", **given)
     assert answer == {"job": "job-1", "status": None, "changed": True}
 
@@ -740,11 +741,11 @@ def test_a_full_disk_of_the_controller_does_not_end_the_job(monkeypatch, tmp_pat
 @pytest.mark.parametrize("command", ["start", "prepare"])
 def test_a_start_sends_the_controllers_process_and_the_token(monkeypatch, tmp_path, command):
     monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    made, _ = plugin([{"job": "j"}], command=command, plan={"job": "j"}, job_dir="/jobs/j")
+    made, _ = plugin([{"job": "j"}], command=command, plan=part_json(job="j"), job_dir="/jobs/j")
     made._connection, sent = types.SimpleNamespace(become=None), []
     made.ask = lambda python, request, *_: sent.append(request) or {"job": "j"}
-    assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == {"job": "j"}
-    assert sent[0].plan == {"job": "j", "controller": processes.witness(os.getppid())}
+    assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == part_json(job="j")
+    assert sent[0].plan == part_of(job="j", controller=processes.witness(os.getppid()))
     assert sent[0].token == action.token_of("j") and "token" not in made._task.args
 
 

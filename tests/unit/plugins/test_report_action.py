@@ -29,7 +29,7 @@ def run(tmp_path, monkeypatch):
             mxcluster_report,
             check,
             run_dir=run_dir,
-            packed_plan=packed.told(plan, {})["packed_plan"],
+            packed_plan=packed.summary(plan, {})["packed_plan"],
             collected=str(tmp_path / "collected"),
             **params,
         )
@@ -47,7 +47,7 @@ def test_a_failed_job_is_reported_and_does_not_fail_the_task(run, tmp_path):
         until=1.9,
         failed=("server-0", -9, ["out of breath"]),
     )
-    run_dir = os.path.join("runs", plan["job"])
+    run_dir = os.path.join("runs", plan.job)
     answer = run(run_dir=run_dir, plan=plan, archives=archives, cache_dir="cache")
     assert not answer.get("failed") and answer["changed"] is True, answer
     assert answer["verdict"] == json.loads((tmp_path / run_dir / "verdict.json").read_text())
@@ -69,7 +69,7 @@ def test_the_verdict_is_in_the_file_that_the_environment_names(run, tmp_path, mo
     archives = fake_run.make_archives(
         str(tmp_path / "nodes"), plan, epochs=2, batches=4, until=1.9, failed=("worker-0", 3, [])
     )
-    answer = run(run_dir=os.path.join("runs", plan["job"]), plan=plan, archives=archives)
+    answer = run(run_dir=os.path.join("runs", plan.job), plan=plan, archives=archives)
     told = json.loads((tmp_path / "told").read_text())
     assert told == answer["verdict"] and told["first_failure"]["exit_code"] == 3
     assert (tmp_path / "told").stat().st_mode & 0o777 == 0o600
@@ -101,7 +101,7 @@ def test_without_matplotlib_the_message_says_what_to_install(run, tmp_path, monk
 def test_losses_and_leftovers_of_the_waits_are_in_the_verdict(run, tmp_path):
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
-    last = sorted(plan["nodes"])[-1]
+    last = sorted(plan.nodes)[-1]
     archives.pop(last)
     waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
     waits[last] = {
@@ -176,7 +176,7 @@ def test_archives_of_a_killed_controller_are_removed(run, tmp_path):
 def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
-    last = sorted(plan["nodes"])[-1]
+    last = sorted(plan.nodes)[-1]
     archives.pop(last)
     cause = {
         "host": last,
@@ -190,7 +190,7 @@ def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
         "kind": "program",
     }
     status = {
-        "job": plan["job"],
+        "job": plan.job,
         "host": last,
         "agent": {"pid": 7, "start_time": 8},
         "state": "ended",
@@ -215,7 +215,8 @@ def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
 def killed(run, tmp_path, monkeypatch):
     """Return killed(program), which gives the answer about a job after a SIGKILL."""
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    plan["options"] = plan["options"].replaced(max_restarts=2, restart_delay=7.0)
+    options = plan.options.replaced(max_restarts=2, restart_delay=7.0)
+    plan = plan.replaced(options=options)
     archives = fake_run.make_archives(
         str(tmp_path / "nodes"),
         plan,
@@ -227,7 +228,7 @@ def killed(run, tmp_path, monkeypatch):
 
     def go(program, restart=True):
         monkeypatch.setattr(sys, "argv", [str(program), "train.yml"])
-        run_dir = os.path.join("runs", plan["job"])
+        run_dir = os.path.join("runs", plan.job)
         return run(run_dir=run_dir, plan=plan, archives=archives, restart=restart)
 
     return go

@@ -34,9 +34,9 @@ def sweep(tmp_path, monkeypatch):
         started.append((playbook, own, knobs))
         return 4
 
-    def plan_job(options, *others):
+    def plan_job(options, *others, anew):
         given = {name: value for name, value in options.items() if name != "job_id"}
-        return {"plan": planned(given)}
+        return inputs.Planned(plan=planned(given), table="", looks={})
 
     monkeypatch.setattr(plugin.attempts, "run", start)
     monkeypatch.setattr(plugin.attempts, "end_with_parent", lambda: None)

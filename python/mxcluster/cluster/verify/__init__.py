@@ -15,9 +15,7 @@ from mxcluster.model.check_answer import (
     MxnetFacts,
 )
 from mxcluster.model.cluster_verdict import FAILED, NOT_RUN, OK, ClusterVerdict, Line, line, skipped
-from mxcluster.model.node_record import Cuda
-from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import optional, words
+from mxcluster.model.plan import Node
 
 T = TypeVar("T")
 Known = Mapping[str, Checked]  # {host: check results of the node}
@@ -25,20 +23,11 @@ Known = Mapping[str, Checked]  # {host: check results of the node}
 MIB = 1 << 20
 
 
-class PlannedNode(Record):
-    """The MXNet of a node in the plan."""
-
-    build: str = field(words)
-    cuda: Optional[Cuda] = field(
-        optional(record(Cuda)), default=None, about="of a node that trains on GPUs"
-    )
-
-
 class Wanted(NamedTuple):
     """The requirements for the cluster."""
 
     files: Mapping[str, str]  # {name of a cluster file: sha256 of the planned text}
-    nodes: Mapping[str, PlannedNode]
+    nodes: Mapping[str, Node]
     ssh: bool  # whether the nodes must reach each other by ssh
     met: bool  # whether the rendezvous ran
     max_clock_offset: float  # seconds

@@ -1,459 +1,279 @@
 """Make the plan of a job: the host, address, port, GPUs, group and environment of each process.
 
 All functions are pure. They read the inventory, the node records and the texts of the cluster
-files, and return a dict that JSON can hold. The later stages of a job only carry out the plan.
+files. The later stages of a job only carry out the plan.
+
+The stages: `site` finds the nodes, `division` divides workers and data, `work` gives each worker
+its GPUs and sizes, and `processes` gives each process its address, command and environment.
 """
 
-import posixpath
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import List, Mapping, Optional
 
 from mxcluster import schemes
 from mxcluster.cluster import files as cluster_files
 from mxcluster.cluster.profile import Fit
-from mxcluster.errors import BadInput, for_each
+from mxcluster.errors import BadInput
 from mxcluster.job import launchers
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import (
     addresses,
     containers,
+    division,
     firewall,
     gpus,
-    groups,
-    measuring,
     members,
     paces,
     ports,
     processes,
     profiled,
-    round_robin,
-    shares,
+    site,
+    work,
 )
+from mxcluster.job.plan.site import Inputs
 from mxcluster.job.plan.table import batches, table
 from mxcluster.lists import unique
-from mxcluster.model.host_variables import HostVariables, of_hosts
-from mxcluster.model.job_knobs import HOST, Options
+from mxcluster.model.inventory import Inventory
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.names import is_job_id
-from mxcluster.model.node_record import MachineFacts, NodeRecord
+from mxcluster.model.node_record import MachineFacts
+from mxcluster.model.plan import (
+    SERVER,
+    WORKER,
+    ClusterFiles,
+    Heartbeat,
+    Meeting,
+    NodePlan,
+    Place,
+    Plan,
+    Process,
+    Root,
+    Timeouts,
+)
 from mxcluster.model.profile import Profile
 
-__all__ = ["as_json", "make_plan", "make_cluster_files", "for_node", "talks", "table", "batches"]
+__all__ = ["Inputs", "make_plan", "make_cluster_files", "for_node", "table", "batches"]
 
-Plan = Dict[str, Any]
-Texts = Dict[str, Optional[str]]
-Variables = Mapping[str, HostVariables]
-FILES = ("hosts", "groups", "data_sharding")
 MEETING_SECONDS = 30  # timeout of the rendezvous; the agents start at different times
 MEETING_CLOCK = 1.0  # largest allowed difference between the clocks of two nodes, in seconds
 
 
-def make_plan(
-    options: Options,
-    inventory: Dict[str, Any],
-    records: Mapping[str, NodeRecord],
-    files: Dict[str, Optional[str]],
-    job: str,
-    job_dirs: Dict[str, str],
-    data_dirs: Optional[Dict[str, str]] = None,
-    model_file: Optional[str] = None,
-    held: Optional[ports.Held] = None,
-    profile: Optional[Profile] = None,
-    checkpoint: Optional[Dict[str, Any]] = None,
-    first_port: int = ports.FIRST,
-) -> Plan:
-    """Return the plan of one job as a dict. BadInput lists all faults of the input.
+def make_plan(inputs: Inputs) -> Plan:
+    """Return the plan of one job. Raises BadInput with all faults of the inputs."""
+    options, records = inputs.options, inputs.records
+    check_job(inputs.job)
+    hosts = site.hosts_of(inputs.inventory)
+    there = site.Site(options, inputs.inventory, hosts, records, inputs.files)
+    crew = site.members_of(there, options)
+    found = there.locate(crew.hosts)
+    nodes = site.nodes_of(found, records, inputs.job, options)
+    launchers.check(options.launcher, nodes, there.variables)
+    containers.check_units(options.runtime, crew.hosts, there.variables)
+    fitted = profiled.fit(inputs.profile, crew.workers) if crew.scheduler else None
+    divided = division.divide(there, options, crew.everyone, len(crew.workers), fitted)
+    placement, note = profiled.placement(inputs.profile, options, crew.servers, len(divided.groups))
+    if not options.script:
+        first = crew.workers[0]
+        processes.check_network(options.network, first, records[first])
+    done = work.work_of(inputs, there, crew.workers, divided, fitted)
+    sources = done.sources._replace(placement=bool(placement), note=note)
+    plan = _with_processes(
+        Plan(
+            job=inputs.job,
+            kv=options.kv,
+            lease=0 if options.detach else options.lease,
+            launcher=options.launcher,
+            subnet=addresses.network(found, records),
+            workers=len(crew.workers),
+            heartbeat=Heartbeat(
+                interval=processes.HEARTBEAT_INTERVAL, timeout=options.heartbeat_timeout
+            ),
+            timeouts=Timeouts(start=options.start_timeout, stall=options.stall_timeout),
+            groups=divided.groups,
+            group_labels=divided.labels,
+            together=done.together,
+            shares=done.shares,
+            placement=placement,
+            staleness=options.staleness,
+            balance=done.balance,
+            slowdowns=paces.slowdowns(options, crew.workers, there.variables),
+            options=options,
+            container=containers.of(options, options.image),
+            nodes=nodes,
+            ports_open=_open_hosts(crew, options, there),
+            processes=[],
+            profile=profiled.used(options, fitted, sources),
+            needs_profile=_needs_profile(options, divided, len(crew.workers)),
+        ),
+        inputs,
+        crew,
+        done,
+    )
+    _check_batches(plan, crew.workers, divided, fitted)
+    return plan
 
-    Args:
-        options: the knobs from `options.cast`.
-        inventory: {"groups": {"scheduler": [host], "servers": [...], "workers": [...]}, "hosts":
-            {host: {host variable: value}}, "forks": Ansible's number of forks}.
-        records: {host: node record}. BadInput if a host of the job has no record.
-        files: {"hosts": text or None, "groups": ..., "data_sharding": ...}, the texts of
-            hosts_file, groups_file and data_sharding_file.
-        job: the id of the job, which is also the name of the job folder.
-        job_dirs: {host: absolute path of the folder on the node that contains all job folders}.
-        data_dirs: {host: folder on the node with the file of the data set `digits`}.
-        model_file: the path on the nodes of the saved model to start from: absolute, or relative
-            to the job folder.
-        held: {host: ports and GPUs in use, from `mxcluster.node.probe.held`}. With None, all ports
-            and GPUs count as free.
-        profile: the measured speeds of the cluster, from `cluster.profile.of_file`. A profile that
-            fits the job supplies the groups, shares, first batch sizes, GPU speeds and servers of
-            parameters that the user has left out.
-        checkpoint: the manifest of the checkpoint from which the job resumes.
-        first_port: the port at which the search of root_port=auto begins.
-    """
+
+def check_job(job: str) -> None:
+    """Refuse a wrong id of a job."""
     if not is_job_id(job):
         raise BadInput(
             "job_id='%s' is refused: use at most 100 letters, digits, '.', '_' and '-', beginning "
             "with a letter or digit" % job
         )
-    names = _names_of_files(options, files)
-    distributed = schemes.of(options.kv).is_distributed
-    by_group, variables = inventory["groups"], variables_of(inventory)
 
-    def find(host: str) -> addresses.Node:
-        return addresses.locate(host, variables[host], records.get(host), options.dmlc_interface)
 
-    # The index of a worker is the number of the worker's line in the file hosts, from 0. The user's
-    # files describe the workers of all lines, and the job uses the first `count` workers.
-    scheduler = members.scheduler(by_group) if distributed else None
-    wanted_servers = 0 if options.round_robin else options.num_servers
-    in_batch = launchers.LAUNCHERS[options.launcher].is_batch
-    servers = members.servers(by_group, variables, wanted_servers, in_batch) if distributed else []
-    everyone = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
-    if options.round_robin:
-        dealt = round_robin.place(options, by_group, variables, records, find)
-        servers, everyone = dealt[0] if distributed else [], dealt[1]
-    count = members.number_of_workers(distributed, options.num_workers, len(everyone), in_batch)
-    workers = everyone[:count]
-    members.check_numbers({"servers": servers, "workers": workers})
-    hosts = unique(([scheduler] if scheduler else []) + servers + workers)
-    members.check_forks(hosts, int(inventory["forks"]))
+def _open_hosts(crew: site.Members, options: Options, there: site.Site) -> List[str]:
+    """Return the hosts on which the job runs without root, and so cannot close its ports.
 
-    found = for_each(find, hosts)
-    addresses.check_distinct(found)
-    addresses.check_loopback(found, records)
-    members.check_provisioned(hosts, records)
-    members.check_versions(hosts, records)
-    nodes = {
-        node.host: {
-            "address": node.address,
-            "interface": node.interface,
-            "job_dir": posixpath.join(job_dirs[node.host], job),
-            "python": records[node.host].python,
-            "build": records[node.host].target,
-        }
-        for node in found
-    }
-    for host in nodes:
-        cuda = records[host].cuda
-        if cuda:
-            nodes[host]["cuda"] = cuda.encode()
-        if options.runtime != HOST:
-            nodes[host]["mounts"] = containers.mounts(
-                options.data_dir,
-                (data_dirs or {}).get(host),
-                cuda.folder if cuda else None,
-            )
-    launchers.check(options.launcher, nodes, variables)
-    containers.check_units(options.runtime, hosts, variables)
-    lines = [nodes[host]["address"] for host in workers]
+    On all other hosts, the look reports whether the ports are open.
+    """
+    engine = launchers.LAUNCHERS[options.launcher].engine
+    return [
+        host
+        for host in crew.hosts
+        if crew.scheduler and (engine or not there.variables[host].mxcluster_user)
+    ]
 
-    fitted = profiled.fit(profile, workers) if distributed else None
-    grouping, origin = _groups(options.kv, everyone, variables, files, names, find, fitted)
-    grouped, labels = groups.first(grouping, count)
-    parts, wanted = _shares(
-        options, everyone, variables, files, names, (grouped, labels), origin, fitted
-    )
-    placement, note = profiled.placement(profile, options, servers, len(grouped))
-    if not options.script:
-        processes.check_network(options.network, workers[0], records[workers[0]])
 
-    held = held or {}
-    gpu_lists = gpus.per_worker(workers, options.gpus, variables, records, held)
-    # A job that measures speeds ignores the speeds of an earlier profile.
-    known = None if measuring.is_profile(options) else fitted
-    loads = profiled.gpu_speeds(known, gpu_lists, workers, options.batch_size)
-    work_loads = gpus.work_loads(workers, gpu_lists, variables, records, loads)
-    earlier = paces.earlier_sizes(checkpoint or {}, count)
-    together = schemes.merged_sets(options.kv, grouped)
-    balance = paces.first_sizes(
-        options,
-        workers,
-        variables,
-        [loads or [1.0] * len(numbers) for loads, numbers in zip(work_loads, gpu_lists)],
-        together,
-        earlier or profiled.speeds(fitted),
-    )
-    if balance:  # The batch sizes decide the shares, from the first epoch on.
-        parts = shares.of_sizes(parts, balance["sizes"], together)
-    servers, each = processes.servers_of(servers, options.kv, grouped)
-    members.check_total(len(servers), "server processes")
-    processes.check_bound(options, len(servers))
-    port = ports.root_port(
-        options.root_port,
-        processes.lay_out(scheduler, servers, workers, nodes, ports.FIRST),
-        held,
-        first_port,
-    )
-    plan: Plan = {
-        "schema": 1,
-        "job": job,
-        "kv": options.kv,
-        "lease": 0 if options.detach else options.lease,
-        "launcher": options.launcher,
-        "subnet": addresses.network(found, records),
-        "workers": count,
-        "servers": len(servers),
-        "heartbeat": {
-            "interval": processes.HEARTBEAT_INTERVAL,
-            "timeout": options.heartbeat_timeout,
-        },
-        "timeouts": {"start": options.start_timeout, "stall": options.stall_timeout},
-        "root": {"address": nodes[scheduler]["address"], "port": port} if scheduler else None,
-        "groups": grouped,
-        "group_labels": labels,
-        "together": together,
-        "shares": [list(share) for share in parts],
-        "placement": placement,
-        "staleness": options.staleness,
-        "balance": balance,
-        "slowdowns": paces.slowdowns(options, workers, variables),
-        "files": {
-            "hosts": cluster_files.render_hosts(lines),
-            "groups": cluster_files.render_groups(grouped, lines),
-            "data_sharding": cluster_files.render_data_sharding(parts),
-        },
-        "options": options,
-        "container": containers.of(options, options.image),
-        "nodes": nodes,
-        # On these hosts, jobs run without root and cannot close ports. On all other hosts, the look
-        # reports whether the ports are open.
-        "ports_open": [
-            host
-            for host in nodes
-            if scheduler
-            and (launchers.LAUNCHERS[options.launcher].engine or not variables[host].mxcluster_user)
-        ],
-        "processes": processes.lay_out(scheduler, servers, workers, nodes, port),
-    }
-    given = gpus.work_loads(workers, gpu_lists, variables, records)
-    gives_loads = work_loads != given
-    plan["profile"] = profiled.entry(plan, fitted, origin, wanted, note, not earlier, gives_loads)
-    plan["needs_profile"] = (
+def _needs_profile(options: Options, divided: division.Division, workers: int) -> bool:
+    """Return True if grouping=auto finds no groups, so that a profile would change the plan."""
+    return bool(
         options.grouping == "auto"
-        and origin == profiled.NOBODY
+        and divided.origin == profiled.NOBODY
         and schemes.of(options.kv).waits == schemes.GROUP
-        and count > 1
+        and workers > 1
     )
-    for process in plan["processes"]:
-        if process["role"] == "server" and each > 1:
-            process["group"] = process["index"] % each
-    _equip(
-        plan,
-        gpu_lists,
-        work_loads,
-        data_dirs or {},
-        model_file,
+
+
+def _with_processes(plan: Plan, inputs: Inputs, crew: site.Members, done: work.Work) -> Plan:
+    """Return `plan` with its processes, ports and cluster files."""
+    servers, each = processes.servers_of(crew.servers, plan.kv, plan.groups)
+    members.check_total(len(servers), "server processes")
+    processes.check_bound(plan.options, len(servers))
+    laid_out = processes.lay_out(crew.scheduler, servers, crew.workers, plan.nodes, ports.FIRST)
+    port = ports.root_port(plan.options.root_port, laid_out, inputs.held or {}, inputs.first_port)
+    lines = [plan.nodes[host].address for host in crew.workers]
+    root = plan.nodes[crew.scheduler].address if crew.scheduler else ""
+    plan = plan.replaced(
+        servers=len(servers),
+        root=Root(address=root, port=port) if root else None,
+        files={
+            "hosts": cluster_files.render_hosts(lines),
+            "groups": cluster_files.render_groups(plan.groups, lines),
+            "data_sharding": cluster_files.render_data_sharding(done.shares),
+        },
+        processes=[
+            process.replaced(group=process.index % each)
+            if process.role == SERVER and each > 1 and process.index is not None
+            else process
+            for process in processes.lay_out(
+                crew.scheduler, servers, crew.workers, plan.nodes, port
+            )
+        ],
     )
-    batches(plan)  # raises BadInput for a shard without a sample
-    if wanted and not balance and fitted and fitted.positions is not None:
-        profiled.check_batches(options, parts, workers)
-    if not options.script:
-        gpus.check_batch(
-            options.batch_size,
-            [process for process in plan["processes"] if process["role"] == "worker"],
+    return plan.replaced(processes=_equipped(plan, inputs, done))
+
+
+def _equipped(plan: Plan, inputs: Inputs, done: work.Work) -> List[Process]:
+    """Return the processes of `plan` with GPUs, group, share, folder, command and environment."""
+    options = plan.options.replaced(lr=step_size(plan.options, plan.workers))
+    group_of = {index: number for number, group in enumerate(plan.groups) for index in group}
+    common, result = processes.of_all(plan), []
+    for process in plan.processes:
+        arguments: Mapping[str, object] = {}
+        if process.role == WORKER and process.index is not None:
+            arguments = paces.arguments(plan, process.index)
+            process = process.replaced(
+                gpus=done.gpus[process.index],
+                work_load=done.loads[process.index],
+                group=group_of[process.index],
+                share=plan.shares[process.index],
+                folder=processes.own_folder(process, plan.options),
+            )
+        command = processes.command(
+            process,
+            plan.nodes[process.host],
+            options,
+            inputs.records[process.host].data_dir,
+            inputs.model_file,
+            arguments,
         )
-    return plan
+        env = processes.environment(process, plan, common)
+        result.append(process.replaced(command=command, env=env))
+    return result
+
+
+def _check_batches(
+    plan: Plan, workers: List[str], divided: division.Division, fitted: Optional[Fit]
+) -> None:
+    """Refuse shares without a sample, and batches that do not fit the shares or the GPUs."""
+    batches(plan)
+    if divided.wants_profile and not plan.balance and fitted and fitted.positions is not None:
+        profiled.check_batches(plan.options, plan.shares, workers)
+    if not plan.options.script:
+        gpus.check_batch(plan.options.batch_size, plan.of_role(WORKER))
 
 
 def make_cluster_files(
     options: Options,
-    inventory: Dict[str, Any],
+    inventory: Inventory,
     records: Mapping[str, MachineFacts],
-    files: Dict[str, Optional[str]],
+    files: site.Texts,
     profile: Optional[Profile] = None,
-) -> Dict[str, Any]:
-    """Return the addresses and cluster files of the whole cluster. BadInput lists all faults.
+) -> ClusterFiles:
+    """Return the addresses and cluster files of the whole cluster.
 
-    The result is {"nodes": {host: {"address", "interface"}}, "files": {"hosts": text, ...},
-    "notes": [lines about the profile]}. The plan of a dist_gsync job with data_allocator=1 on all
-    nodes has the same values.
+    The plan of a dist_gsync job with data_allocator=1 on all nodes has the same values. Raises
+    BadInput with all faults of the inputs.
 
-    Args: as for `make_plan`. The function reads only the options dmlc_interface, hosts_file,
+    Args: as for `Inputs`. The function reads only the options dmlc_interface, hosts_file,
     groups_file and data_sharding_file. A record needs only the addresses of the node, so that the
     function can refuse an inventory before provision.yml installs MXNet.
     """
-    names = _names_of_files(options, files)
-    by_group, variables = inventory["groups"], variables_of(inventory)
-
-    def find(host: str) -> addresses.Node:
-        return addresses.locate(host, variables[host], records.get(host), options.dmlc_interface)
-
-    servers = members.servers(by_group, variables, 0)
-    workers = members.workers(by_group, variables, files.get("hosts"), names["hosts"], find)
-    hosts = unique([members.scheduler(by_group)] + servers + workers)
-    members.check_forks(hosts, int(inventory["forks"]))
-    found = for_each(find, hosts)
-    addresses.check_distinct(found)
-    addresses.check_loopback(found, records)
-
+    options = options.replaced(data_allocator=1, kv="dist_gsync")
+    there = site.Site(options, inventory, site.hosts_of(inventory), records, files)
+    servers = members.servers(there.groups, there.variables, 0)
+    workers = members.workers(
+        there.groups, there.variables, files.get("hosts"), there.names["hosts"], there.find
+    )
+    found = there.locate(unique([members.scheduler(there.groups)] + servers + workers))
     located = {node.host: node.address for node in found}
     lines = [located[host] for host in workers]
     fitted = profiled.fit(profile, workers)
-    options = options.replaced(data_allocator=1, kv="dist_gsync")
-    grouping, origin = _groups(options.kv, workers, variables, files, names, find, fitted)
-    parts, wanted = _shares(options, workers, variables, files, names, grouping, origin, fitted)
-    told = profiled.entry(
-        {"options": options, "kv": options.kv, "placement": []}, fitted, origin, wanted, ""
-    )
-    return {
-        "nodes": {
-            node.host: {"address": node.address, "interface": node.interface} for node in found
-        },
-        "files": {
+    divided = division.divide(there, options, workers, len(workers), fitted)
+    sources = profiled.Sources(groups=divided.origin, shares=divided.wants_profile)
+    used = profiled.used(options, fitted, sources)
+    return ClusterFiles(
+        nodes={node.host: Place(address=node.address, interface=node.interface) for node in found},
+        files={
             "hosts": cluster_files.render_hosts(lines),
-            "groups": cluster_files.render_groups(grouping[0], lines),
-            "data_sharding": cluster_files.render_data_sharding(parts),
+            "groups": cluster_files.render_groups(divided.groups, lines),
+            "data_sharding": cluster_files.render_data_sharding(divided.shares),
         },
-        "notes": told["notes"] if told else [],
-    }
+        notes=used.notes if used else [],
+    )
 
 
-def variables_of(inventory: Dict[str, Any]) -> Variables:
-    """Return {host: its host variables} for the hosts in the groups. BadInput lists all faults."""
-    hosts = unique(host for group in inventory["groups"].values() for host in group or [])
-    return of_hosts(hosts, inventory["hosts"])
+def for_node(plan: Plan, host: str) -> NodePlan:
+    """Return the part of the plan for the node `host`.
 
-
-def for_node(plan: Plan, host: str) -> Plan:
-    """Return the plan for the node `host`: the processes on this node and all common entries.
-
-    BadInput if the job has no process on `host`.
+    Raises BadInput if the job has no process on `host`.
     """
-    if host not in plan["nodes"]:
+    if host not in plan.nodes:
         raise BadInput(
             "%s has no part in the job %s: name one of the job's nodes, %s"
-            % (host, plan["job"], ", ".join(sorted(plan["nodes"])))
+            % (host, plan.job, ", ".join(sorted(plan.nodes)))
         )
-    part = dict(plan, host=host)
-    part["nodes"] = {host: plan["nodes"][host]}
-    part["processes"] = [process for process in plan["processes"] if process["host"] == host]
-    # The addresses of all processes, for the firewall and for the rendezvous before the start.
-    part["peers"] = [
-        {key: process[key] for key in ("name", "role", "host", "address", "port")}
-        for process in plan["processes"]
-    ]
-    part["firewall"] = firewall.wish(part)
-    if talks(plan):
-        part["meeting"] = {
-            "own": [peer for peer in part["peers"] if peer["host"] == host],
-            "timeout": MEETING_SECONDS,
-            "clock": MEETING_CLOCK,
-        }
-    return part
-
-
-def as_json(plan: Plan) -> Plan:
-    """Return the plan as JSON, with the options as a dict."""
-    return dict(plan, options=plan["options"].encode())
-
-
-def talks(plan: Plan) -> bool:
-    """Return True if a process of the plan has a port for connections from other processes."""
-    return any(process["port"] is not None for process in plan["processes"])
-
-
-def _names_of_files(options: Options, files: Texts) -> Dict[str, str]:
-    """Return {"hosts": "hosts_file PATH", ...}, the names of the three cluster files for messages.
-
-    BadInput if an option names a file whose text is missing in `files`.
-    """
-    paths = {name: vars(options)[name + "_file"] for name in FILES}
-    for name, path in paths.items():
-        if path and files.get(name) is None:
-            raise BadInput("%s_file='%s' is missing: correct the path" % (name, path))
-    return {name: "%s_file %s" % (name, path) if path else name for name, path in paths.items()}
-
-
-def _groups(
-    kv: str,
-    everyone: List[str],
-    variables: Variables,
-    files: Texts,
-    names: Dict[str, str],
-    find: Callable[[str], addresses.Node],
-    fitted: Optional[Fit],
-) -> Tuple[groups.Groups, str]:
-    """Return ((groups, labels) of all possible workers, origin of the groups).
-
-    The groups file takes precedence over the host variable worker_group, and worker_group over the
-    profile. The profile counts only under a scheme in which the members of a group wait for each
-    other. Groups of a profile hold only the workers of the job. Without these sources, all workers
-    form one group. The origin is one of the constants FILE, LABELS, PROFILE and NOBODY of
-    `profiled`.
-    """
-    text = files.get("groups")
-    if text is not None:
-        located = {node.host: node.address for node in for_each(find, unique(everyone))}
-        lines = [located[host] for host in everyone]
-        return groups.from_file(text, lines, names["groups"]), profiled.FILE
-    labelled = groups.from_labels(everyone, variables)
-    if labelled:
-        return labelled, profiled.LABELS
-    proposed = profiled.groups(fitted) if schemes.of(kv).waits == schemes.GROUP else None
-    if proposed:
-        return proposed, profiled.PROFILE
-    return ([list(range(len(everyone)))], ["all"]), profiled.NOBODY
-
-
-def _shares(
-    options: Options,
-    everyone: List[str],
-    variables: Variables,
-    files: Texts,
-    names: Dict[str, str],
-    grouping: groups.Groups,
-    origin: str,
-    fitted: Optional[Fit],
-) -> Tuple[List[cluster_files.Share], bool]:
-    """Return (share of each worker, True if a profile may give the shares, else False).
-
-    The data_sharding file takes precedence over all other sources. With data_allocator=1, the host
-    variable worker_share takes precedence over the profile. The profile counts only if the members
-    of a group wait for each other. Without these sources, all shares are equal.
-    """
-    count = sum(map(len, grouping[0]))
-    text, allocator, kv = files.get("data_sharding"), options.data_allocator, options.kv
-    weight = shares.weights(everyone[:count], variables)
-    weighted, waits = allocator == 1 and text is None, schemes.of(kv).waits == schemes.GROUP
-    if origin == profiled.LABELS or weighted and waits:
-        shares.check_equal_inside(grouping[0], grouping[1], everyone, weight)
-    wanted = weighted and waits and not shares.are_given(everyone[:count], variables)
-    # With balanced batches, each worker trains at its own speed. The worker then counts like a
-    # group of one worker.
-    alone = [[index] for index in range(count)]
-    counted = grouping[0] if options.balance == "none" else alone
-    measured = profiled.weights(fitted, counted) if wanted else None
-    if measured is not None:
-        parts = cluster_files.tile(measured, range(count), "the shares of the profile")
-    elif text is not None:
-        parts = shares.from_file(text, len(everyone), count, names["data_sharding"])
-    else:
-        parts = shares.proportional(weight if weighted else [1.0] * count)
-    shares.check_scheme(kv, allocator, parts, names["data_sharding"] if text is not None else None)
-    return parts, wanted
-
-
-def _equip(
-    plan: Plan,
-    gpu_lists: List[List[int]],
-    work_loads: List[List[float]],
-    data_dirs: Dict[str, str],
-    model_file: Optional[str],
-) -> None:
-    """Add the GPUs, group, share, folder, command and environment to each process of `plan`.
-
-    Args: `gpu_lists` the GPU numbers and `work_loads` the GPU speeds of each worker; `data_dirs`
-    and `model_file` as for `make_plan`.
-    """
-    options: Options = plan["options"]
-    options = options.replaced(lr=step_size(options, plan["workers"]))
-    group_of = {index: number for number, group in enumerate(plan["groups"]) for index in group}
-    common = processes.of_all(plan)
-    for process in plan["processes"]:
-        if process["role"] == "worker":
-            index = process["index"]
-            process["gpus"], process["work_load"] = gpu_lists[index], work_loads[index]
-            process["group"] = group_of[index]
-            process["share"] = plan["shares"][index]
-        process["folder"] = processes.own_folder(process, plan["options"])
-        process["command"] = processes.command(
-            process,
-            plan["nodes"][process["host"]],
-            options,
-            data_dirs.get(process["host"], ""),
-            model_file,
-            paces.arguments(plan, process["index"]) if process["role"] == "worker" else {},
-        )
-        process["env"] = processes.environment(process, plan, common)
+    own, peers = plan.of_host(host), [process.peer for process in plan.processes]
+    meeting = Meeting(
+        own=[peer for peer in peers if peer.host == host],
+        timeout=MEETING_SECONDS,
+        clock=MEETING_CLOCK,
+    )
+    common = dict(vars(plan), nodes={host: plan.nodes[host]}, processes=own)
+    return NodePlan(
+        host=host,
+        peers=peers,
+        firewall=firewall.wish(plan, host, own, peers) if plan.nodes[host].address else None,
+        meeting=meeting if plan.talks else None,
+        **common,
+    )

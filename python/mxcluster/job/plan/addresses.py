@@ -35,8 +35,8 @@ def locate(
     3. the only address of the node inside the host variable `cluster_network`, a CIDR;
     4. the address of the default route in the record.
 
-    BadInput if the source gives no address or several addresses, or if no interface of the node
-    holds the address.
+    Raises BadInput if the source gives no address or several addresses, or if no interface of the
+    node holds the address.
     """
     if record is None:
         raise BadInput("%s: the node has no record: run provision.yml without --limit" % host)

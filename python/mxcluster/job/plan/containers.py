@@ -1,11 +1,12 @@
 """Plan the containers of a job: the image, and the folders of the node that a container reads."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 from mxcluster.errors import BadInput, refuse, some
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.job_knobs import HOST, RUNTIMES, Options
+from mxcluster.model.plan import Container, Node, Plan
 
 KNOBS = ("image", "image_python")  # the knobs that only jobs in containers read
 
@@ -26,31 +27,30 @@ def refuse_unread(runtime: str, anew: Sequence[str]) -> None:
     )
 
 
-def of(options: Options, image: str, shm_size: Optional[int] = None) -> Optional[Dict[str, Any]]:
-    """Return {"engine", "image", "python", "shm_size"} of a job, or None for a job on the host.
+def of(options: Options, image: str, shm_size: Optional[int] = None) -> Optional[Container]:
+    """Return the containers of a job, or None for a job on the host.
 
     Args: `shm_size` the size in MB of /dev/shm in each container. With None, all containers have
     /dev/shm of the node, where the servers of the node share the weights.
     """
     if options.runtime == HOST:
         return None
-    return {
-        "engine": options.runtime,
-        "image": image,
-        "python": options.image_python,
-        "shm_size": shm_size,
-    }
+    return Container(
+        engine=options.runtime, image=image, python=options.image_python, shm_size=shm_size
+    )
 
 
-def lines(plan: Dict[str, Any]) -> List[str]:
+def lines(plan: Plan) -> List[str]:
     """Return the line about containers for the table of a plan, [] without containers."""
-    container = plan.get("container")
-    return ["in containers of %(engine)s, image %(image)s" % container] if container else []
+    container = plan.container
+    return (
+        ["in containers of %s, image %s" % (container.engine, container.image)] if container else []
+    )
 
 
-def python(options: Options, node: Dict[str, Any]) -> str:
-    """Return the program of Python for the job's processes on `node`, an entry of plan["nodes"]."""
-    path: str = node["python"] if options.runtime == HOST else options.image_python
+def python(options: Options, node: Node) -> str:
+    """Return the program of Python for the job's processes on `node`."""
+    path: str = node.python if options.runtime == HOST else options.image_python
     return path
 
 

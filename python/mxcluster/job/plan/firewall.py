@@ -1,32 +1,27 @@
 """Describe the packets that the firewall of a node must let in and out while the job runs."""
 
 import socket
-from typing import Any, Dict
+from typing import Sequence
 
 from mxcluster.lists import grouped
+from mxcluster.model.firewall import FirewallRequest
+from mxcluster.model.plan import Peer, Plan, Process
 
-Json = Dict[str, Any]
 
+def wish(plan: Plan, host: str, own: Sequence[Process], peers: Sequence[Peer]) -> FirewallRequest:
+    """Return the packets of the node `host`.
 
-def wish(plan: Json) -> Json:
-    """Return {"job", "address", "interface", "ports", "peers"} for the firewall rules of a node.
-
-    "ports" lists the ports of the node's processes (int). "peers" has the ports of all processes of
-    the job by address, {address: [port, ...]}, also those of this node.
-
-    Args: `plan` the plan for the node, from `plan.for_node`.
+    Args: `own` the processes of the node; `peers` all processes of the job.
     """
-    node = plan["nodes"][plan["host"]]
-    peers = grouped((peer["address"], peer["port"]) for peer in plan["peers"])
-    return {
-        "job": plan["job"],
-        "address": node["address"],
-        "interface": node["interface"],
-        "ports": sorted(
-            process["port"] for process in plan["processes"] if process["port"] is not None
-        ),
-        "peers": {
-            address: sorted(port for port in peers[address] if port is not None)
-            for address in sorted(peers, key=socket.inet_aton)
+    node = plan.nodes[host]
+    ports = grouped((peer.address, peer.port) for peer in peers)
+    return FirewallRequest(
+        job=plan.job,
+        address=node.address,
+        interface=node.interface,
+        ports=sorted(process.port for process in own if process.port is not None),
+        peers={
+            address: sorted(port for port in ports[address] if port is not None)
+            for address in sorted(ports, key=socket.inet_aton)
         },
-    }
+    )

@@ -1,6 +1,6 @@
 """Assign GPUs to workers, find the speeds of the GPUs, and check the batch size."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Dict, List, Mapping, Optional, Sequence, Union
 
 from mxcluster import work_load
 from mxcluster.errors import BadInput, for_each, refuse
@@ -8,26 +8,27 @@ from mxcluster.job.plan.ports import Held
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeRecord
+from mxcluster.model.plan import Process
 
 Measured = Dict[str, Dict[int, float]]  # {host: {GPU number: samples/s}}
 
 
 def per_worker(
     lines: Sequence[str],
-    asked: Union[str, List[int]],
+    wanted: Union[str, List[int]],
     variables: Mapping[str, HostVariables],
     records: Mapping[str, NodeRecord],
     held: Optional[Held] = None,
 ) -> List[List[int]]:
     """Return a list of GPU numbers for each worker, in the order of `lines`.
 
-    If `asked` is 'auto', the host variable `gpus` decides. If the host variable is 'auto', too, the
-    workers of a host share all free GPUs of the host. Several workers on a host get equal parts of
-    the GPUs, in order. If no equal parts are possible, each of the first workers gets one GPU more.
-    On a host without GPUs, each worker gets []. BadInput if a named GPU is missing or in use, or if
-    a host with GPUs has fewer free GPUs than workers.
+    If `wanted` is 'auto', the host variable `gpus` decides. If the host variable is 'auto', too,
+    the workers of a host share all free GPUs of the host. Several workers on a host get equal parts
+    of the GPUs, in order. If no equal parts are possible, each of the first workers gets one GPU
+    more. On a host without GPUs, each worker gets []. Raises BadInput if a named GPU is missing or
+    in use, or if a host with GPUs has fewer free GPUs than workers.
 
-    Args: `lines` the host of each worker; `asked` the job's option `gpus`; `variables` {host: host
+    Args: `lines` the host of each worker; `wanted` the job's option `gpus`; `variables` {host: host
     variables}; `records` {host: node record}; `held` the GPUs in use, see `ports.Held`.
     """
     hosts = unique(lines)
@@ -38,7 +39,7 @@ def per_worker(
                 lambda host: _of_host(
                     host,
                     lines.count(host),
-                    variables[host].gpus if asked == "auto" else asked,
+                    variables[host].gpus if wanted == "auto" else wanted,
                     records[host].gpus,
                     ((held or {}).get(host) or {}).get("gpus") or {},
                 ),
@@ -59,7 +60,7 @@ def work_loads(
     """Return a list of GPU speeds for each worker; [] for equal or unknown speeds.
 
     The host variable gpu_speeds lists the speeds of the node's GPUs by GPU number. This variable
-    takes precedence over the speeds of a profile. Only the proportions of the speeds matter.
+    takes precedence over the speeds of a profile. Only the proportions of the speeds matter. Raises
     BadInput if gpu_speeds has more or fewer numbers than the node has GPUs.
 
     Args: `lines` the host of each worker; `gpu_lists` the GPU numbers of each worker; `measured`
@@ -99,14 +100,14 @@ def _speeds(host: str, speeds: Sequence[float], there: int) -> Sequence[float]:
     return speeds
 
 
-def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
+def check_batch(batch_size: int, workers: Sequence[Process]) -> None:
     """Refuse a batch size that leaves a GPU of a worker without a sample.
 
     Args: `workers` the processes of the plan with the role worker.
     """
     problems = []
     for process in workers:
-        gpus, loads = process["gpus"], process["work_load"]
+        gpus, loads = process.gpus, process.work_load
         samples = work_load.split(batch_size, loads or [1] * len(gpus)) if gpus else []
         if 0 in samples:
             problems.append(
@@ -115,8 +116,8 @@ def check_batch(batch_size: int, workers: Sequence[Dict[str, Any]]) -> None:
                 % (
                     batch_size,
                     ",".join(map(str, gpus)),
-                    process["name"],
-                    process["host"],
+                    process.name,
+                    process.host,
                     ", ".join(map(str, samples)),
                     " (by gpu_speeds)" if loads else "",
                 )

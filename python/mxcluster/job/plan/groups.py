@@ -13,8 +13,8 @@ Groups = Tuple[List[List[int]], List[str]]
 def from_labels(lines: Sequence[str], variables: Mapping[str, HostVariables]) -> Optional[Groups]:
     """Return (groups, labels) by the host variable worker_group, or None without this variable.
 
-    Each group is a list of worker indices. Each label is a value of worker_group. BadInput if only
-    some hosts set worker_group.
+    Each group is a list of worker indices. Each label is a value of worker_group. Raises BadInput
+    if only some hosts set worker_group.
 
     Args: `lines` the host of each worker; `variables` {host: host variables}.
     """

@@ -15,8 +15,10 @@ from mxcluster.model.node_record import NodeRecord
 Variables = Mapping[str, HostVariables]  # of each host in the groups
 
 
-def scheduler(groups: Dict[str, Sequence[str]]) -> str:
-    """Return the host in the group scheduler. BadInput if the group has no host or several hosts.
+def scheduler(groups: Mapping[str, Sequence[str]]) -> str:
+    """Return the host in the group scheduler.
+
+    Raises BadInput if the group has no host or several hosts.
 
     Args: `groups` {name of a group: hosts}.
     """
@@ -30,14 +32,14 @@ def scheduler(groups: Dict[str, Sequence[str]]) -> str:
 
 
 def servers(
-    groups: Dict[str, Sequence[str]],
+    groups: Mapping[str, Sequence[str]],
     variables: Variables,
     wanted: int,
     in_batch: bool = False,
 ) -> List[str]:
     """Return the host of each of the first `wanted` servers, in the order of the group servers.
 
-    With `wanted` 0, the list has all servers. BadInput if the group has fewer servers.
+    With `wanted` 0, the list has all servers. Raises BadInput if the group has fewer servers.
 
     Args: `groups` {name of a group: hosts}; `variables` {host: host variables}; `in_batch`
     True for a job of a batch system, whose nodes have no groups.
@@ -48,7 +50,7 @@ def servers(
 
 
 def workers(
-    groups: Dict[str, Sequence[str]],
+    groups: Mapping[str, Sequence[str]],
     variables: Variables,
     hosts_text: Optional[str],
     name: str,
@@ -57,7 +59,7 @@ def workers(
     """Return the host of each possible worker, in the order of the worker indices.
 
     Each line of the hosts file is a worker. Without this file, the hosts of the group workers give
-    the workers. BadInput if the group is empty or the file is invalid.
+    the workers. Raises BadInput if the group is empty or the file is invalid.
 
     Args: `groups` {name of a group: hosts}; `variables` {host: host variables};
     `hosts_text` the content of the hosts file, or None; `name` the name of the hosts file in
@@ -89,8 +91,8 @@ def workers(
 def number_of_workers(distributed: bool, wanted: int, there: int, in_batch: bool = False) -> int:
     """Return the number of workers of the job: `wanted`, or `there` if `wanted` is 0.
 
-    Without a distributed scheme (kv local, device) a job has one worker. BadInput if `wanted` is
-    larger than `there`.
+    Without a distributed scheme (kv local, device) a job has one worker. Raises BadInput if
+    `wanted` is larger than `there`.
 
     Args: `there` the number of workers of the cluster; `in_batch` as for `servers`.
     """
@@ -188,12 +190,14 @@ def check_versions(hosts: Iterable[str], records: Mapping[str, NodeRecord]) -> N
             problems.append(
                 "the nodes have different builds of libmxnet.so (sha256 %s): remove the folder "
                 "mxcluster_env_dir on the nodes with the wrong build, and run provision.yml"
-                % "; ".join("%s: %s" % (told[:12], ", ".join(builds[told])) for told in builds)
+                % "; ".join(
+                    "%s: %s" % (digest[:12], ", ".join(builds[digest])) for digest in builds
+                )
             )
     refuse(problems)
 
 
-def _in_group(group: str, groups: Dict[str, Sequence[str]]) -> List[str]:
+def _in_group(group: str, groups: Mapping[str, Sequence[str]]) -> List[str]:
     hosts = list(groups.get(group) or [])
     if not hosts:
         raise BadInput("the group %s has no host: put at least one host into this group" % group)

@@ -7,22 +7,31 @@ a process with the role node runs the daemon of mpirun. See `mxcluster.node.mpi_
 
 import os
 import posixpath
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.options import LOADER_VARIABLES, is_own
-from mxcluster.job.plan import addresses, containers, gpus, members, ports
-from mxcluster.job.plan_shape import KIND
+from mxcluster.job.plan import Inputs, addresses, check_job, containers, gpus, members, ports
+from mxcluster.job.plan.site import Site, node_of
 from mxcluster.lists import aligned, several, unique
-from mxcluster.model.host_variables import of_hosts
-from mxcluster.model.job_knobs import HOST, MpiOptions, MpiProgram, Options
+from mxcluster.model import job_knobs
+from mxcluster.model.job_knobs import HOST, MpiOptions, Options
 from mxcluster.model.knob import MPI, names_read, read
-from mxcluster.model.names import is_job_id
 from mxcluster.model.node_record import NodeRecord
+from mxcluster.model.plan import (
+    MPI_KIND,
+    MPIRUN,
+    NODE,
+    Heartbeat,
+    MpiHost,
+    MpiProgram,
+    Node,
+    Plan,
+    Process,
+    Timeouts,
+)
 from mxcluster.package import OWN_FOLDERS
-
-Json = Dict[str, Any]
 
 # The knobs of train.yml that mpi.yml reads, too, and all knobs of mpi.yml.
 OF_TRAIN = names_read(Options, MPI)
@@ -30,14 +39,14 @@ KNOBS = names_read(MpiOptions, MPI)
 PROGRAM = "mxcluster.node.mpi_job"
 
 
-def cast(given: Mapping[str, object]) -> MpiProgram:
-    """Return the knobs of an MPI program. BadInput lists all wrong values.
+def cast(given: Mapping[str, object]) -> job_knobs.MpiProgram:
+    """Return the knobs of an MPI program. Raises BadInput with all wrong values.
 
     Args: `given` {name: value} from the user; the function ignores the names of other knobs.
     """
-    own = {name: value for name, value in given.items() if name in MpiProgram.FIELDS}
+    own = {name: value for name, value in given.items() if name in job_knobs.MpiProgram.FIELDS}
     # The shape refuses an empty command, so that a missing mpi_command raises BadInput.
-    options = read(MpiProgram, dict({"mpi_command": ""}, **own))
+    options = read(job_knobs.MpiProgram, dict({"mpi_command": ""}, **own))
     refuse(
         "mpi_env: %s=%s is refused: %s"
         % (
@@ -54,6 +63,12 @@ def cast(given: Mapping[str, object]) -> MpiProgram:
     return options
 
 
+def _options(options: Options) -> MpiOptions:
+    """Return the knobs of an MPI program, which only the plan of such a program has."""
+    assert isinstance(options, MpiOptions)
+    return options
+
+
 def check_image(options: MpiOptions) -> None:
     """Refuse an image without containers, and containers without an image."""
     if bool(options.mpi_image) == (options.runtime != HOST):
@@ -67,121 +82,97 @@ def check_image(options: MpiOptions) -> None:
     )
 
 
-def make_plan(
-    options: MpiOptions,
-    inventory: Json,
-    records: Mapping[str, NodeRecord],
-    job: str,
-    held: Optional[ports.Held] = None,
-) -> Json:
-    """Return the plan of an MPI job as a dict. BadInput lists all faults of the input.
+def make_plan(inputs: Inputs) -> Tuple[Plan, MpiProgram]:
+    """Return the plan of an MPI job, and its program.
 
-    Args:
-        options: the MPI knobs and all knobs of train.yml. Knobs of
-            train.yml outside OF_TRAIN have their defaults.
-        inventory: as for `plan.make_plan`.
-        records: {host: node record}.
-        job: the id of the job.
-        held: {host: ports and GPUs in use}. With None, all ports and GPUs count as free.
+    Raises BadInput with all faults of the inputs.
+
+    Args: `inputs` with the typed knobs of mpi.yml and of train.yml. Knobs of train.yml outside
+    OF_TRAIN have their defaults.
     """
-    if not is_job_id(job):
-        raise BadInput(
-            "job_id='%s' is refused: use at most 100 letters, digits, '.', '_' and '-', beginning "
-            "with a letter or digit" % job
-        )
-
-    def find(host: str) -> addresses.Node:
-        return addresses.locate(host, variables[host], records.get(host), options.dmlc_interface)
-
-    hosts = instances(unique(inventory["groups"].get("workers") or []), options)
-    variables = of_hosts(hosts, inventory["hosts"])
-    members.check_forks(hosts, int(inventory["forks"]))
-    found = for_each(find, hosts)
-    addresses.check_distinct(found)
-    addresses.check_loopback(found, records)
+    options, records = _options(inputs.options), inputs.records
+    check_job(inputs.job)
+    hosts = instances(unique(inputs.inventory.groups.get("workers") or []), options)
+    there = Site(options, inputs.inventory, hosts, records, {})
+    found = there.locate(hosts)
     members.check_provisioned(hosts, records)
-    nodes = {
-        node.host: {
-            "address": node.address,
-            "interface": node.interface,
-            "job_dir": posixpath.join(records[node.host].job_dir, job),
-            "python": records[node.host].python,
-            "build": records[node.host].target,
-        }
-        for node in found
-    }
     check_image(options)
-    containers.check_units(options.runtime, hosts, variables)
-    for host in nodes:
-        if options.runtime != HOST:  # its image has the CUDA of the program
-            nodes[host]["mounts"] = containers.mounts(options.data_dir)
-            continue
-        cuda = records[host].cuda
-        if cuda:
-            nodes[host]["cuda"] = cuda.encode()
-    gpu_lists = dict(zip(hosts, gpus.per_worker(hosts, options.mpi_gpus, variables, records, held)))
+    containers.check_units(options.runtime, hosts, there.variables)
+    nodes = {one.host: _node(one, records[one.host], inputs.job, options) for one in found}
+    numbers = gpus.per_worker(hosts, options.mpi_gpus, there.variables, records, inputs.held)
+    gpu_lists = dict(zip(hosts, numbers))
     counts = for_each(lambda host: _processes(host, gpu_lists[host], options), hosts)
-    laid_out = lay_out(hosts, nodes, ports.FIRST)
-    port = ports.root_port(options.root_port, laid_out, held or {})
+    port = ports.root_port(options.root_port, lay_out(hosts, nodes, ports.FIRST), inputs.held or {})
     processes = lay_out(hosts, nodes, port)
-    plan: Json = {
-        "schema": 1,
-        "job": job,
-        "kv": KIND,
-        "lease": 0 if options.detach else options.lease,
-        "workers": sum(counts),
-        "servers": 0,
-        "heartbeat": {"interval": 1, "timeout": options.heartbeat_timeout},
-        "timeouts": {"start": 0, "stall": 0},
-        "root": None,
-        "groups": [],
-        "group_labels": [],
-        "together": [],
-        "shares": [],
-        "placement": [],
-        "staleness": None,
-        "balance": None,
-        "slowdowns": [],
-        "files": {},
-        "options": options,
-        "container": containers.of(options, options.mpi_image, options.mpi_shm_size),
-        "nodes": nodes,
-        "ports_open": [],
-        "processes": processes,
-        "profile": None,
-        "needs_profile": False,
-        "mpi": {
-            "command": options.mpi_command,
-            "runtime": "" if options.mpi_runtime == "auto" else options.mpi_runtime,
-            "pre_execution": options.mpi_pre_execution_command,
-            "coordination": options.mpi_coordination_command,
-            "infiniband": None if options.mpi_infiniband == "auto" else options.mpi_infiniband,
-            "network": addresses.network(found, records),
-            "hosts": [
-                {
-                    "host": process["host"],
-                    "name": process["name"],
-                    "address": process["address"],
-                    "port": process["port"],
-                    "interface": nodes[process["host"]]["interface"],
-                    "processes": count,
-                }
-                for process, count in zip(processes, counts)
-            ],
-        },
-    }
-    for process in processes:
-        process["gpus"] = gpu_lists[process["host"]]
-        process["folder"] = posixpath.join(OWN_FOLDERS, process["name"])
-        process["command"] = command(process, containers.python(options, nodes[process["host"]]))
-        process["env"] = environment(process, plan)
-    return plan
+    started = program(options, addresses.network(found, records), processes, nodes, counts)
+    plan = Plan(
+        job=inputs.job,
+        kv=MPI_KIND,
+        lease=0 if options.detach else options.lease,
+        workers=sum(counts),
+        heartbeat=Heartbeat(interval=1, timeout=options.heartbeat_timeout),
+        timeouts=Timeouts(start=0, stall=0),
+        options=options,
+        container=containers.of(options, options.mpi_image, options.mpi_shm_size),
+        nodes=nodes,
+        processes=processes,
+        mpi=started,
+    )
+    equipped = [_equipped(process, plan, gpu_lists[process.host]) for process in processes]
+    return plan.replaced(processes=equipped), started
+
+
+def _node(found: addresses.Node, record: NodeRecord, job: str, options: MpiOptions) -> Node:
+    """Return a node of the plan. An image has the CUDA of the program."""
+    if options.runtime != HOST:
+        return node_of(found, record, job).replaced(mounts=containers.mounts(options.data_dir))
+    return node_of(found, record, job).replaced(cuda=record.cuda)
+
+
+def program(
+    options: MpiOptions,
+    network: str,
+    processes: Sequence[Process],
+    nodes: Mapping[str, Node],
+    counts: Sequence[int],
+) -> MpiProgram:
+    """Return the program of the job.
+
+    Args: `network` of `addresses.network`; `counts` the number of MPI processes at each of
+    `processes`.
+    """
+    return MpiProgram(
+        command=options.mpi_command,
+        runtime="" if options.mpi_runtime == "auto" else options.mpi_runtime,
+        pre_execution=options.mpi_pre_execution_command,
+        coordination=options.mpi_coordination_command,
+        infiniband=None if options.mpi_infiniband == "auto" else bool(options.mpi_infiniband),
+        network=network,
+        hosts=[
+            MpiHost(
+                host=process.host,
+                name=process.name,
+                address=process.address,
+                port=process.port,
+                interface=nodes[process.host].interface,
+                processes=count,
+            )
+            for process, count in zip(processes, counts)
+        ],
+    )
+
+
+def _equipped(process: Process, plan: Plan, numbers: List[int]) -> Process:
+    """Return `process` with its GPUs, folder, command and environment."""
+    known = process.replaced(gpus=numbers, folder=posixpath.join(OWN_FOLDERS, process.name))
+    python = containers.python(plan.options, plan.nodes[process.host])
+    return known.replaced(command=command(known, python), env=environment(known, plan))
 
 
 def instances(hosts: List[str], options: MpiOptions) -> List[str]:
     """Return the hosts of the job: the first mpi_num_instances of `hosts`, or all of `hosts`.
 
-    BadInput if `hosts` has too few hosts.
+    Raises BadInput if `hosts` has too few hosts.
 
     Args: `hosts` the hosts of the group workers; `options` with the typed knob mpi_num_instances.
     """
@@ -199,52 +190,47 @@ def instances(hosts: List[str], options: MpiOptions) -> List[str]:
     return hosts[:wanted]
 
 
-def lay_out(hosts: List[str], nodes: Dict[str, Json], port: int) -> List[Json]:
-    """Return the processes of the job as a list of dicts, one process on each host.
+def lay_out(hosts: Sequence[str], nodes: Mapping[str, Node], port: int) -> List[Process]:
+    """Return the processes of the job, one on each host.
 
-    The dicts have the entries of `processes.lay_out`. Each process listens on `port` at the address
-    of the node, so that the rendezvous can test the network in both directions. In a job with one
-    node, the port is None.
+    Each process listens on `port` at the address of the node, so that the rendezvous can test the
+    network in both directions. In a job with one node, the port is None.
     """
     return [
-        {
-            "name": "node-%d" % index if index else "mpirun",
-            "role": "node" if index else "mpirun",
-            "index": index or None,
-            "host": host,
-            "address": nodes[host]["address"],
-            "port": port if len(hosts) > 1 else None,
-            "gpus": [],
-            "work_load": [],
-            "group": None,
-            "share": None,
-        }
+        Process(
+            name="node-%d" % index if index else MPIRUN,
+            role=NODE if index else MPIRUN,
+            index=index or None,
+            host=host,
+            address=nodes[host].address,
+            port=port if len(hosts) > 1 else None,
+        )
         for index, host in enumerate(hosts)
     ]
 
 
-def command(process: Json, python: str) -> List[str]:
+def command(process: Process, python: str) -> List[str]:
     """Return the command line of `process`, which the program `python` runs, as a list."""
-    return [python, "-u", "-m", PROGRAM, "run" if process["role"] == "mpirun" else "serve"]
+    return [python, "-u", "-m", PROGRAM, "run" if process.role == MPIRUN else "serve"]
 
 
-def environment(process: Json, plan: Json) -> Dict[str, str]:
+def environment(process: Process, plan: Plan) -> Dict[str, str]:
     """Return {variable: value} of the environment of `process`.
 
     The processes of the MPI program on the same node inherit these variables.
     """
-    node = plan["nodes"][process["host"]]
+    node = plan.nodes[process.host]
     env = {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpus)),
         **GPU_ORDER,
-        "MXCLUSTER_JOB": plan["job"],
-        "MXCLUSTER_ROLE": process["role"],
-        "MXCLUSTER_HOST": process["host"],
-        "MXCLUSTER_JOB_DIR": node["job_dir"],
-        "MXCLUSTER_WORK_DIR": posixpath.join(node["job_dir"], process["folder"]),
+        "MXCLUSTER_JOB": plan.job,
+        "MXCLUSTER_ROLE": process.role,
+        "MXCLUSTER_HOST": process.host,
+        "MXCLUSTER_JOB_DIR": node.job_dir,
+        "MXCLUSTER_WORK_DIR": posixpath.join(node.job_dir, process.folder or ""),
     }
-    libraries = [node["cuda"]["folder"] + "/lib64"] if node.get("cuda") else []
-    own = plan["options"].mpi_env
+    libraries = [node.cuda.folder + "/lib64"] if node.cuda else []
+    own = _options(plan.options).mpi_env
     libraries += [own["LD_LIBRARY_PATH"]] if "LD_LIBRARY_PATH" in own else []
     return dict(env, **dict(own, **({"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {})))
 
@@ -265,40 +251,40 @@ def _processes(host: str, numbers: List[int], options: MpiOptions) -> int:
     return len(numbers)
 
 
-def table(plan: Json) -> str:
-    """Return the plan of an MPI job as text: program, engine, then a line for each node."""
-    spec = plan["mpi"]
+def table(plan: Plan, started: MpiProgram) -> str:
+    """Return the plan of the MPI program `started` as text, with a line for each node."""
     lines = [
-        "job %s" % plan["job"],
+        "job %s" % plan.job,
         "MPI program in %s on %s: %s"
         % (
-            several(plan["workers"], "process", "processes"),
-            several(len(plan["nodes"]), "node"),
-            spec["command"],
+            several(plan.workers, "process", "processes"),
+            several(len(plan.nodes), "node"),
+            started.command,
         ),
-        "engine %s" % (spec["runtime"] or "of mpirun in the PATH of the nodes"),
+        "engine %s" % (started.runtime or "of mpirun in the PATH of the nodes"),
     ]
     lines += containers.lines(plan)
     for title, text in (
-        ("before mpirun and its daemons", spec["pre_execution"]),
-        ("once on each node", spec["coordination"]),
+        ("before mpirun and its daemons", started.pre_execution),
+        ("once on each node", started.coordination),
     ):
         if text:
             lines.append("%s: %s" % (title, text))
-    if plan["options"].mpi_resource_files:
-        named = map(os.path.basename, plan["options"].mpi_resource_files)
+    resources = _options(plan.options).mpi_resource_files
+    if resources:
+        named = map(os.path.basename, resources)
         lines.append("files for each node: %s" % ", ".join(named))
     rows = [("process", "host", "address:port", "interface", "GPUs", "MPI processes")]
     rows += [
         (
-            process["name"],
-            process["host"],
-            process["address"] + ("" if process["port"] is None else ":%d" % process["port"]),
-            one["interface"],
-            ",".join(map(str, process["gpus"])) or "-",
-            str(one["processes"]),
+            process.name,
+            process.host,
+            process.address + ("" if process.port is None else ":%d" % process.port),
+            one.interface,
+            ",".join(map(str, process.gpus)) or "-",
+            str(one.processes),
         )
-        for process, one in zip(plan["processes"], spec["hosts"])
+        for process, one in zip(plan.processes, started.hosts)
     ]
     lines += ["", *aligned(rows)]
     return "\n".join(lines) + "\n"

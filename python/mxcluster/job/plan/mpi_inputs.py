@@ -4,32 +4,31 @@ import base64
 import io
 import os
 import zipfile
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mxcluster import package
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job import options as knobs
-from mxcluster.job import plan_shape
-from mxcluster.job.plan import inputs, mpi
+from mxcluster.job.plan import Inputs, inputs, mpi
+from mxcluster.job.plan.look import look
+from mxcluster.job.plan.ports import Held
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import of_hosts
+from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import MpiOptions
-
-Json = Dict[str, Any]
+from mxcluster.model.plan import MPI_KIND
 
 MOST = 64 << 20  # limit for the sum of all resource files, in bytes
 
 
 def plan_job(
-    given: Json,
-    inventory: Json,
-    records_dir: str,
-    runs_dir: str,
-    cwd: str,
-    secrets: Optional[Json] = None,
-    held: Optional[Json] = None,
-) -> Json:
+    given: Mapping[str, object],
+    inventory: Inventory,
+    folders: inputs.Folders,
+    secrets: Optional[inputs.Secrets] = None,
+    held: Optional[Held] = None,
+) -> inputs.Planned:
     """Return the plan of an MPI job and the data for the start of the job.
 
     Arguments and result are as for `inputs.plan_job`. `given` has the MPI knobs, too. Of the knobs
@@ -38,51 +37,49 @@ def plan_job(
     # An MPI job uses only the group workers. With kv=local, `inputs.without` checks only workers.
     of_train = {name: given[name] for name in mpi.OF_TRAIN if name in given}
     common, own = knobs.cast(dict(of_train, kv="local")), mpi.cast(given)
-    if secrets:
-        knobs.refuse_secret_env(secrets["names"], secrets["problems"], own.mpi_env)
-    job = inputs.new_job(common.job_id, plan_shape.KIND, runs_dir)
+    inputs.refuse_secrets(secrets, [own.mpi_env])
+    job = inputs.new_job(common.job_id, MPI_KIND, folders.runs)
     notes: List[str] = []
     if common.without:
         common, inventory, notes = inputs.without(common, inventory)
     paths = [
-        inputs.existing("mpi_resource_files", path, cwd, folder=None)
+        inputs.existing("mpi_resource_files", path, folders.cwd, folder=None)
         for path in own.mpi_resource_files
     ]
     options = MpiOptions(**dict(vars(common), **dict(vars(own), mpi_resource_files=paths)))
-    records = node_records.read(records_dir)
-    plan = mpi.make_plan(options, inventory, records, job, held)
+    records = node_records.read(folders.records)
+    plan, program = mpi.make_plan(Inputs(options, inventory, records, job, held=held))
     packed = package.archive()[0]
-    variables = of_hosts(list(plan["nodes"]), inventory["hosts"])
+    variables = of_hosts(list(plan.nodes), inventory.hosts)
+    wanted = {
+        "runtime": program.runtime,
+        "pre_execution": program.pre_execution,
+        "infiniband": program.infiniband is True,
+        "env": options.mpi_env,
+    }
     looks = {
         host: dict(
-            inputs.look(plan, host, records[host], variables[host], packed),
-            cuda=(plan["nodes"][host].get("cuda") or {}).get("folder"),
+            look(plan, host, records[host], variables[host], packed),
+            cuda=node.cuda.folder if node.cuda else None,
             files=[options.data_dir] if options.data_dir else [],
-            mpi={
-                "runtime": plan["mpi"]["runtime"],
-                "pre_execution": plan["mpi"]["pre_execution"],
-                "infiniband": plan["mpi"]["infiniband"] is True,
-                "env": options.mpi_env,
-            },
+            mpi=wanted,
         )
-        for host in plan["nodes"]
+        for host, node in plan.nodes.items()
     }
-    return {
-        "plan": plan,
-        "table": "\n".join(notes + [mpi.table(plan)]),
-        "model": "",
-        "resume": [],
-        "script": pack(paths),
-        "needs_profile": False,
-        "looks": looks,
-    }
+    return inputs.Planned(
+        plan=plan,
+        table="\n".join(notes + [mpi.table(plan, program)]),
+        looks=looks,
+        script=pack(paths),
+    )
 
 
 def pack(paths: List[str]) -> str:
     """Return a zip file in base64 with the files and folders `paths`; "" without paths.
 
-    The names in the zip file leave out the parent folders of `paths`. BadInput if two of `paths`
-    have the same name, if a file cannot be read, or if all files together exceed MOST bytes.
+    The names in the zip file leave out the parent folders of `paths`. Raises BadInput if two of
+    `paths` have the same name, if a file cannot be read, or if all files together exceed MOST
+    bytes.
     """
     if not paths:
         return ""
@@ -130,17 +127,17 @@ def _files(paths: List[str]) -> List[Tuple[str, str]]:
     return sorted(found)
 
 
-def different_engines(told: Dict[str, Any]) -> str:
+def different_engines(engines: Dict[str, Any]) -> str:
     """Return a message if nodes have different MPI engines or versions, else "".
 
     Daemons of different versions cannot work together.
 
-    Args: `told` {host: {"engine", "version"} from the look at this host, or None}. Hosts without an
-    engine do not count.
+    Args: `engines` {host: {"engine", "version"} from the look at this host, or None}. Hosts without
+    an engine do not count.
     """
     versions = grouped(
         ("%s %s" % (known.get("engine"), known.get("version")), host)
-        for host, known in sorted(told.items())
+        for host, known in sorted(engines.items())
         if isinstance(known, dict) and known.get("engine")
     )
     if len(versions) < 2:

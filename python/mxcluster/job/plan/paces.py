@@ -1,14 +1,15 @@
 """Choose the first batch size and the emulated slowdown of each worker."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from mxcluster import work_load
 from mxcluster.errors import BadInput, some
 from mxcluster.job import batch_sizes
+from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import Balance, Plan
 
-Json = Dict[str, Any]
 Variables = Mapping[str, HostVariables]
 
 
@@ -19,14 +20,13 @@ def first_sizes(
     loads: Sequence[Sequence[float]],
     waiting: Sequence[Sequence[int]],
     speeds: Optional[Sequence[float]] = None,
-) -> Optional[Json]:
+) -> Optional[Balance]:
     """Return the first batch sizes and their bounds, None for a job with balance=none.
 
-    The result is {"sizes", "least", "most"}, each a list with the number of samples by worker. The
-    sizes of workers that wait for each other add up to batch_size times the number of these
+    The sizes of workers that wait for each other add up to batch_size times the number of these
     workers. Each size gives every GPU of the worker a sample, and is at most the worker_batch_max
     of the host. Within these bounds, the sizes are proportional to `speeds`, or equal without
-    `speeds`. BadInput if no sizes meet the bounds.
+    `speeds`. Raises BadInput if no sizes meet the bounds.
 
     Args: `lines` the host of each worker; `variables` {host: host variables}; `loads` the
     speeds of the GPUs of each worker; `waiting` lists with the indices of workers that wait for
@@ -60,27 +60,23 @@ def first_sizes(
             ) from None
         for worker, size in zip(members, found):
             sizes[worker] = size
-    return {"sizes": sizes, "least": least, "most": most}
+    return Balance(sizes=sizes, least=least, most=most)
 
 
-def earlier_sizes(content: Json, workers: int) -> Optional[List[int]]:
-    """Return the batch size of each worker from the manifest `content` of a checkpoint.
+def earlier_sizes(manifest: Optional[CheckpointManifest], workers: int) -> Optional[Sequence[int]]:
+    """Return the batch size of each worker from the manifest of a checkpoint.
 
-    The result is None if the manifest lacks a valid list of sizes for exactly `workers` workers.
+    The result is None if the manifest lacks the sizes of exactly `workers` workers.
     """
-    sizes = content.get("batch_sizes")
-    fits = (
-        isinstance(sizes, list)
-        and len(sizes) == workers
-        and all(type(size) is int and 0 < size < 2**31 for size in sizes)
-    )
-    return sizes if fits else None
+    sizes = manifest.batch_sizes if manifest else None
+    return sizes if sizes and len(sizes) == workers else None
 
 
 def slowdowns(options: Options, lines: Sequence[str], variables: Variables) -> List[float]:
     """Return a list with the host variable slowdown, a factor of at least 1, of each worker.
 
-    BadInput if a job with a script has a slowdown above 1, because scripts run at full speed.
+    Raises BadInput if a job with a script has a slowdown above 1, because scripts run at full
+    speed.
 
     Args: `lines` the host of each worker.
     """
@@ -95,53 +91,49 @@ def slowdowns(options: Options, lines: Sequence[str], variables: Variables) -> L
     return found
 
 
-def arguments(plan: Json, index: int) -> Dict[str, object]:
+def arguments(plan: Plan, index: int) -> Dict[str, object]:
     """Return the batch sizes and the slowdown of worker `index`, as values of ProgramArguments.
 
     The function leaves out batch sizes that are the program's defaults, so that the plan of a job
     with many workers stays small.
     """
-    result: Dict[str, object] = {"slowdown": plan["slowdowns"][index]}
-    balance = plan["balance"]
+    result: Dict[str, object] = {"slowdown": plan.slowdowns[index]}
+    balance = plan.balance
     if balance:
-        batch = plan["options"].batch_size
-        count = len(plan["slowdowns"])
+        batch = plan.options.batch_size
+        count = len(plan.slowdowns)
         totals = [0] * count
-        for members in plan["together"]:
+        for members in plan.together:
             for worker in members:
                 totals[worker] = batch * len(members)
-        for name, defaults in (
-            ("sizes", [batch] * count),
-            ("least", [1] * count),
-            ("most", totals),
+        for name, sizes, defaults in (
+            ("batch_sizes", balance.sizes, [batch] * count),
+            ("batch_least", balance.least, [1] * count),
+            ("batch_most", balance.most, totals),
         ):
-            if balance[name] != defaults:
-                result["batch_" + name] = balance[name]
+            if sizes != defaults:
+                result[name] = sizes
     return result
 
 
-def emulated(plan: Json) -> str:
-    """Return a line about the emulated slowness of a job, or "" without emulation.
-
-    Plans of earlier versions lack the entry "slowdowns".
-    """
-    factors = plan.get("slowdowns") or []
+def emulated(plan: Plan) -> str:
+    """Return a line about the emulated slowness of a job, or "" without emulation."""
     slow = [
         "worker %d by the factor %g" % (index, factor)
-        for index, factor in enumerate(factors)
+        for index, factor in enumerate(plan.slowdowns)
         if factor != 1
     ]
-    least = plan["options"].step_ms or 0
-    told = []
+    least = plan.options.step_ms or 0
+    parts = []
     if slow:
-        told.append("the program slows down %s" % some(slow))
+        parts.append("the program slows down %s" % some(slow))
     if least:
-        told.append(
-            "%d samples take at least %g ms" % (plan["options"].batch_size, least)
+        parts.append(
+            "%d samples take at least %g ms" % (plan.options.batch_size, least)
             + (" times the worker's factor" if slow else "")
         )
-    if not told:
+    if not parts:
         return ""
     return "emulated slowness: %s. Times and speeds do not describe the real machines" % (
-        " and ".join(told)
+        " and ".join(parts)
     )

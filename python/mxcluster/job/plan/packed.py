@@ -10,15 +10,29 @@ import functools
 import json
 import posixpath
 import zlib
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping
 
 from mxcluster.job import launchers
-from mxcluster.job.plan import as_json, for_node
+from mxcluster.job.plan import for_node
+from mxcluster.model.plan import WORKER, Node, Plan
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import json_object, table, text
 
 Json = Dict[str, Any]
 
 
-def told(plan: Json, looks: Json) -> Json:
+class Packed(Record):
+    """The content of a packed plan."""
+
+    plan: Plan = field(record(Plan))
+    looks: Dict[str, Dict[str, object]] = field(
+        table(text, json_object(20), 100000),
+        default={},
+        about="{host: request for `mxcluster.node.probe.look`}",
+    )
+
+
+def summary(plan: Plan, looks: Mapping[str, Dict[str, object]]) -> Json:
     """Return {"job", "options", "nodes", "trainers", "packed_plan"} of a plan, for Ansible's tasks.
 
     "nodes" lists all hosts of the job, and "trainers" lists the hosts with workers. "start" is the
@@ -27,70 +41,76 @@ def told(plan: Json, looks: Json) -> Json:
 
     Args: `looks` {host: request for `mxcluster.node.probe.look`}.
     """
-    text = json.dumps({"plan": as_json(plan), "looks": looks}, separators=(",", ":"))
+    content = Packed(plan=plan, looks=dict(looks)).encode()
+    packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
     return {
-        "job": plan["job"],
-        "options": plan["options"].encode(),
-        "nodes": list(plan["nodes"]),
+        "job": plan.job,
+        "options": plan.options.encode(),
+        "nodes": list(plan.nodes),
         "start": launchers.of(plan).tasks,
-        "trainers": sorted(
-            {process["host"] for process in plan["processes"] if process["role"] == "worker"}
-        ),
-        "packed_plan": base64.b64encode(zlib.compress(text.encode(), 1)).decode(),
+        "trainers": sorted({process.host for process in plan.of_role(WORKER)}),
+        "packed_plan": base64.b64encode(packed).decode(),
     }
 
 
 @functools.lru_cache(maxsize=1)  # each poll of a wait unpacks the same string
-def unpack(text: str) -> Json:
-    """Return {"plan", "looks"} from `text`, the value "packed_plan" of `told`.
+def unpack(text: str) -> Packed:
+    """Return the content of `text`, the value "packed_plan" of `summary`.
 
     Calls with the same string return the same object, so callers must not change the result.
     """
-    told: Json = json.loads(zlib.decompress(base64.b64decode(text)).decode())
-    return told
+    return Packed.decode(json.loads(zlib.decompress(base64.b64decode(text)).decode()))
 
 
-def completed(asked: Json, host: str) -> Json:
+@functools.lru_cache(maxsize=1)
+def _plan_json(text: str) -> Json:
+    """Return the plan in `text` as JSON. See `unpack`."""
+    return unpack(text).plan.encode()
+
+
+def completed(arguments: Json, host: str) -> Json:
     """Return the arguments of the module mxcluster_node for `host`, completed from "packed_plan".
 
-    Args: `asked` the arguments of the task. Without "packed_plan", the function returns `asked`.
+    Args: `arguments` of the task. Without "packed_plan", the function returns these.
     """
-    if not asked.get("packed_plan"):
-        return asked
-    known = unpack(asked["packed_plan"])
-    plan, found = (
-        known["plan"],
-        {name: value for name, value in asked.items() if name != "packed_plan"},
-    )
-    if asked["command"] == "look":
-        found["request"] = known["looks"][host]
-        if "problems" in asked:
-            found["problems"] = asked["problems"] + moved(plan["nodes"][host], asked)
-    elif asked["command"] == "check":
-        found["request"] = dict(asked["request"], cuda=plan["nodes"][host].get("cuda") or {})
-    elif asked["command"] in ("start", "prepare"):
+    if not arguments.get("packed_plan"):
+        return arguments
+    known = unpack(arguments["packed_plan"])
+    plan, command = known.plan, arguments["command"]
+    found = {name: value for name, value in arguments.items() if name != "packed_plan"}
+    if command == "look":
+        found["request"] = known.looks[host]
+        if "problems" in arguments:
+            found["problems"] = arguments["problems"] + moved(plan.nodes[host], arguments)
+    elif command == "check":
+        cuda = plan.nodes[host].cuda
+        found["request"] = dict(arguments["request"], cuda=cuda.encode() if cuda else {})
+    elif command in ("start", "prepare"):
         part = for_node(plan, host)
-        found["plan"] = dict(part, processes=[]) if asked["only_meet"] else dict(part, whole=plan)
-    elif asked["command"] == "wait":
-        found["together"] = plan.get("together") or []
+        part = part.replaced(processes=[]) if arguments["only_meet"] else part.replaced(whole=plan)
+        found["plan"] = part.encode()
+    elif command == "wait":
+        found["together"] = plan.together
         found["request"] = {"engine": launchers.of(plan).engine}  # for the collection of the files
-        if asked.get("checkpoints"):
-            found["checkpoints"] = dict(asked["checkpoints"], plan=plan)
+        if arguments.get("checkpoints"):
+            found["checkpoints"] = dict(
+                arguments["checkpoints"], plan=_plan_json(arguments["packed_plan"])
+            )
     return found
 
 
-def moved(node: Json, asked: Json) -> List[str]:
+def moved(node: Node, arguments: Json) -> List[str]:
     """Return [problem] if the plan and the role name different paths on the node, else [].
 
     Root runs the Python and removes the job folder at these paths. A program on a node may have
     changed the paths in a record or a plan, so the controller trusts only the paths of the role.
 
-    Args: `node` the node's entry in the plan; `asked` the arguments of mxcluster_node.
+    Args: `node` the node's entry in the plan; `arguments` of mxcluster_node.
     """
-    if (node["python"], node["job_dir"]) == (asked["python"], asked.get("job_dir")):
+    if (node.python, node.job_dir) == (arguments["python"], arguments.get("job_dir")):
         return []
     return [
         "provision.yml has put Python at %s and the jobs in %s, but mxcluster_env_dir and "
         "mxcluster_job_dir now name other folders: run provision.yml again"
-        % (node["python"], posixpath.dirname(node["job_dir"]))
+        % (node.python, posixpath.dirname(node.job_dir))
     ]

@@ -1,8 +1,9 @@
 """Choose the first port of a job: the requested port, or the start of the first free range."""
 
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Dict, List, Sequence, Tuple, Union
 
 from mxcluster.errors import BadInput, refuse
+from mxcluster.model.plan import Process
 
 FIRST, LAST = 9091, 65000
 
@@ -11,24 +12,24 @@ Held = Dict[str, Dict[str, Dict[str, str]]]
 
 
 def root_port(
-    asked: Union[str, int], laid_out: Sequence[Dict[str, Any]], held: Held, first: int = FIRST
+    wanted: Union[str, int], laid_out: Sequence[Process], held: Held, first: int = FIRST
 ) -> int:
     """Return the first port of the job. The processes use this port and the next numbers.
 
-    BadInput names the holder of each requested port that is in use. With "auto", BadInput if the
+    Raises BadInput with the holder of each requested port that is in use, or, with "auto", if the
     nodes have no range of free ports.
 
-    Args: `asked` a port or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
+    Args: `wanted` a port or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
     from FIRST on; `held` the ports in use; `first` the port at which the search of "auto" begins.
     """
     offsets = [
-        (process["host"], process["address"], process["port"] - FIRST)
+        (process.host, process.address, process.port - FIRST)
         for process in laid_out
-        if process["port"] is not None
+        if process.port is not None
     ]
-    if asked != "auto":
-        refuse(_taken(int(asked), offsets, held))
-        return int(asked)
+    if wanted != "auto":
+        refuse(_taken(int(wanted), offsets, held))
+        return int(wanted)
     taken = {
         host: {int(port) for port in of_host.get("ports") or {}} for host, of_host in held.items()
     }

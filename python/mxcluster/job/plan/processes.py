@@ -3,7 +3,7 @@
 import itertools
 import posixpath
 from collections import Counter
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster import schemes
 from mxcluster.datasets import DATASETS
@@ -13,6 +13,7 @@ from mxcluster.job import checkpoints
 from mxcluster.job.plan import containers
 from mxcluster.model.job_knobs import NETWORKS, Options
 from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.plan import SCHEDULER, SERVER, WORKER, Node, Plan, Process
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.package import OWN_FOLDERS
 
@@ -23,37 +24,33 @@ def lay_out(
     scheduler: Optional[str],
     servers: Sequence[str],
     workers: Sequence[str],
-    nodes: Dict[str, Dict[str, Any]],
+    nodes: Mapping[str, Node],
     port: int,
-) -> List[Dict[str, Any]]:
-    """Return a list of dicts, one for each process: the scheduler, the servers, the workers.
+) -> List[Process]:
+    """Return the processes with their addresses and ports: scheduler, servers, workers.
 
-    A dict has the name, role, index, host, address and port of the process. At each address the
+    At each address the
     first process gets `port`, and each further process gets the next number. The scheduler comes
     first and gets `port`. Without a scheduler (kv local, device), all ports are None.
 
     Args: `scheduler` the host of the scheduler, or None; `servers` and `workers` the host of each
-    server and worker; `nodes` {host: {"address"}}.
+    server and worker.
     """
-    everyone = [("scheduler", 0, scheduler)] if scheduler else []
-    everyone += [("server", index, host) for index, host in enumerate(servers)]
-    everyone += [("worker", index, host) for index, host in enumerate(workers)]
-    taken, result = Counter(), []  # type: Dict[str, int], List[Dict[str, Any]]
+    everyone = [(SCHEDULER, 0, scheduler)] if scheduler else []
+    everyone += [(SERVER, index, host) for index, host in enumerate(servers)]
+    everyone += [(WORKER, index, host) for index, host in enumerate(workers)]
+    taken, result = Counter(), []  # type: Dict[str, int], List[Process]
     for role, index, host in everyone:
-        address = nodes[host]["address"]
+        address = nodes[host].address
         result.append(
-            {
-                "name": "%s-%d" % (role, index),
-                "role": role,
-                "index": index,
-                "host": host,
-                "address": address,
-                "port": port + taken[address] if scheduler else None,
-                "gpus": [],
-                "work_load": [],
-                "group": None,
-                "share": None,
-            }
+            Process(
+                name="%s-%d" % (role, index),
+                role=role,
+                index=index,
+                host=host,
+                address=address,
+                port=port + taken[address] if scheduler else None,
+            )
         )
         taken[address] += 1
     return result
@@ -75,14 +72,14 @@ def servers_of(
     return [host for host in hosts for _ in range(each)], each
 
 
-def ranks(servers: Sequence[Dict[str, Any]]) -> List[int]:
+def ranks(servers: Sequence[Process]) -> List[int]:
     """Return the ps-lite rank of each server process in `servers`, in the order of `servers`.
 
     ps-lite (van.cc) sorts servers by address as text in descending order, then by rising port.
     """
-    by_port = sorted(range(len(servers)), key=lambda one: servers[one]["port"])
+    by_port = sorted(range(len(servers)), key=lambda one: servers[one].port or 0)
     # sorted() is stable, also in reverse, so ports of one address stay in ascending order.
-    order = sorted(by_port, key=lambda one: servers[one]["address"], reverse=True)
+    order = sorted(by_port, key=lambda one: servers[one].address, reverse=True)
     rank_of = {one: rank for rank, one in enumerate(order)}
     return [rank_of[one] for one in range(len(servers))]
 
@@ -130,20 +127,20 @@ def check_network(network: str, host: str, record: NodeFacts) -> None:
         )
 
 
-def own_folder(process: Dict[str, Any], options: Options) -> Optional[str]:
+def own_folder(process: Process, options: Options) -> Optional[str]:
     """Return the path of a worker's copy of the script's folder; None for other processes.
 
     The path is relative to the job folder. Each worker of a host has a separate copy, so that
     workers cannot overwrite each other's files. The result is None in a job without a script.
     """
-    if process["role"] != "worker" or not options.script:
+    if process.role != WORKER or not options.script:
         return None
-    return posixpath.join(OWN_FOLDERS, process["name"])
+    return posixpath.join(OWN_FOLDERS, process.name)
 
 
 def command(
-    process: Dict[str, Any],
-    node: Dict[str, Any],
+    process: Process,
+    node: Node,
     options: Options,
     data_dir: str,
     model_file: Optional[str],
@@ -156,15 +153,15 @@ def command(
     ProgramArguments.
     """
     run = [containers.python(options, node), "-u", "-m", "mxcluster.training"]
-    if process["role"] != "worker":
+    if process.role != WORKER:
         return run + ["serve"]
     if options.script:
         script = posixpath.join(
-            node["job_dir"], process["folder"], posixpath.basename(options.script)
+            node.job_dir, process.folder or "", posixpath.basename(options.script)
         )
         return run + ["script", script, "--"] + list(options.script_args)
     if model_file:
-        model_file = posixpath.join(node["job_dir"], model_file)
+        model_file = posixpath.join(node.job_dir, model_file)
     return (
         run
         + ["program", options.program, "--"]
@@ -173,7 +170,7 @@ def command(
 
 
 def program_arguments(
-    process: Dict[str, Any], options: Options, data_dir: str, model_file: Optional[str]
+    process: Process, options: Options, data_dir: str, model_file: Optional[str]
 ) -> ProgramArguments:
     """Return the arguments of the training program for the worker `process`.
 
@@ -183,8 +180,8 @@ def program_arguments(
         name: value for name, value in vars(options).items() if name in ProgramArguments.FIELDS
     }
     values.update(
-        gpus=list(range(len(process["gpus"]))),
-        work_load=process.get("work_load") or [],
+        gpus=list(range(len(process.gpus))),
+        work_load=process.work_load,
         data_dir=options.data_dir or ("" if DATASETS[options.data].from_data_dir else data_dir),
         model_load_file=model_file if options.model_load_epoch and model_file else "",
     )
@@ -201,39 +198,38 @@ def _group_of_each(groups: Sequence[Sequence[int]]) -> str:
     return ",".join(str(group_of[index]) for index in sorted(group_of))
 
 
-def homes(plan: Dict[str, Any]) -> str:
+def homes(plan: Plan) -> str:
     """Return the server of each parameter as text: "1*12,0*30" or, without a placement, "".
 
     In the example, server 1 holds the first 12 parameters, and server 0 the next 30 parameters.
     Under a scheme with separate servers for each group, the text has the server numbers of the
     placement. Under other schemes, the text has ps-lite ranks.
     """
-    servers = [one for one in plan["processes"] if one["role"] == "server"]
-    by_group = schemes.of(plan["kv"]).servers_of_a_group
+    servers = plan.of_role(SERVER)
+    by_group = schemes.of(plan.kv).servers_of_a_group
     rank = {} if by_group else dict(enumerate(ranks(servers)))
-    runs = [(server, len(list(same))) for server, same in itertools.groupby(plan["placement"])]
+    runs = [(server, len(list(same))) for server, same in itertools.groupby(plan.placement)]
     return ",".join("%d*%d" % (rank.get(server, server), count) for server, count in runs)
 
 
-def of_all(plan: Dict[str, Any]) -> Dict[str, str]:
+def of_all(plan: Plan) -> Dict[str, str]:
     """Return the variables of mxcluster that are the same for all processes of `plan`.
 
     The function needs a time that grows with the number of processes.
     """
-    options = plan["options"]
+    options = plan.options
     env = {
-        "MXCLUSTER_JOB": plan["job"],
-        "MXCLUSTER_KV": plan["kv"],
-        "MXCLUSTER_GROUPS": _group_of_each(plan["groups"]),
+        "MXCLUSTER_JOB": plan.job,
+        "MXCLUSTER_KV": plan.kv,
+        "MXCLUSTER_GROUPS": _group_of_each(plan.groups),
     }
-    scheme = schemes.of(plan["kv"])
-    if len(plan["groups"]) > 1 or not scheme.with_one_group:
+    scheme = schemes.of(plan.kv)
+    if len(plan.groups) > 1 or not scheme.with_one_group:
         if scheme.servers_of_a_group:
-            servers = [one for one in plan["processes"] if one["role"] == "server"]
-            env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(servers)))
+            env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(plan.of_role(SERVER))))
         for name in scheme.knobs:
             env["MXCLUSTER_" + name.upper()] = str(vars(options)[name])
-    if plan.get("placement"):
+    if plan.placement:
         env["MXCLUSTER_PLACEMENT"] = homes(plan)
     if options.server_classes:
         env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options.server_classes)
@@ -246,60 +242,59 @@ def of_all(plan: Dict[str, Any]) -> Dict[str, str]:
     return env
 
 
-def environment(
-    process: Dict[str, Any], plan: Dict[str, Any], common: Dict[str, str]
-) -> Dict[str, str]:
+def environment(process: Process, plan: Plan, common: Dict[str, str]) -> Dict[str, str]:
     """Return the environment {variable: value} of `process` for ps-lite, mxcluster and the user.
 
     Args: `common` the result of `of_all`.
     """
-    node, options = plan["nodes"][process["host"]], plan["options"]
-    own = str(plan["workers"])
+    node, options = plan.nodes[process.host], plan.options
     env = {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process["gpus"])),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpus)),
         **GPU_ORDER,
         **common,
-        "MXCLUSTER_ROLE": process["role"],
-        "MXCLUSTER_INDEX": str(process["index"]),
-        "MXCLUSTER_HOST": process["host"],
-        "MXCLUSTER_JOB_DIR": node["job_dir"],
+        "MXCLUSTER_ROLE": process.role,
+        "MXCLUSTER_INDEX": str(process.index),
+        "MXCLUSTER_HOST": process.host,
+        "MXCLUSTER_JOB_DIR": node.job_dir,
     }
-    if node.get("cuda"):  # For servers, too: MXNet's GPU library needs CUDA's libraries.
-        env["LD_LIBRARY_PATH"] = node["cuda"]["folder"] + "/lib64"
-    if process["group"] is not None:
-        env["MXCLUSTER_GROUP"] = str(process["group"])
-    if process["role"] == "worker":
-        env["MXCLUSTER_SHARE"] = "%r %r" % tuple(process["share"])
+    if node.cuda:  # For servers, too: MXNet's GPU library needs CUDA's libraries.
+        env["LD_LIBRARY_PATH"] = node.cuda.folder + "/lib64"
+    if process.group is not None:
+        env["MXCLUSTER_GROUP"] = str(process.group)
+    if process.share is not None:
+        env["MXCLUSTER_SHARE"] = "%r %r" % process.share
         if options.data_dir:
             env["MXCLUSTER_DATA_DIR"] = options.data_dir
-        if process["work_load"]:
-            env["MXCLUSTER_WORK_LOAD"] = _numbers(process["work_load"])
-    # A server process of a group merges as soon as all members of this group have pushed.
-    if process["role"] == "server" and process["group"] is not None:
-        own = str(len(plan["groups"][process["group"]]))
-    if plan["root"]:
-        env.update(
-            {
-                "DMLC_ROLE": process["role"],
-                "DMLC_PS_ROOT_URI": plan["root"]["address"],
-                "DMLC_PS_ROOT_PORT": str(plan["root"]["port"]),
-                "DMLC_NUM_SERVER": str(plan["servers"]),
-                "DMLC_NUM_WORKER": own,
-                "DMLC_NODE_HOST": process["address"],
-                "DMLC_INTERFACE": node["interface"],
-                "PORT": str(process["port"]),
-                "PS_VERBOSE": str(options.ps_verbose),
-                "PS_HEARTBEAT_INTERVAL": str(plan["heartbeat"]["interval"]),
-                "PS_HEARTBEAT_TIMEOUT": str(plan["heartbeat"]["timeout"]),
-                "MXCLUSTER_START_TIMEOUT": "%g" % plan["timeouts"]["start"],
-            }
-        )
-    own_env = options.of_role(process["role"])
+        if process.work_load:
+            env["MXCLUSTER_WORK_LOAD"] = _numbers(process.work_load)
+    env.update(_of_ps_lite(process, plan, node.interface))
+    own_env = options.of_role(process.role)
     env.update(own_env)
     # The user's libraries come after CUDA's libraries.
-    if node.get("cuda") and "LD_LIBRARY_PATH" in own_env:
-        env["LD_LIBRARY_PATH"] = "%s/lib64:%s" % (
-            node["cuda"]["folder"],
-            own_env["LD_LIBRARY_PATH"],
-        )
+    if node.cuda and "LD_LIBRARY_PATH" in own_env:
+        env["LD_LIBRARY_PATH"] = "%s/lib64:%s" % (node.cuda.folder, own_env["LD_LIBRARY_PATH"])
     return env
+
+
+def _of_ps_lite(process: Process, plan: Plan, interface: str) -> Dict[str, str]:
+    """Return the variables for ps-lite, {} for a job without a scheduler."""
+    if not plan.root:
+        return {}
+    workers = plan.workers
+    # A server process of a group merges as soon as all members of this group have pushed.
+    if process.role == SERVER and process.group is not None:
+        workers = len(plan.groups[process.group])
+    return {
+        "DMLC_ROLE": process.role,
+        "DMLC_PS_ROOT_URI": plan.root.address,
+        "DMLC_PS_ROOT_PORT": str(plan.root.port),
+        "DMLC_NUM_SERVER": str(plan.servers),
+        "DMLC_NUM_WORKER": str(workers),
+        "DMLC_NODE_HOST": process.address,
+        "DMLC_INTERFACE": interface,
+        "PORT": str(process.port),
+        "PS_VERBOSE": str(plan.options.ps_verbose),
+        "PS_HEARTBEAT_INTERVAL": str(plan.heartbeat.interval),
+        "PS_HEARTBEAT_TIMEOUT": str(plan.heartbeat.timeout),
+        "MXCLUSTER_START_TIMEOUT": "%g" % plan.timeouts.start,
+    }

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from fractions import Fraction
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster import schemes, work_load
 from mxcluster.cluster import grouping, profile
@@ -13,6 +13,7 @@ from mxcluster.errors import refuse
 from mxcluster.job.plan.groups import Groups
 from mxcluster.lists import listed
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import UsedProfile
 from mxcluster.model.profile import CURE, Profile
 
 Json = Dict[str, Any]
@@ -165,40 +166,37 @@ def check_batches(options: Options, shares: Sequence[Any], workers: Sequence[str
     )
 
 
-def entry(
-    plan: Json,
-    fitted: Optional[profile.Fit],
-    origin: str,
-    wants_shares: bool,
-    note: str,
-    wants_sizes: bool = False,
-    gives_loads: bool = False,
-) -> Optional[Json]:
-    """Return the plan's entry "profile", or None if a profile does not affect the plan.
+class Sources(NamedTuple):
+    """The parts of a plan for which a profile is, or may be, the source."""
 
-    The entry is {"job", "time", "fits": bool, "uses": [the parts that the profile gives], "notes":
-    [lines for the user], "noise", "speeds": [samples/s of each worker]}. If the profile does not
-    fit, "speeds" is [].
+    groups: str  # the origin of the groups: FILE, LABELS, PROFILE or NOBODY
+    shares: bool  # a profile that fits gives the shares
+    sizes: bool = False  # a profile that fits gives the first balanced batch sizes
+    loads: bool = False  # the profile gives the speeds of GPUs
+    placement: bool = False  # the profile gives the servers of the parameters
+    note: str = ""  # the note from `placement`
 
-    Args:
-        plan: the plan with the entries "options", "placement" and "balance".
-        fitted: from `fit`.
-        origin: the source of the groups: FILE, LABELS, PROFILE or NOBODY.
-        wants_shares: True if a profile that fits gives the shares.
-        note: the note from `placement`.
-        wants_sizes: True if a profile that fits gives the first balanced batch sizes.
-        gives_loads: True if the profile gives the speeds of GPUs.
+
+def used(
+    options: Options, fitted: Optional[profile.Fit], sources: Sources
+) -> Optional[UsedProfile]:
+    """Return the plan's part about the profile, or None if no profile affects the plan.
+
+    Args: `fitted` from `fit`.
     """
-    options, grouped = plan["options"], schemes.of(plan["kv"]).waits == schemes.GROUP
-    wants_sizes = wants_sizes and bool(plan.get("balance"))
-    if fitted is None or not (grouped or plan["placement"] or note or wants_sizes or gives_loads):
+    grouped = schemes.of(options.kv).waits == schemes.GROUP
+    affects = grouped or sources.placement or sources.note or sources.sizes or sources.loads
+    if fitted is None or not affects:
         return None
     found, does_fit = fitted.profile, fitted.positions is not None
-    uses = ["groups"] if origin == PROFILE else []
-    uses += ["shares"] if wants_shares and does_fit else []
-    uses += ["first batch sizes"] if wants_sizes and does_fit else []
-    uses += ["speeds of GPUs"] if gives_loads else []
-    uses += ["servers of the parameters"] if plan["placement"] else []
+    parts = (
+        ("groups", sources.groups == PROFILE),
+        ("shares", sources.shares and does_fit),
+        ("first batch sizes", sources.sizes and does_fit),
+        ("speeds of GPUs", sources.loads),
+        ("servers of the parameters", sources.placement),
+    )
+    uses = [part for part, is_used in parts if is_used]
     lines = []
     if uses:
         other = [
@@ -217,14 +215,14 @@ def entry(
                 ", measured with %s" % listed(other) if other else "",
             )
         )
-    wanted = grouped and origin in (PROFILE, NOBODY) or wants_shares or wants_sizes
-    lines += [line for line in (fitted.note if wanted else "", note) if line]
-    return {
-        "job": found.job,
-        "time": found.time,
-        "fits": does_fit,
-        "uses": uses,
-        "notes": lines,
-        "noise": found.noise,
-        "speeds": list(profile.job_speeds(fitted).values()),
-    }
+    wanted = grouped and sources.groups in (PROFILE, NOBODY) or sources.shares or sources.sizes
+    lines += [line for line in (fitted.note if wanted else "", sources.note) if line]
+    return UsedProfile(
+        job=found.job,
+        time=found.time,
+        fits=does_fit,
+        uses=uses,
+        notes=lines,
+        noise=found.noise,
+        speeds=list(profile.job_speeds(fitted).values()),
+    )

@@ -1,6 +1,6 @@
 """Place the processes of a job on a list of hosts in turn, as MXNet's launch.py does."""
 
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, for_each
 from mxcluster.job.plan.addresses import Node
@@ -16,7 +16,7 @@ Find = Callable[[str], Node]
 
 def place(
     options: Options,
-    groups: Dict[str, Sequence[str]],
+    groups: Mapping[str, Sequence[str]],
     variables: Variables,
     records: Mapping[str, Network],
     find: Find,
@@ -24,7 +24,7 @@ def place(
     """Return (the host of each server, the host of each worker).
 
     Process i runs on host i modulo the number of hosts. The servers come first, then the workers.
-    BadInput for a name or address of no host in the inventory.
+    Raises BadInput for a name or address of no host in the inventory.
 
     Args: `options` with round_robin, num_servers and num_workers; `groups` and `variables` of the
     inventory; `records` {host: node record}; `find` returns the Node of a host.

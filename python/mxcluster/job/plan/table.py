@@ -1,7 +1,7 @@
 """Convert a plan to text, with a table of the processes."""
 
 from fractions import Fraction
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from mxcluster import schemes, work_load
 from mxcluster.cluster.files import batches_per_epoch, cut
@@ -13,82 +13,63 @@ from mxcluster.job.options import step_size
 from mxcluster.job.plan import containers, paces
 from mxcluster.lists import aligned, several, spans
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import Plan, Process
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
 
 
-def table(plan: Dict[str, Any]) -> str:
+def table(plan: Plan) -> str:
     """Return the plan as text: job, scheme, program and batches, then a line for each process."""
-    rows = [HEADINGS] + [_row(process, plan) for process in plan["processes"]]
+    rows = [HEADINGS] + [_row(process, plan) for process in plan.processes]
     return "\n".join(_heading(plan) + [""] + aligned(rows)) + "\n"
 
 
-def batches(plan: Dict[str, Any]) -> Optional[Tuple[List[int], List[int]]]:
+def batches(plan: Plan) -> Optional[Tuple[List[int], List[int]]]:
     """Return each worker's number of batches and of repeated samples in an epoch, as two lists.
 
     The result is None for a script. Raises BadInput if a batch is larger than the data set, or if a
     share holds no sample.
     """
-    options = plan["options"]
+    options = plan.options
     if options.script:
         return None
     samples = training_samples(options.data, options.num_examples)
-    ranges = cut(plan["shares"], samples)
+    ranges = cut(plan.shares, samples)
     if options.batch_size > samples:
         raise BadInput(
             "batch_size=%d is more than the %d training samples of %s, so every batch would repeat "
             "samples: use at most %d, or less with several workers"
             % (options.batch_size, samples, options.data, samples)
         )
-    if plan.get("balance"):
-        together = plan["together"]
+    if plan.balance:
+        together = plan.together
         weights = [
-            sum((length_of(plan["shares"][index]) for index in one), Fraction(0))
-            for one in together
+            sum((length_of(plan.shares[index]) for index in one), Fraction(0)) for one in together
         ]
-        _, counts, repeated = batch_sizes.epoch_of(
-            plan["balance"]["sizes"], samples, together, weights
-        )
+        _, counts, repeated = batch_sizes.epoch_of(plan.balance.sizes, samples, together, weights)
         return counts, repeated
-    return batches_per_epoch(
-        ranges, options.batch_size, schemes.waiting_sets(plan["kv"], plan["groups"])
-    )
+    return batches_per_epoch(ranges, options.batch_size, schemes.waiting_sets(plan.kv, plan.groups))
 
 
-def _heading(plan: Dict[str, Any]) -> List[str]:
-    options = plan["options"]
-    staleness = "" if plan["staleness"] is None else " (staleness %d)" % plan["staleness"]
+def _heading(plan: Plan) -> List[str]:
+    options = plan.options
+    staleness = "" if plan.staleness is None else " (staleness %d)" % plan.staleness
     lines = [
-        "job %s" % plan["job"],
+        "job %s" % plan.job,
         "kv %s%s, %s in %s, %s"
         % (
-            plan["kv"],
+            plan.kv,
             staleness,
-            several(plan["workers"], "worker"),
-            several(len(plan["groups"]), "group"),
-            several(plan["servers"], "server"),
+            several(plan.workers, "worker"),
+            several(len(plan.groups), "group"),
+            several(plan.servers, "server"),
         ),
     ]
     lines += containers.lines(plan)
-    lines += launchers.told(plan)
-    alone = schemes.of(plan["kv"]).with_one_group
-    profile = plan.get("profile") or {"uses": [], "notes": []}
-    if alone and len(plan["groups"]) == 1:
-        lines.append(
-            "%s with one group of all workers trains as %s does: %s"
-            % (
-                plan["kv"],
-                alone,
-                "all speeds in the profile are equal within the noise"
-                if "groups" in profile["uses"]
-                else "no profile fits this job, so grouping=auto measures the workers first"
-                if plan.get("needs_profile")
-                else "for several groups, set worker_group for the workers' hosts, or set "
-                "groups_file, or let mxcluster measure the workers (-e grouping=auto)",
-            )
-        )
-    lines += profile["notes"]
-    lines += _of_groups(options, len(plan["groups"]))
+    lines += launchers.lines(plan)
+    lines += _one_group(plan)
+    lines += plan.profile.notes if plan.profile else []
+    lines += _of_groups(options, len(plan.groups))
     if options.bigarray_bound:
         lines.append(
             "arrays of %d numbers or more are split over all servers (bigarray_bound)"
@@ -99,8 +80,34 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
         lines.append(slow)
     counts = batches(plan)
     if counts is None:
-        return lines + ["script %s" % " ".join([options.script] + options.script_args)]
-    lines.append(
+        return lines + ["script %s" % " ".join([options.script, *options.script_args])]
+    return lines + _training(plan, counts)
+
+
+def _one_group(plan: Plan) -> List[str]:
+    """Return the line about a scheme with groups that has a single group, [] for other jobs."""
+    alone = schemes.of(plan.kv).with_one_group
+    if not alone or len(plan.groups) > 1:
+        return []
+    return [
+        "%s with one group of all workers trains as %s does: %s"
+        % (
+            plan.kv,
+            alone,
+            "all speeds in the profile are equal within the noise"
+            if plan.profile and "groups" in plan.profile.uses
+            else "no profile fits this job, so grouping=auto measures the workers first"
+            if plan.needs_profile
+            else "for several groups, set worker_group for the workers' hosts, or set "
+            "groups_file, or let mxcluster measure the workers (-e grouping=auto)",
+        )
+    ]
+
+
+def _training(plan: Plan, counts: Tuple[List[int], List[int]]) -> List[str]:
+    """Return the lines about the training program. Args: `counts` from `batches`."""
+    options = plan.options
+    lines = [
         "program %s: network %s, data %s (%d samples), batch size %d per worker, %s"
         % (
             options.program,
@@ -110,23 +117,23 @@ def _heading(plan: Dict[str, Any]) -> List[str]:
             options.batch_size,
             _length(options),
         )
-    )
+    ]
     if options.data_dir and options.data == "synthetic":
         lines.append(
             "data_dir=%s has no effect: data=%s has no files" % (options.data_dir, options.data)
         )
-    if plan.get("balance"):
+    if plan.balance:
         lines.append(
             "batch sizes follow the workers' speeds (balance=%s), %d samples a step%s; "
             "first sizes: %s"
             % (
                 options.balance,
-                sum(plan["balance"]["sizes"]),
-                " in all groups, constant in each group" if len(plan["together"]) > 1 else "",
-                _per_worker(plan["balance"]["sizes"]),
+                sum(plan.balance.sizes),
+                " in all groups, constant in each group" if len(plan.together) > 1 else "",
+                _per_worker(plan.balance.sizes),
             )
         )
-    lines.append(_step(options, plan["workers"]))
+    lines.append(_step(options, plan.workers))
     if options.compression != "none":
         lines.append(
             "workers send gradients with %s for each number, threshold %g (compression)"
@@ -189,30 +196,30 @@ def _step(options: Options, workers: int) -> str:
     )
 
 
-def _splits(plan: Dict[str, Any]) -> List[str]:
+def _splits(plan: Plan) -> List[str]:
     """Return [a line with each GPU's number of samples in a batch], or [] for equal GPUs."""
     workers: Dict[str, List[int]] = {}
-    for process in plan["processes"]:
-        if process["work_load"]:
-            samples = work_load.split(plan["options"].batch_size, process["work_load"])
-            workers.setdefault(" + ".join(map(str, samples)), []).append(process["index"])
+    for process in plan.processes:
+        if process.work_load:
+            samples = work_load.split(plan.options.batch_size, process.work_load)
+            workers.setdefault(" + ".join(map(str, samples)), []).append(process.index or 0)
     return [
         "samples of a batch for each GPU: %s (gpu_speeds)"
         % ", ".join("%s (%s)" % (samples, _runs(those)) for samples, those in workers.items())
     ] * bool(workers)
 
 
-def _row(process: Dict[str, Any], plan: Dict[str, Any]) -> Tuple[str, ...]:
-    port, group, share = process["port"], process["group"], process["share"]
+def _row(process: Process, plan: Plan) -> Tuple[str, ...]:
+    port, group, share = process.port, process.group, process.share
     return (
-        process["role"],
-        str(process["index"]),
-        process["host"],
-        process["address"] if port is None else "%s:%d" % (process["address"], port),
-        plan["nodes"][process["host"]]["interface"],
-        ",".join(map(str, process["gpus"])) or "-",
-        "-" if group is None else plan["group_labels"][group],
-        "-" if share is None else "%.6g %.6g" % tuple(share),
+        process.role,
+        str(process.index),
+        process.host,
+        process.address if port is None else "%s:%d" % (process.address, port),
+        plan.nodes[process.host].interface,
+        ",".join(map(str, process.gpus)) or "-",
+        "-" if group is None else plan.group_labels[group],
+        "-" if share is None else "%.6g %.6g" % share,
     )
 
 

@@ -8,7 +8,7 @@ do not need these packages.
 
 import json
 import os
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from mxcluster import events as event_files
 from mxcluster.cluster import profile as profiles
@@ -30,9 +30,8 @@ from mxcluster.job.report import (
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.events import Event
 from mxcluster.model.failures import Failure
+from mxcluster.model.plan import Plan
 from mxcluster.model.verdict import Verdict
-
-Plan = Dict[str, Any]
 
 
 def assemble(
@@ -59,17 +58,17 @@ def assemble(
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
-        files.write_json(os.path.join(run_dir, "plan.json"), plan)
+        files.write_json(os.path.join(run_dir, "plan.json"), plan.encode())
     plan = files.read_plan(run_dir)
-    problems = archive.unpack_all({host: archives.get(host) for host in plan["nodes"]}, run_dir)
-    if plan["options"].savemodel:
+    problems = archive.unpack_all({host: archives.get(host) for host in plan.nodes}, run_dir)
+    if plan.options.savemodel:
         checkpoint_arrivals.settle(
             os.path.join(run_dir, "checkpoints"),
-            plan["options"].network,
-            plan["options"].keep_checkpoints,
+            plan.options.network,
+            plan.options.keep_checkpoints,
         )
     events, damaged = _merged_events(plan, run_dir)
-    known = {host: (ends or {}).get(host) or NodeResult() for host in plan["nodes"]}
+    known = {host: (ends or {}).get(host) or NodeResult() for host in plan.nodes}
     results = {
         host: _with_archive(run_dir, plan, host, end, problems.get(host))
         for host, end in known.items()
@@ -84,10 +83,10 @@ def assemble(
         + series.dropped_groups(plan, events)
         + profile.drifted(plan, events)
         + [line for host, end in results.items() for line in node_ends.warnings(host, end)],
-        files=sum(files.own_files(run_dir, host) for host in plan["nodes"]),
+        files=sum(files.own_files(run_dir, host) for host in plan.nodes),
         engine=engine,
     )
-    if verdict.ok and measuring.is_profile(plan["options"]):
+    if verdict.ok and measuring.is_profile(plan.options):
         found_profile = profiles.complete(profile.measured(plan, events))
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile.encode())
         verdict = verdict.replaced(proposal=profile.lines(found_profile))
@@ -102,8 +101,7 @@ def _merged_events(plan: Plan, run_dir: str) -> Tuple[List[Event], Dict[str, int
     Returns (events, {host: number of damaged events}).
     """
     paths = {
-        host: os.path.join(files.node_dir(run_dir, host), event_files.FILE)
-        for host in plan["nodes"]
+        host: os.path.join(files.node_dir(run_dir, host), event_files.FILE) for host in plan.nodes
     }
     found = {host: path for host, path in paths.items() if os.path.exists(path)}
     damaged: List[str] = []
@@ -132,7 +130,7 @@ def _with_archive(
         problem = str(refusal)
     if problem:
         problem = end.problem or problem
-        if end.status and end.status.job == plan["job"]:
+        if end.status and end.status.job == plan.job:
             status = statuses.own(host, end.status, plan)
     if end.uneven and status and not status.first_failure:
         status = status.replaced(first_failure=stall_cause.failure(plan, host, end.uneven))

@@ -12,14 +12,13 @@ from typing import IO, Any, Dict, Optional, Tuple, cast
 
 from mxcluster.errors import BadInput
 from mxcluster.job import listing
-from mxcluster.job.plan.batch import NODES
+from mxcluster.job.plan.submission import NODES
 from mxcluster.job.report.statuses import failure_of_engine
 from mxcluster.model import names, shapes
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.failures import Failure
+from mxcluster.model.plan import Plan
 from mxcluster.model.record import record
-
-Json = Dict[str, Any]
 
 # Errors of a damaged or forged archive.
 _DAMAGED = (
@@ -38,14 +37,14 @@ LARGEST = 64 << 20  # maximum size of a JSON file of the head in bytes
 _parts = shapes.table(shapes.words, record(NodeResult), 5000)  # PARTS of `agent.batch_job`
 
 
-def is_batch(plan: Json) -> bool:
+def is_batch(plan: Plan) -> bool:
     """Return True if `plan` is the submission of a batch job."""
-    return bool(plan.get("batch"))
+    return bool(plan.batch)
 
 
 def split(
-    plan: Json, archives: Dict[str, str], ends: Dict[str, NodeResult], folder: str
-) -> Tuple[Json, Dict[str, str], Dict[str, NodeResult], Optional[Failure]]:
+    plan: Plan, archives: Dict[str, str], ends: Dict[str, NodeResult], folder: str
+) -> Tuple[Plan, Dict[str, str], Dict[str, NodeResult], Optional[Failure]]:
     """Return (plan, archives, ends, failure) of a batch job, for all nodes.
 
     "failure" is the first failure that the head or the submit host has recorded, such as a
@@ -55,7 +54,7 @@ def split(
     Args: `plan` the submission; `archives` {submit host: path of the tar file}; `ends` {submit
     host: its NodeResult}; `folder` the folder for the archives of the nodes.
     """
-    submit_host = next(iter(plan["nodes"]))
+    submit_host = next(iter(plan.nodes))
     submitted = ends.get(submit_host) or NodeResult()
     failure = failure_of_engine(submitted.status)
     path = archives.get(submit_host)
@@ -69,14 +68,13 @@ def split(
             failure = failure or failure_of_engine(_read(tar, known.get("status.json")))
             if made is None:
                 return plan, archives, ends, failure
-            place = plan["nodes"][submit_host]
-            paths = {"python": place["python"], "jobs_dir": os.path.dirname(place["job_dir"])}
+            place = plan.nodes[submit_host]
+            paths = {"python": place.python, "jobs_dir": os.path.dirname(place.job_dir)}
             hosts = shapes.each(names.hostname, 5000)(sorted(made["nodes"]))
-            real = listing.adopt(made, plan["job"], dict.fromkeys(hosts, paths))
-            first = real["processes"][0]["host"]
+            real = listing.adopt(made, plan.job, dict.fromkeys(hosts, paths))
+            first = real.processes[0].host
             found = {
-                host: _of_node(tar, known, host, plan["job"], folder, host == first)
-                for host in hosts
+                host: _of_node(tar, known, host, plan.job, folder, host == first) for host in hosts
             }
     except _DAMAGED:
         return plan, archives, ends, failure  # `report.archive` reports the damaged archive

@@ -9,9 +9,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from mxcluster.job.report import profile_panels, series, style
 from mxcluster.job.report.series import Curve, Run, group_label, label, several_groups
 from mxcluster.job.report.style import BAD, COLOURS, INK
+from mxcluster.model.plan import Plan
 from mxcluster.model.verdict import Verdict
 
-Json = Dict[str, Any]
 Axis = Any  # matplotlib's Axes
 
 STYLES = (
@@ -28,7 +28,7 @@ FEW_POINTS = 30  # a curve that is not smoothed, with so few points, has a mark 
 UNITS = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, float("inf")))
 
 
-def draw(data: Run, plan: Json, verdict: Verdict, cache_dir: Optional[str] = None) -> bytes:
+def draw(data: Run, plan: Plan, verdict: Verdict, cache_dir: Optional[str] = None) -> bytes:
     """Return the picture of a run as a PNG (bytes), or b"" if no series has a point.
 
     Args: `data` from series.collect(); `plan` and `verdict` of the job; `cache_dir` the folder of
@@ -69,16 +69,14 @@ class Look(NamedTuple):
     alpha: float
 
 
-def _looks(data: Run, plan: Json) -> Dict[int, Look]:
+def _looks(data: Run, plan: Plan) -> Dict[int, Look]:
     """Return {worker index: Look}."""
     from matplotlib import colormaps
 
     indices = sorted(data.workers)
     many = len(indices) > LEGEND_WORKERS
-    group_of = {
-        index: group for group, members in enumerate(plan.get("groups") or []) for index in members
-    }
-    styled = len(plan.get("groups") or []) <= len(STYLES)
+    group_of = {index: group for group, members in enumerate(plan.groups) for index in members}
+    styled = len(plan.groups) <= len(STYLES)
     looks = {}
     for place, index in enumerate(indices):
         colour = (
@@ -135,7 +133,7 @@ def _lines(axis: Axis, curve: Curve, data: Run, looks: Dict[int, Look]) -> None:
     axis.set_xlim(0, end)
 
 
-def _histogram(axis: Axis, data: Run, plan: Json, looks: Dict[int, Look]) -> None:
+def _histogram(axis: Axis, data: Run, plan: Plan, looks: Dict[int, Look]) -> None:
     """Draw the histogram of Y: the percentage of each group's updates for each value of Y."""
     groups = sorted(group for group, found in data.histograms.items() if found.updates)
     highest = max(y for group in groups for y in data.histograms[group].counts)
@@ -164,9 +162,9 @@ def _histogram(axis: Axis, data: Run, plan: Json, looks: Dict[int, Look]) -> Non
         axis.legend(fontsize=9)
 
 
-def _group_colour(plan: Json, group: int, looks: Dict[int, Look]) -> Any:
+def _group_colour(plan: Plan, group: int, looks: Dict[int, Look]) -> Any:
     """Return the colour of a group: the colour of the worker in the middle of the group."""
-    members = plan["groups"][group]
+    members = plan.groups[group]
     return looks[members[(len(members) - 1) // 2]].color
 
 
@@ -195,7 +193,7 @@ def _mark_failure(axis: Axis, data: Run, verdict: Verdict, named: bool) -> None:
 
 
 def _legend(
-    figure: Any, axes: Dict[str, Any], data: Run, plan: Json, looks: Dict[int, Look]
+    figure: Any, axes: Dict[str, Any], data: Run, plan: Plan, looks: Dict[int, Look]
 ) -> None:
     """Draw a legend that names all workers.
 
@@ -225,7 +223,7 @@ def _legend(
         bar.set_label("worker")
         steps = range(0, len(indices), -(-len(indices) // 10))
         bar.set_ticks(list(steps), labels=[str(indices[place]) for place in steps])
-        styled = several_groups(plan) and len(plan["groups"]) <= len(STYLES)
+        styled = several_groups(plan) and len(plan.groups) <= len(STYLES)
         handles = (
             [
                 Line2D(
@@ -236,7 +234,7 @@ def _legend(
                     linestyle=STYLES[group],
                     label="group %s (%d workers)" % (group_label(plan, group), len(members)),
                 )
-                for group, members in enumerate(plan["groups"])
+                for group, members in enumerate(plan.groups)
             ]
             if styled
             else []

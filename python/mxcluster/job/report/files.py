@@ -2,13 +2,13 @@
 
 import json
 import os
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json, replace
-from mxcluster.job import plan_shape
 from mxcluster.job.verdict_text import printable
 from mxcluster.model import shapes
+from mxcluster.model.plan import Plan
 from mxcluster.model.record import encode
 from mxcluster.model.verdict import CURE, Verdict
 from mxcluster.package import OWN_FOLDERS
@@ -22,12 +22,12 @@ def node_dir(run_dir: str, host: str) -> str:
     return os.path.join(run_dir, "nodes", host)
 
 
-def read_plan(run_dir: str) -> Dict[str, Any]:
+def read_plan(run_dir: str) -> Plan:
     """Return the plan of the run in the folder `run_dir`.
 
     Raises BadInput if the folder has no plan.json, or if this file is damaged.
     """
-    found = read_json(os.path.join(run_dir, "plan.json"), plan_shape.of_run)
+    found: Optional[Plan] = read_json(os.path.join(run_dir, "plan.json"), Plan.of_run)
     if found is None:
         raise BadInput("%s has no plan.json: give the folder of a job, runs/<job>" % run_dir)
     return found
@@ -44,7 +44,7 @@ def read_verdict(run_dir: str) -> Optional[Verdict]:
 def read_status(run_dir: str, host: str) -> object:
     """Return the content of the last status.json of `host`, or None without this file.
 
-    `mxcluster.job.replies` checks the content.
+    `mxcluster.job.report.statuses` checks the content.
     """
     return read_json(os.path.join(node_dir(run_dir, host), "status.json"), shapes.anything)
 
@@ -56,16 +56,14 @@ def own_files(run_dir: str, host: str) -> int:
     )
 
 
-def logs(run_dir: str, plan: Dict[str, Any]) -> Dict[str, List[str]]:
+def logs(run_dir: str, plan: Plan) -> Dict[str, List[str]]:
     """Return {process name: [line, ...]} with the last lines of each process's log.
 
     The list is empty for a log that the controller did not collect.
     """
     return {
-        process["name"]: tail(
-            os.path.join(node_dir(run_dir, process["host"]), process["name"] + ".log")
-        )
-        for process in plan["processes"]
+        process.name: tail(os.path.join(node_dir(run_dir, process.host), process.name + ".log"))
+        for process in plan.processes
     }
 
 

@@ -4,7 +4,7 @@ import base64
 import datetime
 import json
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.exit_codes import describe
 from mxcluster.job.plan import mpi
@@ -14,9 +14,9 @@ from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
 from mxcluster.model.events import Note
 from mxcluster.model.job_knobs import MpiOptions, Options
+from mxcluster.model.plan import WORKER, Plan, Process
 from mxcluster.model.verdict import Verdict
 
-Json = Dict[str, Any]
 Variables = Mapping[str, object]  # {variable of a template: value}
 
 TEMPLATE, STYLES = (
@@ -86,7 +86,7 @@ class NoteRow(NamedTuple):
 
 
 def render(
-    data: Run, plan: Json, verdict: Verdict, picture: bytes, logs: Mapping[str, List[str]]
+    data: Run, plan: Plan, verdict: Verdict, picture: bytes, logs: Mapping[str, List[str]]
 ) -> str:
     """Return the text of report.html.
 
@@ -158,25 +158,25 @@ def embedded(picture: bytes) -> str:
 
 
 def context(
-    data: Run, plan: Json, verdict: Verdict, picture: bytes, logs: Mapping[str, List[str]]
+    data: Run, plan: Plan, verdict: Verdict, picture: bytes, logs: Mapping[str, List[str]]
 ) -> Variables:
     """Return {variable: value} for the template page.html.
 
     The arguments are the arguments of `render`.
     """
     failure = verdict.first_failure
-    rows = [_row(process, data, plan, verdict) for process in plan["processes"]]
+    rows = [_row(process, data, plan, verdict) for process in plan.processes]
     when = date(data.begin)
     return {
         **frame(
             verdict.job,
             "OK" if verdict.ok else "FAILED",
             not verdict.ok,
-            (verdict.kv, _what(plan["options"]), "started " + when if when else ""),
+            (verdict.kv, _what(plan.options), "started " + when if when else ""),
             {
                 name: value
-                for name, value in vars(plan["options"]).items()
-                if name in mpi.KNOBS or not plan.get("mpi")
+                for name, value in vars(plan.options).items()
+                if name in mpi.KNOBS or not plan.mpi
             },
             "Options",
             "verdict.json, events.jsonl, plan.json, nodes/",
@@ -192,7 +192,7 @@ def context(
         "picture": embedded(picture),
         "alt": alternative(data),
         "curves": ", ".join(curve.name for curve in series.CURVES),
-        "trains": not plan.get("mpi"),
+        "trains": not plan.mpi,
         "grouped": several_groups(plan),
         "processes": rows,
         "columns": {
@@ -205,31 +205,30 @@ def context(
         "sizes": sizes_table(data, plan),
         "notes": [_note(event, data.begin or 0.0) for event in data.notes],
         "logs": [
-            (process["name"], process["host"], logs.get(process["name"], []))
-            for process in plan["processes"]
+            (process.name, process.host, logs.get(process.name, [])) for process in plan.processes
         ],
     }
 
 
-def tiles(plan: Json, verdict: Verdict) -> List[Tile]:
+def tiles(plan: Plan, verdict: Verdict) -> List[Tile]:
     """Return the figures at the top of the page."""
     counts = (
-        (len(plan.get("groups") or []), "group"),
-        (plan["servers"], "server"),
-        (len(plan["nodes"]), "node"),
+        (len(plan.groups), "group"),
+        (plan.servers, "server"),
+        (len(plan.nodes), "node"),
     )
     found = []
     if verdict.accuracy is not None:
         accuracy = "%.2f %%" % (100 * verdict.accuracy)
         found.append(Tile("Accuracy", accuracy, "held-out samples, worker-0"))
-    is_whole = plan.get("mpi") or not verdict.ok
+    is_whole = plan.mpi or not verdict.ok
     hint = "until the job ended" if is_whole else "training"
     found.append(Tile("Time", clock(verdict.seconds), hint))
     if verdict.samples_per_s is not None:
         found.append(Tile("Speed", figure(verdict.samples_per_s), "samples/s of all workers"))
-    name = "MPI processes" if plan.get("mpi") else "Workers"
+    name = "MPI processes" if plan.mpi else "Workers"
     hint = ", ".join(several(number, word) for number, word in counts if number)
-    return found + [Tile(name, str(plan["workers"]), hint)]
+    return found + [Tile(name, str(plan.workers), hint)]
 
 
 def alternative(data: Run) -> str:
@@ -243,12 +242,12 @@ def alternative(data: Run) -> str:
     return "; ".join(parts)
 
 
-def y_table(data: Run, plan: Json) -> List[YRow]:
+def y_table(data: Run, plan: Plan) -> List[YRow]:
     """Return the rows of the table of Y."""
     return [
         YRow(
             group=group_label(plan, group),
-            members=", ".join(spans(plan["groups"][group], "–")),
+            members=", ".join(spans(plan.groups[group], "–")),
             updates=histogram.updates,
             mean="" if histogram.mean is None else "%.2f" % histogram.mean,
             dropped=histogram.dropped,
@@ -262,16 +261,16 @@ def y_table(data: Run, plan: Json) -> List[YRow]:
     ]
 
 
-def sizes_table(data: Run, plan: Json) -> List[SizesRow]:
+def sizes_table(data: Run, plan: Plan) -> List[SizesRow]:
     """Return the rows of the table of batch sizes, the oldest sizes first.
 
     The list is empty for a job that does not balance batch sizes.
     """
-    if not plan.get("balance"):
+    if not plan.balance:
         return []
-    first, groups = plan["balance"]["sizes"], plan["together"]
-    labels = {
-        members[0]: plan["group_labels"][number] if len(groups) > 1 else ""
+    first, groups = plan.balance.sizes, plan.together
+    labels: Dict[Optional[int], str] = {
+        members[0]: plan.group_labels[number] if len(groups) > 1 else ""
         for number, members in enumerate(groups)
     }
 
@@ -297,25 +296,23 @@ def sizes_table(data: Run, plan: Json) -> List[SizesRow]:
     ]
 
 
-def _row(process: Json, data: Run, plan: Json, verdict: Verdict) -> ProcessRow:
+def _row(process: Process, data: Run, plan: Plan, verdict: Verdict) -> ProcessRow:
     """Return the row of `process` in the table of processes."""
-    code = verdict.exit_codes.get(process["name"])
+    code = verdict.exit_codes.get(process.name)
     failure = verdict.first_failure
     row = ProcessRow(
-        process=" ".join(
-            str(process[name]) for name in ("role", "index") if process[name] is not None
-        ),
-        host=process["host"],
-        address=process.get("address") or "",
-        port=str(process.get("port") or ""),
-        gpus=", ".join(map(str, process.get("gpus") or [])),
+        process=process.role + ("" if process.index is None else " %d" % process.index),
+        host=process.host,
+        address=process.address,
+        port=str(process.port or ""),
+        gpus=", ".join(map(str, process.gpus)),
         exit="not known" if code is None else "0" if code == 0 else describe(code),
         good=code == 0,
-        first=failure is not None and failure.name == process["name"],
+        first=failure is not None and failure.name == process.name,
     )
-    if process["role"] != "worker":
+    if process.role != WORKER or process.index is None:
         return row
-    worker = data.workers[process["index"]]
+    worker = data.workers[process.index]
     start, end, waits = worker.start, worker.end, worker.waits
     in_share = samples = speed = waited = ""
     if start and start.samples_in_share is not None:
@@ -328,10 +325,9 @@ def _row(process: Json, data: Run, plan: Json, verdict: Verdict) -> ProcessRow:
         speed = figure(end.samples_per_s)
     if waits and waits.waited_s is not None and waits.seconds:
         waited = "%.1f %%" % (100.0 * waits.waited_s / waits.seconds)
-    group, share = process.get("group"), process.get("share")
     return row._replace(
-        group="" if group is None else group_label(plan, group),
-        share="%.4g – %.4g" % tuple(share) if share else "",
+        group="" if process.group is None else group_label(plan, process.group),
+        share="%.4g – %.4g" % process.share if process.share else "",
         in_share=in_share,
         samples=samples,
         speed=speed,

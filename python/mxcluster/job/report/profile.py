@@ -1,6 +1,6 @@
 """Make profile.json from a job that measured the cluster, and describe the proposal in text."""
 
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
@@ -8,13 +8,11 @@ from mxcluster.job.plan.processes import ranks
 from mxcluster.job.verdict_text import figure, printable
 from mxcluster.lists import aligned
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
-from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import SERVER, WORKER, Plan, Process
 from mxcluster.model.profile import CURE, MeasuredProfile, Worker
 from mxcluster.model.profile import Profile as ClusterProfile
 from mxcluster.model.record import encode
 from mxcluster.model.shapes import Wrong
-
-Json = Dict[str, Any]
 
 FILE = "profile.json"
 DRIFT = 0.25  # a smaller change of the ratio of two groups' speeds does not count
@@ -22,12 +20,12 @@ _MOST_ADVICE = 8  # lines
 _MOST_LINES = 32  # workers in the table on the terminal; profile.json has all
 
 
-def measured(plan: Json, events: Sequence[Event]) -> MeasuredProfile:
+def measured(plan: Plan, events: Sequence[Event]) -> MeasuredProfile:
     """Return the measured part of a profile from the `events` of all nodes.
 
     Raises BadInput if a worker or a server has sent no valid figures.
     """
-    servers, workers = _of_role(plan, "server"), _of_role(plan, "worker")
+    servers, workers = plan.of_role(SERVER), plan.of_role(WORKER)
     profile_of = {
         event.index: event
         for event in events
@@ -39,30 +37,30 @@ def measured(plan: Json, events: Sequence[Event]) -> MeasuredProfile:
         if isinstance(event, ServerSpeed) and event.role == "server"
     }
     silent = [
-        process["name"]
+        process.name
         for known, processes in ((profile_of, workers), (speed_of, servers))
         for process in processes
-        if process["index"] not in known
+        if process.index not in known
     ]
     if silent:
         raise BadInput("the profile lacks the figures of %s: %s" % (", ".join(silent), CURE))
     first = profile_of[0]
-    options: Options = plan["options"]
+    options = plan.options
     order = ranks(servers)  # a worker's event lists the servers by rank
     found = {
-        "job": plan["job"],
+        "job": plan.job,
         "time": first.time,
         "mxnet": first.mxnet,
         "parameters": first.parameters,
         "workers": [
-            _worker(process, number, profile_of[process["index"]], order)
+            _worker(process, number, profile_of[process.index], order)
             for process, number in _numbered(workers)
         ],
         "servers": [
             {
-                "host": process["host"],
+                "host": process.host,
                 "number": number,
-                "updates_per_s": speed_of[process["index"]],
+                "updates_per_s": speed_of[process.index],
             }
             for process, number in _numbered(servers)
         ],
@@ -76,7 +74,7 @@ def measured(plan: Json, events: Sequence[Event]) -> MeasuredProfile:
         raise BadInput("the measured profile is invalid (%s): %s" % (wrong, CURE)) from None
 
 
-def _worker(process: Json, number: int, event: Profile, order: Sequence[int]) -> Worker:
+def _worker(process: Process, number: int, event: Profile, order: Sequence[int]) -> Worker:
     """Return the measurements of the worker `process`.
 
     Raises BadInput for invalid figures.
@@ -84,7 +82,7 @@ def _worker(process: Json, number: int, event: Profile, order: Sequence[int]) ->
     Args: `number` of the worker on its host; `order` the rank of each server.
     """
     found = {
-        "host": process["host"],
+        "host": process.host,
         "number": number,
         "alone": event.alone,
         "together": event.together,
@@ -92,7 +90,7 @@ def _worker(process: Json, number: int, event: Profile, order: Sequence[int]) ->
         "servers": [event.servers[rank] for rank in order if rank < len(event.servers)],
     }
     if event.gpu_speeds:
-        found.update(gpus=process.get("gpus") or [], gpu_speeds=event.gpu_speeds)
+        found.update(gpus=process.gpus, gpu_speeds=event.gpu_speeds)
     try:
         if len(event.servers) != len(order):
             raise Wrong("a list with times of each server", len(event.servers), "servers")
@@ -100,7 +98,7 @@ def _worker(process: Json, number: int, event: Profile, order: Sequence[int]) ->
     except Wrong as wrong:
         raise BadInput(
             "the figures of %s on %s are invalid (%s): %s"
-            % (process["name"], process["host"], wrong, CURE)
+            % (process.name, process.host, wrong, CURE)
         ) from None
 
 
@@ -154,7 +152,7 @@ def lines(profile: ClusterProfile) -> List[str]:
     return [printable(line) for line in found]
 
 
-def drifted(plan: Json, events: Sequence[Event]) -> List[str]:
+def drifted(plan: Plan, events: Sequence[Event]) -> List[str]:
     """Return [a warning] if the speeds of the groups have changed since the profile, else [].
 
     The speed of a group is the speed of its slowest worker. The function ignores a change by the
@@ -164,8 +162,8 @@ def drifted(plan: Json, events: Sequence[Event]) -> List[str]:
         plan: the plan of a job that has ended.
         events: the events of all nodes.
     """
-    used = plan.get("profile") or {}
-    if "groups" not in (used.get("uses") or []) or not used.get("fits"):
+    used = plan.profile
+    if used is None or "groups" not in used.uses or not used.fits:
         return []
     trained = {
         event.index: event.samples_per_s
@@ -173,31 +171,27 @@ def drifted(plan: Json, events: Sequence[Event]) -> List[str]:
         if isinstance(event, End) and event.role == "worker" and event.samples_per_s
     }
     ratios = {}
-    for label, members in zip(plan["group_labels"], plan["groups"]):
+    for label, members in zip(plan.group_labels, plan.groups):
         speeds = [trained[member] for member in members if member in trained]
         if speeds:
-            ratios[label] = min(speeds) / min(used["speeds"][member] for member in members)
+            ratios[label] = min(speeds) / min(used.speeds[member] for member in members)
     if len(ratios) < 2:
         return []
     slow, fast = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     factor = ratios[fast] / ratios[slow]
-    if factor <= 1 + max(DRIFT, 3 * used["noise"]):
+    if factor <= 1 + max(DRIFT, 3 * used.noise):
         return []
     return [
         "the speeds have changed since the profile %s: the group %s has become slower by the "
         "factor %.2g in comparison with the group %s. Measure the speeds again with profile.yml "
-        "-e apply=true" % (used["job"], slow, factor, fast)
+        "-e apply=true" % (used.job, slow, factor, fast)
     ]
 
 
-def _of_role(plan: Json, role: str) -> List[Json]:
-    return [process for process in plan["processes"] if process["role"] == role]
-
-
-def _numbered(processes: List[Json]) -> Iterator[Tuple[Json, int]]:
+def _numbered(processes: List[Process]) -> Iterator[Tuple[Process, int]]:
     """Yield (process, number), where numbers count each host's processes from 0."""
     seen: Dict[str, int] = {}
     for process in processes:
-        number = seen.get(process["host"], 0)
-        seen[process["host"]] = number + 1
+        number = seen.get(process.host, 0)
+        seen[process.host] = number + 1
         yield process, number

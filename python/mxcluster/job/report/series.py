@@ -3,7 +3,7 @@
 CURVES is the table of the curves in the picture and in the page. A new curve is a row.
 """
 
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 from mxcluster.model.events import (
     Balance,
@@ -16,9 +16,9 @@ from mxcluster.model.events import (
     StoreWaits,
     Updates,
 )
+from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.profile import Profile
 
-Json = Dict[str, Any]
 Points = List[Tuple[float, float]]  # [(seconds since the job's first event, value)]
 
 MOST_POINTS = 600
@@ -103,14 +103,14 @@ class Run(NamedTuple):
     profile: Optional[Profile] = None
 
 
-def collect(plan: Json, events: Sequence[Event]) -> Run:
+def collect(plan: Plan, events: Sequence[Event]) -> Run:
     """Return the data of the report from the `events` of a job.
 
     The function smooths some series, and thins them to about MOST_POINTS points.
     """
     begin = min([event.time for event in events], default=None)
     workers = {
-        process["index"]: Worker() for process in plan["processes"] if process["role"] == "worker"
+        process.index: Worker() for process in plan.of_role(WORKER) if process.index is not None
     }
     for event in events:
         if event.role == "worker" and event.index in workers:
@@ -178,7 +178,7 @@ def y_histograms(events: Iterable[Event]) -> Dict[int, Histogram]:
     }
 
 
-def dropped_groups(plan: Json, events: Iterable[Event]) -> List[str]:
+def dropped_groups(plan: Plan, events: Iterable[Event]) -> List[str]:
     """Return a warning for each group with more dropped updates than applied updates."""
     return [
         "group %s: the servers dropped %d of %d updates, because Y was above gsync_max_y=%s. "
@@ -187,7 +187,7 @@ def dropped_groups(plan: Json, events: Iterable[Event]) -> List[str]:
             group_label(plan, group),
             found.dropped,
             found.dropped + found.updates,
-            plan["options"].gsync_max_y,
+            plan.options.gsync_max_y,
             "little" if found.updates else "nothing",
         )
         for group, found in y_histograms(events).items()
@@ -195,24 +195,24 @@ def dropped_groups(plan: Json, events: Iterable[Event]) -> List[str]:
     ]
 
 
-def group_label(plan: Json, group: int) -> str:
+def group_label(plan: Plan, group: int) -> str:
     """Return the label (str) of the group number `group`, or this number if no label exists."""
-    labels = plan.get("group_labels") or []
+    labels = plan.group_labels
     return str(labels[group]) if group < len(labels) else str(group)
 
 
-def label(plan: Json, index: int) -> str:
+def label(plan: Plan, index: int) -> str:
     """Return the legend text of the worker `index`, such as "worker-1, node1, group a".
 
     If all workers form one group, the text does not name the group.
     """
-    process = next(p for p in plan["processes"] if p["role"] == "worker" and p["index"] == index)
-    words = [process["name"], process["host"]]
-    if several_groups(plan):
-        words.append("group %s" % group_label(plan, process["group"]))
+    process = next(one for one in plan.of_role(WORKER) if one.index == index)
+    words = [process.name, process.host]
+    if several_groups(plan) and process.group is not None:
+        words.append("group %s" % group_label(plan, process.group))
     return ", ".join(words)
 
 
-def several_groups(plan: Json) -> bool:
+def several_groups(plan: Plan) -> bool:
     """Return True if the workers form more than one group."""
-    return len(plan.get("groups") or []) > 1
+    return len(plan.groups) > 1

@@ -4,15 +4,14 @@ The training user may run any program on a node, so an event may have any conten
 `mxcluster.model.events` check the fields. This module checks what only the plan knows.
 """
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
 from mxcluster.lists import several
 from mxcluster.model.events import Event, PlannedEvent, Updates
+from mxcluster.model.plan import Plan
 
-Json = Dict[str, Any]
 
-
-def own_events(plan: Json, host: Optional[str] = None) -> Callable[[Event], bool]:
+def own_events(plan: Plan, host: Optional[str] = None) -> Callable[[Event], bool]:
     """Return a function(event) that returns True for events of the processes of `host`.
 
     The function returns False for an event of a process on another node, because a node reports
@@ -21,11 +20,11 @@ def own_events(plan: Json, host: Optional[str] = None) -> Callable[[Event], bool
     plan write events of this kind.
     """
     own = {
-        (process["role"], process["index"])
-        for process in plan["processes"]
-        if host is None or process["host"] == host
+        (process.role, process.index)
+        for process in plan.processes
+        if host is None or process.host == host
     }
-    groups = len(plan.get("groups") or [])
+    groups = len(plan.groups)
 
     def is_own(event: Event) -> bool:
         if event.role is None:
@@ -34,7 +33,7 @@ def own_events(plan: Json, host: Optional[str] = None) -> Callable[[Event], bool
             is_of = (event.role, event.index) in own
         return (
             is_of
-            and (event.host is None or event.host in plan["nodes"])
+            and (event.host is None or event.host in plan.nodes)
             and not (isinstance(event, Updates) and event.group >= groups)
         )
 

@@ -1,12 +1,9 @@
 """Use the knob rendezvous of benchmark.yml."""
 
-from typing import Any, Dict
-
 from mxcluster.errors import BadInput
+from mxcluster.model.plan import SCHEDULER, Plan
 from mxcluster.model.sweep import Knobs
 from mxcluster.model.sweep_knobs import RENDEZVOUS
-
-Plan = Dict[str, Any]
 
 
 def check(text: str, plan: Plan) -> None:
@@ -15,11 +12,11 @@ def check(text: str, plan: Plan) -> None:
     Args: `text` the value of the knob rendezvous.
     """
     match = RENDEZVOUS.fullmatch(text)
-    if not match or not plan["root"] or plan["root"]["address"] == match.group("address"):
+    if not match or not plan.root or plan.root.address == match.group("address"):
         return
-    scheduler = next(one["host"] for one in plan["processes"] if one["role"] == "scheduler")
+    scheduler = next(one.host for one in plan.of_role(SCHEDULER))
     owner = next(
-        (host for host, node in plan["nodes"].items() if node["address"] == match.group("address")),
+        (host for host, node in plan.nodes.items() if node.address == match.group("address")),
         None,
     )
     raise BadInput(
@@ -27,7 +24,7 @@ def check(text: str, plan: Plan) -> None:
         % (
             text,
             scheduler,
-            plan["root"]["address"],
+            plan.root.address,
             "put %s into the group scheduler" % owner
             if owner
             else "give the interface with the address %s" % match.group("address"),

@@ -15,9 +15,10 @@ from mxcluster import events as event_files
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
 from mxcluster.job.report import files, series
-from mxcluster.job.sweep.specs import Job, Plan
+from mxcluster.job.sweep.specs import Job
 from mxcluster.lists import quantile
 from mxcluster.model.events import Batch, End, Epoch, Event, Machine, Measured, Start, Waits
+from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.record import encode
 from mxcluster.model.sweep import (
     DIVERGED,
@@ -59,7 +60,7 @@ def record(
     figures = (
         comparison_figures(events, verdict, plan, spec.knobs.target)
         if isinstance(spec, Comparison)
-        else benchmark_figures(events, plan["workers"])
+        else benchmark_figures(events, plan.workers)
     )
     why = None if state == OK or not failure else failure.reason
     if state == OK and not figures:
@@ -204,7 +205,7 @@ def common_rate(events: Iterable[Event]) -> Optional[float]:
 
 def environment(plan: Plan, events: Iterable[Event]) -> Environment:
     """Return the environment of a job."""
-    hosts = {one["index"]: one["host"] for one in plan["processes"] if one["role"] == "worker"}
+    hosts = {one.index: one.host for one in plan.of_role(WORKER)}
     by_host = {
         hosts[index]: one for index, one in _of_workers(events, Machine).items() if index in hosts
     }
@@ -216,9 +217,9 @@ def environment(plan: Plan, events: Iterable[Event]) -> Environment:
         python=sorted({one.python for one in machines} - {""}),
         cpus=sorted({"%s, %d cores" % (one.cpu or "unknown CPU", one.cores) for one in machines}),
         gpus=sorted({name for one in machines for name in one.gpus}),
-        nodes=len(plan["nodes"]),
-        workers=plan["workers"],
-        servers=plan["servers"],
+        nodes=len(plan.nodes),
+        workers=plan.workers,
+        servers=plan.servers,
     )
 
 

@@ -2,9 +2,10 @@
 
 import contextlib
 import fcntl
+import itertools
 import os
 import time
-from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster.errors import BadInput, refuse
 from mxcluster.file_io import read_json, replace
@@ -12,13 +13,14 @@ from mxcluster.job.plan import paces
 from mxcluster.job.report import files
 from mxcluster.job.report.batch import is_batch
 from mxcluster.job.sweep import rendezvous, results, specs, stages
-from mxcluster.job.sweep.specs import Job, Plan
+from mxcluster.job.sweep.specs import Job
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import several
 from mxcluster.model import sweep_knobs
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.knob import BENCHMARK
+from mxcluster.model.plan import Plan
 from mxcluster.model.sweep import (
     FAILED,
     RUNNING_CURE,
@@ -129,9 +131,9 @@ def _measured_before(plan_of: specs.PlanOf) -> specs.PlanOf:
             raise BadInput(
                 "launcher=%s is refused for a sweep, because the numbers of workers are unknown "
                 "before the jobs start: use -e launcher=ssh, or submit each job with train.yml"
-                % made["launcher"]
+                % made.launcher
             )
-        if made["needs_profile"]:
+        if made.needs_profile:
             raise BadInput(
                 "grouping=auto: no profile fits the workers, and a sweep does not measure workers. "
                 "Run profile.yml -e apply=true first, or use -e grouping=given"
@@ -147,23 +149,27 @@ def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
     Raises BadInput, which names the first impossible job for each reason. Jobs that differ only in
     seed and learning rate share one plan.
     """
-    plans, seen, problems = [], {}, {}  # type: List[Plan], Dict[str, Plan], Dict[str, str]
+    plans: List[Plan] = []
+    seen: Dict[str, Optional[Plan]] = {}  # None for an impossible job
+    problems: Dict[str, str] = {}
     for job in stages.known_jobs(spec, {}):
         alike = repr(
             sorted((name, value) for name, value in job.knobs.items() if name not in ("seed", "lr"))
         )
         try:
+            plan = seen.get(alike)
             if alike not in seen:
                 knobs = job.knobs
                 if isinstance(spec, Comparison) and spec.fastest and _is_fastest(job):
                     # `_run` writes the file later
                     knobs = dict(knobs, hosts_file="", num_workers=spec.fastest.workers)
-                seen[alike] = plan_of(knobs)
+                seen[alike] = plan = plan_of(knobs)
                 if isinstance(spec, Benchmark):
-                    rendezvous.check(spec.knobs.rendezvous, seen[alike])
-            plans.append(seen[alike])
+                    rendezvous.check(spec.knobs.rendezvous, plan)
+            if plan:
+                plans.append(plan)
         except BadInput as refusal:
-            seen[alike] = {}
+            seen[alike] = None
             problems.setdefault(str(refusal), job.name)
     refuse("job %s: %s" % (name, text) for text, name in problems.items())
     return plans
@@ -285,15 +291,15 @@ def listing(spec: Specification, records: Records, plans: Iterable[Plan]) -> Lis
     lines = ["%s of %s, in runs/%s" % (spec.KIND, _count(spec), spec.sweep)]
     lines += ["note: %s" % note for note in spec.notes]
     done = [one.wall_s for one in records.values() if one.wall_s]
-    for job, plan in zip(jobs, list(plans) + [{}] * len(jobs)):
+    for job, plan in itertools.zip_longest(jobs, list(plans)[: len(jobs)]):
         state = records[job.name].state if job.name in records else "to do"
         size = (
             "%s and %s on %s; %s"
             % (
-                several(plan["workers"], "worker"),
-                several(plan["servers"], "server"),
-                several(len(plan["nodes"]), "node"),
-                _amount(plan["options"]),
+                several(plan.workers, "worker"),
+                several(plan.servers, "server"),
+                several(len(plan.nodes), "node"),
+                _amount(plan.options),
             )
             if plan
             else ""

@@ -26,10 +26,10 @@ from typing import (
 from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.sweep import rendezvous
-from mxcluster.job.sweep.rendezvous import Plan as Plan
 from mxcluster.model import sweep_knobs, sweep_schemes
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.knob import BENCHMARK, Knob, knobs_of, value_of
+from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.sweep import (
     About,
@@ -88,14 +88,14 @@ def begin(
     base = {name: value for name, value in base.items() if name not in _OF_THE_RUN}
     if playbook != BENCHMARK:
         return _begin_comparison(
-            sweep, round(when, 3), base, ComparisonKnobs.decode(knobs), whole["workers"], plan_of
+            sweep, round(when, 3), base, ComparisonKnobs.decode(knobs), whole.workers, plan_of
         )
-    counts = knobs["worker_counts"] or powers(whole["workers"])
+    counts = knobs["worker_counts"] or powers(whole.workers)
     return Benchmark(
         sweep=sweep,
         begun=round(when, 3),
         base=base,
-        workers=whole["workers"],
+        workers=whole.workers,
         knobs=BenchmarkKnobs.decode(dict(knobs, worker_counts=counts)),
     )
 
@@ -357,8 +357,8 @@ def _begin_comparison(
     chosen, labels, fastest = list(knobs.schemes or sweep_schemes.NAMES), None, None
     if {sweep_schemes.GROUPED, sweep_schemes.FASTEST} & set(chosen):
         plan = plan_of({**_only(base, "dist_gsync"), "kv": "dist_gsync", "num_workers": 0})
-        labels = list(plan["group_labels"])
-        if len(plan["groups"]) < 2:
+        labels = list(plan.group_labels)
+        if len(plan.groups) < 2:
             notes.append(
                 "all workers form one group, so GSP equals BSP: for several groups, set "
                 "worker_group"
@@ -374,7 +374,7 @@ def _begin_comparison(
     if not chosen:
         raise BadInput("schemes: no scheme is left to compare. Name other schemes")
     plan = plan_of({"kv": "dist_sync", "num_workers": 0, **_only(base, "dist_sync")})
-    lr = plan["options"].lr
+    lr = plan.options.lr
     return Comparison(
         sweep=sweep,
         begun=begun,
@@ -396,7 +396,7 @@ def _fastest(plan: Plan, wanted: str) -> Optional[FastestGroup]:
 
     Args: `plan` the plan of a dist_gsync job; `wanted` the knob fastest_group, "" for the default.
     """
-    labels = list(plan["group_labels"])
+    labels = list(plan.group_labels)
     if wanted and wanted not in labels:
         raise BadInput(
             "fastest_group=%s is not a group of the workers: name one of %s"
@@ -405,10 +405,8 @@ def _fastest(plan: Plan, wanted: str) -> Optional[FastestGroup]:
     if len(labels) < 2:
         return None
     label = wanted or (FASTEST_LABEL if FASTEST_LABEL in labels else labels[0])
-    members = plan["groups"][labels.index(label)]
-    addresses = {
-        one["index"]: one["address"] for one in plan["processes"] if one["role"] == "worker"
-    }
+    members = plan.groups[labels.index(label)]
+    addresses = {one.index: one.address for one in plan.of_role(WORKER)}
     return FastestGroup(
         label=label,
         workers=len(members),

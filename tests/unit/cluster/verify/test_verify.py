@@ -7,6 +7,7 @@ import pytest
 from mxcluster.cluster import verify
 from mxcluster.model.check_answer import Checked, CheckError, RendezvousReport
 from mxcluster.model.cluster_verdict import ClusterVerdict
+from mxcluster.model.plan import Node
 
 GIB = 1 << 30
 DIGESTS = {"hosts": "1" * 64, "groups": "2" * 64, "data_sharding": "3" * 64}
@@ -46,7 +47,7 @@ def judged(change=lambda answers, meetings, wanted: None):
     )
     wanted = copy.deepcopy(WANTED)
     change(answers, meetings, wanted)
-    nodes = {host: verify.PlannedNode.decode(node) for host, node in wanted["nodes"].items()}
+    nodes = {host: Node.decode(node) for host, node in wanted["nodes"].items()}
     return verify.judge(
         {host: value and Checked.decode(value) for host, value in answers.items()},
         {host: report(value) for host, value in meetings.items()},

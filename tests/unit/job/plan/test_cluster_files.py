@@ -5,7 +5,9 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import make_cluster_files
+from mxcluster.model.inventory import Inventory
 from mxcluster.model.node_record import MachineFacts
+from mxcluster.model.plan import Place
 
 RECORDS = {
     host: MachineFacts(
@@ -24,7 +26,7 @@ GROUPS = {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b", "c"]}
 def of(hosts=None, groups=None, records=None, files=None, **given):
     return make_cluster_files(
         options.cast(given),
-        {"groups": dict(GROUPS, **groups or {}), "hosts": hosts or {}, "forks": 5},
+        Inventory(groups=dict(GROUPS, **groups or {}), hosts=hosts or {}, forks=5),
         records or RECORDS,
         files or {},
     )
@@ -38,10 +40,10 @@ def test_all_nodes_and_shares_by_weight():
             "c": {"worker_group": "x"},
         }
     )
-    assert found["nodes"]["b"] == {"address": "10.1.0.2", "interface": "eth0"} and list(
-        found["nodes"]
+    assert found.nodes["b"] == Place(address="10.1.0.2", interface="eth0") and list(
+        found.nodes
     ) == ["a", "b", "c"]
-    assert found["files"] == {
+    assert found.files == {
         "hosts": "10.1.0.1\n10.1.0.2\n10.1.0.3\n",
         "groups": "10.1.0.1 10.1.0.3\n10.1.0.2\n",
         "data_sharding": "0.0 0.25\n0.25 0.75\n0.75 1.0\n",
@@ -50,8 +52,8 @@ def test_all_nodes_and_shares_by_weight():
 
 def test_addresses_of_the_cluster_network():
     found = of({host: {"cluster_network": "10.2.0.0/16"} for host in "abc"})
-    assert found["files"]["hosts"] == "10.2.0.1\n10.2.0.2\n10.2.0.3\n"
-    assert {node["interface"] for node in found["nodes"].values()} == {"eth1"}
+    assert found.files["hosts"] == "10.2.0.1\n10.2.0.2\n10.2.0.3\n"
+    assert {node.interface for node in found.nodes.values()} == {"eth1"}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_files_of_the_user_take_precedence():
             "data_sharding": "0 0.1\n0.1 1\n",
         }
     )
-    assert found["files"] == {
+    assert found.files == {
         "hosts": "10.1.0.2\n10.1.0.3\n",
         "groups": "10.1.0.2 10.1.0.3\n",
         "data_sharding": "0.0 0.1\n0.1 1.0\n",

@@ -6,6 +6,8 @@ from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import containers, processes
 from mxcluster.model.host_variables import HostVariables, of_hosts
+from mxcluster.model.plan import Container, Node
+from tests.plans import plan_with, process_of
 
 
 def test_a_job_on_the_host_has_no_container():
@@ -23,25 +25,22 @@ def test_a_knob_of_containers_is_refused_on_the_command_line_of_a_job_on_the_hos
 
 def test_the_container_of_a_job():
     given = options.cast({"runtime": "docker", "image": "training:1"})
-    assert containers.of(given, given.image) == {
-        "engine": "docker",
-        "image": "training:1",
-        "python": "python3",
-        "shm_size": None,
-    }
+    assert containers.of(given, given.image) == Container(
+        engine="docker", image="training:1", python="python3"
+    )
 
 
 def test_the_table_of_a_plan_names_engine_and_image():
     given = options.cast({"runtime": "podman", "image": "training:1"})
-    plan = {"container": containers.of(given, "training:1")}
+    plan = plan_with().replaced(container=containers.of(given, "training:1"))
     assert containers.lines(plan) == ["in containers of podman, image training:1"]
-    assert containers.lines({"container": None}) == []
+    assert containers.lines(plan_with()) == []
 
 
 def test_a_container_runs_its_own_python():
-    node = {"python": "/env/bin/python", "job_dir": "/jobs/j"}
+    node = Node(python="/env/bin/python", job_dir="/jobs/j")
     given = options.cast({"runtime": "docker", "image_python": "/opt/python"})
-    assert processes.command({"role": "server"}, node, given, "", None, {})[0] == "/opt/python"
+    assert processes.command(process_of("server"), node, given, "", None, {})[0] == "/opt/python"
 
 
 def test_a_container_reads_the_data_and_cuda_of_its_node():

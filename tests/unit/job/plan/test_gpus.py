@@ -4,6 +4,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job.plan.gpus import check_batch, per_worker, work_loads
 from mxcluster.model.host_variables import of_hosts
 from tests.inventories.cases import records_of
+from tests.plans import process_of
 
 RECORDS = records_of({"a": {"gpus": 4}, "b": {"gpus": 1}, "c": {"gpus": 0}, "d": {}})
 
@@ -47,7 +48,7 @@ def test_speeds_of_a_workers_gpus(lines, gpu_lists, speeds, expected):
     ],
 )
 def test_a_gpu_without_a_sample_is_refused(batch_size, gpus, load, words):
-    process = {"name": "worker-0", "host": "a", "gpus": gpus, "work_load": load}
+    process = process_of(host="a", gpus=gpus, work_load=load)
     if not words:
         return check_batch(batch_size, [process])
     with pytest.raises(BadInput) as refusal:

@@ -11,13 +11,19 @@ import pytest
 from mxcluster import package
 from mxcluster.errors import BadInput
 from mxcluster.job import user_script
-from mxcluster.job.plan import inputs
+from mxcluster.job.plan import inputs, look
+from mxcluster.model.inventory import Inventory
 
-INVENTORY = {
-    "groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]},
-    "forks": 5,
-    "hosts": {"a": {"node_address": "127.0.0.11"}, "b": {"node_address": "127.0.0.12"}},
-}
+INVENTORY = Inventory(
+    groups={"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]},
+    forks=5,
+    hosts={"a": {"node_address": "127.0.0.11"}, "b": {"node_address": "127.0.0.12"}},
+)
+
+
+def folders_in(path, records=None):
+    """Return the controller's folders in the folder `path`."""
+    return inputs.Folders(records or str(path / "nodes"), str(path / "runs"), str(path))
 
 
 @pytest.fixture
@@ -40,15 +46,13 @@ def plan(tmp_path):
         (tmp_path / "nodes" / (host + ".json")).write_text(json.dumps(record))
 
     def run(**options):
-        return inputs.plan_job(
-            options, INVENTORY, str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path)
-        )
+        return inputs.plan_job(options, INVENTORY, folders_in(tmp_path))
 
     return run
 
 
 def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
-    looks = plan(kv="dist_sync", root_port="9300", job_id="one")["looks"]
+    looks = plan(kv="dist_sync", root_port="9300", job_id="one").looks
     assert looks["a"] == {
         "address": "127.0.0.11",
         "interface": "lo",
@@ -62,16 +66,16 @@ def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
         "data_dir": "",
         "python": "/env/bin/python",
         "package": package.archive()[0],
-        "open_files": inputs.LEAST_OPEN_FILES,
+        "open_files": look.LEAST_OPEN_FILES,
         "engine": "",
         "mpi": None,
-        "free": {"/jobs/a": inputs.LEAST_DISK, "/dev/shm": inputs.LEAST_SHM},
+        "free": {"/jobs/a": look.LEAST_DISK, "/dev/shm": look.LEAST_SHM},
         "container": None,
         "cuda": None,
     }
     contained = plan(kv="dist_sync", runtime="docker", job_id="two")
-    assert contained["looks"]["a"]["container"] == contained["plan"]["container"]
-    assert plan(kv="local")["looks"]["a"]["ports"] == []
+    assert contained.looks["a"]["container"] == contained.plan.container.encode()
+    assert plan(kv="local").looks["a"]["ports"] == []
 
 
 def test_launcher_mpi_asks_each_node_for_its_engine(plan, tmp_path):
@@ -81,10 +85,10 @@ def test_launcher_mpi_asks_each_node_for_its_engine(plan, tmp_path):
     for path in (tmp_path / "nodes").iterdir():
         path.write_text(json.dumps(dict(json.loads(path.read_text()), job_dir="/jobs")))
     made = plan(launcher="mpi", mpi_runtime="mpich", mpi_pre_execution_command="module load mpich")
-    assert made["plan"]["ports_open"] == list(made["plan"]["nodes"]) == ["a", "b"]
-    for look in made["looks"].values():
-        assert look["engine"] == "mpirun" and look["mpi"]["runtime"] == "mpich"
-        assert look["mpi"]["pre_execution"] == "module load mpich"
+    assert made.plan.ports_open == list(made.plan.nodes) == ["a", "b"]
+    for one in made.looks.values():
+        assert one["engine"] == "mpirun" and one["mpi"]["runtime"] == "mpich"
+        assert one["mpi"]["pre_execution"] == "module load mpich"
 
 
 def test_planning_time_is_linear_in_the_number_of_nodes(tmp_path):
@@ -113,20 +117,18 @@ def test_planning_time_is_linear_in_the_number_of_nodes(tmp_path):
                     }
                 )
             )
-        inventory = {
-            "groups": {"scheduler": ["node0"], "servers": ["node0"], "workers": list(hosts)},
-            "hosts": hosts,
-            "forks": count,
-        }
+        inventory = Inventory(
+            groups={"scheduler": ["node0"], "servers": ["node0"], "workers": list(hosts)},
+            hosts=hosts,
+            forks=count,
+        )
 
         def count_calls(frame, event, argument):
             counted[0] += event in ("call", "c_call")
 
         sys.setprofile(count_calls)
         try:
-            inputs.plan_job(
-                {"kv": "dist_sync"}, inventory, str(records), str(tmp_path / "runs"), str(tmp_path)
-            )
+            inputs.plan_job({"kv": "dist_sync"}, inventory, folders_in(tmp_path, str(records)))
         finally:
             sys.setprofile(None)
         return counted[0]
@@ -143,8 +145,8 @@ def test_a_look_compares_the_gpus_with_the_record(plan, tmp_path, monkeypatch, a
     path = tmp_path / "nodes" / "b.json"
     path.write_text(json.dumps(dict(json.loads(path.read_text()), bus=2)))
     if asked == "default of the host":
-        monkeypatch.setitem(INVENTORY["hosts"]["b"], "gpus", "")
-    assert plan(gpus="" if asked == "" else "auto")["looks"]["b"]["all_gpus"] == all_gpus
+        monkeypatch.setitem(INVENTORY.hosts["b"], "gpus", "")
+    assert plan(gpus="" if asked == "" else "auto").looks["b"]["all_gpus"] == all_gpus
 
 
 def test_a_node_with_an_old_record_is_named(plan, tmp_path):
@@ -158,7 +160,7 @@ def test_a_node_with_an_old_record_is_named(plan, tmp_path):
 
 
 def test_the_default_job_id_has_time_and_kv(plan):
-    assert plan(kv="dist_gsync")["plan"]["job"].endswith("-dist_gsync")
+    assert plan(kv="dist_gsync").plan.job.endswith("-dist_gsync")
 
 
 def test_a_job_id_is_used_once(plan, tmp_path):
@@ -173,13 +175,13 @@ def test_a_script_is_sent_with_its_folder(plan, tmp_path):
     for name in ("train.py", "model.py", ".git/config"):
         (folder / name).write_text("# " + name)
     planned = plan(script="code/train.py")
-    packed = zipfile.ZipFile(io.BytesIO(base64.b64decode(planned["script"])))
+    packed = zipfile.ZipFile(io.BytesIO(base64.b64decode(planned.script)))
     assert packed.namelist() == ["model.py", "train.py"]
-    worker = planned["plan"]["processes"][-1]
-    assert worker["command"][3:6] == [
+    worker = planned.plan.processes[-1]
+    assert worker.command[3:6] == [
         "mxcluster.training",
         "script",
-        worker["env"]["MXCLUSTER_JOB_DIR"] + "/files/worker-1/train.py",
+        worker.env["MXCLUSTER_JOB_DIR"] + "/files/worker-1/train.py",
     ]
 
 
@@ -188,7 +190,7 @@ def test_the_plan_names_the_skipped_files_of_the_scripts_folder(plan, tmp_path):
     (tmp_path / "code" / "train.py").write_text("import mxnet\n")
     (tmp_path / "code" / "gone").symlink_to("nowhere")
     (tmp_path / "code" / "linked").symlink_to(tmp_path)
-    table = plan(script="code/train.py")["table"]
+    table = plan(script="code/train.py").table
     assert "gone (broken links)" in table and "linked (links to folders)" in table
     (tmp_path / "code" / "train.py").write_text("print 'Python 2'\n")
     with pytest.raises(BadInput, match="train.py': the script is not valid Python 3, line 1"):
@@ -207,14 +209,14 @@ def test_data_of_data_src_need_not_exist_on_the_node(plan, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train-images-idx3-ubyte").write_bytes(b"")
     mnist = {"data": "mnist", "data_dir": "/data/mnist"}
-    assert plan(**mnist)["looks"]["b"]["files"] == ["/data/mnist"]
+    assert plan(**mnist).looks["b"]["files"] == ["/data/mnist"]
     planned = plan(data_src="mine", **mnist)
-    assert planned["looks"]["b"]["files"] == [] and planned["plan"]["options"].data_src == str(
+    assert planned.looks["b"]["files"] == [] and planned.plan.options.data_src == str(
         tmp_path / "mine"
     )
     digits = {"data": "digits", "data_dir": "/data/own"}
-    assert plan(**digits)["looks"]["b"]["files"] == ["/data/own/digits.npz"]
-    assert plan(data_src="mine", **digits)["looks"]["b"]["files"] == []
+    assert plan(**digits).looks["b"]["files"] == ["/data/own/digits.npz"]
+    assert plan(data_src="mine", **digits).looks["b"]["files"] == []
     with pytest.raises(BadInput, match="data_src='other' does not exist"):
         plan(data_src="other", **mnist)
 
@@ -231,18 +233,18 @@ def test_data_of_data_src_must_exist_on_the_controller(plan, tmp_path):
 def test_an_unused_data_dir_is_named(plan):
     assert (
         "data_dir=/data has no effect: data=synthetic has no files"
-        in plan(data="synthetic", data_dir="/data")["table"]
+        in plan(data="synthetic", data_dir="/data").table
     )
     assert (
-        "has no effect" not in plan(data="synthetic")["table"]
-        and "has no effect" not in plan(data_dir="/data")["table"]
+        "has no effect" not in plan(data="synthetic").table
+        and "has no effect" not in plan(data_dir="/data").table
     )
 
 
 def test_digits_are_checked_in_the_folder_that_the_program_reads(plan):
     planned = plan(data="digits", data_dir="/data/mine")
-    assert planned["looks"]["b"]["files"] == ["/data/mine/digits.npz"]
-    assert json.loads(planned["plan"]["processes"][-1]["command"][-1])["data_dir"] == "/data/mine"
+    assert planned.looks["b"]["files"] == ["/data/mine/digits.npz"]
+    assert json.loads(planned.plan.processes[-1].command[-1])["data_dir"] == "/data/mine"
 
 
 def test_a_device_or_folder_as_file_is_refused(plan):
@@ -268,10 +270,7 @@ def test_server_classes_must_lie_beside_the_script(plan, tmp_path):
         (tmp_path / "code" / name).write_text("")
     of_mxnet = "mxnet.contrib.svrg_optimization.svrg_optimizer:_SVRGOptimizer"
     there = ["mine:A", "inner:B", "inner.deep:C", of_mxnet]
-    assert (
-        plan(script="code/train.py", server_classes=there)["plan"]["options"].server_classes
-        == there
-    )
+    assert plan(script="code/train.py", server_classes=there).plan.options.server_classes == there
     with pytest.raises(
         BadInput,
         match="server_classes: other:A is invalid, because the module other is not in .*code, the",
@@ -295,16 +294,17 @@ def test_a_torn_node_record_is_named(plan, tmp_path):
 
 def test_a_damaged_record_of_another_host_stops_no_job(plan, tmp_path):
     (tmp_path / "nodes" / "gone.json").write_text("{")
-    assert "gone" not in plan()["plan"]["nodes"]
+    assert "gone" not in plan().plan.nodes
 
 
 def test_provisioning_replaces_a_damaged_record(tmp_path):
     (tmp_path / "a.json").write_text("{")
     seen = {"interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None}
-    one = {"groups": dict.fromkeys(("scheduler", "servers", "workers"), ["a"]), "forks": 5}
-    inventory = dict(one, hosts={"a": {"node_address": "127.0.0.11"}})
+    groups = dict.fromkeys(("scheduler", "servers", "workers"), ["a"])
+    hosts = {"a": {"node_address": "127.0.0.11"}}
+    inventory = Inventory(groups=groups, hosts=hosts, forks=5)
     planned = inputs.plan_cluster({}, inventory, str(tmp_path), {"a": seen}, str(tmp_path))
-    assert planned["nodes"]["a"]["address"] == "127.0.0.11"
+    assert planned.nodes["a"].address == "127.0.0.11"
 
 
 def test_a_missing_model_names_the_existing_ones(plan, tmp_path):
@@ -315,22 +315,20 @@ def test_a_missing_model_names_the_existing_ones(plan, tmp_path):
     with pytest.raises(BadInput, match="There is no job nope: name a job in .*/runs"):
         plan(model_load_epoch=4, model_load_job="nope")
     planned = plan(model_load_epoch=4, model_load_job="old")
-    assert planned["model"].endswith("old/checkpoints/mlp-0004.params")
+    assert planned.model.endswith("old/checkpoints/mlp-0004.params")
 
 
 @pytest.fixture
 def three(plan, tmp_path):
     """Return a function that plans for three nodes; c has no record, and `without` leaves c out."""
-    inventory = {
-        "groups": {"scheduler": ["a"], "servers": ["a", "c"], "workers": ["a", "b", "c"]},
-        "forks": 5,
-        "hosts": dict(INVENTORY["hosts"], c={"node_address": "127.0.0.13", "workers_per_host": 2}),
-    }
+    inventory = Inventory(
+        groups={"scheduler": ["a"], "servers": ["a", "c"], "workers": ["a", "b", "c"]},
+        forks=5,
+        hosts=dict(INVENTORY.hosts, c={"node_address": "127.0.0.13", "workers_per_host": 2}),
+    )
 
     def run(**options):
-        return inputs.plan_job(
-            options, inventory, str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path)
-        )
+        return inputs.plan_job(options, inventory, folders_in(tmp_path))
 
     return run
 
@@ -338,10 +336,10 @@ def three(plan, tmp_path):
 @pytest.mark.parametrize("without", ["c", ["c"], '["c"]', "c, c"])
 def test_a_host_in_without_needs_no_record(three, without):
     planned = three(kv="dist_gsync", without=without, num_workers=4, num_servers=2)
-    assert list(planned["plan"]["nodes"]) == ["a", "b"] == list(planned["looks"])
-    assert (planned["plan"]["workers"], planned["plan"]["servers"]) == (2, 1)
-    assert "without c" in planned["table"] and "num_workers=4 is too high" in planned["table"]
-    assert planned["plan"]["options"].without == ["c"]
+    assert list(planned.plan.nodes) == ["a", "b"] == list(planned.looks)
+    assert (planned.plan.workers, planned.plan.servers) == (2, 1)
+    assert "without c" in planned.table and "num_workers=4 is too high" in planned.table
+    assert planned.plan.options.without == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -368,9 +366,9 @@ def test_without_refuses_a_needed_host(three, tmp_path, options, words):
 def test_a_hosts_file_without_the_host_is_accepted(three, tmp_path):
     (tmp_path / "mine").write_text("127.0.0.12\n127.0.0.11\n")
     workers = [
-        process["host"]
-        for process in three(kv="dist_sync", without="c", hosts_file="mine")["plan"]["processes"]
-        if process["role"] == "worker"
+        process.host
+        for process in three(kv="dist_sync", without="c", hosts_file="mine").plan.processes
+        if process.role == "worker"
     ]
     assert workers == ["b", "a"]
 

@@ -11,16 +11,18 @@ import pytest
 from mxcluster.ansible import knobs
 from mxcluster.errors import BadInput
 from mxcluster.job import launchers, listing
-from mxcluster.job.plan import as_json, for_node, mpi, mpi_inputs, packed
+from mxcluster.job.plan import for_node, inputs, mpi, mpi_inputs, packed
+from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import MPI_ENGINES
+from mxcluster.model.plan import Container
 from mxcluster.node import mpi_engines
 
 HOSTS = {"a": ("10.0.0.1", 2), "b": ("10.0.0.2", 4), "c": ("10.0.0.3", 0)}
-INVENTORY = {
-    "groups": {"scheduler": ["c"], "servers": ["c"], "workers": list(HOSTS)},
-    "forks": 5,
-    "hosts": {host: {} for host in HOSTS},
-}
+INVENTORY = Inventory(
+    groups={"scheduler": ["c"], "servers": ["c"], "workers": list(HOSTS)},
+    forks=5,
+    hosts={host: {} for host in HOSTS},
+)
 
 
 @pytest.fixture
@@ -45,14 +47,14 @@ def planned(tmp_path):
     def run(**given):
         secrets, held = given.pop("secrets", None), given.pop("held", None)
         given = dict({"mpi_command": "./solve a"}, **given)
-        paths = [str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path)]
-        return mpi_inputs.plan_job(given, INVENTORY, *paths, secrets=secrets, held=held)
+        folders = inputs.Folders(str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path))
+        return mpi_inputs.plan_job(given, INVENTORY, folders, secrets, held)
 
     return run
 
 
 def plan_of(found):
-    return found["plan"]
+    return found.plan
 
 
 def refused(planned, **given):
@@ -63,28 +65,28 @@ def refused(planned, **given):
 
 def test_first_node_runs_mpirun_and_each_other_node_a_daemon(planned):
     plan = plan_of(planned(job_id="one", root_port="9300"))
-    assert [(one["name"], one["host"], one["port"]) for one in plan["processes"]] == [
+    assert [(one.name, one.host, one.port) for one in plan.processes] == [
         ("mpirun", "a", 9300),
         ("node-1", "b", 9300),
         ("node-2", "c", 9300),
     ]
-    assert [one["command"][-2:] for one in plan["processes"]] == [
+    assert [one.command[-2:] for one in plan.processes] == [
         [mpi.PROGRAM, "run"],
         [mpi.PROGRAM, "serve"],
         [mpi.PROGRAM, "serve"],
     ]
-    env = plan["processes"][1]["env"]
+    env = plan.processes[1].env
     assert env["MXCLUSTER_WORK_DIR"] == "/jobs/b/one/files/node-1"
     assert env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
     assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # the numbers are those of nvidia-smi
-    assert plan["mpi"]["network"] == "10.0.0.0/24"
+    assert plan.mpi.network == "10.0.0.0/24"
 
 
 def test_nodes_meet_before_the_program_starts(planned):
     part = for_node(plan_of(planned()), "b")
-    assert [one["name"] for one in part["meeting"]["own"]] == ["node-1"]
-    assert part["firewall"]["ports"] == [9091]
-    assert list(part["firewall"]["peers"].items()) == [
+    assert [one.name for one in part.meeting.own] == ["node-1"]
+    assert part.firewall.ports == [9091]
+    assert list(part.firewall.peers.items()) == [
         ("10.0.0.1", [9091]),
         ("10.0.0.2", [9091]),
         ("10.0.0.3", [9091]),
@@ -93,8 +95,8 @@ def test_nodes_meet_before_the_program_starts(planned):
 
 def test_one_node_needs_no_port_and_no_meeting(planned):
     found = planned(mpi_num_instances="1")
-    assert "meeting" not in for_node(found["plan"], "a")
-    assert found["looks"]["a"]["ports"] == [] and found["looks"]["a"]["address"] is None
+    assert for_node(found.plan, "a").meeting is None
+    assert found.looks["a"]["ports"] == [] and found.looks["a"]["address"] is None
 
 
 def test_the_recipe_of_the_source_gives_one_process_for_each_gpu(planned):
@@ -107,9 +109,9 @@ def test_the_recipe_of_the_source_gives_one_process_for_each_gpu(planned):
             mpi_runtime="intelmpi",
         )
     )
-    assert [one["processes"] for one in plan["mpi"]["hosts"]] == [2, 4]
-    assert plan["workers"] == 6
-    assert plan["mpi"]["infiniband"] is True and plan["mpi"]["runtime"] == "intelmpi"
+    assert [one.processes for one in plan.mpi.hosts] == [2, 4]
+    assert plan.workers == 6
+    assert plan.mpi.infiniband is True and plan.mpi.runtime == "intelmpi"
 
 
 def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
@@ -137,7 +139,7 @@ def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "mpi_runtime='lam' is refused" in refused(planned, mpi_runtime="lam")
     (tmp_path / "runs" / "old").mkdir(parents=True)
     assert "job_id='old' belongs to an earlier job" in refused(planned, job_id="old")
-    secrets = {"names": ["MXCLUSTER_JOB"], "problems": []}
+    secrets = inputs.Secrets(["MXCLUSTER_JOB"], [])
     assert "secret_env: MXCLUSTER_JOB is refused" in refused(planned, secrets=secrets)
 
 
@@ -146,18 +148,15 @@ def test_an_image_runs_everything_of_the_program_in_containers(planned):
         runtime="docker", mpi_image="cntk:2", image_python="/opt/python3", data_dir="/set"
     )
     plan = plan_of(found)
-    assert plan["container"] == {
-        "engine": "docker",
-        "image": "cntk:2",
-        "python": "/opt/python3",
-        "shm_size": 1024,
-    }
-    assert {one["command"][0] for one in plan["processes"]} == {"/opt/python3"}
-    assert plan["nodes"]["a"]["mounts"] == ["/set"]
-    assert "in containers of docker, image cntk:2" in found["table"]
-    look = found["looks"]["b"]
-    assert look["container"] == plan["container"] and look["files"] == ["/set"]
-    assert plan_of(planned())["container"] is None
+    assert plan.container == Container(
+        engine="docker", image="cntk:2", python="/opt/python3", shm_size=1024
+    )
+    assert {one.command[0] for one in plan.processes} == {"/opt/python3"}
+    assert plan.nodes["a"].mounts == ["/set"]
+    assert "in containers of docker, image cntk:2" in found.table
+    look = found.looks["b"]
+    assert look["container"] == plan.container.encode() and look["files"] == ["/set"]
+    assert plan_of(planned()).container is None
 
 
 def test_the_cuda_of_the_node_stays_out_of_an_image(planned, tmp_path):
@@ -165,15 +164,15 @@ def test_the_cuda_of_the_node_stays_out_of_an_image(planned, tmp_path):
     record["cuda"] = {"folder": "/usr/local/cuda-9.2"}
     (tmp_path / "nodes" / "a.json").write_text(json.dumps(record))
     inside, beside = planned(runtime="docker", mpi_image="cntk"), planned()
-    assert plan_of(beside)["processes"][0]["env"]["LD_LIBRARY_PATH"] == "/usr/local/cuda-9.2/lib64"
-    assert "LD_LIBRARY_PATH" not in plan_of(inside)["processes"][0]["env"]
-    assert inside["looks"]["a"]["cuda"] is None
+    assert plan_of(beside).processes[0].env["LD_LIBRARY_PATH"] == "/usr/local/cuda-9.2/lib64"
+    assert "LD_LIBRARY_PATH" not in plan_of(inside).processes[0].env
+    assert inside.looks["a"]["cuda"] is None
 
 
 def test_job_takes_free_ports_and_without_leaves_a_node_out(planned):
     held = {"b": {"ports": {"9091": "another program"}, "gpus": {}}}
     plan = plan_of(planned(without="a", held=held))
-    assert [(one["name"], one["host"], one["port"]) for one in plan["processes"]] == [
+    assert [(one.name, one.host, one.port) for one in plan.processes] == [
         ("mpirun", "b", 9092),
         ("node-1", "c", 9092),
     ]
@@ -185,10 +184,10 @@ def test_resource_files_keep_their_names_and_modes(planned, tmp_path):
     (tmp_path / "data" / "deep").mkdir(parents=True)
     (tmp_path / "data" / "deep" / "x.txt").write_text("x")
     found = planned(mpi_resource_files="solve,data")
-    with zipfile.ZipFile(io.BytesIO(base64.b64decode(found["script"]))) as content:
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(found.script))) as content:
         assert content.namelist() == ["data/deep/x.txt", "solve"]
         assert content.getinfo("solve").external_attr >> 16 & 0o111
-    assert "files for each node: solve, data" in found["table"]
+    assert "files for each node: solve, data" in found.table
 
 
 def test_two_resource_files_of_one_name_are_refused(planned, tmp_path):
@@ -208,11 +207,11 @@ def test_different_versions_are_named_with_their_hosts():
 def test_a_controller_can_adopt_the_plan(planned):
     plan = plan_of(planned(job_id="one"))
     asked = {host: {"python": "/env/bin/python", "jobs_dir": "/jobs/" + host} for host in HOSTS}
-    adopted = listing.adopt(as_json(plan), "one", asked)
-    assert adopted["nodes"]["b"]["job_dir"] == "/jobs/b/one"
-    assert packed.told(plan, {})["trainers"] == []
+    adopted = listing.adopt(json.loads(json.dumps(plan.encode())), "one", asked)
+    assert adopted.nodes["b"].job_dir == "/jobs/b/one"
+    assert packed.summary(plan, {})["trainers"] == []
     contained = plan_of(planned(job_id="one", runtime="docker", mpi_image="cntk"))
-    assert listing.adopt(as_json(contained), "one", asked)["job"] == "one"
+    assert listing.adopt(json.loads(json.dumps(contained.encode())), "one", asked).job == "one"
 
 
 def test_the_knobs_of_mpi_belong_to_mpi_yml_only():
@@ -226,5 +225,5 @@ def test_network_is_empty_if_the_nodes_share_none(planned, tmp_path):
     record = json.loads((tmp_path / "nodes" / "b.json").read_text())
     record["interfaces"]["eth0"] = ["10.0.0.2/16"]
     (tmp_path / "nodes" / "b.json").write_text(json.dumps(record))
-    assert plan_of(planned())["mpi"]["network"] == ""
-    assert os.path.basename(plan_of(planned())["nodes"]["a"]["job_dir"]).endswith("-mpi")
+    assert plan_of(planned()).mpi.network == ""
+    assert os.path.basename(plan_of(planned()).nodes["a"].job_dir).endswith("-mpi")

@@ -1,19 +1,20 @@
 """The packed plan in Ansible's tasks, and mxcluster_node's arguments for one host."""
 
-import copy
 import pathlib
 
 import pytest
 import yaml
 
-from mxcluster.job.plan import as_json, packed
+from mxcluster.job.plan import packed
+from mxcluster.model.node_record import Cuda
+from mxcluster.model.plan import NodePlan
 from tests.unit.job.report import fake_run
 
 PROJECT = pathlib.Path(__file__).resolve().parents[4]
 PLAN = fake_run.make_plan(workers=4, groups=2, servers=1)
-HOST = sorted(PLAN["nodes"])[0]
-LOOKS = {host: {"address": host} for host in PLAN["nodes"]}
-PACKED = packed.told(PLAN, LOOKS)["packed_plan"]
+HOST = sorted(PLAN.nodes)[0]
+LOOKS = {host: {"address": host} for host in PLAN.nodes}
+PACKED = packed.summary(PLAN, LOOKS)["packed_plan"]
 
 
 def completed(**asked):
@@ -21,15 +22,15 @@ def completed(**asked):
 
 
 def test_tasks_get_small_values_and_the_plan_as_one_text():
-    told = packed.told(PLAN, LOOKS)
-    assert packed.unpack(told.pop("packed_plan")) == {"plan": as_json(PLAN), "looks": LOOKS}
+    told = packed.summary(PLAN, LOOKS)
+    assert packed.unpack(told.pop("packed_plan")) == packed.Packed(plan=PLAN, looks=LOOKS)
     assert told == {
-        "job": PLAN["job"],
-        "options": PLAN["options"].encode(),
-        "nodes": list(PLAN["nodes"]),
+        "job": PLAN.job,
+        "options": PLAN.options,
+        "nodes": list(PLAN.nodes),
         "start": "start.yml",
         "trainers": sorted(
-            {process["host"] for process in PLAN["processes"] if process["role"] == "worker"}
+            {process.host for process in PLAN.processes if process.role == "worker"}
         ),
     }
 
@@ -46,9 +47,8 @@ def test_a_task_without_a_plan_is_unchanged():
 
 def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
     found = completed(command="start", only_meet=False)
-    assert {process["host"] for process in found["plan"]["processes"]} == {HOST} and found["plan"][
-        "whole"
-    ] == as_json(PLAN)
+    part = NodePlan.decode(found["plan"])
+    assert {process.host for process in part.processes} == {HOST} and part.whole == PLAN
     assert "packed_plan" not in found
     meeting = completed(command="start", only_meet=True)["plan"]
     assert meeting["processes"] == [] and meeting["peers"] and "whole" not in meeting
@@ -56,29 +56,30 @@ def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
 
 def test_a_wait_gets_the_waiting_sets_and_the_plan_for_checkpoints():
     found = completed(command="wait", checkpoints={"folder": "/runs/j/checkpoints", "keep": 3})
-    assert found["together"] == PLAN.get("together", []) and found["checkpoints"][
-        "plan"
-    ] == as_json(PLAN)
+    assert found["together"] == PLAN.together
+    assert found["checkpoints"]["plan"] == PLAN.encode()
     assert "checkpoints" not in completed(command="wait")
 
 
 def test_a_wait_names_the_engine_that_started_the_agents():
     """Root of a node looks for processes outside of a unit only if the job has a unit."""
     assert completed(command="wait")["request"] == {"engine": ""}
-    plan = dict(PLAN, launcher="mpi")
-    asked = {"command": "wait", "packed_plan": packed.told(plan, {})["packed_plan"]}
+    plan = PLAN.replaced(launcher="mpi")
+    asked = {"command": "wait", "packed_plan": packed.summary(plan, {})["packed_plan"]}
     assert packed.completed(asked, HOST)["request"] == {"engine": "mpirun"}
 
 
 def test_a_check_asks_for_the_plans_cuda():
-    plan = copy.deepcopy(PLAN)
-    plan["nodes"][HOST]["cuda"] = {"version": "9.2"}
+    cuda = {"folder": "/usr/local/cuda-9.2", "version": "9.2"}
+    node = PLAN.nodes[HOST].replaced(cuda=Cuda.decode(cuda))
+    plan = PLAN.replaced(nodes=dict(PLAN.nodes, **{HOST: node}))
     asked = {
         "command": "check",
         "request": {"peers": []},
-        "packed_plan": packed.told(plan, {})["packed_plan"],
+        "packed_plan": packed.summary(plan, {})["packed_plan"],
     }
-    assert packed.completed(asked, HOST)["request"] == {"peers": [], "cuda": {"version": "9.2"}}
+    request = packed.completed(asked, HOST)["request"]
+    assert request == {"peers": [], "cuda": dict(cuda, sass=[])}
     assert completed(command="check", request={})["request"] == {"cuda": {}}
 
 
@@ -88,14 +89,14 @@ def test_a_check_asks_for_the_plans_cuda():
 )
 def test_a_plan_with_paths_of_other_variables_is_refused(told, refused):
     """The inventory may have changed since the record; root uses no path from a record alone."""
-    plan = copy.deepcopy(PLAN)
-    plan["nodes"][HOST].update(python="/opt/env/bin/python", job_dir="/opt/jobs/j")
-    plan["nodes"][HOST].update(told)
+    paths = dict({"python": "/opt/env/bin/python", "job_dir": "/opt/jobs/j"}, **told)
+    node = PLAN.nodes[HOST].replaced(**paths)
+    plan = PLAN.replaced(nodes=dict(PLAN.nodes, **{HOST: node}))
     asked = {
         "command": "look",
         "python": "/opt/env/bin/python",
         "job_dir": "/opt/jobs/j",
-        "packed_plan": packed.told(plan, LOOKS)["packed_plan"],
+        "packed_plan": packed.summary(plan, LOOKS)["packed_plan"],
     }
     problems = packed.completed(dict(asked, problems=["known"]), HOST)["problems"]
     assert problems[0] == "known" and len(problems) == 1 + refused

@@ -5,12 +5,13 @@ import pytest
 from mxcluster.job import options
 from mxcluster.job.options import PLANNED_VARIABLES
 from mxcluster.job.plan import processes
-from mxcluster.model.job_knobs import Options
-from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.node_record import Cuda, NodeFacts
+from mxcluster.model.plan import Node
+from tests.plans import plan_with, process_of
 
-NODES = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}
-NODE = {"python": "/env/bin/python", "job_dir": "/jobs/j1"}
-WORKER = {"role": "worker", "gpus": [2, 3]}
+NODES = {"a": Node(address="10.0.0.1"), "b": Node(address="10.0.0.2")}
+NODE = Node(python="/env/bin/python", job_dir="/jobs/j1")
+WORKER = process_of(gpus=[2, 3])
 
 
 def environment(process, plan):
@@ -19,7 +20,7 @@ def environment(process, plan):
 
 def test_order_names_and_ports():
     found = processes.lay_out("a", ["b", "b"], ["a", "b"], NODES, 9091)
-    assert [(process["name"], process["host"], process["port"]) for process in found] == [
+    assert [(process.name, process.host, process.port) for process in found] == [
         ("scheduler-0", "a", 9091),
         ("server-0", "b", 9091),
         ("server-1", "b", 9092),
@@ -29,9 +30,7 @@ def test_order_names_and_ports():
 
 
 def test_without_a_scheduler_no_process_listens():
-    assert [process["port"] for process in processes.lay_out(None, [], ["a"], NODES, 9091)] == [
-        None
-    ]
+    assert [process.port for process in processes.lay_out(None, [], ["a"], NODES, 9091)] == [None]
 
 
 @pytest.mark.parametrize("network", ["mlp", "lenet", "resnet20", "inception-bn-28-small", "vgg11"])
@@ -42,7 +41,7 @@ def test_known_networks(network):
 @pytest.mark.parametrize("role", ["scheduler", "server"])
 def test_command_of_scheduler_and_servers(role):
     assert processes.command(
-        {"role": role}, NODE, options.cast({"script": "x.py"}), "", None, {}
+        process_of(role), NODE, options.cast({"script": "x.py"}), "", None, {}
     ) == [
         "/env/bin/python",
         "-u",
@@ -55,9 +54,9 @@ def test_command_of_scheduler_and_servers(role):
 def test_command_of_a_script():
     arguments = ["--name", "two words", "", "$HOME"]
     given = options.cast({"script": "path/to/my train.py", "script_args": arguments})
-    worker = dict(WORKER, name="worker-1")
-    worker["folder"] = processes.own_folder(worker, given)
-    assert worker["folder"] == "files/worker-1"
+    worker = process_of(index=1)
+    worker = worker.replaced(folder=processes.own_folder(worker, given))
+    assert worker.folder == "files/worker-1"
     assert (
         processes.command(worker, NODE, given, "/data", None, {})
         == [
@@ -75,10 +74,7 @@ def test_command_of_a_script():
 
 @pytest.mark.parametrize("role,script", [("server", "x.py"), ("scheduler", "x.py"), ("worker", "")])
 def test_only_workers_with_a_script_have_their_own_folder(role, script):
-    assert (
-        processes.own_folder({"role": role, "name": role + "-0"}, options.cast({"script": script}))
-        is None
-    )
+    assert processes.own_folder(process_of(role), options.cast({"script": script})) is None
 
 
 def arguments_of(given, data_dir="", model_file=None, **more):
@@ -134,38 +130,37 @@ def test_loading_and_saving_a_model(model_file, expected):
     assert not {"model_load_file", "savemodel"} & set(arguments_of({}, "", model_file))
 
 
-PLAN = {
-    "job": "j1",
-    "kv": "dist_ssync",
-    "workers": 3,
-    "servers": 1,
-    "staleness": 4,
-    "groups": [[0, 2], [1]],
-    "root": {"address": "10.0.0.1", "port": 9091},
-    "heartbeat": {"interval": 1, "timeout": 3},
-    "timeouts": {"start": 60.0, "stall": 300.0},
-    "nodes": {"b": {"address": "10.0.0.2", "interface": "ib0", "job_dir": "/jobs/j1"}},
-    "options": Options(
-        kv="dist_ssync",
-        staleness=4,
-        ps_verbose=1,
-        env={"OMP_NUM_THREADS": "1"},
-        server_classes=["mine:Sgd", "mine:Decay"],
-        resume="old",
-        model_load_epoch=5,
-    ),
-}
-PROCESS = {
-    "role": "worker",
-    "index": 1,
-    "host": "b",
-    "address": "10.0.0.2",
-    "port": 9094,
-    "gpus": [1, 3],
-    "work_load": [],
-    "group": 1,
-    "share": [0.1, 1 / 3],
-}
+PLAN = plan_with(
+    job="j1",
+    kv="dist_ssync",
+    workers=3,
+    servers=1,
+    staleness=4,
+    groups=[[0, 2], [1]],
+    root={"address": "10.0.0.1", "port": 9091},
+    heartbeat={"interval": 1, "timeout": 3},
+    timeouts={"start": 60.0, "stall": 300.0},
+    nodes={"b": {"address": "10.0.0.2", "interface": "ib0", "job_dir": "/jobs/j1"}},
+    options={
+        "kv": "dist_ssync",
+        "staleness": 4,
+        "ps_verbose": 1,
+        "env": {"OMP_NUM_THREADS": "1"},
+        "server_classes": ["mine:Sgd", "mine:Decay"],
+        "resume": "old",
+        "model_load_epoch": 5,
+    },
+)
+PROCESS = process_of(
+    index=1,
+    host="b",
+    address="10.0.0.2",
+    port=9094,
+    gpus=[1, 3],
+    group=1,
+    share=(0.1, 1 / 3),
+)
+SERVER = PROCESS.replaced(role="server", gpus=[], group=None, share=None)
 
 
 def test_environment_of_a_worker():
@@ -201,23 +196,23 @@ def test_environment_of_a_worker():
 
 
 def test_unequal_gpus_are_an_argument_and_a_variable():
-    worker, chosen = dict(PROCESS, work_load=[3.0, 0.1]), options.cast({})
+    worker, chosen = PROCESS.replaced(work_load=[3.0, 0.1]), options.cast({})
     arguments = processes.program_arguments(worker, chosen, "", None)
     assert (arguments.gpus, arguments.work_load) == ([0, 1], [3.0, 0.1])
     assert processes.program_arguments(PROCESS, chosen, "", None).work_load == []
     assert environment(worker, PLAN)["MXCLUSTER_WORK_LOAD"] == "3,0.1"
-    assert "MXCLUSTER_WORK_LOAD" not in environment(dict(PROCESS, role="server"), PLAN)
+    assert "MXCLUSTER_WORK_LOAD" not in environment(SERVER, PLAN)
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
 def test_bound_and_compression_are_variables_of_all_processes(role):
-    chosen = PLAN["options"].replaced(bigarray_bound=2000, compression="2bit")
-    env = environment(dict(PROCESS, role=role), dict(PLAN, options=chosen))
+    chosen = PLAN.options.replaced(bigarray_bound=2000, compression="2bit")
+    env = environment(PROCESS.replaced(role=role), PLAN.replaced(options=chosen))
     assert env["MXNET_KVSTORE_BIGARRAY_BOUND"] == "2000" and env["MXCLUSTER_COMPRESSION"] == "2bit"
 
 
 def test_environment_of_a_server():
-    env = environment(dict(PROCESS, role="server", gpus=[], group=None, share=None), PLAN)
+    env = environment(SERVER, PLAN)
     assert (
         env["DMLC_ROLE"] == env["MXCLUSTER_ROLE"] == "server" and env["CUDA_VISIBLE_DEVICES"] == ""
     )
@@ -229,7 +224,7 @@ def test_environment_of_a_server():
 
 
 def test_variables_of_servers_and_workers_alone_win_over_those_of_all():
-    chosen = PLAN["options"].replaced(
+    chosen = PLAN.options.replaced(
         env={"A": "all", "B": "all"},
         env_server={"A": "server"},
         env_worker={"A": "worker", "C": "worker"},
@@ -239,28 +234,30 @@ def test_variables_of_servers_and_workers_alone_win_over_those_of_all():
         ("server", ("server", "all", None)),
         ("worker", ("worker", "all", "worker")),
     ):
-        env = environment(dict(PROCESS, role=role), dict(PLAN, options=chosen))
+        env = environment(PROCESS.replaced(role=role), PLAN.replaced(options=chosen))
         assert tuple(env.get(name) for name in "ABC") == expected
 
 
 def test_environment_of_kv_local():
-    env = environment(dict(PROCESS, port=None), dict(PLAN, kv="local", root=None, staleness=None))
+    env = environment(
+        PROCESS.replaced(port=None), PLAN.replaced(kv="local", root=None, staleness=None)
+    )
     assert not [name for name in env if name.startswith(("DMLC_", "PS_")) or name == "PORT"]
     assert "MXCLUSTER_STALENESS" not in env and env["MXCLUSTER_KV"] == "local"
 
 
 def test_variables_of_the_plan_are_refused_as_user_variables():
-    ours = set(environment(PROCESS, PLAN)) - set(PLAN["options"].env)
+    ours = set(environment(PROCESS, PLAN)) - set(PLAN.options.env)
     assert [
         name for name in ours if name not in PLANNED_VARIABLES and not name.startswith("MXCLUSTER_")
     ] == []
 
 
 def test_the_plans_cuda_libraries_precede_the_users_libraries():
-    node = dict(PLAN["nodes"]["b"], cuda={"folder": "/usr/local/cuda-9.2"})
-    own = dict(PLAN, options=PLAN["options"].replaced(env={"LD_LIBRARY_PATH": "/mine"}))
+    node = PLAN.nodes["b"].replaced(cuda=Cuda(folder="/usr/local/cuda-9.2"))
+    own = PLAN.replaced(options=PLAN.options.replaced(env={"LD_LIBRARY_PATH": "/mine"}))
     assert environment(PROCESS, own)["LD_LIBRARY_PATH"] == "/mine"
-    with_cuda = dict(own, nodes=dict(PLAN["nodes"], b=node))
+    with_cuda = own.replaced(nodes={"b": node})
     assert environment(PROCESS, with_cuda)["LD_LIBRARY_PATH"] == "/usr/local/cuda-9.2/lib64:/mine"
 
 
@@ -269,9 +266,9 @@ def test_the_plans_cuda_libraries_precede_the_users_libraries():
 )
 def test_the_servers_of_parameters_are_hosts_or_ranks(kv, homes):
     servers = [
-        dict(PROCESS, role="server", address="10.0.0.%d" % number, port=1) for number in (1, 2)
+        process_of("server", number - 1, address="10.0.0.%d" % number, port=1) for number in (1, 2)
     ]
-    plan = dict(PLAN, kv=kv, placement=[1, 1, 0, 1], processes=servers)
+    plan = PLAN.replaced(kv=kv, placement=[1, 1, 0, 1], processes=servers)
     assert processes.homes(plan) == homes
     if kv == "dist_ssync":
         assert environment(PROCESS, plan)["MXCLUSTER_PLACEMENT"] == homes

@@ -6,7 +6,9 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import options
-from mxcluster.job.plan import as_json, inputs, make_cluster_files, profiled, table
+from mxcluster.job.plan import inputs, make_cluster_files, profiled, table
+from mxcluster.model.inventory import Inventory
+from mxcluster.model.plan import Plan
 from tests.inventories.cases import changed, load, plan_of, records_of
 from tests.unit.cluster.profiles import completed, measured
 
@@ -33,22 +35,22 @@ def plan(case=LOCAL, found=None, **of):
 
 
 def lengths(made_plan):
-    return [end - begin for begin, end in made_plan["shares"]]
+    return [end - begin for begin, end in made_plan.shares]
 
 
 def envs(made_plan, name):
-    return {process["env"].get(name) for process in made_plan["processes"]}
+    return {process.env.get(name) for process in made_plan.processes}
 
 
 def test_the_groups_of_a_profile():
     got = plan()
-    assert got["groups"] == [[1, 2], [3], [0]]
-    assert got["group_labels"] == ["speed1", "speed2", "speed3"]
+    assert got.groups == [[1, 2], [3], [0]]
+    assert got.group_labels == ["speed1", "speed2", "speed3"]
     assert envs(got, "MXCLUSTER_GROUPS") == {"2,0,0,1"}
     assert lengths(got) == [0.25] * 4, "data_allocator=0"
-    assert got["profile"]["uses"] == ["groups", "servers of the parameters"]
-    assert got["profile"]["fits"] and got["profile"]["speeds"] == [25, 100, 101, 50]
-    assert json.loads(json.dumps(as_json(got))) == as_json(got)
+    assert got.profile.uses == ["groups", "servers of the parameters"]
+    assert got.profile.fits and got.profile.speeds == [25, 100, 101, 50]
+    assert Plan.decode(json.loads(json.dumps(got.encode()))) == got
     text = table(got)
     assert (
         "\nthe profile profile-1 of 2025-11-23 gives the groups and servers of the parameters\n"
@@ -63,12 +65,12 @@ def test_hand_written_groups_win():
         changed(LOCAL, {"files": {"groups": "127.0.0.11\n127.0.0.12 127.0.0.13 127.0.0.14\n"}}),
     ):
         got = plan(case)
-        assert got["groups"] == plan_of(case)["groups"]
-        assert "groups" not in got["profile"]["uses"]
+        assert got.groups == plan_of(case).groups
+        assert "groups" not in got.profile.uses
         # Their shares follow the slowest of each hand-written group.
         slowest = {
             index: min(list(SPEEDS.values())[one] for one in group)
-            for group in got["groups"]
+            for group in got.groups
             for index in group
         }
         total = sum(slowest.values())
@@ -80,11 +82,11 @@ def test_hand_written_groups_win():
 def test_hand_written_shares_win():
     text = "0 0.4\n0.4 0.6\n0.6 0.8\n0.8 1\n"
     got = plan(changed(LOCAL, {"files": {"data_sharding": text}}), data_allocator=1)
-    assert lengths(got) == pytest.approx([0.4, 0.2, 0.2, 0.2]) and len(got["groups"]) == 3
+    assert lengths(got) == pytest.approx([0.4, 0.2, 0.2, 0.2]) and len(got.groups) == 3
     weighted = changed(LOCAL, {"hosts": {"node1": {"worker_share": 2}}})
     got = plan(weighted, data_allocator=1)
     assert lengths(got) == pytest.approx([0.4, 0.2, 0.2, 0.2])
-    assert got["profile"]["uses"] == ["groups", "servers of the parameters"]
+    assert got.profile.uses == ["groups", "servers of the parameters"]
     # Worker 1 and 2 are a group of the profile.
     weighted = changed(LOCAL, {"hosts": {"node2": {"worker_share": 2}}})
     with pytest.raises(BadInput, match=r"differs inside the group speed1 \(node2: 2, node3: 1\)"):
@@ -95,16 +97,16 @@ def test_hand_written_shares_win():
 def test_other_schemes_have_no_groups_and_shares_of_a_profile(kv):
     case = changed(LOCAL, {"options": {"kv": kv, "data_allocator": 1}})
     got, without = plan_of(case, profile=made()), plan_of(case)
-    assert got["groups"] == without["groups"] and got["shares"] == without["shares"]
-    assert (got["profile"] is None) == (kv != "dist_ssync")
-    assert bool(got["placement"]) == (kv == "dist_ssync")
+    assert got.groups == without.groups and got.shares == without.shares
+    assert (got.profile is None) == (kv != "dist_ssync")
+    assert bool(got.placement) == (kv == "dist_ssync")
 
 
 def test_a_worker_without_a_speed():
     got = plan(found=made({"node1": 25, "node2": 100, "node3": 100}), data_allocator=1)
     without = plan_of(changed(LOCAL, {"options": {"data_allocator": 1}}))
-    assert got["groups"] == [[0, 1, 2, 3]] and got["shares"] == without["shares"]
-    assert not got["profile"]["fits"] and got["profile"]["speeds"] == []
+    assert got.groups == [[0, 1, 2, 3]] and got.shares == without.shares
+    assert not got.profile.fits and got.profile.speeds == []
     text = table(got)
     assert "has no speed of node4 worker 0: run profile.yml again" in text
     assert "dist_gsync with one group of all workers trains as dist_sync does" in text
@@ -116,7 +118,7 @@ def test_a_worker_without_a_speed():
 
 def test_workers_that_are_gone():
     got = plan(num_workers=3)
-    assert got["groups"] == [[1, 2], [0]] and got["group_labels"] == ["speed1", "speed3"]
+    assert got.groups == [[1, 2], [0]] and got.group_labels == ["speed1", "speed3"]
     assert (
         "also has the speeds of node4 worker 0, which this job leaves out. The job's workers keep "
         "their groups" in table(got)
@@ -137,15 +139,15 @@ def test_several_workers_on_a_host_and_lines_of_a_hosts_file():
     )
     found = made({"node1": [25, 30], "node2": 100, "node3": 100, "node4": 50})
     got = plan(case, found, data_allocator=1)
-    assert got["groups"] == [[0, 2], [1, 3]]
+    assert got.groups == [[0, 2], [1, 3]]
     assert lengths(got) == pytest.approx([0.4, 0.1, 0.4, 0.1])
-    assert got["profile"]["speeds"] == [100, 25, 100, 30]
+    assert got.profile.speeds == [100, 25, 100, 30]
     assert profiled.numbered(["a", "b", "a"]) == [("a", 0), ("b", 0), ("a", 1)]
 
 
 def test_equal_speeds_are_one_group():
     got = plan(found=made(dict.fromkeys(SPEEDS, 100)))
-    assert got["groups"] == [[0, 1, 2, 3]] and got["placement"] == []
+    assert got.groups == [[0, 1, 2, 3]] and got.placement == []
     text = table(got)
     assert (
         "dist_gsync with one group of all workers trains as dist_sync does: all speeds in "
@@ -167,11 +169,11 @@ def test_equal_speeds_are_one_group():
 def test_grouping_auto_says_when_it_needs_a_profile(of, found, needed):
     case = changed(LOCAL, {"options": dict(of, grouping="auto")})
     got = plan_of(case, profile=found)
-    assert got["needs_profile"] is needed
+    assert got.needs_profile is needed
     told = "as dist_sync does: no profile fits this job, so grouping=auto measures the workers"
     assert (told in table(got)) is needed
-    assert not plan_of(changed(case, {"options": {"grouping": "given"}}))["needs_profile"]
-    assert not plan_of(changed(LABELLED, {"options": {"grouping": "auto"}}))["needs_profile"]
+    assert not plan_of(changed(case, {"options": {"grouping": "given"}})).needs_profile
+    assert not plan_of(changed(LABELLED, {"options": {"grouping": "auto"}})).needs_profile
 
 
 def test_a_share_below_a_batch_is_refused():
@@ -189,46 +191,46 @@ def test_a_share_below_a_batch_is_refused():
 
 def test_the_profile_of_another_network_gives_groups_and_no_placement():
     got = plan(network="lenet", batch_size=64)
-    assert len(got["groups"]) == 3 and got["placement"] == []
+    assert len(got.groups) == 3 and got.placement == []
     text = table(got)
     assert "gives the groups, measured with network mlp and batch size 32\n" in text
     assert "is of the network mlp, so the profile chooses no servers for parameters" in text
     got = plan(script="x.py")
-    assert got["placement"] == [] and "network" not in table(got)
+    assert got.placement == [] and "network" not in table(got)
 
 
 def test_the_servers_of_parameters_under_gsync():
     """Times of a model: 12 ms and 5.3 ms; the parameters have 100, 10, 50 and 5 numbers."""
     got = plan()
-    assert got["placement"] == [1, 1, 0, 0]
+    assert got.placement == [1, 1, 0, 0]
     assert envs(got, "MXCLUSTER_PLACEMENT") == {"1*2,0*2"}
     alone = plan(num_servers=1)
-    assert alone["placement"] == [] and envs(alone, "MXCLUSTER_PLACEMENT") == {None}
+    assert alone.placement == [] and envs(alone, "MXCLUSTER_PLACEMENT") == {None}
     # A parameter that MXNet cuts over all servers counts for none.
     cut = plan(env={profiled.BOUND: "100"})
-    assert cut["placement"] == [1, 1, 1, 0]
+    assert cut.placement == [1, 1, 1, 0]
 
 
 def test_the_servers_of_parameters_under_ssync_are_ranks():
     """The addresses 127.0.0.12 and .11 have the ranks 0 and 1."""
     got = plan(kv="dist_ssync")
-    assert got["placement"] == [1, 1, 0, 0]
+    assert got.placement == [1, 1, 0, 0]
     assert envs(got, "MXCLUSTER_PLACEMENT") == {"0*2,1*2"}
 
 
 def test_a_server_without_a_speed_leaves_the_placement_out():
     case = changed(LOCAL, {"groups": {"servers": ["node1", "node3"]}})
     got = plan(case)
-    assert got["placement"] == [] and len(got["groups"]) == 3
+    assert got.placement == [] and len(got.groups) == 3
     assert "has no speed of node3 server 0, so the profile chooses no servers" in table(got)
     case = changed(LOCAL, {"groups": {"servers": ["node2", "node1"]}})
-    assert plan(case)["placement"] == [0, 0, 1, 1]
+    assert plan(case).placement == [0, 0, 1, 1]
 
 
 def cluster_files(found, hosts=None, **files):
     return make_cluster_files(
         options.cast({}),
-        {"groups": LOCAL["groups"], "hosts": hosts or LOCAL["hosts"], "forks": 9},
+        Inventory.decode({"groups": LOCAL["groups"], "hosts": hosts or LOCAL["hosts"], "forks": 9}),
         records_of(LOCAL["records"]),
         files,
         found,
@@ -252,13 +254,13 @@ def of_gpus(noise_of_fast2=1.04, batch_size="32", hosts=None):
 
 
 def loads(made_plan):
-    return [one["work_load"] for one in made_plan["processes"] if one["role"] == "worker"]
+    return [one.work_load for one in made_plan.processes if one.role == "worker"]
 
 
 def test_the_speeds_of_gpus_of_a_profile():
     got = of_gpus()
     assert loads(got) == [[30, 10, 10, 10], [10, 10.4], [20, 10], []]
-    assert "speeds of GPUs" in got["profile"]["uses"]
+    assert "speeds of GPUs" in got.profile.uses
     assert "the groups and the speeds of GPUs" not in table(got)  # the groups are hand-written
     assert "gives the speeds of GPUs" in table(got)
     written = of_gpus(hosts={"fast1": {"gpu_speeds": "1,1,1,2"}})
@@ -276,24 +278,24 @@ def test_gpus_that_do_not_differ_or_would_get_no_sample_share_equally():
 
 def test_the_cluster_files_hold_groups_and_shares_of_the_profile():
     found = cluster_files(made({"node1": 25, "node2": 50, "node3": 50, "node4": 25}))
-    assert found["files"]["groups"] == "127.0.0.12 127.0.0.13\n127.0.0.11 127.0.0.14\n"
-    assert found["files"]["data_sharding"] == (
+    assert found.files["groups"] == "127.0.0.12 127.0.0.13\n127.0.0.11 127.0.0.14\n"
+    assert found.files["data_sharding"] == (
         "0.0 0.16666666666666666\n0.16666666666666666 0.5\n0.5 0.8333333333333334\n"
         "0.8333333333333334 1.0\n"
     )
-    assert found["notes"] == ["the profile profile-1 of 2025-11-23 gives the groups and shares"]
-    assert cluster_files(None)["notes"] == []
+    assert found.notes == ["the profile profile-1 of 2025-11-23 gives the groups and shares"]
+    assert cluster_files(None).notes == []
     lacks = cluster_files(made({"node1": 25}))
-    assert lacks["files"] == cluster_files(None)["files"]
-    assert "node2 worker 0, node3 worker 0, node4 worker 0: run profile.yml" in lacks["notes"][0]
+    assert lacks.files == cluster_files(None).files
+    assert "node2 worker 0, node3 worker 0, node4 worker 0: run profile.yml" in lacks.notes[0]
 
 
 def test_hand_written_files_win_in_the_cluster_files():
     groups = "127.0.0.11 127.0.0.12\n127.0.0.13 127.0.0.14\n"
     found = cluster_files(made(), groups=groups, data_sharding="0 .1\n.1 .2\n.2 .3\n.3 1\n")
-    assert found["files"]["groups"] == groups
-    assert found["files"]["data_sharding"] == "0.0 0.1\n0.1 0.2\n0.2 0.3\n0.3 1.0\n"
-    assert found["notes"] == []
+    assert found.files["groups"] == groups
+    assert found.files["data_sharding"] == "0.0 0.1\n0.1 0.2\n0.2 0.3\n0.3 1.0\n"
+    assert found.notes == []
 
 
 @pytest.fixture
@@ -318,14 +320,14 @@ def state(tmp_path):
 
 
 def planned(state, **given):
-    inventory = {
-        "groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]},
-        "forks": 5,
-        "hosts": {"a": {"node_address": "127.0.0.11"}, "b": {"node_address": "127.0.0.12"}},
-    }
+    inventory = Inventory(
+        groups={"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]},
+        forks=5,
+        hosts={"a": {"node_address": "127.0.0.11"}, "b": {"node_address": "127.0.0.12"}},
+    )
     nodes = str(state / "nodes")
     return (
-        inputs.plan_job(given, inventory, nodes, str(state / "runs"), str(state)),
+        inputs.plan_job(given, inventory, inputs.Folders(nodes, str(state / "runs"), str(state))),
         lambda: inputs.plan_cluster({}, inventory, nodes, {}, str(state)),
     )
 
@@ -333,13 +335,13 @@ def planned(state, **given):
 def test_the_profile_is_beside_the_node_records(state):
     assert inputs.read_profile(str(state / "nodes")) is None
     job, cluster = planned(state, kv="dist_gsync", grouping="auto")
-    assert job["plan"]["groups"] == [[0, 1]] and job["needs_profile"]
+    assert job.plan.groups == [[0, 1]] and job.plan.needs_profile
     found = completed(measured({"a": 10, "b": 20}))
     (state / "profile.json").write_text(json.dumps(found.encode()))
     assert inputs.read_profile(str(state / "nodes") + "/") == found
     job, cluster = planned(state, kv="dist_gsync", grouping="auto")
-    assert job["plan"]["groups"] == [[1], [0]] and not job["needs_profile"]
-    assert cluster()["files"]["groups"] == "127.0.0.12\n127.0.0.11\n"
+    assert job.plan.groups == [[1], [0]] and not job.plan.needs_profile
+    assert cluster().files["groups"] == "127.0.0.12\n127.0.0.11\n"
 
 
 def test_a_damaged_profile_stops_no_job(state):
@@ -347,10 +349,10 @@ def test_a_damaged_profile_stops_no_job(state):
     (state / "profile.json").write_bytes(b"{\xff")
     job, cluster = planned(state, kv="dist_gsync")
     assert (
-        "mxcluster ignores the profile: %s/profile.json is damaged (" % state in job["table"]
-        and "run profile.yml again" in job["table"]
-        and job["plan"]["groups"] == [[0, 1]]
+        "mxcluster ignores the profile: %s/profile.json is damaged (" % state in job.table
+        and "run profile.yml again" in job.table
+        and job.plan.groups == [[0, 1]]
     )
-    assert "profile" not in planned(state, kv="dist_sync")[0]["table"]
+    assert "profile" not in planned(state, kv="dist_sync")[0].table
     with pytest.raises(BadInput, match="profile.json is damaged .*: run profile.yml again"):
         cluster()

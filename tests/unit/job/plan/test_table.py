@@ -53,7 +53,7 @@ def test_the_table_shows_what_differs_from_the_defaults():
         lines[5] == "workers send gradients with 2 bits for each number, threshold 2 (compression)"
     )
     assert lines[7] == "samples of a batch for each GPU: 24 + 8 (workers 0-1) (gpu_speeds)"
-    loads = [process["work_load"] for process in found["processes"] if process["role"] == "worker"]
+    loads = [process.work_load for process in found.processes if process.role == "worker"]
     assert loads == [[3, 1], [3, 1], [], [], []]
 
 
@@ -116,10 +116,10 @@ def test_the_table_shows_the_learning_rate_that_the_workers_get(options, expecte
     made = plan(**options)
     assert expected in table(made)
     step = expected.split()[2]
-    commands = [process["command"] for process in made["processes"] if process["role"] == "worker"]
+    commands = [process.command for process in made.processes if process.role == "worker"]
     rates = {json.loads(command[-1]).get("lr", 0.05) for command in commands}
     assert rates == {float(step)}
-    assert made["options"].lr == float(options.get("lr", 0.05)), (
+    assert made.options.lr == float(options.get("lr", 0.05)), (
         "a resumed job starts from the given lr"
     )
 

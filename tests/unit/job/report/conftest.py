@@ -33,7 +33,7 @@ def failed_run(tmp_path_factory, cache_dir):
 
 
 def _run(folder, plan, cache_dir, **how):
-    run_dir = folder / plan["job"]
+    run_dir = folder / plan.job
     archives = fake_run.make_archives(str(folder / "nodes"), plan, epochs=6, batches=10, **how)
     report.assemble(str(run_dir), archives, plan, cache_dir)
     return run_dir

@@ -7,8 +7,8 @@ import random
 import tarfile
 
 from mxcluster import exit_codes
-from mxcluster.model.job_knobs import of_plan
 from mxcluster.model.verdict import Failure, Verdict
+from tests.plans import plan_with, process_of
 
 BEGIN = 1795250000.0
 
@@ -40,52 +40,47 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
     processes = []
     for role, index, host in roles:
         ports[host] += 1
-        process = {
-            "name": "%s-%d" % (role, index),
-            "role": role,
-            "index": index,
-            "host": host,
-            "address": "127.0.0.%d" % (11 + hosts.index(host)),
-            "port": ports[host],
-            "gpus": [],
-            "command": [],
-            "env": {},
-        }
+        fields = {}
         if role == "worker":
-            process.update(group=group_of[index], share=[index / workers, (index + 1) / workers])
-        processes.append(process)
-    return {
-        "schema": 1,
-        "job": "20261121-101500-%s" % kv,
-        "kv": kv,
-        "lease": 60.0,
-        "workers": workers,
-        "servers": servers,
-        "root": {"address": "127.0.0.11", "port": 9091},
-        "groups": members,
-        "group_labels": [chr(ord("a") + number) for number in range(groups)],
-        "together": members if kv == "dist_gsync" else [list(range(workers))],
-        "shares": [[i / workers, (i + 1) / workers] for i in range(workers)],
-        "staleness": None,
-        "files": {},
-        "options": of_plan(
-            {
-                "kv": kv,
-                "program": "image_classification",
-                "script": script,
-                "script_args": [],
-                "network": "mlp",
-                "data": "digits",
-                "batch_size": 32,
-                "lease": 60.0,
-                "lr": 0.05,
-                "num_epochs": 20,
-                "env": {},
-                "gpus": "auto",
-                "savemodel": False,
-            }
-        ),
-        "nodes": {
+            fields = {"group": group_of[index], "share": (index / workers, (index + 1) / workers)}
+        processes.append(
+            process_of(
+                role,
+                index,
+                host=host,
+                address="127.0.0.%d" % (11 + hosts.index(host)),
+                port=ports[host],
+                **fields,
+            )
+        )
+    return plan_with(
+        *processes,
+        job="20261121-101500-%s" % kv,
+        kv=kv,
+        lease=60.0,
+        workers=workers,
+        servers=servers,
+        root={"address": "127.0.0.11", "port": 9091},
+        groups=members,
+        group_labels=[chr(ord("a") + number) for number in range(groups)],
+        together=members if kv == "dist_gsync" else [list(range(workers))],
+        shares=[[i / workers, (i + 1) / workers] for i in range(workers)],
+        options={
+            "kv": kv,
+            "program": "image_classification",
+            "script": script,
+            "script_args": [],
+            "network": "mlp",
+            "data": "digits",
+            "batch_size": 32,
+            "lease": 60.0,
+            "lr": 0.05,
+            "num_epochs": 20,
+            "env": {},
+            "gpus": "auto",
+            "savemodel": False,
+        },
+        nodes={
             host: {
                 "address": "127.0.0.%d" % (11 + number),
                 "interface": "lo",
@@ -94,16 +89,15 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
             }
             for number, host in enumerate(hosts)
         },
-        "processes": processes,
-    }
+    )
 
 
 def worker_events(plan, index, epochs=20, batches=25, until=None):
     """Yield the events of a worker until `until` seconds; later groups have slower workers."""
     dice = random.Random(index)
-    group = next(g for g, members in enumerate(plan["groups"]) if index in members)
-    process = next(p for p in plan["processes"] if p["name"] == "worker-%d" % index)
-    who = {"role": "worker", "index": index, "host": process["host"]}
+    group = next(g for g, members in enumerate(plan.groups) if index in members)
+    process = next(p for p in plan.processes if p.name == "worker-%d" % index)
+    who = {"role": "worker", "index": index, "host": process.host}
     pace = 0.022 * (1 + 0.6 * group) * (1 + 0.04 * dice.random())
     moment = BEGIN + 1.5 + 0.2 * dice.random()
 
@@ -171,8 +165,8 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
 
 def server_events(plan, index):
     """Yield the events of a gsync server: Y of every group."""
-    host = next(p for p in plan["processes"] if p["name"] == "server-%d" % index)["host"]
-    groups = len(plan["groups"])
+    host = next(p for p in plan.processes if p.name == "server-%d" % index).host
+    groups = len(plan.groups)
     for part in (0.5, 1.0):
         for group in range(groups):
             y = {
@@ -217,28 +211,28 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
     """
     os.makedirs(folder, exist_ok=True)
     archives = {}
-    for host in plan["nodes"]:
+    for host in plan.nodes:
         job = os.path.join(folder, host)
         os.makedirs(os.path.join(job, "checkpoints"), exist_ok=True)
         events, states, first = [], [], None
-        for process in (p for p in plan["processes"] if p["host"] == host):
+        for process in (p for p in plan.processes if p.host == host):
             code, log = (
                 0,
-                ["[10:15:01] %s is ready" % process["name"], "colours \x1b[31mred\x1b[0m", "done"],
+                ["[10:15:01] %s is ready" % process.name, "colours \x1b[31mred\x1b[0m", "done"],
             )
-            if process["role"] == "worker":
-                events += worker_events(plan, process["index"], epochs, batches, until)
-                if plan.get("balance") and process["index"] == 0:
+            if process.role == "worker":
+                events += worker_events(plan, process.index, epochs, batches, until)
+                if plan.balance and process.index == 0:
                     events += balance_events(host)
-            elif process["role"] == "server" and plan["kv"] == "dist_gsync" and failed is None:
-                events += server_events(plan, process["index"])
-            if failed and failed[0] == process["name"]:
+            elif process.role == "server" and plan.kv == "dist_gsync" and failed is None:
+                events += server_events(plan, process.index)
+            if failed and failed[0] == process.name:
                 code, log = failed[1], failed[2]
                 first = {
                     "host": host,
-                    "role": process["role"],
-                    "index": process["index"],
-                    "name": process["name"],
+                    "role": process.role,
+                    "index": process.index,
+                    "name": process.name,
                     "reason": exit_codes.describe(code),
                     "exit_code": code,
                     "time": BEGIN + until,
@@ -248,9 +242,9 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
                 code = -15
             states.append(
                 {
-                    "name": process["name"],
-                    "role": process["role"],
-                    "index": process["index"],
+                    "name": process.name,
+                    "role": process.role,
+                    "index": process.index,
                     "pid": 1000,
                     "start_time": 1,
                     "state": "ended",
@@ -259,13 +253,13 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
                     "ended_by": "agent" if code == -15 else "self",
                 }
             )
-            with open(os.path.join(job, process["name"] + ".log"), "w") as stream:
+            with open(os.path.join(job, process.name + ".log"), "w") as stream:
                 stream.write("\n".join(log) + "\n")
-            if process["name"] == "worker-0":
+            if process.name == "worker-0":
                 with open(os.path.join(job, "checkpoints", "model-0020.params"), "w") as stream:
                     stream.write("weights")
         status = {
-            "job": plan["job"],
+            "job": plan.job,
             "host": host,
             "agent": {"pid": 1, "start_time": 1},
             "state": "ended",

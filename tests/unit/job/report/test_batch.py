@@ -12,7 +12,7 @@ from mxcluster.model.answers import NodeResult
 from mxcluster.model.failures import Failure
 from mxcluster.model.record import encode
 from mxcluster.model.verdict import Verdict
-from tests.unit.job.plan.test_batch import completed, submitted
+from tests.unit.job.plan.test_submission import completed, submitted
 from tests.unit.statuses import compute
 
 STATUS = {
@@ -52,7 +52,9 @@ def archive(tmp_path):
                 info.size = len(text)
                 tar.addfile(info, io.BytesIO(text))
         ends = {"login": NodeResult(status=status)}
-        return batch.split(plan or submitted(), {"login": str(path)}, ends, str(tmp_path / "parts"))
+        return batch.split(
+            plan or submitted()[0], {"login": str(path)}, ends, str(tmp_path / "parts")
+        )
 
     return split
 
@@ -65,7 +67,7 @@ def names(path):
 def test_each_node_gets_its_files(archive):
     plan, archives, answers, failure = archive(
         {
-            "planned.json": completed(submitted()),
+            "planned.json": completed(submitted()).encode(),
             "parts.json": {"n2": {"left": ["pid 7 still runs"], "lost": None}},
             "status.json": STATUS,
             "batch.log": "the head",
@@ -74,14 +76,14 @@ def test_each_node_gets_its_files(archive):
             "nodes/n2/job-1/files/worker-1/out.txt": "found",
         }
     )
-    assert sorted(plan["nodes"]) == sorted(archives) == ["n1", "n2", "n3"] and failure is None
+    assert sorted(plan.nodes) == sorted(archives) == ["n1", "n2", "n3"] and failure is None
     assert names(archives["n1"]) == ["batch.log", "checkpoints/mlp-0005.params", "worker-0.log"]
     assert names(archives["n2"]) == ["files/worker-1/out.txt"]
     assert answers["n2"].left == ["pid 7 still runs"] and answers["n1"].left is None
 
 
 def test_without_a_plan_the_job_stays_that_of_the_submit_host(archive):
-    submission = submitted()
+    submission, _ = submitted()
     status = dict(STATUS, first_failure=CANCELLED)
     plan, archives, _, failure = archive({"status.json": status}, submission)
     assert plan is submission and list(archives) == ["login"]
@@ -90,22 +92,22 @@ def test_without_a_plan_the_job_stays_that_of_the_submit_host(archive):
 
 @pytest.mark.parametrize("host", ["../../etc", "a/b", ""])
 def test_a_forged_plan_is_not_used(archive, host):
-    made = completed(submitted())
+    made = completed(submitted()).encode()
     made["nodes"][host] = made["nodes"].pop("n2")
     for process in made["processes"]:
         process["host"] = host if process["host"] == "n2" else process["host"]
-    submission = submitted()
+    submission, _ = submitted()
     assert archive({"planned.json": made}, submission)[0] is submission
 
 
 def test_the_plan_of_another_job_is_not_used(archive):
-    submission = submitted()
-    other = dict(completed(submitted()), job="job-2")
+    submission, _ = submitted()
+    other = dict(completed(submitted()).encode(), job="job-2")
     assert archive({"planned.json": other}, submission)[0] is submission
 
 
 def test_a_job_that_never_got_nodes_has_a_report(tmp_path, archive):
-    submission = submitted()
+    submission, _ = submitted()
     files = {"status.json": dict(STATUS, first_failure=CANCELLED), "batch.log": "the head"}
     plan, archives, answers, failure = archive(files, submission)
     run = tmp_path / "runs" / "job-1"
@@ -116,18 +118,21 @@ def test_a_job_that_never_got_nodes_has_a_report(tmp_path, archive):
 
 def test_a_job_whose_first_node_failed_starts_again(archive):
     """The head and its agent were killed, so the status of their node is the last one before."""
-    submission = submitted()
+    submission, request = submitted()
     gone = dict(CANCELLED, kind="node", reason="Slurm has ended the job 7: NODE_FAIL")
-    files = {"status.json": dict(STATUS, first_failure=gone), "planned.json": completed(submission)}
+    files = {
+        "status.json": dict(STATUS, first_failure=gone),
+        "planned.json": completed((submission, request)).encode(),
+    }
     plan, _, _, engine = archive(files, submission)
-    plan["options"] = plan["options"].replaced(max_restarts=1, savemodel=True)
+    plan = plan.replaced(options=plan.options.replaced(max_restarts=1, savemodel=True))
     running = dict(STATUS, host="n1", state="running", reason=None, ended=None)
     echo = dict(gone, reason="exited with status 91", kind=None, exit_code=91)
     others = dict(STATUS, host="n2", reason="peer", first_failure=echo)
     found = compute(plan, dict(OTHERS, n1=running, n2=others), [], engine=engine)
     assert found["first_failure"]["reason"] == gone["reason"]
     decision = restarts.decide(plan, Verdict.decode(found), None, lambda _: False)
-    assert decision.extra["job_id"] == plan["job"] + "-r1", decision
+    assert decision.extra["job_id"] == plan.job + "-r1", decision
 
 
 def test_an_end_by_the_batch_system_explains_killed_processes():

@@ -12,6 +12,7 @@ from mxcluster.job import checkpoints
 from mxcluster.job.report import checkpoint_arrivals
 from mxcluster.model.checkpoint import Offer
 from mxcluster.model.protocol import Piece
+from tests.plans import part_json
 from tests.unit.job.test_checkpoints import save
 
 PLAN = {"options": {"network": "mlp"}}
@@ -34,16 +35,7 @@ class Node:
         self.folder, self.asked, self.cut = JobFolder(str(folder)), [], None
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         (folder / "plan.json").write_text(
-            json.dumps(
-                {
-                    "job": "j",
-                    "host": host,
-                    "processes": [
-                        {"name": "w", "role": "worker", "index": 0, "command": [], "env": {}}
-                    ],
-                    "lease": 10,
-                }
-            )
+            json.dumps(part_json({"name": "w", "role": "worker"}, job="j", host=host, lease=10))
         )
         self.arrivals = checkpoint_arrivals.Arrivals(str(target), host, kept, self.ask, PLAN)
 

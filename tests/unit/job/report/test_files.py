@@ -3,20 +3,19 @@
 import pytest
 
 from mxcluster.errors import BadInput
-from mxcluster.job.plan import as_json
 from mxcluster.job.report import files
-from tests.unit.job.plan.test_batch import submitted
+from tests.unit.job.plan.test_submission import submitted
 from tests.unit.job.report import fake_run
 
 GARBAGE = ("", "{", "null", "[]", "3", "[" * 100000)
 
 
 def test_sound_files_are_read_as_they_are(tmp_path):
-    plan = as_json(fake_run.make_plan())
-    files.write_json(str(tmp_path / "plan.json"), plan)
-    assert as_json(files.read_plan(str(tmp_path))) == plan
-    files.write_json(str(tmp_path / "plan.json"), submitted())
-    assert files.read_plan(str(tmp_path))["batch"], "a job that has never had nodes"
+    plan = fake_run.make_plan()
+    files.write_json(str(tmp_path / "plan.json"), plan.encode())
+    assert files.read_plan(str(tmp_path)) == plan
+    files.write_json(str(tmp_path / "plan.json"), submitted()[0].encode())
+    assert files.read_plan(str(tmp_path)).batch, "a job that has never had nodes"
     assert files.read_verdict(str(tmp_path)) is None
     files.write_json(str(tmp_path / "verdict.json"), fake_run.verdict().encode())
     assert files.read_verdict(str(tmp_path)) == fake_run.verdict()

@@ -7,6 +7,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
 from mxcluster.job.report import curves, profile, profile_panels, series
 from mxcluster.model.events import End, Profile, ServerSpeed, ServerTimes, Speed
+from mxcluster.model.plan import UsedProfile
 from tests.unit.job.report import fake_run
 from tests.unit.job.report.fake_run import make_plan
 
@@ -16,7 +17,7 @@ SIZES = [64, 8, 640, 10]
 
 def measured_events(plan, speeds=SPEEDS):
     """Return the events that workers and servers write; a server's rank is in its figures."""
-    servers = [one for one in plan["processes"] if one["role"] == "server"]
+    servers = plan.of_role("server")
     found = [
         Profile(
             time=1795250000.0 + index,
@@ -35,8 +36,8 @@ def measured_events(plan, speeds=SPEEDS):
         ServerSpeed(
             time=1795250000.0,
             role="server",
-            index=server["index"],
-            updates_per_s=100.0 + server["index"],
+            index=server.index,
+            updates_per_s=100.0 + server.index,
         )
         for server in servers
     ]
@@ -44,7 +45,7 @@ def measured_events(plan, speeds=SPEEDS):
 
 @pytest.fixture
 def plan():
-    return dict(make_plan(groups=1, kv="dist_async"), job="20261121-101500-profile")
+    return make_plan(groups=1, kv="dist_async").replaced(job="20261121-101500-profile")
 
 
 @pytest.fixture
@@ -66,7 +67,10 @@ def test_the_events_of_all_nodes_become_a_profile(plan, whole):
 
 def test_the_speeds_of_a_workers_gpus_are_in_the_profile(plan):
     events = measured_events(plan)
-    next(one for one in plan["processes"] if one["name"] == "worker-2")["gpus"] = [1, 3]
+    processes = [
+        one.replaced(gpus=[1, 3]) if one.name == "worker-2" else one for one in plan.processes
+    ]
+    plan = plan.replaced(processes=processes)
     events[2] = events[2].replaced(gpu_speeds=[30.0, 10.0])
     whole = profiles.complete(profile.measured(plan, events))
     assert profiles.Profile.decode(whole.encode()) == whole
@@ -78,7 +82,7 @@ def test_the_speeds_of_a_workers_gpus_are_in_the_profile(plan):
 
 
 def test_a_worker_knows_servers_by_rank_and_the_profile_by_index(plan, whole):
-    servers = [one for one in plan["processes"] if one["role"] == "server"]
+    servers = plan.of_role("server")
     order = ranks(servers)
     assert order == [1, 0]  # ps-lite sorts addresses in descending order
     for worker in whole.workers:
@@ -146,14 +150,10 @@ def test_the_picture_has_a_panel_for_workers_steps_and_servers(tmp_path, workers
 
 
 def after(speeds, uses=("groups",), fits=True):
-    plan = make_plan()
-    plan["profile"] = {
-        "job": "mine-profile",
-        "fits": fits,
-        "uses": list(uses),
-        "speeds": list(SPEEDS),
-        "noise": 0.05,
-    }
+    used = UsedProfile(
+        job="mine-profile", fits=fits, uses=list(uses), speeds=list(SPEEDS), noise=0.05
+    )
+    plan = make_plan().replaced(profile=used)
     ends = [
         End(role="worker", index=index, samples_per_s=speed) for index, speed in enumerate(speeds)
     ]

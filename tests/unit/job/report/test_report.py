@@ -14,6 +14,7 @@ from mxcluster.job import report
 from mxcluster.job.report import curves, node_ends, page, series
 from mxcluster.model.answers import Lost, NodeResult
 from mxcluster.model.events import Batch, End, Event, Note, Updates
+from mxcluster.model.plan import Balance, Plan
 from tests.unit.job.report import fake_run
 
 
@@ -138,7 +139,7 @@ def test_the_text_describes_the_panels_of_the_picture():
 
 def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkeypatch):
     plan = fake_run.make_plan(workers=4, groups=2, servers=1)
-    plan["options"] = plan["options"].replaced(gsync_max_y=3)
+    plan = plan.replaced(options=plan.options.replaced(gsync_max_y=3))
     plain = fake_run.server_events
 
     def lost(plan, index):
@@ -170,9 +171,9 @@ def test_a_dark_screen_inverts_the_picture(good_run):
 def test_every_foreign_text_is_escaped():
     evil = "<img src=x onerror=alert(1)>"
     plan = fake_run.make_plan(workers=2, groups=1)
-    plan.update(job=evil, kv=evil)
-    plan["options"] = plan["options"].replaced(network=evil)
-    plan["processes"][-1]["host"] = evil
+    processes = plan.processes[:-1] + [plan.processes[-1].replaced(host=evil)]
+    options = plan.options.replaced(network=evil)
+    plan = plan.replaced(job=evil, kv=evil, options=options, processes=processes)
     failure = fake_run.failure(role=evil, host=evil, reason=evil, log=[evil])
     verdict = fake_run.verdict(failure, job=evil, kv=evil)
     data = series.collect(plan, [Note(time=1.0, role=evil, index=0, host=evil, text=evil)])
@@ -182,8 +183,8 @@ def test_every_foreign_text_is_escaped():
 
 def test_a_balanced_job_shows_its_batch_sizes_and_its_emulated_slowness(tmp_path, cache_dir):
     plan = fake_run.make_plan(kv="dist_sync", groups=1)
-    plan["balance"] = {"sizes": [32] * 4, "least": [1] * 4, "most": [128] * 4}
-    plan["slowdowns"] = [1, 1, 1, 2.5]
+    balance = Balance(sizes=[32] * 4, least=[1] * 4, most=[128] * 4)
+    plan = plan.replaced(balance=balance, slowdowns=[1, 1, 1, 2.5])
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
     verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir).encode()
     words = "emulated slowness: the program slows down worker 3 by the factor 2.5. Times and speeds"
@@ -200,7 +201,8 @@ def test_a_balanced_job_shows_its_batch_sizes_and_its_emulated_slowness(tmp_path
 
 def test_balanced_groups_show_the_batch_sizes_of_each_group(tmp_path, cache_dir):
     plan = fake_run.make_plan(kv="dist_gsync")
-    plan["balance"] = {"sizes": [40, 24, 32, 32], "least": [1] * 4, "most": [64] * 4}
+    balance = Balance(sizes=[40, 24, 32, 32], least=[1] * 4, most=[64] * 4)
+    plan = plan.replaced(balance=balance)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
     report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
     found = Page(tmp_path / "run" / "report.html").text
@@ -226,10 +228,10 @@ def test_pictures_of_all_sizes(how, rows, cache_dir):
     plan = fake_run.make_plan(**how)
     events = [
         event
-        for index in range(plan["workers"])
+        for index in range(plan.workers)
         for event in fake_run.worker_events(plan, index, epochs=2, batches=4)
     ]
-    if plan["kv"] == "dist_gsync":
+    if plan.kv == "dist_gsync":
         events += fake_run.server_events(plan, 0)
     data = series.collect(plan, list(map(Event.decode, events)))
     picture = curves.draw(data, plan, fake_run.verdict(), cache_dir)
@@ -259,7 +261,7 @@ def test_the_name_of_the_failed_process_lies_inside_of_the_axes(
 ):
     drawn = []
     monkeypatch.setattr(curves.style, "png", lambda figure: drawn.append(figure) or b"png")
-    plan = json.loads((failed_run / "plan.json").read_text())
+    plan = Plan.decode(json.loads((failed_run / "plan.json").read_text()))
     lines = (failed_run / "events.jsonl").read_text().splitlines()
     data = series.collect(plan, [Event.decode(json.loads(line)) for line in lines])
     longest = max(moment for one in data.workers.values() for moment, _ in one.points["loss"])
@@ -351,7 +353,7 @@ def test_an_unreachable_node_is_lost():
 
 def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
     plan = fake_run.make_plan()
-    missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan["nodes"]}
+    missing = {host: str(tmp_path / "collected" / (host + ".tar")) for host in plan.nodes}
     answers = {
         host: node_ends.of_results({"failed": True, "msg": "%s has its own reason" % host})
         for host in ("node1", "node2")

@@ -107,7 +107,7 @@ def test_dropped_updates_are_counted_apart():
 
 def test_a_group_with_mostly_dropped_updates_gets_a_warning():
     plan = fake_run.make_plan()
-    plan["options"] = plan["options"].replaced(gsync_max_y=4)
+    plan = plan.replaced(options=plan.options.replaced(gsync_max_y=4))
     told = series.dropped_groups(
         plan,
         [
@@ -130,4 +130,4 @@ def test_a_group_with_mostly_dropped_updates_gets_a_warning():
 def test_labels_name_the_group_if_there_are_several():
     assert series.label(fake_run.make_plan(), 2) == "worker-2, node2, group b"
     assert series.label(fake_run.make_plan(groups=1), 2) == "worker-2, node2"
-    assert series.group_label(dict(fake_run.make_plan(), group_labels=None), 1) == "1"
+    assert series.group_label(fake_run.make_plan().replaced(group_labels=[]), 1) == "1"

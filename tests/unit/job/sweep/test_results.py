@@ -148,10 +148,11 @@ def test_the_environment_names_what_differs():
         event("machine", 1, **dict(MACHINE, cpu="B", gpus=["V"])),
     ]
     plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=2)
-    plan["processes"] = [
-        dict(one, host="node%d" % (one["index"] + 1)) if one["role"] == "worker" else one
-        for one in plan["processes"]
+    processes = [
+        one.replaced(host="node%d" % (one.index + 1)) if one.role == "worker" else one
+        for one in plan.processes
     ]
+    plan = plan.replaced(processes=processes)
     found = results.environment(plan, events)
     assert found.cpus == ["A CPU, 8 cores", "B, 8 cores"] and found.gpus == ["V"]
     assert found.mxnet == ["1.9.1"] and found.workers == 4 and found.servers == 2
@@ -161,7 +162,7 @@ def ran(folder, verdict, events, plan=None):
     """Write the run folder of an ended job."""
     folder.mkdir(parents=True)
     plan = plan or fake_run.make_plan(workers=1, groups=1, kv="dist_sync", servers=1)
-    files.write_json(str(folder / "plan.json"), plan)
+    files.write_json(str(folder / "plan.json"), plan.encode())
     (folder / "verdict.json").write_text(json.dumps(verdict.encode()))
     (folder / "events.jsonl").write_text("".join(json.dumps(one.encode()) + "\n" for one in events))
     return str(folder)

@@ -8,6 +8,7 @@ import pytest
 from mxcluster.errors import BadInput
 from mxcluster.job.sweep import report, results, runner, summary
 from tests.inventories.cases import changed, plan_of
+from tests.unit.job.plan.test_submission import submitted
 from tests.unit.job.report import fake_run
 from tests.unit.job.sweep.cluster import LOCAL, means, planned, spec_of
 from tests.unit.job.sweep.test_results import OK, of_measured, ran
@@ -185,8 +186,8 @@ def test_a_sweep_does_not_measure_the_workers_itself(cluster, playbook):
 @pytest.mark.parametrize("playbook", ["benchmark.yml", "compare.yml"])
 def test_a_sweep_of_batch_jobs_is_refused(cluster, playbook):
     """Their plan is a submission without workers."""
-    submission = {"launcher": "slurm", "batch": {"nodes": 2}, "workers": 0, "needs_profile": False}
-    cluster.means = cluster.means._replace(plan_of=lambda knobs: submission)
+    plan, _ = submitted()
+    cluster.means = cluster.means._replace(plan_of=lambda knobs: plan)
     with pytest.raises(BadInput, match="launcher=slurm is refused for a sweep.*launcher=ssh"):
         cluster.opened(playbook=playbook)
 

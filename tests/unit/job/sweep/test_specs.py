@@ -146,7 +146,7 @@ def test_the_fastest_group_trains_alone():
 def test_the_fastest_group_of_a_profile():
     def plan(knobs):
         found = planned(knobs)
-        return dict(found, group_labels=["speed2", "speed1"])
+        return found.replaced(group_labels=["speed2", "speed1"])
 
     assert spec_of("compare.yml", plan=plan, schemes="fastest").fastest.label == "speed1"
 
@@ -159,7 +159,7 @@ def test_an_unknown_fastest_group_is_refused():
 def test_one_group_has_no_fastest_group():
     def plan(knobs):
         found = planned(knobs)
-        return dict(found, groups=[[0, 1, 2, 3]], group_labels=["all"])
+        return found.replaced(groups=[[0, 1, 2, 3]], group_labels=["all"])
 
     spec = spec_of("compare.yml", plan=plan, schemes="bsp,gsp,fastest")
     assert spec.knobs.schemes == ["bsp", "gsp"]

@@ -4,8 +4,10 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import options
-from mxcluster.job.plan import batch, for_node
+from mxcluster.job.plan import Inputs, for_node, submission
+from mxcluster.model.inventory import Inventory
 from mxcluster.model.node_record import NodeFacts, NodeRecord
+from mxcluster.model.plan import Root
 
 RECORD = NodeRecord(
     host="login",
@@ -35,83 +37,84 @@ def facts(number, **more):
 
 
 def submitted(variables=None, groups=None, record=RECORD, **knobs):
-    inventory = {
-        "groups": groups or dict.fromkeys(("scheduler", "servers", "workers"), ["login"]),
-        "hosts": dict({"login": {}}, **(variables or {})),
-    }
+    inventory = Inventory(
+        groups=groups or dict.fromkeys(("scheduler", "servers", "workers"), ["login"]),
+        hosts=dict({"login": {}}, **(variables or {})),
+    )
     given = options.cast(dict({"launcher": "slurm", "num_nodes": 3}, **knobs))
-    return batch.submission(given, inventory, {"login": record}, "job-1")
+    return submission.submission(Inputs(given, inventory, {"login": record}, "job-1"))
 
 
-def completed(plan, count=3, **more):
+def completed(submitted, count=3, **more):
     hosts = ["n%d" % number for number in range(1, count + 1)]
-    return batch.complete(plan, hosts, {host: facts(int(host[1:])) for host in hosts}, **more)
+    found = {host: facts(int(host[1:])) for host in hosts}
+    return submission.complete(*submitted, hosts, found, **more)
 
 
 def test_a_submission_has_the_submit_host_and_no_process():
-    plan = submitted(queue="long", time_limit="8:00:00")
-    assert list(plan["nodes"]) == ["login"] and plan["processes"] == []
-    assert plan["nodes"]["login"]["job_dir"] == "/shared/jobs/job-1"
-    assert "no systemd unit, no root and no firewall rule" in batch.table(plan)
-    assert "3 nodes, queue long, time limit 8:00:00" in batch.table(plan)
-    assert for_node(plan, "login")["batch"]["nodes"] == 3
+    plan, request = submitted(queue="long", time_limit="8:00:00")
+    assert list(plan.nodes) == ["login"] and plan.processes == []
+    assert plan.nodes["login"].job_dir == "/shared/jobs/job-1"
+    assert "no systemd unit, no root and no firewall rule" in submission.table(plan, request)
+    assert "3 nodes, queue long, time limit 8:00:00" in submission.table(plan, request)
+    assert for_node(plan, "login").batch.nodes == 3
 
 
 def test_the_plan_uses_all_nodes_and_the_paths_of_the_submit_host():
     plan = completed(submitted())
-    assert [process["host"] for process in plan["processes"]] == (
+    assert [process.host for process in plan.processes] == (
         ["n1"] + ["n1", "n2", "n3"] + ["n1", "n2", "n3"]
     )
-    assert plan["root"] == {"address": "10.0.0.1", "port": 9091}
-    assert plan["nodes"]["n2"]["python"] == RECORD.python
-    assert plan["nodes"]["n2"]["job_dir"] == "/shared/jobs/job-1/nodes/n2/job-1"
-    assert plan["ports_open"] == ["n1", "n2", "n3"], "no root closes the ports"
+    assert plan.root == Root(address="10.0.0.1", port=9091)
+    assert plan.nodes["n2"].python == RECORD.python
+    assert plan.nodes["n2"].job_dir == "/shared/jobs/job-1/nodes/n2/job-1"
+    assert plan.ports_open == ["n1", "n2", "n3"], "no root closes the ports"
 
 
 def test_variables_of_the_submit_host_and_of_nodes_of_the_inventory_count():
     variables = {"login": {"workers_per_host": 2}, "n3": {"worker_group": "far"}}
     variables["n1"] = variables["n2"] = {"worker_group": "near"}
     plan = completed(submitted(variables, kv="dist_gsync", num_servers=1))
-    assert plan["workers"] == 6 and plan["group_labels"] == ["near", "far"]
+    assert plan.workers == 6 and plan.group_labels == ["near", "far"]
 
 
-def granted(plan, *numbers, **more):
+def granted(submitted, *numbers, **more):
     """Return the plan on one node with four GPUs, of which the batch system gives `numbers`."""
     found = facts(1, gpus=4, granted=list(numbers), **more)
-    return batch.complete(plan, ["n1"], {"n1": found})
+    return submission.complete(*submitted, ["n1"], {"n1": found})
 
 
 def test_a_job_takes_the_gpus_that_the_batch_system_gives():
     """Other GPUs may belong to another job, also while they are idle."""
     record = RECORD.replaced(target="cu92", bus=8)
     plan = submitted(record=record, num_nodes=1)
-    of_worker = granted(plan, 1, 3)["processes"][-1]
-    assert of_worker["gpus"] == [1, 3], of_worker
-    assert granted(plan)["processes"][-1]["gpus"] == []
-    of_all = batch.complete(plan, ["n1"], {"n1": facts(1, gpus=4, granted=None)})
-    assert of_all["processes"][-1]["gpus"] == [0, 1, 2, 3], "it says nothing about GPUs"
+    of_worker = granted(plan, 1, 3).processes[-1]
+    assert of_worker.gpus == [1, 3], of_worker
+    assert granted(plan).processes[-1].gpus == []
+    of_all = submission.complete(*plan, ["n1"], {"n1": facts(1, gpus=4, granted=None)})
+    assert of_all.processes[-1].gpus == [0, 1, 2, 3], "it says nothing about GPUs"
     with pytest.raises(BadInput, match="n1: gpus=0, but the batch system gives the GPUs 1,3 to"):
         granted(submitted(record=record, num_nodes=1, gpus="0"), 1, 3)
 
 
 def test_busy_ports_are_avoided():
     held = {"n2": {"ports": {"9091": "another program"}, "gpus": {}}}
-    assert completed(submitted(), held=held)["root"]["port"] == 9092
+    assert completed(submitted(), held=held).root.port == 9092
 
 
 def test_jobs_that_start_together_search_different_ports():
-    ports = {completed(submitted(), number=number)["root"]["port"] for number in ("7", "8", "9")}
-    assert len(ports) == 3 and max(ports) - min(ports) == 2 * batch.SPREAD
+    ports = {completed(submitted(), number=number).root.port for number in ("7", "8", "9")}
+    assert len(ports) == 3 and max(ports) - min(ports) == 2 * submission.SPREAD
 
 
 def test_a_job_of_one_worker_uses_one_node():
-    assert list(completed(submitted(kv="local"))["nodes"]) == ["n1"]
+    assert list(completed(submitted(kv="local")).nodes) == ["n1"]
 
 
 def test_nodes_with_different_mxnet_are_refused():
     told = {"n1": facts(1), "n2": facts(2, mxnet="1.5.1")}
     with pytest.raises(BadInput, match="different versions of MXNet"):
-        batch.complete(submitted(), ["n1", "n2"], told)
+        submission.complete(*submitted(), ["n1", "n2"], told)
 
 
 @pytest.mark.parametrize(
@@ -151,17 +154,6 @@ def test_a_submit_host_that_is_not_provisioned_is_refused():
 def test_knobs_that_a_batch_system_cannot_serve_are_refused(knobs, words):
     with pytest.raises(BadInput, match=words):
         submitted(**knobs)
-
-
-def test_an_allocated_node_whose_driver_needs_a_restart_is_refused():
-    """Every launcher refuses such a node; only the job itself shows which nodes it gets."""
-    plan = submitted()
-    plan["batch"]["record"]["bus"] = 1
-    loaded = {"installed": "470.82.01", "loaded": "470.82.01", "nouveau": False}
-    drivers = {"n1": loaded, "n2": dict(loaded, loaded=None), "n3": loaded}
-    told = {host: facts(int(host[1:]), driver=drivers[host]) for host in drivers}
-    with pytest.raises(BadInput, match="^n2: driver 470.82.01 is installed, but none is loaded"):
-        batch.complete(plan, sorted(told), told)
 
 
 @pytest.mark.parametrize(
@@ -205,4 +197,4 @@ def test_what_shows_without_the_nodes_is_refused_before_the_submission(variables
     ],
 )
 def test_what_nodes_may_have_is_no_fault(variables, knobs):
-    assert submitted(variables, **knobs)["processes"] == []
+    assert submitted(variables, **knobs)[0].processes == []

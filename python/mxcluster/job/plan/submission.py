@@ -1,40 +1,39 @@
 """Plan a job of a batch system, such as Slurm. The nodes are known only when the job starts.
 
-The controller makes a submission with `submission`. A submission has the shape of a plan without
-processes, and its only node is the submit host. The head is the main program on the first node of
+The controller makes a submission with `submission`. A submission is a plan without processes, and
+its only node is the submit host. The head is the main program on the first node of
 the job (`mxcluster.batch.head`). The head makes the plan with `complete`, which calls the same
 `make_plan` as the controller does for other launchers.
 """
 
 import ipaddress
 import posixpath
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.job import launchers
-from mxcluster.job.plan import make_plan, processes
-from mxcluster.job.plan.ports import FIRST
+from mxcluster.job.plan import Inputs, make_plan, processes
+from mxcluster.job.plan.ports import FIRST, Held
+from mxcluster.lists import several
 from mxcluster.model.host_variables import Given, of_host, of_hosts
-from mxcluster.model.job_knobs import Options, of_plan
+from mxcluster.model.inventory import Inventory
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import NodeFacts, NodeRecord
-from mxcluster.model.record import encode
-
-Json = Dict[str, Any]
+from mxcluster.model.plan import Node, Plan
+from mxcluster.model.submission import SharedFacts, Submission
 
 # Each job begins its search for ports in one of RANGES ranges, SPREAD ports apart.
 SPREAD, RANGES = 64, 300
 NETWORK = "10.0.0.0/8"  # of the nodes in `rehearse`
-# The fields of the submit host's record that all nodes share, as they share its folder.
-SHARED = ("python", "job_dir", "data_dir", "target", "cuda")
 NODES = "nodes"  # the folder in the job folder that holds a folder for each node
 # The host variables of the submit host that all nodes of the job get.
 COMMON = ("workers_per_host", "servers_per_host", "gpus", "gpu_speeds", "cluster_network")
 
 
-def submit_host(options: Options, groups: Dict[str, List[str]]) -> str:
+def submit_host(options: Options, groups: Mapping[str, List[str]]) -> str:
     """Return the host that submits the job: submit_host, or the host of the group scheduler.
 
-    BadInput if the inventory lacks the host.
+    Raises BadInput if the inventory lacks the host.
 
     Args: `options` the typed knobs; `groups` {name: hosts} of the inventory.
     """
@@ -58,21 +57,15 @@ def submit_host(options: Options, groups: Dict[str, List[str]]) -> str:
     )
 
 
-def submission(
-    options: Options,
-    inventory: Json,
-    records: Mapping[str, NodeRecord],
-    job: str,
-    model_file: Optional[str] = None,
-    checkpoint: Optional[Json] = None,
-) -> Json:
-    """Return the submission of a job, from which the head makes the plan.
+def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
+    """Return the submission of a job, from which the head makes the plan, and its request.
 
-    BadInput if the submit host is unknown or has no node record, and for all faults that show
-    without the nodes. Args: as for `make_plan`.
+    Raises BadInput if the submit host is unknown or has no node record, and for all faults that
+    show without the nodes.
     """
-    host = submit_host(options, inventory["groups"])
-    record = records.get(host)
+    options, variables = inputs.options, inputs.inventory.hosts
+    host = submit_host(options, inputs.inventory.groups)
+    record = inputs.records.get(host)
     if record is None:
         raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
     record.refuse_damaged()
@@ -81,63 +74,46 @@ def submission(
             "%s: another version of mxcluster has provisioned the submit host: run provision.yml"
             % host
         )
-    variables = inventory["hosts"]
     common = {name: value for name, value in (variables.get(host) or {}).items() if name in COMMON}
     # All hosts of the inventory may become nodes.
     of_hosts([host] + sorted(set(variables) - {host}), variables)
-    plan = {
-        "schema": 1,
-        "job": job,
-        "kv": options.kv,
-        "lease": 0 if options.detach else options.lease,
-        "launcher": options.launcher,
-        "subnet": "",
-        "root": None,
-        "options": options,
-        "container": None,
-        "nodes": {
-            host: {
-                "address": None,
-                "interface": None,
-                "job_dir": posixpath.join(record.job_dir, job),
-                "python": record.python,
-                "build": record.target,
-            }
-        },
-        "processes": [],
-        "files": {},
-        "workers": 0,
-        "servers": 0,
-        "groups": [],
-        "group_labels": [],
-        "shares": [],
-        "together": [],
-        "balance": None,
-        "slowdowns": [],
-        "ports_open": [],
-        "profile": None,
-        "needs_profile": False,
-        "batch": {
-            "launcher": options.launcher,
-            "nodes": options.num_nodes,
-            "queue": options.queue,
-            "environment": options.parallel_environment,
-            "time": options.time_limit,
-            "gres": options.gres,
-            "options": options.engine_options,
-            "common": common,
-            # A node that has the name of a host in the inventory gets the variables of this host.
-            "own": variables,
-            "record": {name: encode(getattr(record, name)) for name in SHARED},
-            "model_file": model_file,
-            "checkpoint": checkpoint,
-        },
-    }
+    request = Submission(
+        launcher=options.launcher,
+        nodes=options.num_nodes,
+        queue=options.queue,
+        environment=options.parallel_environment,
+        time=options.time_limit,
+        gres=options.gres,
+        options=list(options.engine_options),
+        common=common,
+        # A node that has the name of a host in the inventory gets the variables of this host.
+        own=variables,
+        shared=SharedFacts(
+            python=record.python,
+            job_dir=record.job_dir,
+            data_dir=record.data_dir,
+            target=record.target,
+            cuda=record.cuda,
+        ),
+        model_file=inputs.model_file,
+        checkpoint=inputs.checkpoint,
+    )
+    job_dir = posixpath.join(record.job_dir, inputs.job)
+    plan = Plan(
+        job=inputs.job,
+        kv=options.kv,
+        lease=0 if options.detach else options.lease,
+        launcher=options.launcher,
+        options=options,
+        nodes={host: Node(job_dir=job_dir, python=record.python, build=record.target)},
+        processes=[],
+        batch=request,
+    )
     if are_equal(variables, common):
-        rehearse(plan, record)
+        rehearse(plan, request, record)
     elif not options.script:
         processes.check_network(options.network, host, record)
-    return plan
+    return plan, request
 
 
 def are_equal(variables: Given, common: Mapping[str, object]) -> bool:
@@ -156,17 +132,17 @@ def are_equal(variables: Given, common: Mapping[str, object]) -> bool:
     )
 
 
-def rehearse(plan: Json, record: NodeRecord) -> None:
+def rehearse(plan: Plan, request: Submission, record: NodeRecord) -> None:
     """Make the plan of the submission `plan` on nodes that are like the submit host.
 
     So the controller refuses before the submission what the head would refuse after the queue. The
     nodes may have other addresses and other numbers of GPUs, so each address and each number fits.
 
-    Args: `record` the node record of the submit host, whose environment all nodes share.
+    Args: `request` of `plan`; `record` the node record of the submit host, whose environment all
+    nodes share.
     """
-    common, options = plan["batch"]["common"], plan["options"]
-    host = next(iter(plan["nodes"]))
-    variables = of_host(host, common)
+    options, host = plan.options, next(iter(plan.nodes))
+    variables = of_host(host, request.common)
     named = [
         number
         for numbers in (options.gpus, variables.gpus)
@@ -195,32 +171,32 @@ def rehearse(plan: Json, record: NodeRecord) -> None:
         )
         for number, name in enumerate(hosts, 1)
     }
-    complete(dict(plan, options=options.replaced(dmlc_interface="")), hosts, facts)
+    without_interface = plan.replaced(options=options.replaced(dmlc_interface=""))
+    complete(without_interface, request, hosts, facts)
 
 
-def table(plan: Json) -> str:
-    """Return the submission `plan` as text, for -e plan_only=true."""
-    wanted, host = plan["batch"], next(iter(plan["nodes"]))
-    name = launchers.of(plan).title
-    asked = ["%d node%s" % (wanted["nodes"], "" if wanted["nodes"] == 1 else "s")] + [
-        "%s %s" % (word, wanted[key])
-        for word, key in (
-            ("queue", "queue"),
-            ("parallel environment", "environment"),
-            ("time limit", "time"),
-            ("resources", "gres"),
+def table(plan: Plan, request: Submission) -> str:
+    """Return the submission `plan` with its `request` as text, for -e plan_only=true."""
+    host, name = next(iter(plan.nodes)), launchers.of(plan).title
+    resources = [several(request.nodes, "node")] + [
+        "%s %s" % (word, value)
+        for word, value in (
+            ("queue", request.queue),
+            ("parallel environment", request.environment),
+            ("time limit", request.time),
+            ("resources", request.gres),
         )
-        if wanted[key]
+        if value
     ]
     return "\n".join(
         [
-            "job %s (%s)" % (plan["job"], plan["kv"]),
-            "submitted to %s on %s: %s" % (name, host, ", ".join(asked + wanted["options"])),
+            "job %s (%s)" % (plan.job, plan.kv),
+            "submitted to %s on %s: %s" % (name, host, ", ".join(resources + request.options)),
             "the first node that %s allocates makes the plan of ranks, hosts and ports" % name,
             "the submitting user owns the job: no systemd unit, no root and no firewall rule. The "
             "ports of the job are open to all hosts that reach the nodes, and the token of the job "
             "seals the rendezvous",
-            "shared by all nodes: %s" % plan["nodes"][host]["job_dir"],
+            "shared by all nodes: %s" % plan.nodes[host].job_dir,
         ]
     )
 
@@ -237,76 +213,78 @@ def first_port(number: str) -> int:
 
 
 def complete(
-    plan: Json,
+    plan: Plan,
+    request: Submission,
     hosts: Sequence[str],
     facts: Mapping[str, NodeFacts],
-    held: Optional[Json] = None,
+    held: Optional[Held] = None,
     number: str = "0",
-) -> Json:
-    """Return the plan of a submitted job on its nodes. BadInput lists all faults.
+) -> Plan:
+    """Return the plan of a submitted job on its nodes. Raises BadInput with all faults.
 
     Args:
         plan: the result of `submission`.
+        request: the request of `plan`.
         hosts: the nodes of the job. The first node runs the scheduler.
         facts: {host: the facts that its program reports}.
-        held: as for `make_plan`.
+        held: as for `Inputs`.
         number: the id of the job in the batch system.
     """
-    wanted, options = plan["batch"], plan["options"]
-    # The head reads the submission from a file, and the controller still has the record.
-    options = options if isinstance(options, Options) else of_plan(options)
-    record = wanted["record"]
     variables = {
         # An empty user means that jobs run without root, so that no firewall protects the ports.
-        host: dict(wanted["common"], **dict(wanted["own"].get(host) or {}, mxcluster_user=""))
+        host: dict(request.common, **dict(request.own.get(host) or {}, mxcluster_user=""))
         for host in hosts
     }
     for host, own in variables.items():
         wanted_gpus = of_host(host, own).gpus
-        own["gpus"] = _gpus(host, options.gpus, wanted_gpus, facts[host].granted)
-    job_dir = posixpath.join(record["job_dir"], plan["job"], NODES)
+        own["gpus"] = _gpus(host, plan.options.gpus, wanted_gpus, facts[host].granted)
+    folder = posixpath.join(request.shared.job_dir, plan.job, NODES)
     return make_plan(
-        options,
-        {
-            "groups": {"scheduler": [hosts[0]], "servers": list(hosts), "workers": list(hosts)},
-            "hosts": variables,
-            "forks": len(hosts),
-        },
-        {host: record_of(plan, host, facts[host]) for host in hosts},
-        {},
-        plan["job"],
-        job_dirs={host: posixpath.join(job_dir, host) for host in hosts},
-        data_dirs=dict.fromkeys(hosts, record["data_dir"]),
-        model_file=wanted["model_file"],
-        held=held,
-        checkpoint=wanted["checkpoint"],
-        first_port=first_port(number),
+        Inputs(
+            options=plan.options,
+            inventory=Inventory(
+                groups={"scheduler": [hosts[0]], "servers": list(hosts), "workers": list(hosts)},
+                hosts=variables,
+                forks=len(hosts),
+            ),
+            records={
+                host: record_of(request, host, facts[host]).replaced(
+                    job_dir=posixpath.join(folder, host)
+                )
+                for host in hosts
+            },
+            job=plan.job,
+            model_file=request.model_file,
+            held=held,
+            checkpoint=request.checkpoint,
+            first_port=first_port(number),
+        )
     )
 
 
-def record_of(plan: Json, host: str, facts: NodeFacts) -> NodeRecord:
-    """Return the record of a node of the submitted job from its facts and the submit host's record.
+def record_of(request: Submission, host: str, facts: NodeFacts) -> NodeRecord:
+    """Return the record of a node of the submitted job.
 
-    Args: `plan` the result of `submission`.
+    It has the facts of the node, and the shared facts of the submit host.
     """
-    return NodeRecord.decode(dict(facts.encode(), host=host, **plan["batch"]["record"]))
+    return NodeRecord(host=host, **dict(vars(facts), **vars(request.shared)))
 
 
 def _gpus(
     host: str,
-    asked: Any,
+    knob: Union[str, Sequence[int]],
     wanted: Union[str, List[int]],
     granted: Optional[Sequence[int]],
 ) -> Union[str, Sequence[int]]:
     """Return the GPUs of the job on `host`, as the value of the host variable `gpus`.
 
-    BadInput if the job names GPUs that the batch system has not given to it. `asked`: the knob
-    `gpus`. `wanted`: the host variable `gpus`. `granted`: the GPUs that the batch system gives to
-    the job, None if it says nothing.
+    Raises BadInput if the job names GPUs that the batch system has not given to it. `knob`: the
+    knob `gpus`. `wanted`: the host variable `gpus`. `granted`: the GPUs that the batch system gives
+    to the job, None if it says nothing.
     """
     if granted is None:
         return wanted
-    named = wanted if asked == "auto" else asked
+    named = wanted if knob == "auto" else knob
     if named == "auto":
         return granted
     foreign = [number for number in named if number not in granted]

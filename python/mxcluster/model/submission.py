@@ -1,0 +1,49 @@
+"""Define the request of a job to a batch system, from which the first node makes the plan."""
+
+from typing import List, Mapping, Optional
+
+from mxcluster.model import names
+from mxcluster.model.checkpoint import CheckpointManifest
+from mxcluster.model.node_record import Cuda
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import each, json_object, optional, table, text, whole, words
+
+MOST = 100000  # nodes, hosts or arguments
+_json = json_object(12)
+
+
+class SharedFacts(Record, nulls=True):
+    """The facts of the submit host that all nodes of its job share, as they share its folder."""
+
+    python: str = field(names.path)
+    job_dir: str = field(names.path)
+    data_dir: str = field(names.path)
+    target: str = field(words)
+    cuda: Optional[Cuda] = field(optional(record(Cuda)), default=None)
+
+
+class Submission(Record, nulls=True):
+    """The request of a job to a batch system, and the inputs of its plan on the first node."""
+
+    launcher: str = field(words)
+    nodes: int = field(whole(0, MOST))
+    queue: str = field(text, default="")
+    environment: str = field(text, default="", about="the parallel environment of Grid Engine")
+    time: str = field(text, default="", about="the time limit")
+    gres: str = field(text, default="", about="the generic resources")
+    options: List[str] = field(
+        each(text, MOST), default=[], about="further arguments of sbatch or qsub"
+    )
+    common: Mapping[str, object] = field(_json, default={}, about="the host variables of all nodes")
+    own: Mapping[str, Optional[Mapping[str, object]]] = field(
+        table(text, optional(_json), MOST),
+        default={},
+        about="{host of the inventory: its host variables}; a node with this name gets them",
+    )
+    shared: SharedFacts = field(record(SharedFacts), key="record")
+    model_file: Optional[str] = field(optional(text), default=None, about="as for `make_plan`")
+    checkpoint: Optional[CheckpointManifest] = field(
+        optional(record(CheckpointManifest)),
+        default=None,
+        about="the manifest of the checkpoint to resume",
+    )
