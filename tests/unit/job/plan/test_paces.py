@@ -36,12 +36,6 @@ def shares(plan):
     return [one.share for one in plan.processes if one.role == "worker"]
 
 
-def test_without_balance_a_plan_has_no_sizes():
-    made = plan({"node2": {"worker_batch_max": 8}}, kv="dist_sync")
-    assert made.balance is None and made.slowdowns == [1, 1, 1, 1]
-    assert paces.arguments(made, 1) == [] and argument(made, "worker-1", "--balance") == "none"
-
-
 def test_the_first_sizes_are_equal():
     made = plan(**BALANCED)
     assert made.balance == Balance(sizes=[32] * 4, least=[1] * 4, most=[128] * 4)

@@ -26,7 +26,7 @@ def test_tasks_get_small_values_and_the_plan_as_one_text():
     assert packed.unpack(told.pop("packed_plan")) == packed.Packed(plan=PLAN, looks=LOOKS)
     assert told == {
         "job": PLAN.job,
-        "options": PLAN.options,
+        "options": PLAN.options.encode(),
         "nodes": list(PLAN.nodes),
         "start": "start.yml",
         "trainers": sorted(
@@ -51,7 +51,7 @@ def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
     assert {process.host for process in part.processes} == {HOST} and part.whole == PLAN
     assert "packed_plan" not in found
     meeting = completed(command="start", only_meet=True)["plan"]
-    assert meeting["processes"] == [] and meeting["peers"] and "whole" not in meeting
+    assert meeting["processes"] == [] and meeting["peers"] and meeting["whole"] is None
 
 
 def test_a_wait_gets_the_waiting_sets_and_the_plan_for_checkpoints():
