@@ -12,6 +12,7 @@ from mxcluster.model import failures, protocol
 from mxcluster.model.check_answer import RendezvousReport
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.status import Status
+from tests.plans import part_json
 from tests.unit.job.report import fake_run
 from tests.unit.wrong_values import NOT_WHOLE, deep
 
@@ -65,8 +66,8 @@ WAIT = {
 
 def check(command, answer, job="j", **more):
     """Return the answer of node1 to a command, as the controller checks it."""
-    given = {"jobs_dir": "/jobs", "job_dir": "/jobs/" + job, "output": "/o", "plan": {}}
-    request = protocol.COMMANDS[command].decode(dict(given, file="f"))
+    given = {"jobs_dir": "/jobs", "job_dir": "/jobs/" + job, "output": "/o", "file": "f"}
+    request = protocol.COMMANDS[command].decode(dict(given, plan=part_json()))
     return request.checked("node1", dict(answer, **more)).encode()
 
 

@@ -7,6 +7,7 @@ from mxcluster.job import options
 from mxcluster.job.plan import processes
 from mxcluster.model.program_arguments import ProgramArguments, of_command_line
 from mxcluster.training.programs import image_classification
+from tests.plans import process_of
 
 
 def test_the_program_gets_the_options_of_the_plan():
@@ -22,7 +23,7 @@ def test_the_program_gets_the_options_of_the_plan():
         "model_load_epoch": 2,
         "model_load_job": "earlier",
     }
-    chosen, worker = options.cast(given), {"gpus": [4, 6], "work_load": [3.0, 0.125]}
+    chosen, worker = options.cast(given), process_of(gpus=[4, 6], work_load=[3.0, 0.125])
     arguments = processes.program_arguments(worker, chosen, "/data", "/job/squeeze.params")
     line = arguments.command_line()
     assert set(json.loads(line[0])) == set(given) - {"model_load_job"} | {
