@@ -1,14 +1,12 @@
 """Decide whether a job learned, from the losses that its workers reported."""
 
 import math
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from mxcluster.datasets import DATASETS
 from mxcluster.model.events import Batch, Event
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import Plan
-
-Json = Dict[str, Any]
 
 # The later epochs are all epochs after the first epoch.
 LATE = 0.25  # this fraction of the later epochs, at the end of the job, gives the final loss

@@ -1,7 +1,7 @@
 """Compute the verdict on a job: success, figures, first failure."""
 
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
@@ -15,7 +15,6 @@ from mxcluster.model.plan import WORKER, Plan, Process
 from mxcluster.model.status import Expiry, Part, Status
 from mxcluster.model.verdict import Verdict
 
-Json = Dict[str, Any]
 Results = Mapping[str, NodeResult]  # {host: the end of the job on this host}
 
 NOT_DONE = "exited with status 0 before its training was complete: read its log"

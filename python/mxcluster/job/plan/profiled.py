@@ -16,7 +16,6 @@ from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import UsedProfile
 from mxcluster.model.profile import CURE, Profile
 
-Json = Dict[str, Any]
 FILE, LABELS, PROFILE, NOBODY = "file", "labels", "profile", ""  # the origin of a plan's groups
 
 
