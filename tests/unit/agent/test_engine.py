@@ -56,7 +56,6 @@ def launch(job, tmp_path, monkeypatch):
         path.chmod(0o755)
         job.plan(*commands)
         options = {
-            "lease": 0,
             "launcher": "mpi",
             "mpi_runtime": "openmpi",
             "mpi_pre_execution_command": "export LOADED=yes",

@@ -177,7 +177,7 @@ def test_a_script_runs_in_its_folder_despite_module_names_there(tmp_path):
 )
 def test_mpi_output_decides_by_the_end_of_the_job(prepared, wanted, reason, comes):
     plan = prepared.plan()
-    plan = plan.replaced(options=MpiOptions(mpi_output=wanted))
+    plan = plan.replaced(options=MpiOptions(mpi_command="true", mpi_output=wanted))
     with open(prepared.file("plan.json"), "w") as stream:
         json.dump(plan.encode(), stream)
     prepared.write_status(statuses.status({"processes": []}).ended_by(reason, 2.0))
