@@ -316,7 +316,7 @@ def why_open(request: Request) -> str:
 
 
 def write_wish(plan: NodePlan, uid: int) -> None:
-    """Write the job's firewall request to a file that only root can change.
+    """Write the firewall request of the plan, if any, to a file that only root can change.
 
     `plan`: the node's part of the plan. `uid`: the uid of the training user.
     """
