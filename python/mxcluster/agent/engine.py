@@ -30,6 +30,7 @@ from mxcluster.job import launchers
 from mxcluster.model import protocol
 from mxcluster.model.answers import AgentStarted, JobStarted
 from mxcluster.model.engine import EngineState, Process
+from mxcluster.model.node_requests import MpiRequest
 from mxcluster.node import json_cli, mpi_engines, mpi_installation, processes
 
 Json = Dict[str, Any]
@@ -192,13 +193,11 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
     mpirun.
     """
     whole = folder.whole_plan()
-    wanted = launchers.mpi_request(whole.options) or {}
-    seen = mpi_installation.find(wanted["pre_execution"], wanted["runtime"], env)
+    wanted = cast(MpiRequest, launchers.mpi_request(whole.options))
+    seen = mpi_installation.find(wanted.pre_execution, wanted.runtime, env)
     here = seen.installed
     if here is None:
-        raise MxclusterError(
-            mpi_installation.missing(wanted["runtime"], wanted["pre_execution"], seen)
-        )
+        raise MxclusterError(mpi_installation.missing(wanted.runtime, wanted.pre_execution, seen))
     engine, nodes = mpi_engines.ENGINES[here.engine], list(whole.nodes.values())
     text = mpi_engines.hosts_file(engine, [(node.address, 1) for node in nodes])
     replace(folder.file(engine_file.HOSTS), text)
@@ -220,7 +219,7 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
         interface=nodes[0].interface,
     )
     words = "exec " + " ".join(map(shlex.quote, line))
-    return here.mpirun, mpi_installation.shell(wanted["pre_execution"], words), variables
+    return here.mpirun, mpi_installation.shell(wanted.pre_execution, words), variables
 
 
 # {launcher: function that prepares the program of the engine}.

@@ -170,8 +170,8 @@ class Head:
         for host, node in self.nodes.items():
             if host in made.nodes:
                 record = submission.record_of(self.request, host, facts[host])
-                wanted = dict(look(made, host, record, HostVariables(), name), job=None)
-                node.ask(Look(arguments=wanted))
+                wanted = look(made, host, record, HostVariables(), name).replaced(job=None)
+                node.ask(Look(arguments=wanted.encode()))
         found = self.gather(Look, Looked, made.nodes)
         problems = ["%s: %s" % (host, text) for host, one in found.items() for text in one.problems]
         if problems:

@@ -1,6 +1,6 @@
 """Check a job against the table of launchers, and describe its launcher. All functions are pure."""
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, List, Mapping, Optional, Sequence
 
 from mxcluster.errors import BadInput, refuse, some
 from mxcluster.launchers import LAUNCHERS as LAUNCHERS
@@ -11,6 +11,7 @@ from mxcluster.launchers import Launcher
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.node_requests import MpiRequest
 from mxcluster.model.plan import Node, Plan
 
 Nodes = Mapping[str, Node]
@@ -81,19 +82,18 @@ def _same(nodes: Nodes, path: Callable[[Node], str], variable: str) -> List[str]
     ]
 
 
-def mpi_request(options: Options) -> Optional[Dict[str, Any]]:
+def mpi_request(options: Options) -> Optional[MpiRequest]:
     """Return the request of `mpi_installation.look` for a training job, None without launcher=mpi.
 
     Args: `options` the typed knobs of the plan.
     """
     if options.launcher != MPI:
         return None
-    return {
-        "runtime": "" if options.mpi_runtime == "auto" else options.mpi_runtime,
-        "pre_execution": options.mpi_pre_execution_command,
-        "infiniband": False,
-        "env": {},
-    }
+    return MpiRequest(
+        runtime="" if options.mpi_runtime == "auto" else options.mpi_runtime,
+        pre_execution=options.mpi_pre_execution_command,
+        infiniband=False,
+    )
 
 
 def lines(plan: Plan) -> List[str]:

@@ -2,12 +2,12 @@
 
 from typing import Mapping, Optional, Sequence
 
-from mxcluster import batch_systems
 from mxcluster.model import names
 from mxcluster.model.node_record import Cuda, NodeFacts
 from mxcluster.model.plan import Container
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import Wrong, each, flag, one_of, optional, table, text, whole
+from mxcluster.model.shapes import Wrong, each, flag, optional, table, text, whole
+from mxcluster.model.submission import BatchRequest
 
 HERE = "on this node"
 
@@ -38,18 +38,6 @@ class MpiRequest(Record):
         optional(flag), default=None, about="whether the job needs InfiniBand"
     )
     where: str = field(text, default=HERE, about="the words for the place: a node or an image")
-
-
-class BatchRequest(Record):
-    """The resources that a submit host requests from a batch system."""
-
-    launcher: str = field(one_of(*batch_systems.names()))
-    nodes: int = field(whole())
-    queue: str = field(text)
-    environment: str = field(text, about="the parallel environment")
-    time: str = field(text)
-    gres: str = field(text)
-    options: Sequence[str] = field(each(text), about="further arguments")
 
 
 class LookRequest(Record):

@@ -1,12 +1,13 @@
 """Define the request of a job to a batch system, from which the first node makes the plan."""
 
-from typing import List, Mapping, Optional
+from typing import Mapping, Optional, Sequence
 
+from mxcluster import batch_systems
 from mxcluster.model import names
 from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.model.node_record import Cuda
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import each, json_object, optional, table, text, whole, words
+from mxcluster.model.shapes import each, json_object, one_of, optional, table, text, whole, words
 
 MOST = 100000  # nodes, hosts or arguments
 _json = json_object(12)
@@ -22,18 +23,23 @@ class SharedFacts(Record, nulls=True):
     cuda: Optional[Cuda] = field(optional(record(Cuda)), default=None)
 
 
-class Submission(Record, nulls=True):
-    """The request of a job to a batch system, and the inputs of its plan on the first node."""
+class BatchRequest(Record, nulls=True):
+    """The resources that a job requests from a batch system."""
 
-    launcher: str = field(words)
+    launcher: str = field(one_of(*batch_systems.names()))
     nodes: int = field(whole(0, MOST))
     queue: str = field(text, default="")
     environment: str = field(text, default="", about="the parallel environment of Grid Engine")
     time: str = field(text, default="", about="the time limit")
     gres: str = field(text, default="", about="the generic resources")
-    options: List[str] = field(
+    options: Sequence[str] = field(
         each(text, MOST), default=[], about="further arguments of sbatch or qsub"
     )
+
+
+class Submission(BatchRequest):
+    """The request of a job to a batch system, and the inputs of its plan on the first node."""
+
     common: Mapping[str, object] = field(_json, default={}, about="the host variables of all nodes")
     own: Mapping[str, Optional[Mapping[str, object]]] = field(
         table(text, optional(_json), MOST),
@@ -47,3 +53,8 @@ class Submission(Record, nulls=True):
         default=None,
         about="the manifest of the checkpoint to resume",
     )
+
+    @property
+    def resources(self) -> BatchRequest:
+        """The request without the inputs of the plan."""
+        return BatchRequest(**{name: vars(self)[name] for name in BatchRequest.FIELDS})

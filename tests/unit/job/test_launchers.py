@@ -86,9 +86,9 @@ def test_only_launcher_mpi_asks_the_nodes_for_an_engine():
     options = Options(mpi_pre_execution_command="module load mpi")
     assert launchers.mpi_request(options) is None
     asked = launchers.mpi_request(options.replaced(launcher="mpi"))
-    assert (asked["runtime"], asked["pre_execution"]) == ("", "module load mpi")
+    assert (asked.runtime, asked.pre_execution) == ("", "module load mpi")
     asked = launchers.mpi_request(options.replaced(launcher="mpi", mpi_runtime="mpich"))
-    assert asked["runtime"] == "mpich"
+    assert asked.runtime == "mpich"
 
 
 @pytest.mark.parametrize("launcher", launchers.LAUNCHERS.values(), ids=lambda one: one.name)

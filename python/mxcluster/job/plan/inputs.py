@@ -34,6 +34,7 @@ from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Controller, Options
 from mxcluster.model.knob import read
 from mxcluster.model.node_record import MachineFacts, Network, NodeRecord
+from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.plan import WORKER, ClusterFiles, Plan
 from mxcluster.model.profile import Profile
 
@@ -68,7 +69,7 @@ class Planned(NamedTuple):
     Attributes:
         plan: the plan. For a job of a batch system, the plan is the submission.
         table: the plan as text, after the notes for the user.
-        looks: {host: request for `mxcluster.node.probe.look`}.
+        looks: {host: the needs of the job on this host}.
         model: the path of the saved model to start from, or "".
         resume: the paths of all files of the checkpoint to resume from, or [].
         script: the folder of the script as a zip file in base64, or "".
@@ -76,7 +77,7 @@ class Planned(NamedTuple):
 
     plan: Plan
     table: str
-    looks: Dict[str, Dict[str, object]]
+    looks: Mapping[str, LookRequest]
     model: str = ""
     resume: List[str] = []
     script: str = ""
@@ -194,7 +195,7 @@ def _submission(inputs: Inputs, notes: List[str], measures: bool) -> Planned:
     return Planned(
         plan=plan,
         table="\n".join(notes + more + [submission.table(plan, request)]),
-        looks={host: dict(wanted, batch=request.encode())},
+        looks={host: wanted.replaced(batch=request.resources)},
         script=script,
     )
 

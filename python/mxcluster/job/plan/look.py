@@ -1,15 +1,14 @@
 """Make the request for the look at a node: the requirements of a job on this node."""
 
 import os
-from typing import Dict
 
 from mxcluster.datasets import DATASETS
 from mxcluster.job import launchers
 from mxcluster.job.plan import measuring
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeRecord
+from mxcluster.model.node_requests import AllGpus, LookRequest, Versions
 from mxcluster.model.plan import WORKER, Plan
-from mxcluster.model.record import encode
 
 # Least resources of a job on a node: bytes of disk for logs, bytes of shared memory for MXNet's
 # data loaders, and open files for connections.
@@ -18,7 +17,7 @@ LEAST_DISK, LEAST_SHM, LEAST_OPEN_FILES = 100 << 20, 16 << 20, 256
 
 def look(
     plan: Plan, host: str, record: NodeRecord, variables: HostVariables, packed: str
-) -> Dict[str, object]:
+) -> LookRequest:
     """Return the request for ``mxcluster.node.probe.look``: the job's requirements on `host`.
 
     Args: `record` and `variables` of the host; `packed` the name of the zip file of mxcluster, from
@@ -36,28 +35,21 @@ def look(
         elif DATASETS[options.data].file:
             folder = options.data_dir or record.data_dir
             files = [os.path.join(folder, DATASETS[options.data].file)]
-    return {
-        "address": node.address if plan.talks else None,
-        "interface": node.interface if plan.talks else None,
-        "ports": [process.port for process in processes if process.port is not None],
-        "gpus": sorted({gpu for process in processes for gpu in process.gpus}),
-        "all_gpus": {"record": record.gpus, "bus": record.bus}
-        if trains and gpus == "auto"
-        else None,
-        "versions": {
-            "python_version": record.python_version,
-            "fingerprints": record.fingerprints,
-        },
-        "jobs_dir": record.job_dir,
-        "job": plan.job,
-        "files": files,
-        "data_dir": options.data_dir,
-        "python": record.python,
-        "package": packed,
-        "free": {record.job_dir: LEAST_DISK, "/dev/shm": LEAST_SHM},
-        "open_files": LEAST_OPEN_FILES,
-        "engine": launchers.of(plan).engine,
-        "mpi": launchers.mpi_request(options),
-        "container": encode(plan.container),
-        "cuda": record.cuda.folder if record.cuda else None,
-    }
+    return LookRequest(
+        address=node.address if plan.talks else None,
+        interface=node.interface if plan.talks else None,
+        ports=[process.port for process in processes if process.port is not None],
+        gpus=sorted({gpu for process in processes for gpu in process.gpus}),
+        all_gpus=AllGpus(record=record.gpus, bus=record.bus) if trains and gpus == "auto" else None,
+        versions=Versions(python_version=record.python_version, fingerprints=record.fingerprints),
+        jobs_dir=record.job_dir,
+        job=plan.job,
+        files=files,
+        python=record.python,
+        package=packed,
+        free={record.job_dir: LEAST_DISK, "/dev/shm": LEAST_SHM},
+        open_files=LEAST_OPEN_FILES,
+        mpi=launchers.mpi_request(options),
+        container=plan.container,
+        cuda=record.cuda.folder if record.cuda else None,
+    )

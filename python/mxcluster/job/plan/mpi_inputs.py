@@ -17,6 +17,7 @@ from mxcluster.lists import grouped
 from mxcluster.model.host_variables import of_hosts
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import MpiOptions
+from mxcluster.model.node_requests import MpiRequest
 from mxcluster.model.plan import MPI_KIND
 
 MOST = 64 << 20  # limit for the sum of all resource files, in bytes
@@ -51,15 +52,14 @@ def plan_job(
     plan, program = mpi.make_plan(Inputs(options, inventory, records, job, held=held))
     packed = package.archive()[0]
     variables = of_hosts(list(plan.nodes), inventory.hosts)
-    wanted = {
-        "runtime": program.runtime,
-        "pre_execution": program.pre_execution,
-        "infiniband": program.infiniband is True,
-        "env": options.mpi_env,
-    }
+    wanted = MpiRequest(
+        runtime=program.runtime,
+        pre_execution=program.pre_execution,
+        infiniband=program.infiniband is True,
+        env=options.mpi_env,
+    )
     looks = {
-        host: dict(
-            look(plan, host, records[host], variables[host], packed),
+        host: look(plan, host, records[host], variables[host], packed).replaced(
             cuda=node.cuda.folder if node.cuda else None,
             files=[options.data_dir] if options.data_dir else [],
             mpi=wanted,

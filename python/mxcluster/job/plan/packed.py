@@ -14,9 +14,10 @@ from typing import Any, Dict, List, Mapping
 
 from mxcluster.job import launchers
 from mxcluster.job.plan import for_node
+from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.plan import WORKER, Node, Plan
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import json_object, table, text
+from mxcluster.model.shapes import table, text
 
 Json = Dict[str, Any]
 
@@ -25,23 +26,21 @@ class Packed(Record):
     """The content of a packed plan."""
 
     plan: Plan = field(record(Plan))
-    looks: Dict[str, Dict[str, object]] = field(
-        table(text, json_object(20), 100000),
-        default={},
-        about="{host: request for `mxcluster.node.probe.look`}",
+    looks: Mapping[str, LookRequest] = field(
+        table(text, record(LookRequest), 100000), default={}, about="{host: the job's needs there}"
     )
 
 
-def summary(plan: Plan, looks: Mapping[str, Dict[str, object]]) -> Json:
+def summary(plan: Plan, looks: Mapping[str, LookRequest]) -> Json:
     """Return {"job", "options", "nodes", "trainers", "packed_plan"} of a plan, for Ansible's tasks.
 
     "nodes" lists all hosts of the job, and "trainers" lists the hosts with workers. "start" is the
     name of the task file that starts the agents. "packed_plan" is a string with `plan` and `looks`,
     for `unpack`.
 
-    Args: `looks` {host: request for `mxcluster.node.probe.look`}.
+    Args: `looks` {host: the job's needs there}.
     """
-    content = Packed(plan=plan, looks=dict(looks)).encode()
+    content = Packed(plan=plan, looks=looks).encode()
     packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
     return {
         "job": plan.job,
@@ -79,7 +78,7 @@ def completed(arguments: Json, host: str) -> Json:
     plan, command = known.plan, arguments["command"]
     found = {name: value for name, value in arguments.items() if name != "packed_plan"}
     if command == "look":
-        found["request"] = known.looks[host]
+        found["request"] = known.looks[host].encode()
         if "problems" in arguments:
             found["problems"] = arguments["problems"] + moved(plan.nodes[host], arguments)
     elif command == "check":

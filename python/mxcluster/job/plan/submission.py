@@ -84,7 +84,7 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
         environment=options.parallel_environment,
         time=options.time_limit,
         gres=options.gres,
-        options=list(options.engine_options),
+        options=options.engine_options,
         common=common,
         # A node that has the name of a host in the inventory gets the variables of this host.
         own=variables,
@@ -191,7 +191,7 @@ def table(plan: Plan, request: Submission) -> str:
     return "\n".join(
         [
             "job %s (%s)" % (plan.job, plan.kv),
-            "submitted to %s on %s: %s" % (name, host, ", ".join(resources + request.options)),
+            "submitted to %s on %s: %s" % (name, host, ", ".join([*resources, *request.options])),
             "the first node that %s allocates makes the plan of ranks, hosts and ports" % name,
             "the submitting user owns the job: no systemd unit, no root and no firewall rule. The "
             "ports of the job are open to all hosts that reach the nodes, and the token of the job "

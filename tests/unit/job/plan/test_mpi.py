@@ -96,7 +96,7 @@ def test_nodes_meet_before_the_program_starts(planned):
 def test_one_node_needs_no_port_and_no_meeting(planned):
     found = planned(mpi_num_instances="1")
     assert for_node(found.plan, "a").meeting is None
-    assert found.looks["a"]["ports"] == [] and found.looks["a"]["address"] is None
+    assert found.looks["a"].ports == [] and found.looks["a"].address is None
 
 
 def test_the_recipe_of_the_source_gives_one_process_for_each_gpu(planned):
@@ -155,7 +155,7 @@ def test_an_image_runs_everything_of_the_program_in_containers(planned):
     assert plan.nodes["a"].mounts == ["/set"]
     assert "in containers of docker, image cntk:2" in found.table
     look = found.looks["b"]
-    assert look["container"] == plan.container.encode() and look["files"] == ["/set"]
+    assert look.container == plan.container and look.files == ["/set"]
     assert plan_of(planned()).container is None
 
 
@@ -166,7 +166,7 @@ def test_the_cuda_of_the_node_stays_out_of_an_image(planned, tmp_path):
     inside, beside = planned(runtime="docker", mpi_image="cntk"), planned()
     assert plan_of(beside).processes[0].env["LD_LIBRARY_PATH"] == "/usr/local/cuda-9.2/lib64"
     assert "LD_LIBRARY_PATH" not in plan_of(inside).processes[0].env
-    assert inside.looks["a"]["cuda"] is None
+    assert inside.looks["a"].cuda is None
 
 
 def test_job_takes_free_ports_and_without_leaves_a_node_out(planned):

@@ -7,13 +7,14 @@ import yaml
 
 from mxcluster.job.plan import packed
 from mxcluster.model.node_record import Cuda
+from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.plan import NodePlan
 from tests.unit.job.report import fake_run
 
 PROJECT = pathlib.Path(__file__).resolve().parents[4]
 PLAN = fake_run.make_plan(workers=4, groups=2, servers=1)
 HOST = sorted(PLAN.nodes)[0]
-LOOKS = {host: {"address": host} for host in PLAN.nodes}
+LOOKS = {host: LookRequest(address=host) for host in PLAN.nodes}
 PACKED = packed.summary(PLAN, LOOKS)["packed_plan"]
 
 
