@@ -15,7 +15,7 @@ from mxcluster.node import addresses, containers, processes
 
 Json = Dict[str, Any]
 
-PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
+PATIENCE = 10.0  # seconds: an agent ends shortly after its last status, on a busy node later
 
 
 def look(folder: JobFolder, patience: float = PATIENCE) -> List[str]:
