@@ -265,6 +265,26 @@ def test_a_fault_of_a_process_ends_the_job(cluster, engine, fault, words):
     nothing_is_left(cluster, engine)
 
 
+@pytest.mark.soak
+def test_a_full_job_folder_is_named(cluster, engine):
+    for name in cluster.names:
+        cluster.shell(name, "mount --bind /small %s && chown mxcluster: %s" % (JOBS, JOBS))
+    try:
+        output, verdict = struck(
+            cluster,
+            engine,
+            lambda status: cluster.shell("node1", "! dd if=/dev/zero of=%s/fill bs=64k" % JOBS),
+        )
+        nothing_is_left(cluster, engine)
+    finally:
+        for name in cluster.names:
+            cluster.shell(name, "umount -l " + JOBS)
+    first = verdict["first_failure"]
+    text = "\n".join([first["reason"], *first["log"]])
+    assert "No space left" in text or "has 0 MiB free" in text, output
+    assert JOBS in first["reason"] or "a disk is full" in output, output
+
+
 def test_the_engine_cancels_the_job(cluster, engine):
     output, verdict = struck(
         cluster,

@@ -8,6 +8,7 @@ from mxcluster.cluster import files
 from mxcluster.errors import BadInput
 from mxcluster.job import live_line, verdict_text
 from mxcluster.lists import aligned, quantile, several
+from tests.unit import statuses
 
 
 def test_a_number_has_the_singular_or_the_plural_of_its_noun():
@@ -46,17 +47,7 @@ def test_messages_about_one_thing_have_no_plural():
     assert live_line.line({"a": None}) == "starting: 0 of 1 node has answered"
     with pytest.raises(BadInput, match="data_sharding: 1 line for 2 workers: "):
         files.check_data_sharding([(0.0, 1.0)], 2)
-    found = {
-        "ok": True,
-        "job": "j",
-        "kv": "local",
-        "exit_codes": {"worker-0": 0},
-        "accuracy": None,
-        "samples_per_s": None,
-        "seconds": 1.0,
-        "warnings": [],
-        "files": 0,
-    }
+    found = statuses.of_verdict({"ok": True, "job": "j", "exit_codes": {"worker-0": 0}})
     assert verdict_text.text(found, "/runs/j")[0].endswith(
-        "job j (local): its only process exited with 0"
+        "job j (dist_sync): its only process exited with 0"
     )

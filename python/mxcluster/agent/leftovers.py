@@ -12,7 +12,7 @@ from mxcluster.agent import claims, runtimes
 from mxcluster.agent.folder import JobFolder
 from mxcluster.node import addresses, containers, processes
 
-PATIENCE = 2.0  # seconds: an agent ends shortly after its last status
+PATIENCE = 10.0  # seconds: an agent ends shortly after its last status, on a busy node later
 
 
 def look(folder: JobFolder, patience: float = PATIENCE) -> List[str]:
