@@ -20,7 +20,7 @@ import tokenize
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 CODE = ("python/mxcluster", "plugins")
 TESTS = ("tests", "molecule", "bench")
-MOST_UNTYPED = 470  # the aim is 150
+MOST_UNTYPED = 260  # the aim is 150
 MOST_LINES, MOST_PARAMETERS, MOST_FILE = 80, 8, 500
 DOCUMENTATION = ("DOCUMENTATION", "EXAMPLES", "RETURN")
 DICTIONARIES = ("Dict", "Mapping", "MutableMapping", "dict")

@@ -20,7 +20,6 @@ import termios
 
 import pytest
 
-from mxcluster.job.plan import as_json
 from mxcluster.node import processes
 from tests.often import seldom
 from tests.playbooks.conftest import PATIENCE, SOURCE, end, hear_signals
@@ -137,7 +136,7 @@ class Chain:
             plan = plan_of(
                 max_restarts=1 if job == "mine-r1" else 0, restart_delay=0, network="mlp"
             )
-            (ready / "plan.json").write_text(json.dumps(dict(as_json(plan), job=job)))
+            (ready / "plan.json").write_text(json.dumps(dict(plan.encode(), job=job)))
             (ready / "verdict.json").write_text(json.dumps(dict(verdict, job=job)))
         for name, wanted in (("fail-", fails), ("train-", trains)):
             if wanted:

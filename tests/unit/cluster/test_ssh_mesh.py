@@ -6,6 +6,7 @@ from mxcluster.cluster import ssh_mesh
 from mxcluster.errors import BadInput
 from mxcluster.job import options, plan
 from mxcluster.model.host_variables import HostVariables, of_hosts
+from mxcluster.model.inventory import Inventory
 from mxcluster.model.node_record import NodeRecord
 
 NODES = {"a": ssh_mesh.Node(address="10.0.0.1"), "b": ssh_mesh.Node(address="10.0.0.2")}
@@ -62,14 +63,11 @@ def test_the_blocks_of_two_nodes():
 
 def planned(records, **variables):
     """Return the blocks for two nodes, with their planned addresses from the records."""
-    inventory = {
-        "groups": {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]},
-        "hosts": {"a": variables, "b": variables},
-        "forks": 5,
-    }
-    planned = plan.make_cluster_files(options.cast({}), inventory, records, {})["nodes"]
-    nodes = {host: ssh_mesh.Node.decode(node) for host, node in planned.items()}
-    return ssh_mesh.blocks(nodes, records, of_hosts("ab", inventory["hosts"]), "k")
+    groups = {"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]}
+    inventory = Inventory(groups=groups, hosts={"a": variables, "b": variables}, forks=5)
+    places = plan.make_cluster_files(options.cast({}), inventory, records, {}).nodes
+    nodes = {host: ssh_mesh.Node.decode(place.encode()) for host, place in places.items()}
+    return ssh_mesh.blocks(nodes, records, of_hosts("ab", inventory.hosts), "k")
 
 
 HOSTILE = RECORDS["b"].replaced(
