@@ -31,7 +31,7 @@ class Wanted(Record, strict=True):
     files: Mapping[str, str] = field(
         shapes.table(arguments.text, arguments.text), about="{name: planned content}"
     )
-    ssh: bool = field(arguments.flag, about="whether the nodes must reach each other by ssh")
+    ssh: bool = field(arguments.flag, about="True if each node must reach the other nodes by ssh")
     met: bool = field(arguments.flag, about="whether the rendezvous ran")
     max_clock_offset: float = field(arguments.real(0, 1e12), about="seconds")
     min_disk_mb: float = field(arguments.real(0, 1e12), about="MiB of free space")

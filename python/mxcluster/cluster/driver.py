@@ -71,7 +71,7 @@ class Settings(Record, strict=True):
 
 
 class Plan(Record):
-    """What mxcluster does with the driver of a node."""
+    """The action of mxcluster on the driver of a node, and the versions that it installs."""
 
     action: str = field(one_of("install", "change", "keep"))
     why: str = field(words, about="the reason of the action")

@@ -49,7 +49,7 @@ class Node(NamedTuple):
     python: Optional[str]  # a version such as "3.6", None if unknown
     gpus: Sequence[str]  # PCI device numbers
     driver: Optional[str]  # the version of the node's driver
-    libcuda: bool  # whether the node has a driver or gets a driver from mxcluster
+    libcuda: bool  # True if the node has a driver, or if mxcluster installs one
 
 
 class Misfit(BadInput):

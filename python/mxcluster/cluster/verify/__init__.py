@@ -28,8 +28,8 @@ class Wanted(NamedTuple):
 
     files: Mapping[str, str]  # {name of a cluster file: sha256 of the planned text}
     nodes: Mapping[str, Node]
-    ssh: bool  # whether the nodes must reach each other by ssh
-    met: bool  # whether the rendezvous ran
+    ssh: bool  # True if each node must reach the other nodes by ssh
+    met: bool  # True if the nodes have run the rendezvous
     max_clock_offset: float  # seconds
     min_disk_mb: float  # MiB of free space
     min_shm_mb: float  # MiB of free space
