@@ -463,7 +463,7 @@ def uneven(
 ) -> Optional[str]:
     """Return the name of a worker of `host` that blocks other workers for ever, else None.
 
-    A pulse is the content of a worker's progress file, and changes in each kv-store call. The
+    A pulse is the content of a worker's pulse file, and changes in each kv-store call. The
     function first writes the host's pulses and the times of their last changes (unix seconds,
     controller's clock) to the folder `board`. Then `stall_cause.uneven` judges all pulses in
     `board` that are constant for SETTLED seconds.

@@ -73,7 +73,7 @@ def answer(folder: str, host: str) -> Optional[Checked]:
 
 
 def report(host: str, path: str) -> Union[RendezvousReport, CheckError, None]:
-    """Return the result of the rendezvous on `host` from meeting.json in the archive `path`.
+    """Return the result of the rendezvous on `host` from rendezvous.json in the archive `path`.
 
     Returns the error if the host's agent ended before the rendezvous, or if the content is invalid.
     Returns None for an unreadable archive.
@@ -81,15 +81,12 @@ def report(host: str, path: str) -> Union[RendezvousReport, CheckError, None]:
     try:
         with tarfile.open(path, "r:") as archive:
             names = archive.getnames()
-            found = json.loads(
-                archive.extractfile("meeting.json" if "meeting.json" in names else "status.json")
-                .read(MOST)
-                .decode("utf-8")
-            )
+            name = "rendezvous.json" if "rendezvous.json" in names else "status.json"
+            found = json.loads(archive.extractfile(name).read(MOST).decode("utf-8"))
     except (OSError, tarfile.TarError) + DAMAGED:
         return None
     try:
-        if "meeting.json" in names:
+        if name == "rendezvous.json":
             return RendezvousReport.decode(found)
         ended = Status.decode(found)
     except shapes.Wrong as error:

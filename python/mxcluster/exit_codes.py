@@ -7,7 +7,7 @@ PEER_DIED = 91  # the watch thread saw that another process of the job had ended
 KILLED_BY_AGENT = 92  # for reports only: a process that the agent ends dies of a signal
 NO_KVSTORE = 93  # the user's script ended without making the distributed kv-store
 UPDATER_FAILED = 94  # an exception in a server's update, or in a worker's message to a server
-MEETING_FAILED = 95  # rendezvous: a node could not reach another node before the start
+RENDEZVOUS_FAILED = 95  # rendezvous: a node could not reach another node before the start
 PORT_TAKEN = 96  # another program has the port that the plan gave to a process
 NOT_A_NUMBER = 97  # the loss of a training program became NaN
 # Reasons for which an agent ends its node's part of a job. "peer": the part of another node has
@@ -24,7 +24,7 @@ MEANINGS = {
     KILLED_BY_AGENT: "ended by the agent",
     NO_KVSTORE: "the script ended without making the distributed kv-store",
     UPDATER_FAILED: "the server failed in an update, or refused a worker's message",
-    MEETING_FAILED: "a node cannot reach another node",
+    RENDEZVOUS_FAILED: "a node cannot reach another node",
     PORT_TAKEN: "another program holds the port of this process",
     NOT_A_NUMBER: "the loss became NaN",
 }

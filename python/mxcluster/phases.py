@@ -5,7 +5,7 @@ Each process writes its phase, and the agents and the controller read the phase.
 
 # Phases, in their order.
 STARTING = "starting"  # a worker before its kv-store, a server or scheduler before MXNet
-MEETING = "meeting"  # waits in ps-lite for the other processes
+CONNECTING = "connecting"  # waits in ps-lite for the other processes
 TRAINING = "training"  # a worker that has a kv-store, or has called `beat`
 SERVING = "serving"  # a server or scheduler
 UPDATING = "updating"  # a server in its optimizer

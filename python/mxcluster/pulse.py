@@ -4,6 +4,6 @@ If a script does not use the kv-store for longer than `stall_timeout`, the scrip
 now and then.
 """
 
-from mxcluster.training.progress_file import beat
+from mxcluster.training.pulse_file import beat
 
 __all__ = ["beat"]

@@ -218,8 +218,8 @@ def of_plan(plan: NodePlan) -> Json:
     "nodes": [host, ...]}.
     """
     own: Sequence[Peer] = plan.processes
-    if not own and plan.meeting:  # a job of verify.yml has a rendezvous only
-        own = plan.meeting.own
+    if not own and plan.rendezvous:  # a job of verify.yml has a rendezvous only
+        own = plan.rendezvous.own
     addresses = sorted({part.address for part in own if part.port})
     return {
         "kv": plan.kv,

@@ -24,7 +24,7 @@ PACKED = (
     "plan.json",
     "status.json",
     "events.jsonl",
-    "meeting.json",
+    "rendezvous.json",
     batch_job.PARTS,
     batch_job.PLANNED,
 )
@@ -36,8 +36,9 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
     `target`: the open descriptor of the tar file, which keeps its owner. Without `target`, the
     function writes to the path of the request. A new file there gets mode 0600.
 
-    The tar file has plan.json, status.json, events.jsonl, meeting.json, *.env, *.log, checkpoints/
-    and the files that scripts wrote. Names are relative to the folder and in alphabetical order.
+    The tar file has plan.json, status.json, events.jsonl, rendezvous.json, *.env, *.log,
+    checkpoints/ and the files that scripts wrote. Names are relative to the folder and in
+    alphabetical order.
     """
     folder = JobFolder(request.job_dir)
     output: Union[str, int] = request.output if target is None else target

@@ -22,7 +22,7 @@ from mxcluster.model import answers, failures, protocol
 from mxcluster.model.events import Latest
 from mxcluster.model.status import LatestPulse, Status
 from mxcluster.node import processes
-from mxcluster.training import progress_file
+from mxcluster.training import pulse_file
 
 POLL = 0.2  # seconds between two reads of the status
 PAUSE = 0.05  # seconds between two looks at an ending agent
@@ -274,7 +274,7 @@ def with_progress(folder: JobFolder, known: Status) -> answers.Progress:
     for place in folder.parts() or [folder]:
         progress.update(place.progress(names))
         for name in names.values():
-            pulse = progress_file.read(progress_file.file_of(place.path, name))
+            pulse = pulse_file.read(pulse_file.file_of(place.path, name))
             if pulse:
                 idle = max(0.0, time.time() - pulse.time)
                 pulses[name] = LatestPulse(idle=idle, **vars(pulse))

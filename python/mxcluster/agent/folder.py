@@ -26,7 +26,7 @@ from mxcluster.node import mpi_engines
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.seal import TOKEN
 from mxcluster.training.kvstore import shared_memory
-from mxcluster.training.progress_file import SUFFIX as PULSE
+from mxcluster.training.pulse_file import SUFFIX as PULSE
 
 Json = Dict[str, Any]
 
@@ -310,7 +310,7 @@ class JobFolder:
         )
         try:
             plan = NodePlan.decode(content)
-            if not (plan.processes or plan.meeting or plan.batch):
+            if not (plan.processes or plan.rendezvous or plan.batch):
                 raise Wrong("a list with a process", content["processes"], ".processes")
         except Wrong as wrong:
             raise BadInput(

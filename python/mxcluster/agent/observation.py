@@ -7,7 +7,7 @@ from mxcluster.agent.stuck_processes import Sight
 from mxcluster.model.plan import NodePlan, Peer
 from mxcluster.model.status import Part, Pulse
 from mxcluster.node import addresses, processes
-from mxcluster.training import progress_file
+from mxcluster.training import pulse_file
 
 
 class Observer:
@@ -51,8 +51,8 @@ class Observer:
         else:
             self.held.pop(child, None)
         last, changed = self.pulses.get(child, (None, now))
-        # The last pulse counts if the progress file is deleted or damaged.
-        pulse = progress_file.read(progress_file.file_of(self.path, part.name)) or last
+        # The last pulse counts if the pulse file is deleted or damaged.
+        pulse = pulse_file.read(pulse_file.file_of(self.path, part.name)) or last
         if child not in self.pulses or last != pulse:
             changed = now
         self.pulses[child] = pulse, changed

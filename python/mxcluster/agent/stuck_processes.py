@@ -33,7 +33,7 @@ class Sight(NamedTuple):
     - `name` and `role`: as in the plan;
     - `age`: seconds since the start of the process;
     - `held`: seconds since a signal suspended the process, 0 for a process that can run;
-    - `pulse`: the content of the progress file, None without a file;
+    - `pulse`: the content of the pulse file, None without a file;
     - `still`: seconds since the last change of `pulse`;
     - `queued`: seconds in which the process was ready to run and had no core;
     - `frozen`: True if the control group of the process is frozen. `held` then counts, too.

@@ -39,7 +39,7 @@ ENGINE_ENDS = 2.0  # timeout for the exit code of the engine's program, in secon
 WAITED = 10.0  # seconds without progress after which the supervisor asks for stack traces
 TRACES = 0.5  # seconds for writing the stack traces
 NOT_STARTED = 127  # the exit status of shells for a program that cannot be run
-RENDEZVOUS = "meeting"  # the name of the rendezvous, which runs before the processes of the plan
+RENDEZVOUS = "rendezvous"  # runs before the processes of the plan
 
 
 class Supervisor:
@@ -78,7 +78,7 @@ class Supervisor:
                 Part(name=process.name, role=process.role, index=process.index)
                 for process in plan.processes
             ],
-            rendezvous=Part(name=RENDEZVOUS, role="rendezvous") if plan.meeting else None,
+            rendezvous=Part(name=RENDEZVOUS, role="rendezvous") if plan.rendezvous else None,
         )
 
     def change(self, name: str, **values: object) -> Part:
@@ -104,7 +104,7 @@ class Supervisor:
             self.kept = Keeper(self.folder.kept())
             self.folder.begin_lease()
             self.folder.take_reserve()
-            if self.plan.meeting:
+            if self.plan.rendezvous:
                 self.start(rendezvous_process(self.plan.host))
             else:
                 self.start_all()

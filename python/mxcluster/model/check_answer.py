@@ -189,7 +189,7 @@ class Limits(Record):
 
 
 class RendezvousReport(Record):
-    """The result of the rendezvous on a node, the content of meeting.json."""
+    """The result of the rendezvous on a node, the content of rendezvous.json."""
 
     met: Sequence[Met] = field(each(record(Met), 5000))
     unreachable: Sequence[Unreachable] = field(each(record(Unreachable), 5000))

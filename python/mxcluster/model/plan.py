@@ -342,7 +342,7 @@ class ClusterFiles(Record):
     notes: List[str] = field(each(text), default=[], about="lines about the profile")
 
 
-class Meeting(Record):
+class RendezvousRequest(Record):
     """The rendezvous of a job's nodes before the start of the processes."""
 
     own: List[Peer] = field(each(record(Peer), MOST), about="the processes of this node")
@@ -362,7 +362,9 @@ class NodePlan(Plan):
         about="all processes of the job, for the firewall and the rendezvous",
     )
     firewall: Optional[FirewallRequest] = field(optional(record(FirewallRequest)), default=None)
-    meeting: Optional[Meeting] = field(optional(record(Meeting)), default=None)
+    rendezvous: Optional[RendezvousRequest] = field(
+        optional(record(RendezvousRequest)), default=None, former=("meeting",)
+    )
     controller: Optional[Dict[str, object]] = field(
         optional(_json),
         default=None,

@@ -15,10 +15,10 @@ nonce. Each proof covers both nonces, both hosts and the port, so a replayed pro
     answerer:  Reply
     caller:    Confirmation
 
-meeting.json holds the round-trip times, the clock offsets and this node's limits. Exit status:
+rendezvous.json holds the round-trip times, the clock offsets and this node's limits. Exit status:
 
 - 0: success;
-- MEETING_FAILED: stderr names taken ports, wrong clocks, or unreachable nodes with the reason;
+- RENDEZVOUS_FAILED: stderr names taken ports, wrong clocks, or unreachable nodes with the reason;
 - PEER_DIED: expected callers have not connected. The nodes of these callers report the reason.
 """
 
@@ -37,8 +37,7 @@ from mxcluster.cluster.verify.network import clocks, complaints
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.model.check_answer import RendezvousReport
-from mxcluster.model.plan import Meeting as PlannedMeeting
-from mxcluster.model.plan import NodePlan, Peer
+from mxcluster.model.plan import NodePlan, Peer, RendezvousRequest
 from mxcluster.model.record import Record
 from mxcluster.model.rendezvous import Confirmation, Query, Reply
 
@@ -82,7 +81,7 @@ def callers(own: List[Peer], peers: List[Peer], host: str) -> Dict[int, Set[str]
     }
 
 
-class Meeting:
+class Rendezvous:
     """One node's part in the rendezvous.
 
     `job`: the job's id. `host`: the name of this node. `own`: the processes of this node in the
@@ -190,7 +189,7 @@ class Meeting:
             pass
 
     def result(self) -> Json:
-        """Return the content of meeting.json (dict)."""
+        """Return the content of rendezvous.json (dict)."""
         with self.lock:  # after a timeout, threads may still end their connections
             answers, refusals = dict(self.answers), dict(self.refusals)
             missing = {host for hosts in self.missing.values() for host in hosts}
@@ -310,30 +309,30 @@ def main(folder: Optional[str] = None) -> int:
     """Run the rendezvous with the plan.json in `folder`, and return the exit status.
 
     `folder` holds plan.json and the job's token. The default is the working directory. The function
-    writes meeting.json into the working directory.
+    writes rendezvous.json into the working directory.
     """
     with open(os.path.join(folder or os.getcwd(), "plan.json"), encoding="utf-8") as stream:
         plan = NodePlan.decode(json.load(stream))
-    spec = cast(PlannedMeeting, plan.meeting)
+    spec = cast(RendezvousRequest, plan.rendezvous)
     try:
         token = seal.read_token(folder or os.getcwd())
     except MxclusterError as error:
         print("%s: %s" % (plan.host, error), file=sys.stderr)
-        return exit_codes.MEETING_FAILED
-    meeting = Meeting(plan.job, plan.host, spec.own, plan.peers, spec.timeout, token)
-    meeting.run()
-    result = meeting.result()
-    replace("meeting.json", json.dumps(result, indent=1))
+        return exit_codes.RENDEZVOUS_FAILED
+    rendezvous = Rendezvous(plan.job, plan.host, spec.own, plan.peers, spec.timeout, token)
+    rendezvous.run()
+    result = rendezvous.result()
+    replace("rendezvous.json", json.dumps(result, indent=1))
     report = RendezvousReport.decode(result)
     problems = complaints(plan.host, report)
     if plan.processes:
         problems += clocks({plan.host: report}, spec.clock)  # else verify.yml judges the clocks
     if problems:
         print("\n".join(problems), file=sys.stderr)
-        return exit_codes.MEETING_FAILED
+        return exit_codes.RENDEZVOUS_FAILED
     if result["missing"]:
         print(
-            "%s did not connect to %s: read meeting.log of the job on the missing nodes"
+            "%s did not connect to %s: read rendezvous.log of the job on the missing nodes"
             % (", ".join(result["missing"]), plan.host),
             file=sys.stderr,
         )

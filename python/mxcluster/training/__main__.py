@@ -28,7 +28,7 @@ from mxcluster import events, exit_codes, phases
 from mxcluster.model.events import Done
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.node.mxnet_types import KVStore
-from mxcluster.training import late_variables, mxnet_library, progress_file
+from mxcluster.training import late_variables, mxnet_library, pulse_file
 from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
 
 _FREE_SECONDS = 30.0
@@ -60,9 +60,9 @@ class Worker(object):
         refuse_taken_port()
         self._warn_of_late_variables()
         self._watch.watch(watching_handle())
-        progress_file.enter(phases.MEETING)
+        pulse_file.enter(phases.CONNECTING)
         self.store = create()  # kept, so that the script cannot free the store
-        progress_file.attach(self.store)
+        pulse_file.attach(self.store)
         return self.store
 
     def run(self, what: str, name: str, arguments: List[str]) -> None:
@@ -87,7 +87,7 @@ class Worker(object):
         mx.kvstore.KVStore.__del__ = lambda store: None
         self._name = name
         self._status = _status_of(_program if what == "program" else _script, name, arguments)
-        progress_file.end_script()
+        pulse_file.end_script()
         if self._status:
             timer = threading.Timer(_LAST_SECONDS, self._give_up)
             timer.daemon = True
@@ -147,7 +147,7 @@ class Worker(object):
         if self.store is not None:
             if hasattr(self.store, "close"):
                 self.store.close()
-            progress_file.enter(phases.FINISHED)
+            pulse_file.enter(phases.FINISHED)
             self.store._barrier()
             self._watch.stop()
             gc.collect()
@@ -234,7 +234,7 @@ def leave(status: int) -> None:
     A normal exit would free the kv-store, and so wait for the other processes. But after a failure
     the other processes wait for this process.
     """
-    progress_file.leave()
+    pulse_file.leave()
     sys.stdout.flush()
     sys.stderr.flush()
     if status:
@@ -248,7 +248,7 @@ def main(argv: List[str]) -> None:
     other `argv` print the usage to stderr, and end with the status 2.
     """
     show_stacks_when_asked()
-    progress_file.start()
+    pulse_file.start()
     if argv == ["serve"]:
         from mxcluster.training import server
 

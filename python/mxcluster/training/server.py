@@ -20,7 +20,7 @@ from mxcluster.job import checkpoints
 from mxcluster.model.events import ServerSpeed
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.node.mxnet_types import KVStore, Optimizer
-from mxcluster.training import kvstore, mxnet_library, progress_file
+from mxcluster.training import kvstore, mxnet_library, pulse_file
 from mxcluster.training.death_watch import Watch, timeout_from_env
 
 Updates = Any  # kvstore.optimizer_states.Updates
@@ -46,7 +46,7 @@ def schedule() -> int:
     watch = Watch(timeout_from_env())
     watch.start()
     watch.watch(handle)
-    progress_file.enter(phases.MEETING)  # MXNet's loop does not report its end.
+    pulse_file.enter(phases.CONNECTING)  # MXNet's loop does not report its end.
     os.chdir(_NOWHERE)  # see `serve`
     mxnet_library.check(
         mxnet.MXKVStoreRunServer(handle, _CONTROLLER(lambda command, body, _: None), None)
@@ -76,7 +76,7 @@ def serve() -> int:
         return 1
     watch.start()
     watch.watch(store.handle)
-    progress_file.enter(phases.MEETING)  # MXNet's loop does not report its end.
+    pulse_file.enter(phases.CONNECTING)  # MXNet's loop does not report its end.
     # MXNet's C++ carries out some commands of workers without a check. For example, the profiler
     # writes a file rank<n>_<name> into the working directory, with the <name> from a message.
     os.chdir(_NOWHERE)
@@ -205,7 +205,7 @@ class Commands(object):
         return self._states.Updates(optimizer, given, self.rank, int(os.environ["DMLC_NUM_SERVER"]))
 
     def _run(self, update: Update) -> None:
-        progress_file.enter(phases.SERVING)
+        pulse_file.enter(phases.SERVING)
         self._store._set_updater(
             _guarded(
                 _felt(update),
@@ -337,11 +337,11 @@ def _felt(update: Update) -> Callable[..., Any]:
     """
 
     def call(*args: Any) -> Any:
-        progress_file.enter(phases.UPDATING)
+        pulse_file.enter(phases.UPDATING)
         try:
             return update(*args)
         finally:
-            progress_file.enter(phases.SERVING)
+            pulse_file.enter(phases.SERVING)
 
     return call
 

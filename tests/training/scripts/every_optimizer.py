@@ -14,9 +14,9 @@ mx = mxnet_compat.import_mxnet()
 import numpy as np  # noqa: E402
 
 from mxcluster.errors import BadInput  # noqa: E402
-from mxcluster.training.kvstore.gsync_layout import Layout  # noqa: E402
 from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
 from mxcluster.training.kvstore.gsync_worker import numbers_kept  # noqa: E402
+from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
 from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
 
 ROUNDS, SHAPE = 6, (4, 2)

@@ -18,8 +18,8 @@ from mxcluster.node import mxnet_compat
 
 mx = mxnet_compat.import_mxnet()
 
-from mxcluster.training.kvstore.gsync_layout import Layout  # noqa: E402
 from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
+from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
 from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
 
 MERGES, SHAPE = 60, (6, 4)

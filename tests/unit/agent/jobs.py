@@ -81,8 +81,8 @@ class Job:
         self.folder = JobFolder(self.path)
         self.seen = set()
 
-    def plan(self, *commands, lease=0, env=None, meeting=None, peers=None, **more):
-        """Write plan.json with one worker per command, and the rendezvous if `meeting` is given.
+    def plan(self, *commands, lease=0, env=None, rendezvous=None, peers=None, **more):
+        """Write plan.json with one worker per command, and the rendezvous if `rendezvous` is given.
 
         A command is a text for sh or an argv list. `more` are other fields of the plan.
         """
@@ -96,8 +96,8 @@ class Job:
             }
             for index, command in enumerate(commands)
         ]
-        if meeting:
-            more.update(meeting=meeting, peers=peers)
+        if rendezvous:
+            more.update(rendezvous=rendezvous, peers=peers)
             with open(
                 os.open(self.folder.file("token"), os.O_WRONLY | os.O_CREAT, 0o600), "w"
             ) as stream:

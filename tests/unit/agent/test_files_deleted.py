@@ -16,13 +16,13 @@ from tests.unit.agent.jobs import PACKAGE, files, in_a_process
 
 pytestmark = pytest.mark.slow
 
-START = 6  # seconds; start_timeout, after which a missing progress file fails the job
+START = 6  # seconds; start_timeout, after which a missing pulse file fails the job
 WORKER = """
 import os, time
 from mxcluster import events, phases
-from mxcluster.training import progress_file
-progress_file.start()
-progress_file.enter(phases.SERVING)
+from mxcluster.training import pulse_file
+pulse_file.start()
+pulse_file.enter(phases.SERVING)
 log = events.from_env()
 while not os.path.exists("go"):
     log.write("batch")

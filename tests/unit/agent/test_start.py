@@ -304,7 +304,7 @@ def test_a_disk_that_is_full_at_the_start_is_named_and_gets_its_space_back(tmp_p
 def test_a_disk_that_is_too_full_for_the_agent_is_named(tmp_path):
     """The agent cannot write its reserve, nor a line of its log."""
     worker = {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"]}
-    plan = part_json(worker, meeting={"own": [], "timeout": 1, "clock": 1})
+    plan = part_json(worker, rendezvous={"own": [], "timeout": 1, "clock": 1})
     answer, _ = on_a_small_disk(tmp_path, "1m", plan)
     assert "the agent did not start" in answer["error"], answer
     assert "job-1: No space left on device: the disk is full" in answer["error"], answer

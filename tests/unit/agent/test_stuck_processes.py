@@ -21,7 +21,7 @@ def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queue
     "sights,limits,found",
     [
         ([sight("worker-0"), sight("server-0", phase="serving", idle=900)], LIMITS, None),
-        ([sight("scheduler-0", phase="meeting", idle=900)], LIMITS, None),
+        ([sight("scheduler-0", phase="connecting", idle=900)], LIMITS, None),
         (
             [sight("worker-0", idle=400), sight("server-0", held=5, phase="serving")],
             LIMITS,
@@ -52,7 +52,7 @@ def test_a_single_worker_need_not_reach_the_kv_store():
 
 def test_a_long_wait_is_noticed():
     assert not stuck_processes.has_waiting_worker(
-        [sight("worker-0", idle=9), sight("scheduler-0", phase="meeting", idle=900)], 10
+        [sight("worker-0", idle=9), sight("scheduler-0", phase="connecting", idle=900)], 10
     )
     assert stuck_processes.has_waiting_worker(
         [sight("worker-0", idle=9), sight("worker-1", idle=11)], 10

@@ -8,7 +8,7 @@ def line(answers, **more):
     return live_line.line({host: statuses.state(one) for host, one in answers.items()}, **more)
 
 
-FIRST = {"name": "meeting", "role": "rendezvous", "state": "running"}
+FIRST = {"name": "rendezvous", "role": "rendezvous", "state": "running"}
 
 
 def answer(host, processes, kv="dist_gsync", started=1000.0, failure=None, reason=None, **events):

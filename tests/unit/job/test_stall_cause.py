@@ -68,7 +68,7 @@ def test_the_worker_with_the_fewest_pushes_is_the_cause():
         worker_1=("training", 10, 299),
         worker_2=("training", 12, 300),
         server_0=("serving", 0, 1),
-        scheduler_0=("meeting", 0, 900),
+        scheduler_0=("connecting", 0, 900),
     )
     assert (found["name"], found["host"], found["log"]) == ("worker-1", "b", [])
     assert (

@@ -41,9 +41,9 @@ def own(host):
 
 def plan_of(peers, timeout):
     """Return the plan of the node b as JSON."""
-    meeting = {"own": encode(own("b")), "timeout": timeout, "clock": 1.0}
+    request = {"own": encode(own("b")), "timeout": timeout, "clock": 1.0}
     worker = {"name": "worker-0", "role": "worker"}
-    return part_json(worker, job="j", host="b", peers=encode(peers), meeting=meeting)
+    return part_json(worker, job="j", host="b", peers=encode(peers), rendezvous=request)
 
 
 TOKEN = b"t" * 43
@@ -61,7 +61,7 @@ def meet(*hosts, refused="", jobs=None, tokens=None):
     passes when a and b have met, and both have got this answer from the address of c.
     """
     parts = {
-        host: rendezvous.Meeting(
+        host: rendezvous.Rendezvous(
             (jobs or {}).get(host, "job-1"),
             host,
             own(host),
@@ -92,7 +92,7 @@ def meet(*hosts, refused="", jobs=None, tokens=None):
 
 def begin(timeout=60.0):
     """Start the part of b in a rendezvous; return the part and its thread when b listens."""
-    part = rendezvous.Meeting("job-1", "b", own("b"), PEERS, timeout, TOKEN)
+    part = rendezvous.Rendezvous("job-1", "b", own("b"), PEERS, timeout, TOKEN)
     thread = threading.Thread(target=part.run)
     thread.start()
     until(lambda: addresses.who_listens(B, 19091))
@@ -249,7 +249,7 @@ def test_a_rendezvous_without_a_token_fails(tmp_path, monkeypatch, capsys):
 
 def test_the_result_is_read_under_the_lock():
     """A caller may still connect: a change of a set during its iteration is an error."""
-    part = rendezvous.Meeting("job-1", "b", own("b"), PEERS, 1.0, TOKEN)
+    part = rendezvous.Rendezvous("job-1", "b", own("b"), PEERS, 1.0, TOKEN)
 
     class Watched(dict):
         def values(self):
@@ -294,7 +294,7 @@ def test_a_taken_port_fails_the_rendezvous(tmp_path, monkeypatch, capsys):
         assert rendezvous.main() == 95
     told = "b: port 19091 on %s is in use by pid %d" % (B, os.getpid())
     assert told in capsys.readouterr().err
-    assert json.loads((tmp_path / "meeting.json").read_text())["taken"]
+    assert json.loads((tmp_path / "rendezvous.json").read_text())["taken"]
 
 
 def test_a_wrong_clock_fails_a_job_but_not_a_verification(tmp_path, monkeypatch, capsys):
@@ -305,13 +305,13 @@ def test_a_wrong_clock_fails_a_job_but_not_a_verification(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     for processes, code in ((plan["processes"], 95), ([], 0)):
         (tmp_path / "plan.json").write_text(json.dumps(dict(plan, processes=processes)))
-        other = rendezvous.Meeting("j", "a", own("a"), peers, 60.0, TOKEN)
+        other = rendezvous.Rendezvous("j", "a", own("a"), peers, 60.0, TOKEN)
         other.answer = functools.partial(late_answer, other)
         thread = threading.Thread(target=other.run)
         thread.start()
         assert rendezvous.main() == code
         thread.join()
-        found = json.loads((tmp_path / "meeting.json").read_text())["met"]
+        found = json.loads((tmp_path / "rendezvous.json").read_text())["met"]
         assert all(abs(met["offset"] + 3) <= met["rtt"] / 2 + 0.01 for met in found), found
         said = capsys.readouterr().err
         told = ["the clocks of a and b differ by %.1f s" % -met["offset"] for met in found]
@@ -319,7 +319,7 @@ def test_a_wrong_clock_fails_a_job_but_not_a_verification(tmp_path, monkeypatch,
 
 
 def late_answer(other, connection, port):
-    """Answer as `Meeting.answer` does, with a clock that is 3 s slow."""
+    """Answer as `Rendezvous.answer` does, with a clock that is 3 s slow."""
     with connection:
         query = Query.decode(json.loads(rendezvous.read_line(connection)))
         known = rendezvous.facts(other.job, query.host, other.host, port, query.nonce, "n")

@@ -41,11 +41,11 @@ from mxcluster.model.plan import (
     WORKER,
     ClusterFiles,
     Heartbeat,
-    Meeting,
     NodePlan,
     Place,
     Plan,
     Process,
+    RendezvousRequest,
     Root,
     Timeouts,
 )
@@ -53,8 +53,8 @@ from mxcluster.model.profile import Profile
 
 __all__ = ["Inputs", "make_plan", "make_cluster_files", "for_node", "table", "batches"]
 
-MEETING_SECONDS = 30  # timeout of the rendezvous; the agents start at different times
-MEETING_CLOCK = 1.0  # largest allowed difference between the clocks of two nodes, in seconds
+RENDEZVOUS_SECONDS = 30  # timeout of the rendezvous; the agents start at different times
+RENDEZVOUS_CLOCK = 1.0  # largest allowed difference between the clocks of two nodes, in seconds
 
 
 def make_plan(inputs: Inputs) -> Plan:
@@ -264,16 +264,16 @@ def for_node(plan: Plan, host: str) -> NodePlan:
             % (host, plan.job, ", ".join(sorted(plan.nodes)))
         )
     own, peers = plan.of_host(host), [process.peer for process in plan.processes]
-    meeting = Meeting(
+    rendezvous = RendezvousRequest(
         own=[peer for peer in peers if peer.host == host],
-        timeout=MEETING_SECONDS,
-        clock=MEETING_CLOCK,
+        timeout=RENDEZVOUS_SECONDS,
+        clock=RENDEZVOUS_CLOCK,
     )
     common = dict(vars(plan), nodes={host: plan.nodes[host]}, processes=own)
     return NodePlan(
         host=host,
         peers=peers,
         firewall=firewall.wish(plan, host, own, peers) if plan.nodes[host].address else None,
-        meeting=meeting if plan.talks else None,
+        rendezvous=rendezvous if plan.talks else None,
         **common,
     )

@@ -17,7 +17,7 @@ from mxcluster import events, seal
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.model.events import Merge, Updates
 from mxcluster.node.mxnet_types import NDArray, Optimizer
-from mxcluster.training.kvstore import gsync_layout as layouts
+from mxcluster.training.kvstore import key_layout as layouts
 from mxcluster.training.kvstore import optimizer_states, shared_memory
 from mxcluster.training.kvstore.array_views import array_on, view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler

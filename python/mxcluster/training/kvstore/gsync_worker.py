@@ -11,7 +11,7 @@ from mxnet import nd
 from mxnet.kvstore import KVStore
 
 from mxcluster.environment import BOUND
-from mxcluster.training.kvstore import gsync_layout, server_messages
+from mxcluster.training.kvstore import key_layout, server_messages
 from mxcluster.training.kvstore.worker_base import (
     IS_OLD,
     Keys,
@@ -46,7 +46,7 @@ class GroupedStore(OwnStore):
         os.environ[BOUND] = str(2**31 - 1)
         super(GroupedStore, self).__init__(groups, index)
         self.group = groups[index]
-        self.layout = gsync_layout.from_environment(os.environ)
+        self.layout = key_layout.from_environment(os.environ)
         self._has_mates = groups.count(self.group) > 1
         self._unpulled: Set[int] = set()  # keys with a push and no pull since
         self._pulled_group, self._has_pushed = self.group, False

@@ -6,7 +6,7 @@ from mxnet import nd
 from mxnet.optimizer import create
 
 from mxcluster.node.mxnet_types import NDArray, Optimizer
-from mxcluster.training import progress_file, timing
+from mxcluster.training import pulse_file, timing
 
 
 def updates_per_s(
@@ -31,7 +31,7 @@ def updates_per_s(
         for index, (gradient, weight) in enumerate(zip(gradients, weights)):
             update(index, gradient, weight)
             weight.wait_to_read()
-        progress_file.beat()
+        pulse_file.beat()
 
     step()  # The first update makes the optimizer's states.
     return 1 / timing.median(timing.repeat(step, seconds))

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Optional
 
 from mxcluster.errors import BadInput
 from mxcluster.node.mxnet_types import NDArray, Optimizer
-from mxcluster.training.kvstore import gsync_layout, optimizer_states
+from mxcluster.training.kvstore import key_layout, optimizer_states
 from mxcluster.training.kvstore.array_views import view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
 
@@ -25,7 +25,7 @@ def of_server(server: Commands) -> "StaleUpdate":
     return StaleUpdate(
         len(os.environ["MXCLUSTER_GROUPS"].split(",")),
         server.updates,
-        gsync_layout.of_ranks(os.environ),
+        key_layout.of_ranks(os.environ),
     )
 
 
@@ -39,14 +39,14 @@ class StaleUpdate(object):
     Args:
         workers: the number of workers.
         updates: a function (optimizer, number) that returns an `optimizer_states.Updates`.
-        layout: the result of `gsync_layout.of_ranks`, None if a key is a parameter's number.
+        layout: the result of `key_layout.of_ranks`, None if a key is a parameter's number.
     """
 
     def __init__(
         self,
         workers: int,
         updates: Callable[[Optimizer, int], Updates],
-        layout: Optional[gsync_layout.Layout] = None,
+        layout: Optional[key_layout.Layout] = None,
     ) -> None:
         self._workers, self._make = workers, updates
         self.updates: Updates = None

@@ -9,7 +9,7 @@ from mxnet import nd
 
 from mxcluster import events
 from mxcluster.model.events import Iteration, StoreWaits
-from mxcluster.training.kvstore import gsync_layout
+from mxcluster.training.kvstore import key_layout
 from mxcluster.training.kvstore.backoff import Backoff
 from mxcluster.training.kvstore.ssync_server import CLOCK_KEY, FINISHED
 from mxcluster.training.kvstore.worker_base import (
@@ -50,7 +50,7 @@ class StaleStore(OwnStore):
 
     def __init__(self, groups: List[int], index: int) -> None:
         super(StaleStore, self).__init__(groups, index)
-        self._layout = gsync_layout.of_ranks(os.environ)
+        self._layout = key_layout.of_ranks(os.environ)
         self.staleness = int(os.environ["MXCLUSTER_STALENESS"])
         self._clock = nd.zeros((len(groups),))
         super(OwnStore, self).init(CLOCK_KEY, self._clock)

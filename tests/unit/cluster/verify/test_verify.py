@@ -23,7 +23,7 @@ ANSWER = {
     "ssh": {"peers": {"a": None, "b": None, "c": None}},
     "gpus": None,
 }
-MEETING = {
+RENDEZVOUS = {
     "met": [{"host": "a", "rtt": 0.001, "offset": 0.01}],
     "unreachable": [],
     "taken": [],
@@ -41,16 +41,16 @@ WANTED = {
 }
 
 
-def judged(change=lambda answers, meetings, wanted: None):
-    answers, meetings = (
-        {host: copy.deepcopy(what) for host in "abc"} for what in (ANSWER, MEETING)
+def judged(change=lambda answers, reports, wanted: None):
+    answers, reports = (
+        {host: copy.deepcopy(what) for host in "abc"} for what in (ANSWER, RENDEZVOUS)
     )
     wanted = copy.deepcopy(WANTED)
-    change(answers, meetings, wanted)
+    change(answers, reports, wanted)
     nodes = {host: Node.decode(node) for host, node in wanted["nodes"].items()}
     return verify.judge(
         {host: value and Checked.decode(value) for host, value in answers.items()},
-        {host: report(value) for host, value in meetings.items()},
+        {host: report(value) for host, value in reports.items()},
         verify.Wanted(**dict(wanted, nodes=nodes)),
     ).encode()
 
@@ -76,8 +76,8 @@ def test_all_checks_pass():
 def put(*keys):
     *path, value = keys
 
-    def change(answers, meetings, wanted):
-        place = {"answers": answers, "meetings": meetings, "wanted": wanted}
+    def change(answers, reports, wanted):
+        place = {"answers": answers, "reports": reports, "wanted": wanted}
         for key in path[:-1]:
             place = place[key]
         place[path[-1]] = value
@@ -136,22 +136,22 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
             "a: /dev/shm has 1 MiB free, less than verify_min_shm_mb=32",
         ),
         (
-            put("meetings", "b", "unreachable", [LOST]),
+            put("reports", "b", "unreachable", [LOST]),
             TCP,
             "b cannot reach c (worker-1 at 10.0.0.3:9091): timed out. Check that the agent",
         ),
         (
-            put("meetings", "b", {"error": "ended: lease"}),
+            put("reports", "b", {"error": "ended: lease"}),
             TCP,
             "b: the agent did not complete the rendezvous (ended: lease)",
         ),
         (
-            put("meetings", "b", "met", [{"host": "a", "rtt": 0.5, "offset": -1.5}]),
+            put("reports", "b", "met", [{"host": "a", "rtt": 0.5, "offset": -1.5}]),
             "clocks within 1 s",
             "clocks of b and c differ by 1.5 s",
         ),
         (
-            put("meetings", "c", "limits", {"open_files": 256}),
+            put("reports", "c", "limits", {"open_files": 256}),
             "open files",
             "c: a process may open 256 files, fewer than verify_min_open_files=1024",
         ),
@@ -182,9 +182,9 @@ def test_a_value_that_mxnet_does_not_report_is_not_run():
 
 
 def test_a_taken_port_explains_unreachable_peers():
-    def change(answers, meetings, wanted):
-        meetings["c"]["taken"] = ["port 9091 is in use"]
-        meetings["b"]["unreachable"] = [LOST]  # the process on the port has answered, or has not
+    def change(answers, reports, wanted):
+        reports["c"]["taken"] = ["port 9091 is in use"]
+        reports["b"]["unreachable"] = [LOST]  # the process on the port has answered, or has not
 
     verdict = judged(change)
     assert failures(verdict) == {TCP: ["c: port 9091 is in use"]}
@@ -194,11 +194,11 @@ def test_a_taken_port_explains_unreachable_peers():
 
 
 def test_a_process_without_a_limit_may_open_all_files():
-    assert judged(put("meetings", "c", "limits", {"open_files": -1}))["ok"]
+    assert judged(put("reports", "c", "limits", {"open_files": -1}))["ok"]
 
 
 def test_a_clock_offset_within_the_round_trip_time_is_ok():
-    assert judged(put("meetings", "b", "met", [{"host": "a", "rtt": 2.0, "offset": 1.5}]))["ok"]
+    assert judged(put("reports", "b", "met", [{"host": "a", "rtt": 2.0, "offset": 1.5}]))["ok"]
 
 
 def test_clocks_of_workers_are_compared_through_the_scheduler():
@@ -207,13 +207,13 @@ def test_clocks_of_workers_are_compared_through_the_scheduler():
     Each clock here is within 0.7 s of the scheduler's, one ahead and one behind.
     """
 
-    def change(answers, meetings, wanted):
-        meetings["a"]["met"] = [
+    def change(answers, reports, wanted):
+        reports["a"]["met"] = [
             {"host": "b", "rtt": 0.1, "offset": 0.7},
             {"host": "c", "rtt": 0.1, "offset": -0.7},
         ]
         for host, offset in (("b", -0.71), ("c", 0.71)):
-            meetings[host]["met"] = [{"host": "a", "rtt": 0.2, "offset": offset}]
+            reports[host]["met"] = [{"host": "a", "rtt": 0.2, "offset": offset}]
 
     assert failures(judged(change)) == {
         "clocks within 1 s": [
@@ -229,7 +229,7 @@ def test_a_wrong_clock_is_reported_once():
         for index, host in enumerate(hosts)
         if index
     ]
-    told = verify.clocks({"n0": report(dict(MEETING, met=met))}, 1.0)
+    told = verify.clocks({"n0": report(dict(RENDEZVOUS, met=met))}, 1.0)
     assert told == ["the clocks of n7 and n9 differ by 9.0 s: run chrony or ntpd on both nodes"]
     assert verify.clocks({"n0": None, "n1": report({"error": "it broke"})}, 1.0) == []
 
@@ -257,7 +257,7 @@ def test_disabled_checks_are_not_run(change, count):
 
 
 def test_ports_without_a_firewall_are_listed_as_not_run():
-    def change(answers, meetings, wanted):
+    def change(answers, reports, wanted):
         answers["a"]["ports_open"] = answers["b"]["ports_open"] = "no root"
         answers["c"]["ports_open"] = ""
 
@@ -272,7 +272,7 @@ def test_libraries_are_compared_among_nodes_of_the_same_build():
     cuda = {"version": "9.2", "release": "9.2.148", "driver": "396.37", "folder": "/x", "gpus": 1}
     # Without "sass", as in a record of an older mxcluster.
 
-    def change(answers, meetings, wanted):
+    def change(answers, reports, wanted):
         for host in "bc":
             wanted["nodes"][host] = {"build": "cu92", "cuda": cuda}
             answers[host]["mxnet"]["libmxnet"] = "b" * 64
@@ -311,8 +311,8 @@ def test_libraries_are_compared_among_nodes_of_the_same_build():
         if line["check"] == "MXNet computes on every GPU"
     ] == ["ok"]
 
-    def differ(answers, meetings, wanted):
-        change(answers, meetings, wanted)
+    def differ(answers, reports, wanted):
+        change(answers, reports, wanted)
         answers["c"]["mxnet"]["libmxnet"] = "c" * 64
 
     assert failures(judged(differ)) == {
@@ -325,7 +325,7 @@ def test_libraries_are_compared_among_nodes_of_the_same_build():
 def test_builds_differ_also_without_root():
     """Without root, the user provides CUDA, and the plan has no entry for it."""
 
-    def change(answers, meetings, wanted):
+    def change(answers, reports, wanted):
         wanted["nodes"]["c"]["build"] = "cu92"
         answers["c"]["mxnet"]["libmxnet"] = "c" * 64
 
@@ -335,7 +335,7 @@ def test_builds_differ_also_without_root():
 def test_an_answer_without_gpu_facts_is_reported():
     """Without the line, the verdict would pass without any check of the node's GPUs."""
 
-    def change(answers, meetings, wanted):
+    def change(answers, reports, wanted):
         for host in "ab":
             wanted["nodes"][host]["cuda"] = {"version": "9.2", "folder": "/usr/local/cuda-9.2"}
 

@@ -84,7 +84,7 @@ def test_first_node_runs_mpirun_and_each_other_node_a_daemon(planned):
 
 def test_nodes_meet_before_the_program_starts(planned):
     part = for_node(plan_of(planned()), "b")
-    assert [one.name for one in part.meeting.own] == ["node-1"]
+    assert [one.name for one in part.rendezvous.own] == ["node-1"]
     assert part.firewall.ports == [9091]
     assert list(part.firewall.peers.items()) == [
         ("10.0.0.1", [9091]),
@@ -93,9 +93,9 @@ def test_nodes_meet_before_the_program_starts(planned):
     ]
 
 
-def test_one_node_needs_no_port_and_no_meeting(planned):
+def test_one_node_needs_no_port_and_no_rendezvous(planned):
     found = planned(mpi_num_instances="1")
-    assert for_node(found.plan, "a").meeting is None
+    assert for_node(found.plan, "a").rendezvous is None
     assert found.looks["a"].ports == [] and found.looks["a"].address is None
 
 

@@ -51,8 +51,8 @@ def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
     part = NodePlan.decode(found["plan"])
     assert {process.host for process in part.processes} == {HOST} and part.whole == PLAN
     assert "packed_plan" not in found
-    meeting = completed(command="start", only_meet=True)["plan"]
-    assert meeting["processes"] == [] and meeting["peers"] and meeting["whole"] is None
+    start = completed(command="start", only_meet=True)["plan"]
+    assert start["processes"] == [] and start["peers"] and start["whole"] is None
 
 
 def test_a_wait_gets_the_waiting_sets_and_the_plan_for_checkpoints():

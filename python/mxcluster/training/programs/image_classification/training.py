@@ -16,7 +16,7 @@ from mxcluster.job import batch_sizes, checkpoints
 from mxcluster.model.events import Balance, Batch, End, Epoch, Note, Start
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import Context, KVStore, Symbol
-from mxcluster.training import progress_file
+from mxcluster.training import pulse_file
 from mxcluster.training.programs.image_classification import (
     balance,
     checkpoint,
@@ -373,7 +373,7 @@ class Training:
             # Without this wait Python would queue batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
             self.meter.end_of_batch()
-            progress_file.beat()
+            pulse_file.beat()
             now = time.monotonic()
             is_last = number + 1 == share.batches or self.meter.is_complete
             if is_last or now - told >= TELL_SECONDS:
@@ -443,7 +443,7 @@ class Training:
             READERS,
         )
         for number, (images, labels) in enumerate(rows):
-            progress_file.beat()
+            pulse_file.beat()
             self.module.forward(mx.io.DataBatch([mx.nd.array(images)], None), is_train=False)
             fresh = min(size, samples - number * size)  # The other samples fill up the last batch.
             right += (self.module.get_outputs()[0].asnumpy().argmax(axis=1) == labels)[:fresh].sum()

@@ -29,8 +29,8 @@ from mxcluster.environment import BOUND
 from mxcluster.model.events import Profile, ServerTimes, Speed
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import Context, DataBatch, Module
-from mxcluster.training import progress_file, timing
-from mxcluster.training.kvstore import gsync_layout, server_messages
+from mxcluster.training import pulse_file, timing
+from mxcluster.training.kvstore import key_layout, server_messages
 from mxcluster.training.programs.image_classification import networks, pace, training
 
 WARM_UP = 3  # steps
@@ -75,7 +75,7 @@ class Measuring:
         self.kv = mx.kvstore.create(args.kv)
         self.index = int(os.environ.get("MXCLUSTER_INDEX", self.kv.rank))
         self.workers, self.servers = self.kv.num_workers, int(os.environ["DMLC_NUM_SERVER"])
-        self.layout = gsync_layout.Layout(1, self.servers, list(range(self.servers)))
+        self.layout = key_layout.Layout(1, self.servers, list(range(self.servers)))
         # The keys of a parameter's copy on each server come first. The parts of a parameter that a
         # training would cut have keys of their own.
         # [(key, (number of the parameter, begin, end))]
@@ -167,7 +167,7 @@ class Measuring:
 
             def step(paced: pace.Pace = paced) -> None:
                 paced.run(batch, samples)
-                progress_file.beat()
+                pulse_file.beat()
 
             for _ in range(WARM_UP):
                 step()
@@ -199,7 +199,7 @@ class Measuring:
 
     def _step(self) -> None:
         self.pace.run(self.batch, self.args.batch_size)
-        progress_file.beat()
+        pulse_file.beat()
 
     def _steps(self, whole: bool = False) -> Speed:
         """Return the median speed of this worker. For `whole` see `timing.repeat`."""
@@ -218,12 +218,12 @@ class Measuring:
         def push() -> None:
             self.kv.push(keys, self.gradients)
             mx.nd.waitall()
-            progress_file.beat()
+            pulse_file.beat()
 
         def pull() -> None:
             self.kv.pull(keys, self.pulled)
             mx.nd.waitall()
-            progress_file.beat()
+            pulse_file.beat()
 
         return ServerTimes(
             push_s=timing.median(timing.repeat(push, WAY_SECONDS)),
@@ -247,5 +247,5 @@ class Measuring:
             self.kv.pull(list(keys), pulled)
             mx.nd.waitall()
             times.append(time.monotonic() - began)
-            progress_file.beat()
+            pulse_file.beat()
         return timing.median(times)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxcluster.training.kvstore.gsync_layout import (
+from mxcluster.training.kvstore.key_layout import (
     MAX_KEY,
     Layout,
     from_environment,

@@ -35,9 +35,9 @@ def spec(own, timeout=600.0):
     return {"own": [own], "timeout": timeout, "clock": 1.0}
 
 
-def wait_for_meeting(job, **options):
+def wait_for_rendezvous(job, **options):
     """Start a job whose rendezvous waits for a missing node; return the job's status."""
-    job.start("echo started", meeting=spec(HERE), peers=[HERE, THERE], **options)
+    job.start("echo started", rendezvous=spec(HERE), peers=[HERE, THERE], **options)
     job.until(lambda: listening(HERE))
     status = job.status()
     job.remember(status)
@@ -69,7 +69,7 @@ def test_processes_start_after_the_rendezvous(tmp_path):
     for host, own in (("node1", HERE), ("node2", THERE)):
         (tmp_path / host).mkdir()
         jobs.append(Job(tmp_path / host))
-        jobs[-1].plan("echo started", meeting=spec(own), peers=[HERE, THERE], host=host)
+        jobs[-1].plan("echo started", rendezvous=spec(own), peers=[HERE, THERE], host=host)
     try:
         with Stopwatch() as watch:
             for job in jobs:
@@ -77,7 +77,7 @@ def test_processes_start_after_the_rendezvous(tmp_path):
             ends = [job.end() for job in jobs]
         for job, status in zip(jobs, ends):
             assert status["reason"] == "done" and job.log("worker-0") == "started\n", job.evidence()
-            (met,) = json.load(open(job.folder.file("meeting.json")))["met"]
+            (met,) = json.load(open(job.folder.file("rendezvous.json")))["met"]
             assert met["rtt"] < 0.5 * watch.slowness, met
             # Both nodes have one clock, which the other node read between the call and its answer.
             assert abs(met["offset"]) <= met["rtt"] / 2 + 0.001, met
@@ -87,11 +87,11 @@ def test_processes_start_after_the_rendezvous(tmp_path):
 
 
 def test_a_missing_node_is_named_and_no_process_starts(job):
-    job.start("echo started", meeting=spec(HERE, timeout=1.5), peers=[HERE, THERE])
+    job.start("echo started", rendezvous=spec(HERE, timeout=1.5), peers=[HERE, THERE])
     status = job.end()
     assert status["reason"] == "failed"
     failure = status["first_failure"]
-    assert (failure["name"], failure["exit_code"], failure["kind"]) == ("meeting", 95, "program")
+    assert (failure["name"], failure["exit_code"], failure["kind"]) == ("rendezvous", 95, "program")
     assert failure["log"] == [
         "node1 cannot reach node2 (server-0 at %s:19091): Connection refused. Check that "
         "the agent of node2 runs and that no firewall blocks these ports." % THERE["address"]
@@ -104,7 +104,7 @@ def test_stop_and_lease_end_the_rendezvous(job, how):
     with subprocess.Popen(["sleep", "300"]) as controller:
         try:
             lease = {"lease": 0.4, "controller": processes.witness(controller.pid)}
-            wait_for_meeting(job, **(lease if how == "lease" else {}))
+            wait_for_rendezvous(job, **(lease if how == "lease" else {}))
             if how == "stop":
                 job.ask("stop")
         finally:
@@ -123,7 +123,7 @@ def test_stop_and_lease_end_the_rendezvous(job, how):
 )
 def test_a_signal_to_the_rendezvous_is_the_first_failure(job, signum, reason):
     """The failure names the rendezvous, not the agent or a firewall, long before its timeout."""
-    status = wait_for_meeting(
+    status = wait_for_rendezvous(
         job,
         root={"address": HERE["address"], "port": HERE["port"]},
         heartbeat={"timeout": 2},
@@ -136,13 +136,13 @@ def test_a_signal_to_the_rendezvous_is_the_first_failure(job, signum, reason):
     )
     status = job.end()
     failure = status["first_failure"]
-    assert (failure["role"], failure["name"], failure["log"]) == ("rendezvous", "meeting", [])
+    assert (failure["role"], failure["name"], failure["log"]) == ("rendezvous", "rendezvous", [])
     assert failure["reason"].startswith(reason)
     not_started(job, status)
 
 
 def test_the_rendezvous_dies_with_a_killed_agent(job):
-    status = wait_for_meeting(job)
+    status = wait_for_rendezvous(job)
     assert processes.send(job.agent(status), signal.SIGKILL)
     job.until(lambda: not listening(HERE))
     status = job.ask("wait", seconds=1)["status"]

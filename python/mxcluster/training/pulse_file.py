@@ -1,4 +1,4 @@
-"""Write the progress file (pulse) of a process for its agent, at most once a second.
+"""Write the pulse file of a process for its agent, at most once a second.
 
 A living process may make no progress. For example, a worker may wait for a missing peer and still
 send heartbeats. So the agent also checks how its processes use their kv-store. Most scripts need no
@@ -31,7 +31,7 @@ _telling = threading.Lock()
 
 
 def file_of(folder: str, name: str) -> str:
-    """Return the path of the progress file of the process `name`, such as "worker-0".
+    """Return the path of the pulse file of the process `name`, such as "worker-0".
 
     `folder` is the path of the job folder.
     """
@@ -39,7 +39,7 @@ def file_of(folder: str, name: str) -> str:
 
 
 def read(path: str) -> Optional[Pulse]:
-    """Return the content of the progress file `path`, or None if the file is missing or invalid.
+    """Return the content of the pulse file `path`, or None if the file is missing or invalid.
 
     If more than MOST_KEYS keys have fewer pushes than the most pushed key, the file has no keys.
     """
@@ -51,7 +51,7 @@ def read(path: str) -> Optional[Pulse]:
 
 
 def start() -> None:
-    """Start a thread that writes this process's progress file, if the process belongs to a job."""
+    """Start a thread that writes this process's pulse file, if the process belongs to a job."""
     folder = os.environ.get("MXCLUSTER_JOB_DIR")
     if folder:
         _file.append(
@@ -71,7 +71,7 @@ def enter(phase: str) -> None:
 
 
 def leave() -> None:
-    """Enter the phase LEAVING and write the progress file at once.
+    """Enter the phase LEAVING and write the pulse file at once.
 
     The process may end before the thread of `start` writes the next time.
     """

@@ -1,4 +1,4 @@
-"""The progress file of a process."""
+"""The pulse file of a process."""
 
 import json
 import subprocess
@@ -10,13 +10,13 @@ import pytest
 import mxcluster
 from mxcluster import phases
 from mxcluster.model.status import Keys, Pulse
-from mxcluster.training import progress_file
+from mxcluster.training import pulse_file
 from tests.waiting import until
 
 PACKAGE = mxcluster.__path__[0].rsplit("/", 1)[0]
 PROGRAM = """
 import sys, time
-from mxcluster.training import progress_file
+from mxcluster.training import pulse_file
 
 class Store:
     def init(self, key, value): pass
@@ -26,10 +26,10 @@ class Store:
         self.push(key, value)
         self.pull(key)
 
-progress_file.start()
+pulse_file.start()
 sys.stdin.readline()
 store = Store()
-progress_file.attach(store)
+pulse_file.attach(store)
 store.init([0, "a"], 1)
 for step in range(3): store.push(0, 1); store.pull(0)
 store.pushpull(key=[0, "a"], value=1)
@@ -38,7 +38,7 @@ sys.stdin.readline()
 """
 
 
-def test_the_progress_file_shows_each_use_of_the_store(tmp_path):
+def test_the_pulse_shows_each_use_of_the_store(tmp_path):
     environment = {
         "MXCLUSTER_JOB_DIR": str(tmp_path),
         "MXCLUSTER_ROLE": "worker",
@@ -46,7 +46,7 @@ def test_the_progress_file_shows_each_use_of_the_store(tmp_path):
         "PYTHONPATH": PACKAGE,
         "DMLC_ROLE": "worker",
     }
-    path = progress_file.file_of(str(tmp_path), "worker-3")
+    path = pulse_file.file_of(str(tmp_path), "worker-3")
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         env=environment,
@@ -54,9 +54,7 @@ def test_the_progress_file_shows_each_use_of_the_store(tmp_path):
         stdout=subprocess.PIPE,
     )
     try:
-        until(
-            lambda: progress_file.read(path) and progress_file.read(path).phase == phases.STARTING
-        )
+        until(lambda: pulse_file.read(path) and pulse_file.read(path).phase == phases.STARTING)
         began = time.time()
         process.stdin.write(b"\n")
         process.stdin.flush()
@@ -66,10 +64,10 @@ def test_the_progress_file_shows_each_use_of_the_store(tmp_path):
         pulse = Pulse(phase=phases.TRAINING, pushes=4, time=0.0, keys=keys)
         # The file may have the pushes before the keys: each second it is written again.
         until(
-            lambda: progress_file.read(path).replaced(time=0.0) == pulse,
-            evidence=lambda: str(progress_file.read(path)),
+            lambda: pulse_file.read(path).replaced(time=0.0) == pulse,
+            evidence=lambda: str(pulse_file.read(path)),
         )
-        assert began <= progress_file.read(path).time <= trained
+        assert began <= pulse_file.read(path).time <= trained
         process.communicate(b"\n")
         assert process.returncode == 0
     finally:
@@ -79,9 +77,9 @@ def test_the_progress_file_shows_each_use_of_the_store(tmp_path):
 def test_leaving_is_recorded_before_the_interpreter_waits_for_threads(tmp_path):
     program = (
         "import threading, time\nfrom mxcluster.training import "
-        "progress_file\nprogress_file.start()\n"
+        "pulse_file\npulse_file.start()\n"
         "threading.Thread(target=time.sleep, "
-        "args=(60,)).start()\nprogress_file.leave()\nprint('left', flush=True)\n"
+        "args=(60,)).start()\npulse_file.leave()\nprint('left', flush=True)\n"
     )
     environment = {
         "MXCLUSTER_JOB_DIR": str(tmp_path),
@@ -95,8 +93,7 @@ def test_leaving_is_recorded_before_the_interpreter_waits_for_threads(tmp_path):
     try:
         assert process.stdout.readline() == b"left\n"
         assert (
-            progress_file.read(progress_file.file_of(str(tmp_path), "worker-0")).phase
-            == phases.LEAVING
+            pulse_file.read(pulse_file.file_of(str(tmp_path), "worker-0")).phase == phases.LEAVING
         )
         assert process.poll() is None, "the thread keeps the process alive"
     finally:
@@ -113,16 +110,16 @@ def test_leaving_is_recorded_before_the_interpreter_waits_for_threads(tmp_path):
 )
 def test_work_after_the_last_line_of_a_script_is_training(monkeypatch, before, ended, used):
     monkeypatch.setenv("DMLC_ROLE", "worker")
-    monkeypatch.setitem(progress_file._now, "phase", before)
-    progress_file.end_script()
-    assert progress_file._now["phase"] == ended
-    progress_file.beat()
-    assert progress_file._now["phase"] == used
+    monkeypatch.setitem(pulse_file._now, "phase", before)
+    pulse_file.end_script()
+    assert pulse_file._now["phase"] == ended
+    pulse_file.beat()
+    assert pulse_file._now["phase"] == used
 
 
-def test_an_invalid_progress_file_is_ignored(tmp_path):
+def test_an_invalid_pulse_file_is_ignored(tmp_path):
     path = tmp_path / "worker-0.pulse"
-    assert progress_file.read(str(path)) is None
+    assert pulse_file.read(str(path)) is None
     huge = '{"phase": "x", "pushes": 1e999, "time": 1}'
     for text in (
         "",
@@ -134,4 +131,4 @@ def test_an_invalid_progress_file_is_ignored(tmp_path):
         json.dumps({"phase": "x", "pushes": 1, "time": 1, "keys": {"most": 1, "fewer": []}}),
     ):
         path.write_text(text)
-        assert progress_file.read(str(path)) is None
+        assert pulse_file.read(str(path)) is None
