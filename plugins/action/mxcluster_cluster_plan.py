@@ -23,70 +23,59 @@ Json = Dict[str, Any]
 class Arguments(Record, strict=True, kind_key="command"):
     """The arguments of each command."""
 
-    records_dir: str = field(
-        arguments.path,
-        about="the folder of the node records. The file profile.json beside this folder supplies "
-        "missing groups and data shares",
-    )
+    records_dir: str = field(arguments.path)
+    """The folder of the node records. The file profile.json beside this folder supplies missing
+    groups and data shares."""
 
 
 class Files(Arguments, kind="files"):
     """Choose the address and interface of each node, and the contents of the cluster files."""
 
-    options: Json = field(
-        arguments.json,
-        default={},
-        about="the knobs hosts_file, groups_file, data_sharding_file and dmlc_interface",
-    )
-    inventory: Json = field(arguments.json, about="the result of the filter mxcluster_inventory")
+    options: Json = field(arguments.json, default={})
+    """The knobs hosts_file, groups_file, data_sharding_file and dmlc_interface."""
+    inventory: Json = field(arguments.json)
+    """The result of the filter mxcluster_inventory."""
     forks: int = field(arguments.whole(0, 10**6))
-    facts: Json = field(
-        arguments.json,
-        default={},
-        about="{host: result of the filter mxcluster_interfaces} of the nodes of this play. The "
-        "node records supply the interfaces of the other nodes",
-    )
-    cwd: str = field(arguments.path, about="the folder at which the user's relative paths begin")
+    facts: Json = field(arguments.json, default={})
+    """{host: result of the filter mxcluster_interfaces} of the nodes of this play. The node records
+    supply the interfaces of the other nodes."""
+    cwd: str = field(arguments.path)
+    """The folder at which the user's relative paths begin."""
 
 
 class Ssh(Arguments, kind="ssh"):
     """Return the blocks of the ssh files, which are the same on all nodes."""
 
-    nodes: Mapping[str, ssh_mesh.Node] = field(
-        table(arguments.text, record(ssh_mesh.Node)),
-        about="the result `nodes` of the command files",
-    )
-    variables: Given = field(arguments.by_host, about="the result of the filter mxcluster_ssh")
-    key_file: str = field(arguments.text, about="the private key on the nodes, as in ssh's files")
+    nodes: Mapping[str, ssh_mesh.Node] = field(table(arguments.text, record(ssh_mesh.Node)))
+    """The result `nodes` of the command files."""
+    variables: Given = field(arguments.by_host)
+    """The result of the filter mxcluster_ssh."""
+    key_file: str = field(arguments.text)
+    """The private key on the nodes, as in ssh's files."""
 
 
 class PlannedFiles(controller_task.Result):
     """The cluster files."""
 
-    nodes: object = field(anything, about='{host: {"address", "interface"}}')
-    files: Mapping[str, str] = field(
-        anything, about="the contents of hosts, groups and data_sharding"
-    )
-    notes: Sequence[str] = field(
-        arguments.texts, about="the path of the profile, and whether the profile fits the workers"
-    )
+    nodes: object = field(anything)
+    """{host: {"address", "interface"}}."""
+    files: Mapping[str, str] = field(anything)
+    """The contents of hosts, groups and data_sharding."""
+    notes: Sequence[str] = field(arguments.texts)
+    """The path of the profile, and whether the profile fits the workers."""
 
 
 class PlannedSsh(controller_task.Result):
     """The ssh files."""
 
-    blocks: Mapping[str, str] = field(
-        anything, about="the blocks of authorized_keys, known_hosts and config"
-    )
-    origins: Mapping[str, Sequence[str]] = field(
-        anything, about="{host: addresses from which its ssh connections may come}"
-    )
-    gone: Sequence[str] = field(
-        arguments.texts, about="the hosts with a node record that left the inventory"
-    )
-    still_hold: Sequence[str] = field(
-        arguments.texts, about="the hosts of `gone` with an SSH key that the inventory still uses"
-    )
+    blocks: Mapping[str, str] = field(anything)
+    """The blocks of authorized_keys, known_hosts and config."""
+    origins: Mapping[str, Sequence[str]] = field(anything)
+    """{host: addresses from which its ssh connections may come}."""
+    gone: Sequence[str] = field(arguments.texts)
+    """The hosts with a node record that left the inventory."""
+    still_hold: Sequence[str] = field(arguments.texts)
+    """The hosts of `gone` with an SSH key that the inventory still uses."""
 
 
 def plan_files(given: Files) -> PlannedFiles:

@@ -27,7 +27,8 @@ REDONE = "Correct the cause, and run the playbook again. The playbook then repea
 class Arguments(Record, strict=True, kind_key="command"):
     """The arguments of each command."""
 
-    store: str = field(arguments.path, about="the folder of the downloaded files")
+    store: str = field(arguments.path)
+    """The folder of the downloaded files."""
 
 
 class Archives(Arguments, kind="archives"):
@@ -43,25 +44,30 @@ class Packages(Arguments, kind="packages"):
     package without a wheel, and for a package that needs another MXNet or numpy.
     """
 
-    packages: object = field(anything, about="the knob mxnet_packages as the user gave it")
-    environment: Environment = field(record(Environment), about="the wheels for mxcluster_env")
-    python: str = field(arguments.text, about="the version of the node's Python, such as 3.11")
-    cwd: str = field(arguments.path, about="the folder at which a relative path begins")
+    packages: object = field(anything)
+    """The knob mxnet_packages as the user gave it."""
+    environment: Environment = field(record(Environment))
+    """The wheels for mxcluster_env."""
+    python: str = field(arguments.text)
+    """The version of the node's Python, such as 3.11."""
+    cwd: str = field(arguments.path)
+    """The folder at which a relative path begins."""
 
 
 class Wheels(Arguments, kind="wheels"):
     """Download the wheels for mxcluster_env, and pack a tar file for each different set."""
 
-    needs: Sequence[wheels.Need] = field(
-        each(record(wheels.Need), arguments.MOST), about="the result of mxcluster_env on each node"
-    )
-    folder: str = field(arguments.path, about="the folder of the tar files")
+    needs: Sequence[wheels.Need] = field(each(record(wheels.Need), arguments.MOST))
+    """The result of mxcluster_env on each node."""
+    folder: str = field(arguments.path)
+    """The folder of the tar files."""
 
 
 class Fetched(controller_task.Result):
     """The result of the command archives."""
 
-    fetched: Sequence[str] = field(arguments.texts, about="the names of the files without a copy")
+    fetched: Sequence[str] = field(arguments.texts)
+    """The names of the files without a copy."""
 
 
 class Chosen(controller_task.Result):
@@ -77,7 +83,8 @@ class Chosen(controller_task.Result):
 class Packed(controller_task.Result):
     """The result of the command wheels."""
 
-    archives: Mapping[str, str] = field(anything, about="{digest of a need: path of the tar file}")
+    archives: Mapping[str, str] = field(anything)
+    """{digest of a need: path of the tar file}."""
 
 
 def fetch_archives(given: Archives, store: str, check: bool) -> Fetched:

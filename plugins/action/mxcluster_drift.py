@@ -40,78 +40,64 @@ display = Display()
 class Shared(Record, strict=True):
     """The inputs that the drift check of every node uses."""
 
-    sources: str = field(arguments.text, about="a digest of mxcluster's files")
-    digests: Mapping[str, str] = field(
-        table(arguments.text, arguments.text), about="{words for a message: digest of an input}"
-    )
-    variables: Sequence[str] = field(
-        arguments.texts, about="the names of the variables that affect provisioning"
-    )
+    sources: str = field(arguments.text)
+    """A digest of mxcluster's files."""
+    digests: Mapping[str, str] = field(table(arguments.text, arguments.text))
+    """{words for a message: digest of an input}."""
+    variables: Sequence[str] = field(arguments.texts)
+    """The names of the variables that affect provisioning."""
 
 
 class Arguments(Record, strict=True, kind_key="command"):
     """The arguments of each command."""
 
-    wanted: Mapping[str, str] = field(
-        table(arguments.text, drift.of_value),
-        about="the digests of all inputs, besides variables of roles, that determine the state of "
-        "the node; for the command common, the inputs of every node",
-    )
-    records_dir: str = field(arguments.path, about="the folder of the node records")
+    wanted: Mapping[str, str] = field(table(arguments.text, drift.of_value))
+    """The digests of all inputs, besides variables of roles, that determine the state of the node;
+    for the command common, the inputs of every node."""
+    records_dir: str = field(arguments.path)
+    """The folder of the node records."""
 
 
 class Common(Arguments, kind="common"):
     """Compute the inputs that all nodes share."""
 
-    nodes: Sequence[str] = field(
-        arguments.texts,
-        about="the hosts whose records are inputs of every node, because each node gets the keys "
-        "and addresses of these hosts",
-    )
-    sources: str = field(
-        arguments.text, default="", about="the earlier result `sources` of this run, if any"
-    )
+    nodes: Sequence[str] = field(arguments.texts)
+    """The hosts whose records are inputs of every node, because each node gets the keys and
+    addresses of these hosts."""
+    sources: str = field(arguments.text, default="")
+    """The earlier result `sources` of this run, if any."""
 
 
 class Remember(Arguments, kind="remember"):
     """Record the state of the node."""
 
-    path: str = field(arguments.path, about="the file on the controller that records the state")
-    common: Shared = field(record(Shared), about="the result of the command common")
-    python: str = field(
-        arguments.text, about="the interpreter of the environment, which makes the node record"
-    )
-    user: str = field(
-        arguments.text,
-        about="the training user, empty for the login user. A change of its passwd entry counts as "
-        "a change of the node",
-    )
-    files: Sequence[str] = field(
-        arguments.texts,
-        about="patterns of files and folders on the node; /** at the end stands for all below",
-    )
-    roots: Sequence[str] = field(
-        arguments.texts, about="folders that only root may change, as the folders above them"
-    )
-    user_files: Sequence[str] = field(
-        arguments.texts, about="patterns of files that `user` can write; ~/ is the user's home"
-    )
-    controller_files: Sequence[str] = field(
-        arguments.texts, about="files on the controller that affect the state of the node"
-    )
-    layout: Mapping[str, str] = field(
-        table(arguments.text, arguments.text),
-        about="the variables on which running jobs rely. The command look fails if one has changed "
-        "and a job runs on the node",
-    )
+    path: str = field(arguments.path)
+    """The file on the controller that records the state."""
+    common: Shared = field(record(Shared))
+    """The result of the command common."""
+    python: str = field(arguments.text)
+    """The interpreter of the environment, which makes the node record."""
+    user: str = field(arguments.text)
+    """The training user, empty for the login user. A change of its passwd entry counts as a change
+    of the node."""
+    files: Sequence[str] = field(arguments.texts)
+    """Patterns of files and folders on the node; /** at the end stands for all below."""
+    roots: Sequence[str] = field(arguments.texts)
+    """Folders that only root may change, as the folders above them."""
+    user_files: Sequence[str] = field(arguments.texts)
+    """Patterns of files that `user` can write; ~/ is the user's home."""
+    controller_files: Sequence[str] = field(arguments.texts)
+    """Files on the controller that affect the state of the node."""
+    layout: Mapping[str, str] = field(table(arguments.text, arguments.text))
+    """The variables on which running jobs rely. The command look fails if one has changed and a job
+    runs on the node."""
 
 
 class Look(Remember, kind="look"):
     """Return the reason to provision the node again."""
 
-    anyway: bool = field(
-        arguments.flag, default=False, about="whether to provision the node in any case"
-    )
+    anyway: bool = field(arguments.flag, default=False)
+    """Whether to provision the node in any case."""
 
 
 def value_of(hostvars: HostVars, host: str, name: str) -> object:

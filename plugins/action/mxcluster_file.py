@@ -25,9 +25,8 @@ class Digest(Record):
 
     bytes: int = field(whole())
     sha256: str = field(names.digest)
-    mode: Optional[str] = field(
-        optional(arguments.text), default=None, about="in octal; None for any permissions"
-    )
+    mode: Optional[str] = field(optional(arguments.text), default=None)
+    """In octal; None for any permissions."""
 
 
 Digests = Mapping[str, Digest]  # {path relative to a folder: the file's digest}
@@ -36,24 +35,23 @@ Digests = Mapping[str, Digest]  # {path relative to a folder: the file's digest}
 class Arguments(Record, strict=True):
     """The arguments of the task, and of the module, whose argument spec has more rules."""
 
-    path: str = field(arguments.text, about="on the node")
+    path: str = field(arguments.text)
+    """On the node."""
     state: str = field(one_of("file", "directory", "absent"), default="file")
-    content: Optional[str] = field(optional(arguments.text), default=None, about="in base64")
-    src: Optional[str] = field(
-        optional(arguments.text),
-        default=None,
-        about="a file or folder on the controller; for the module its copy on the node",
-    )
+    content: Optional[str] = field(optional(arguments.text), default=None)
+    """In base64."""
+    src: Optional[str] = field(optional(arguments.text), default=None)
+    """A file or folder on the controller; for the module its copy on the node."""
     files: Optional[Digests] = field(
-        optional(table(names.file_name, record(Digest), 1000000)),
-        default=None,
-        about="the files of a folder, from this plugin",
+        optional(table(names.file_name, record(Digest), 1000000)), default=None
     )
-    mode: Optional[str] = field(optional(arguments.text), default=None, about="in octal")
-    roots: Sequence[str] = field(
-        arguments.texts, default=[], about="folders that only root may be able to change"
-    )
-    user: str = field(arguments.text, default="", about="the user whose rights root uses")
+    """The files of a folder, from this plugin."""
+    mode: Optional[str] = field(optional(arguments.text), default=None)
+    """In octal."""
+    roots: Sequence[str] = field(arguments.texts, default=[])
+    """Folders that only root may be able to change."""
+    user: str = field(arguments.text, default="")
+    """The user whose rights root uses."""
 
 
 class ActionModule(ActionBase):

@@ -22,10 +22,14 @@ from mxcluster.model.record import Record, field
 class Arguments(Record, strict=True):
     """The arguments of the task."""
 
-    src: str = field(arguments.path, about="the archive on the node")
-    dest: str = field(arguments.path, about="the archive on the controller")
-    image: str = field(arguments.text, about="the name of the image")
-    id: str = field(arguments.text, about="the id of the image, from the node's `image inspect`")
+    src: str = field(arguments.path)
+    """The archive on the node."""
+    dest: str = field(arguments.path)
+    """The archive on the controller."""
+    image: str = field(arguments.text)
+    """The name of the image."""
+    id: str = field(arguments.text)
+    """The id of the image, from the node's `image inspect`."""
 
 
 class ActionModule(ActionBase):

@@ -29,9 +29,8 @@ class Arguments(Record, strict=True, kind_key="command"):
 class OfNodes(Arguments):
     """The arguments of each command that reads the job lists."""
 
-    answers: OfHosts = field(
-        arguments.by_host, default={}, about="{host: result of mxcluster_node command=jobs}"
-    )
+    answers: OfHosts = field(arguments.by_host, default={})
+    """{host: result of mxcluster_node command=jobs}."""
 
     @property
     def lists(self) -> OfHosts:
@@ -55,63 +54,64 @@ class OfNodes(Arguments):
 class Status(OfNodes, kind="status"):
     """List all jobs, and write the list as JSON."""
 
-    json: bool = field(arguments.flag, default=False, about="whether the lines are one of JSON")
-    path: str = field(arguments.path, about="the file for the JSON")
-    records_dir: str = field(arguments.path, about="the folder of the node records")
+    json: bool = field(arguments.flag, default=False)
+    """Whether the lines are one of JSON."""
+    path: str = field(arguments.path)
+    """The file for the JSON."""
+    records_dir: str = field(arguments.path)
+    """The folder of the node records."""
 
 
 class Choose(OfNodes, kind="choose"):
     """Select a job."""
 
-    job: str = field(arguments.text, default="", about="empty for the only running job")
+    job: str = field(arguments.text, default="")
+    """Empty for the only running job."""
 
 
 class ChooseToStop(Choose, kind="choose_to_stop"):
     """Select the jobs to stop."""
 
-    all: bool = field(arguments.flag, default=False, about="whether to select all active jobs")
+    all: bool = field(arguments.flag, default=False)
+    """Whether to select all active jobs."""
 
 
 class Adopt(OfNodes, kind="adopt"):
     """Return the plan of a job from the copies on the nodes."""
 
     job: str = field(arguments.text)
-    without: Sequence[str] = field(
-        arguments.texts, default=[], about="the nodes whose copies do not count"
-    )
-    results: OfHosts = field(
-        arguments.by_host, about="{host: result of mxcluster_node command=plan}"
-    )
-    records_dir: str = field(arguments.path, about="a folder in the controller's state folder")
-    runs_dir: object = field(anything, about="the knob runs_dir as the user gave it")
+    without: Sequence[str] = field(arguments.texts, default=[])
+    """The nodes whose copies do not count."""
+    results: OfHosts = field(arguments.by_host)
+    """{host: result of mxcluster_node command=plan}."""
+    records_dir: str = field(arguments.path)
+    """A folder in the controller's state folder."""
+    runs_dir: object = field(anything)
+    """The knob runs_dir as the user gave it."""
 
 
 class Logs(Choose, kind="logs"):
     """Return the last lines of a job's logs."""
 
-    results: OfHosts = field(
-        arguments.by_host, about="{host: result of mxcluster_node command=logs}"
-    )
+    results: OfHosts = field(arguments.by_host)
+    """{host: result of mxcluster_node command=logs}."""
 
 
 class Stopped(OfNodes, kind="stopped"):
     """Describe stopped jobs."""
 
-    stopping: Sequence[str] = field(
-        arguments.texts, default=[], about="the ids of the jobs, from the command choose_to_stop"
-    )
-    results: OfHosts = field(
-        arguments.by_host, about="{host: result of a loop of mxcluster_node command=stop over ids}"
-    )
+    stopping: Sequence[str] = field(arguments.texts, default=[])
+    """The ids of the jobs, from the command choose_to_stop."""
+    results: OfHosts = field(arguments.by_host)
+    """{host: result of a loop of mxcluster_node command=stop over ids}."""
 
 
 class Detached(Arguments, kind="detached"):
     """Name the commands for a detached job."""
 
     job: str = field(arguments.text)
-    inventory: str = field(
-        arguments.text, default="", about="the argument of -i, or empty for the default inventory"
-    )
+    inventory: str = field(arguments.text, default="")
+    """The argument of -i, or empty for the default inventory."""
 
 
 class Jobs(controller_task.Result):
@@ -123,27 +123,26 @@ class Jobs(controller_task.Result):
 class Chosen(controller_task.Result):
     """The selected job."""
 
-    job: Optional[ListedJob] = field(
-        optional(record(ListedJob)), about="None without a named and without a running job"
-    )
-    parts: Mapping[str, Sequence[str]] = field(
-        anything, default={}, about="{host: ids of the selected jobs with a part on this host}"
-    )
+    job: Optional[ListedJob] = field(optional(record(ListedJob)))
+    """None without a named and without a running job."""
+    parts: Mapping[str, Sequence[str]] = field(anything, default={})
+    """{host: ids of the selected jobs with a part on this host}."""
 
 
 class ChosenToStop(controller_task.Result):
     """The jobs to stop."""
 
-    stopping: Sequence[str] = field(arguments.texts, about="the ids of the jobs")
-    parts: Mapping[str, Sequence[str]] = field(anything, about="as for Chosen")
+    stopping: Sequence[str] = field(arguments.texts)
+    """The ids of the jobs."""
+    parts: Mapping[str, Sequence[str]] = field(anything)
+    """As for Chosen."""
 
 
 class Ended(controller_task.Result):
     """The state of the stopped jobs."""
 
-    ok: bool = field(
-        arguments.flag, about="whether all nodes of the jobs have answered and have no leftovers"
-    )
+    ok: bool = field(arguments.flag)
+    """Whether all nodes of the jobs have answered and have no leftovers."""
 
 
 class Adopted(controller_task.Result):
@@ -158,7 +157,8 @@ class Adopted(controller_task.Result):
     start: str = field(arguments.text)
     trainers: Sequence[str] = field(arguments.texts)
     packed_plan: str = field(arguments.text)
-    asked: Sequence[str] = field(arguments.texts, about="the nodes of the job with a job list")
+    asked: Sequence[str] = field(arguments.texts)
+    """The nodes of the job with a job list."""
 
 
 def successes(results: OfHosts) -> Dict[str, Json]:

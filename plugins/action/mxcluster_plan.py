@@ -28,41 +28,37 @@ MOST = 90  # maximum number of characters of a job's id within the id of its mea
 class Arguments(arguments.Planning):
     """The arguments of the task."""
 
-    held: Held = field(
-        table(text, table(text, table(text, text))),
-        default={},
-        about="{host: ports and GPUs in use}, from mxcluster_node",
-    )
-    measures: bool = field(
-        arguments.flag, default=False, about="whether the job measures the cluster for profile.yml"
-    )
-    mpi: Mapping[str, object] = field(
-        arguments.json, default={}, about="the knobs of mpi.yml; empty for a training job"
-    )
+    held: Held = field(table(text, table(text, table(text, text))), default={})
+    """{host: ports and GPUs in use}, from mxcluster_node."""
+    measures: bool = field(arguments.flag, default=False)
+    """Whether the job measures the cluster for profile.yml."""
+    mpi: Mapping[str, object] = field(arguments.json, default={})
+    """The knobs of mpi.yml; empty for a training job."""
 
 
 class Result(controller_task.Result):
     """The plan, from `packed.summary` and `inputs.plan_job`."""
 
     job: str = field(arguments.text)
-    options: object = field(anything, about="the effective values of all options")
-    nodes: Sequence[str] = field(arguments.texts, about="the hosts that run a process of the job")
-    start: str = field(arguments.text, about="the file of train_job's tasks that starts the agents")
-    trainers: Sequence[str] = field(arguments.texts, about="the hosts that run workers")
-    packed_plan: str = field(
-        arguments.text, about="the plan and the required resources of each node as one string"
-    )
+    options: object = field(anything)
+    """The effective values of all options."""
+    nodes: Sequence[str] = field(arguments.texts)
+    """The hosts that run a process of the job."""
+    start: str = field(arguments.text)
+    """The file of train_job's tasks that starts the agents."""
+    trainers: Sequence[str] = field(arguments.texts)
+    """The hosts that run workers."""
+    packed_plan: str = field(arguments.text)
+    """The plan and the required resources of each node as one string."""
     table: Sequence[str] = field(arguments.texts)
-    script: str = field(
-        arguments.text, about="the folder of the user's script as a zip file in base64, or empty"
-    )
-    needs_profile: bool = field(
-        arguments.flag, about="whether grouping=auto finds no profile that fits"
-    )
-    model: str = field(arguments.text, about="the path of the saved model to start from, or empty")
-    resume: Sequence[str] = field(
-        arguments.texts, about="the paths of all files of the checkpoint to resume from"
-    )
+    script: str = field(arguments.text)
+    """The folder of the user's script as a zip file in base64, or empty."""
+    needs_profile: bool = field(arguments.flag)
+    """Whether grouping=auto finds no profile that fits."""
+    model: str = field(arguments.text)
+    """The path of the saved model to start from, or empty."""
+    resume: Sequence[str] = field(arguments.texts)
+    """The paths of all files of the checkpoint to resume from."""
 
 
 def plan(given: Arguments, runs_dir: str) -> inputs.Planned:

@@ -37,50 +37,36 @@ VERDICT_FILE = "MXCLUSTER_VERDICT"
 class Arguments(Record, strict=True):
     """The arguments of the task."""
 
-    run_dir: str = field(
-        arguments.path, about="the job's run folder, which may be missing; `text` has this path"
-    )
-    waits: Mapping[str, object] = field(
-        arguments.json,
-        default={},
-        about="the variable with the last result of mxcluster_node command=wait, which shows lost "
-        "nodes and leftovers of the job",
-    )
-    contacts: Mapping[str, object] = field(
-        arguments.json,
-        default={},
-        about="the variable with the result of mxcluster_preflight, which shows lost nodes",
-    )
-    packed_plan: str = field(arguments.text, about="the result of mxcluster_plan, for plan.json")
-    restart: bool = field(
-        arguments.flag,
-        default=False,
-        about="whether to decide about another attempt. An attempt that mxcluster_restart has "
-        "started ignores this argument, because mxcluster_restart itself decides",
-    )
-    collected: str = field(
-        arguments.path,
-        about="the folder with <job>/<host>.tar for each node. A node with a missing or damaged "
-        "file counts as failed",
-    )
-    cache_dir: Optional[str] = field(
-        optional(arguments.path),
-        default=None,
-        about="the folder of matplotlib's font cache; None for a temporary folder",
-    )
+    run_dir: str = field(arguments.path)
+    """The job's run folder, which may be missing; `text` has this path."""
+    waits: Mapping[str, object] = field(arguments.json, default={})
+    """The variable with the last result of mxcluster_node command=wait, which shows lost nodes and
+    leftovers of the job."""
+    contacts: Mapping[str, object] = field(arguments.json, default={})
+    """The variable with the result of mxcluster_preflight, which shows lost nodes."""
+    packed_plan: str = field(arguments.text)
+    """The result of mxcluster_plan, for plan.json."""
+    restart: bool = field(arguments.flag, default=False)
+    """Whether to decide about another attempt. An attempt that mxcluster_restart has started
+    ignores this argument, because mxcluster_restart itself decides."""
+    collected: str = field(arguments.path)
+    """The folder with <job>/<host>.tar for each node. A node with a missing or damaged file counts
+    as failed."""
+    cache_dir: Optional[str] = field(optional(arguments.path), default=None)
+    """The folder of matplotlib's font cache; None for a temporary folder."""
 
 
 class Result(controller_task.Result):
     """The verdict and the report."""
 
-    verdict: Optional[Verdict] = field(
-        optional(record(Verdict)), about="the content of verdict.json; None in check mode"
-    )
-    text: Sequence[str] = field(arguments.texts, about="the verdict")
-    report: str = field(arguments.path, about="the page")
-    restart: Optional[Decision] = field(
-        optional(record(Decision)), about="the decision about another attempt; None for no attempt"
-    )
+    verdict: Optional[Verdict] = field(optional(record(Verdict)))
+    """The content of verdict.json; None in check mode."""
+    text: Sequence[str] = field(arguments.texts)
+    """The verdict."""
+    report: str = field(arguments.path)
+    """The page."""
+    restart: Optional[Decision] = field(optional(record(Decision)))
+    """The decision about another attempt; None for no attempt."""
 
 
 def forget(collected: str, job: str) -> None:

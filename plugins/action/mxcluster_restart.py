@@ -28,18 +28,20 @@ display = Display()
 class Arguments(Record, strict=True):
     """The arguments of the task. `text` and `restart` are results of mxcluster_report."""
 
-    run_dir: str = field(arguments.path, about="the folder of the failed job")
-    text: Sequence[str] = field(arguments.texts, about="the verdict as lines of text")
+    run_dir: str = field(arguments.path)
+    """The folder of the failed job."""
+    text: Sequence[str] = field(arguments.texts)
+    """The verdict as lines of text."""
     restart: Decision = field(record(Decision))
 
 
 class Result(controller_task.Result):
     """The last attempt."""
 
-    verdict: Optional[Verdict] = field(
-        optional(record(Verdict)), about="the content of verdict.json; None without a verdict"
-    )
-    text: Sequence[str] = field(arguments.texts, about="with the reason for the last end")
+    verdict: Optional[Verdict] = field(optional(record(Verdict)))
+    """The content of verdict.json; None without a verdict."""
+    text: Sequence[str] = field(arguments.texts)
+    """With the reason for the last end."""
 
 
 def judged(run_dir: str) -> Optional[Tuple[Verdict, List[str], Optional[Decision]]]:

@@ -32,17 +32,18 @@ PLANNED = "sweep-plan"  # the job id in the plans of a dry run
 class Arguments(arguments.Planning):
     """The arguments of the task."""
 
-    knobs: Mapping[str, object] = field(
-        arguments.json, about="the knobs of the sweep as the user gave them"
-    )
-    cache_dir: str = field(arguments.path, about="the folder of matplotlib's font cache")
+    knobs: Mapping[str, object] = field(arguments.json)
+    """The knobs of the sweep as the user gave them."""
+    cache_dir: str = field(arguments.path)
+    """The folder of matplotlib's font cache."""
     plan_only: bool = field(arguments.flag, default=False)
 
 
 class Verdict(Record):
     """The verdict on the sweep."""
 
-    ok: bool = field(arguments.flag, about="whether no job failed")
+    ok: bool = field(arguments.flag)
+    """Whether no job failed."""
 
 
 class Result(controller_task.Result):

@@ -28,39 +28,42 @@ MOST = 16 << 20  # maximum number of bytes that `report` reads of a rendezvous r
 class Wanted(Record, strict=True):
     """The requirements for the cluster."""
 
-    files: Mapping[str, str] = field(
-        shapes.table(arguments.text, arguments.text), about="{name: planned content}"
-    )
-    ssh: bool = field(arguments.flag, about="True if each node must reach the other nodes by ssh")
-    met: bool = field(arguments.flag, about="whether the rendezvous ran")
-    max_clock_offset: float = field(arguments.real(0, 1e12), about="seconds")
-    min_disk_mb: float = field(arguments.real(0, 1e12), about="MiB of free space")
-    min_shm_mb: float = field(arguments.real(0, 1e12), about="MiB of free space")
-    min_open_files: float = field(arguments.real(0, 1e12), about="files that a process may open")
+    files: Mapping[str, str] = field(shapes.table(arguments.text, arguments.text))
+    """{name: planned content}."""
+    ssh: bool = field(arguments.flag)
+    """True if each node must reach the other nodes by ssh."""
+    met: bool = field(arguments.flag)
+    """Whether the rendezvous ran."""
+    max_clock_offset: float = field(arguments.real(0, 1e12))
+    """Seconds."""
+    min_disk_mb: float = field(arguments.real(0, 1e12))
+    """MiB of free space."""
+    min_shm_mb: float = field(arguments.real(0, 1e12))
+    """MiB of free space."""
+    min_open_files: float = field(arguments.real(0, 1e12))
+    """Files that a process may open."""
 
 
 class Arguments(Record, strict=True):
     """The arguments of the task."""
 
-    packed_plan: str = field(
-        arguments.text, about="the plan of the rendezvous job, from mxcluster_plan"
-    )
-    answers_dir: str = field(
-        arguments.path, about="the folder with <host>.json, the check results of each node"
-    )
-    archives_dir: str = field(
-        arguments.path,
-        about="the folder with <host>.tar, the rendezvous result of each node; a missing file is a "
-        "missing result",
-    )
+    packed_plan: str = field(arguments.text)
+    """The plan of the rendezvous job, from mxcluster_plan."""
+    answers_dir: str = field(arguments.path)
+    """The folder with <host>.json, the check results of each node."""
+    archives_dir: str = field(arguments.path)
+    """The folder with <host>.tar, the rendezvous result of each node; a missing file is a missing
+    result."""
     wanted: Wanted = field(record(Wanted))
-    path: str = field(arguments.path, about="the file for the verdict")
+    path: str = field(arguments.path)
+    """The file for the verdict."""
 
 
 class Result(controller_task.Result):
     """The verdict. The exit status is 1 if a check failed, 2 if a node did not answer, else 0."""
 
-    verdict: ClusterVerdict = field(record(ClusterVerdict), about="the content of the file `path`")
+    verdict: ClusterVerdict = field(record(ClusterVerdict))
+    """The content of the file `path`."""
 
 
 def answer(folder: str, host: str) -> Optional[Checked]:

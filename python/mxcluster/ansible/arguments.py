@@ -92,23 +92,20 @@ class Secrets(Record, strict=True):
 class Planning(Record, strict=True):
     """The arguments of the plugins that plan jobs."""
 
-    options: Mapping[str, object] = field(
-        json, about="the knobs of train.yml as the user gave them"
-    )
-    given: Sequence[str] = field(
-        texts,
-        default=[],
-        about="the names of the knobs that the user gave with -e. These knobs override the knobs "
-        "of a resumed job, even with a default value",
-    )
+    options: Mapping[str, object] = field(json)
+    """The knobs of train.yml as the user gave them."""
+    given: Sequence[str] = field(texts, default=[])
+    """The names of the knobs that the user gave with -e. These knobs override the knobs of a
+    resumed job, even with a default value."""
     secrets: Secrets = field(record(Secrets), default=Secrets())
-    inventory: Mapping[str, object] = field(
-        json, about="the result of the filter mxcluster_inventory"
-    )
+    inventory: Mapping[str, object] = field(json)
+    """The result of the filter mxcluster_inventory."""
     forks: int = field(whole(0, 10**6))
     records_dir: str = field(path)
-    runs_dir: object = field(shapes.anything, about="the knob runs_dir as the user gave it")
-    cwd: str = field(path, about="the folder at which the user's relative paths begin")
+    runs_dir: object = field(shapes.anything)
+    """The knob runs_dir as the user gave it."""
+    cwd: str = field(path)
+    """The folder at which the user's relative paths begin."""
 
 
 def decode(cls: Type[R], task: str, arguments: Mapping[str, object]) -> R:

@@ -21,14 +21,10 @@ class Result(Record):
     """The result of a controller task, which Ansible and the callback `mxcluster` read."""
 
     changed: bool = field(flag, default=False)
-    mxcluster_verdict_text: Optional[Sequence[str]] = field(
-        optional(each(text)), default=None, about="the lines that the callback shows at the end"
-    )
-    mxcluster_exit_status: Optional[int] = field(
-        optional(whole(0, 255)),
-        default=None,
-        about="the exit status of ansible-playbook, which the callback sets",
-    )
+    mxcluster_verdict_text: Optional[Sequence[str]] = field(optional(each(text)), default=None)
+    """The lines that the callback shows at the end."""
+    mxcluster_exit_status: Optional[int] = field(optional(whole(0, 255)), default=None)
+    """The exit status of ansible-playbook, which the callback sets."""
 
 
 class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types

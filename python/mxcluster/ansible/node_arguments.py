@@ -44,90 +44,60 @@ _name = matching(r"[^\x00-\x1f\x7f]+", "a name", 4096)
 class Connection(Record):
     """The wishes for a test of the connection, as for the module mxcluster_preflight."""
 
-    users: List[str] = field(each(words), about="the allowed login users, [] for all users")
-    trainer: str = field(words, default="", about="mxcluster_user, empty if the login user trains")
-    modules: bool = field(flag, default=False, about="whether modules of Ansible will run there")
+    users: List[str] = field(each(words))
+    """The allowed login users, [] for all users."""
+    trainer: str = field(words, default="")
+    """mxcluster_user, empty if the login user trains."""
+    modules: bool = field(flag, default=False)
+    """Whether modules of Ansible will run there."""
 
 
 class Checkpoints(Record):
     """The destination of a running job's checkpoints on the controller."""
 
     folder: str = field(_folder)
-    keep: int = field(whole(0, 10**9), about="the number of complete checkpoints to keep")
-    plan: Dict[str, object] = field(
-        json_object(20), about="the content of plan.json beside the folder"
-    )
+    keep: int = field(whole(0, 10**9))
+    """The number of complete checkpoints to keep."""
+    plan: Dict[str, object] = field(json_object(20))
+    """The content of plan.json beside the folder."""
 
 
 class Options(Record):
     """The arguments that stay on the controller."""
 
-    python: str = field(
-        _name, about="the Python interpreter on the node that has mxcluster; may begin with ~/"
-    )
-    packed_plan: Optional[str] = field(
-        optional(text),
-        default=None,
-        about="the `packed_plan` of mxcluster_plan. The node's part replaces the `request` of "
-        "`look`, the `cuda` of `check`, the `plan` of `start` and `prepare`, and of `wait` the "
-        "arguments `together`, `request`, and `plan` of `checkpoints`",
-    )
-    only_meet: bool = field(
-        flag,
-        default=False,
-        about="for `start`, whether the agents only hold the rendezvous and start no process",
-    )
-    connection: Optional[Connection] = field(
-        optional(record(Connection)),
-        default=None,
-        about="for `look`, `users`, `trainer` and `modules`, to test the connection in the same "
-        "call",
-    )
-    problems: Optional[List[str]] = field(
-        optional(each(text, 100000)),
-        default=None,
-        about="for `look`, the problems that the controller has found. With this argument, even "
-        "with an empty list, the task fails if the controller or the node has found a problem. "
-        "Paths of a plan other than `python` and `job_dir` are then a problem, too",
-    )
-    board: str = field(
-        text,
-        default="",
-        about="for `wait`, the name of a folder in the temporary folder of this run of Ansible. "
-        "The folder gets the names of nodes whose part has failed. The parts of the other nodes "
-        "then end, as `stop` does",
-    )
-    keeper: bool = field(
-        flag,
-        default=True,
-        about="for `wait`, whether the job needs this run of Ansible. The board then also gets "
-        "the names of lost nodes",
-    )
-    together: List[List[int]] = field(
-        each(each(whole(), 100000), 100000),
-        default=[],
-        about="for `wait`, lists of worker indices. The servers merge pushes only when all "
-        "workers of a list have pushed. The node of a worker that blocks its list for ever goes "
-        "to the board",
-    )
-    patience: float = field(
-        real(0, 1e9),
-        default=0.0,
-        about="for `wait`, the seconds for which the plugin retries an unreachable node, such as "
-        "the job's lease",
-    )
-    checkpoints: Optional[Checkpoints] = field(
-        optional(record(Checkpoints)),
-        default=None,
-        about="for `wait`, the `folder` for checkpoints of the running job, and the number of "
-        "complete checkpoints to `keep` there",
-    )
-    into: Optional[str] = field(
-        optional(_name),
-        default=None,
-        about="for `wait`, a file on the controller for the files of the node's ended part, which "
-        "`collect` packs into `output` or `spool`",
-    )
+    python: str = field(_name)
+    """The Python interpreter on the node that has mxcluster; may begin with ~/."""
+    packed_plan: Optional[str] = field(optional(text), default=None)
+    """The `packed_plan` of mxcluster_plan. The node's part replaces the `request` of `look`, the
+    `cuda` of `check`, the `plan` of `start` and `prepare`, and of `wait` the arguments `together`,
+    `request`, and `plan` of `checkpoints`."""
+    only_meet: bool = field(flag, default=False)
+    """For `start`, whether the agents only hold the rendezvous and start no process."""
+    connection: Optional[Connection] = field(optional(record(Connection)), default=None)
+    """For `look`, `users`, `trainer` and `modules`, to test the connection in the same call."""
+    problems: Optional[List[str]] = field(optional(each(text, 100000)), default=None)
+    """For `look`, the problems that the controller has found. With this argument, even with an
+    empty list, the task fails if the controller or the node has found a problem. Paths of a plan
+    other than `python` and `job_dir` are then a problem, too."""
+    board: str = field(text, default="")
+    """For `wait`, the name of a folder in the temporary folder of this run of Ansible. The folder
+    gets the names of nodes whose part has failed. The parts of the other nodes then end, as `stop`
+    does."""
+    keeper: bool = field(flag, default=True)
+    """For `wait`, whether the job needs this run of Ansible. The board then also gets the names of
+    lost nodes."""
+    together: List[List[int]] = field(each(each(whole(), 100000), 100000), default=[])
+    """For `wait`, lists of worker indices. The servers merge pushes only when all workers of a list
+    have pushed. The node of a worker that blocks its list for ever goes to the board."""
+    patience: float = field(real(0, 1e9), default=0.0)
+    """For `wait`, the seconds for which the plugin retries an unreachable node, such as the job's
+    lease."""
+    checkpoints: Optional[Checkpoints] = field(optional(record(Checkpoints)), default=None)
+    """For `wait`, the `folder` for checkpoints of the running job, and the number of complete
+    checkpoints to `keep` there."""
+    into: Optional[str] = field(optional(_name), default=None)
+    """For `wait`, a file on the controller for the files of the node's ended part, which `collect`
+    packs into `output` or `spool`."""
 
 
 _TYPES: Dict[object, str] = {

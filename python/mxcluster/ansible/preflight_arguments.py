@@ -18,41 +18,27 @@ class Arguments(Record, strict=True, kind_key="command"):
 class Controller(Arguments, kind="controller"):
     """Check the controller, the inventory and the extra variables, and contact no node."""
 
-    groups: Sequence[str] = field(
-        arguments.texts, about="the groups of the inventory that the playbooks need"
-    )
-    paths: Sequence[str] = field(
-        _paths, about="paths that programs later get as interpreters, search paths or options"
-    )
-    known_hosts: str = field(
-        arguments.path, about="the file of host keys that ssh reads beside the user's own file"
-    )
-    name: str = field(arguments.text, about="the name of this inventory's block in `known_hosts`")
+    groups: Sequence[str] = field(arguments.texts)
+    """The groups of the inventory that the playbooks need."""
+    paths: Sequence[str] = field(_paths)
+    """Paths that programs later get as interpreters, search paths or options."""
+    known_hosts: str = field(arguments.path)
+    """The file of host keys that ssh reads beside the user's own file."""
+    name: str = field(arguments.text)
+    """The name of this inventory's block in `known_hosts`."""
 
 
 class Connection(Arguments, kind="connection"):
     """Open Ansible's connection to the node, and check the user and the Python on the node."""
 
-    users: Sequence[str] = field(
-        arguments.texts,
-        default=[],
-        about="the allowed users on the node, after become; empty for all users",
-    )
-    required: bool = field(
-        arguments.flag,
-        default=True,
-        about="whether the task fails if the node does not answer. If not, the plugin shows a line "
-        "with the name of the node, and the result `lost` has the reason",
-    )
-    modules: bool = field(
-        arguments.flag,
-        default=False,
-        about="whether modules of Ansible will run on the node; a Python that is too old for "
-        "this ansible-core is then refused",
-    )
-    trainer: Optional[str] = field(
-        optional(arguments.text),
-        default=None,
-        about="the user that trains on the node, empty for the login user. The task fails for "
-        "root, and for an empty value if root connects over ssh. None for a node without training",
-    )
+    users: Sequence[str] = field(arguments.texts, default=[])
+    """The allowed users on the node, after become; empty for all users."""
+    required: bool = field(arguments.flag, default=True)
+    """Whether the task fails if the node does not answer. If not, the plugin shows a line with the
+    name of the node, and the result `lost` has the reason."""
+    modules: bool = field(arguments.flag, default=False)
+    """Whether modules of Ansible will run on the node; a Python that is too old for this
+    ansible-core is then refused."""
+    trainer: Optional[str] = field(optional(arguments.text), default=None)
+    """The user that trains on the node, empty for the login user. The task fails for root, and for
+    an empty value if root connects over ssh. None for a node without training."""

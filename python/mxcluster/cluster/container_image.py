@@ -20,24 +20,25 @@ LABEL = "mxcluster.recipe"  # the label of the image with the digest of its reci
 class Wanted(Record):
     """The image that all nodes must have. "" and [] accept each image of the name."""
 
-    recipe: str = field(text, about="the digest of the recipe")
-    ids: Sequence[str] = field(each(text), about="the possible ids, of an archive")
+    recipe: str = field(text)
+    """The digest of the recipe."""
+    ids: Sequence[str] = field(each(text))
+    """The possible ids, of an archive."""
 
 
 class Distribution(Record):
     """The node that gives the image, and the nodes that get the image."""
 
-    source: str = field(
-        text,
-        about="the node with the wanted image, empty if an archive gives the image. With a recipe "
-        "this is the first node, because a node that only claims to have the image could decide "
-        "what the others run",
-    )
-    id: str = field(text, about="the id of the image on this node, empty without the image")
-    build: bool = field(flag, about="whether this node has to build the image first")
-    lacking: Sequence[str] = field(
-        each(text), about="the nodes without the image, or with another image of this name"
-    )
+    source: str = field(text)
+    """The node with the wanted image, empty if an archive gives the image. With a recipe this is
+    the first node, because a node that only claims to have the image could decide what the others
+    run."""
+    id: str = field(text)
+    """The id of the image on this node, empty without the image."""
+    build: bool = field(flag)
+    """Whether this node has to build the image first."""
+    lacking: Sequence[str] = field(each(text))
+    """The nodes without the image, or with another image of this name."""
 
 
 class _Config(Record):
@@ -61,7 +62,8 @@ _inspected = each(record(_Image))
 class ArchivedImage(Record):
     """An image in manifest.json of an archive."""
 
-    config: str = field(text, key="Config", about="the file of the configuration")
+    config: str = field(text, key="Config")
+    """The file of the configuration."""
     tags: Optional[Sequence[str]] = field(optional(each(text)), key="RepoTags", default=None)
 
 

@@ -28,15 +28,12 @@ SOURCES = (
 class State(Record):
     """The state of a node after its last provisioning, as the controller stores it."""
 
-    digests: Mapping[str, str] = field(
-        table(text, text, 100000),
-        default={},
-        about="{input of the provisioning: its digest}; empty for a node that needs provisioning",
-    )
-    seen: Mapping[str, str] = field(file_states, default={}, about="{path: state of the file}")
-    layout: Mapping[str, str] = field(
-        table(text, text), default={}, about="{variable on which running jobs rely: its value}"
-    )
+    digests: Mapping[str, str] = field(table(text, text, 100000), default={})
+    """{input of the provisioning: its digest}; empty for a node that needs provisioning."""
+    seen: Mapping[str, str] = field(file_states, default={})
+    """{path: state of the file}."""
+    layout: Mapping[str, str] = field(table(text, text), default={})
+    """{variable on which running jobs rely: its value}."""
 
 
 def of_sources(project: str) -> str:

@@ -67,36 +67,35 @@ class Settings(Record, strict=True):
 
     install: str = field(one_of("auto", "true", "false"))
     branch: str = field(matching("[0-9]{0,4}", "a branch, such as 470, or empty"))
-    version: str = field(or_empty(names.version), about="empty for the default")
+    version: str = field(or_empty(names.version))
+    """Empty for the default."""
 
 
 class Plan(Record):
     """The action of mxcluster on the driver of a node, and the versions that it installs."""
 
     action: str = field(one_of("install", "change", "keep"))
-    why: str = field(words, about="the reason of the action")
+    why: str = field(words)
+    """The reason of the action."""
     branch: int = field(whole(1, 10000))
-    version: str = field(or_empty(names.version), about="the version that the user wants")
-    own: Optional[str] = field(
-        optional(names.version),
-        about="the version of the node's packages latest-dkms, which mxcluster treats as its own",
-    )
-    prefer: str = field(
-        or_empty(names.version),
-        default="",
-        about="the version that the repair of an incomplete driver installs if possible",
-    )
-    locks: Sequence[str] = field(
-        each(words), default=[], about="lines for yum-plugin-versionlock that hold a kept driver"
-    )
+    version: str = field(or_empty(names.version))
+    """The version that the user wants."""
+    own: Optional[str] = field(optional(names.version))
+    """The version of the node's packages latest-dkms, which mxcluster treats as its own."""
+    prefer: str = field(or_empty(names.version), default="")
+    """The version that the repair of an incomplete driver installs if possible."""
+    locks: Sequence[str] = field(each(words), default=[])
+    """Lines for yum-plugin-versionlock that hold a kept driver."""
 
 
 class Packages(Record):
     """The packages of a driver in a repository."""
 
     version: str = field(names.version)
-    packages: Sequence[str] = field(each(words), about="arguments for yum")
-    locks: Sequence[str] = field(each(words), about="the result of `locks`")
+    packages: Sequence[str] = field(each(words))
+    """Arguments for yum."""
+    locks: Sequence[str] = field(each(words))
+    """The result of `locks`."""
 
 
 class _Job(Record):

@@ -48,10 +48,10 @@ class Wish(NamedTuple):
 class Choice(Record):
     """The chosen wheels of some packages, as a file in the store keeps them."""
 
-    packages: Sequence[str] = field(each(text), key="asked", about="the packages of the user")
-    wheels: Mapping[str, Sequence[str]] = field(
-        table(text, each(names.digest)), about='{"name==version": [sha256]}'
-    )
+    packages: Sequence[str] = field(each(text), key="asked")
+    """The packages of the user."""
+    wheels: Mapping[str, Sequence[str]] = field(table(text, each(names.digest)))
+    """{"name==version": [sha256]}."""
 
 
 KNOB = "mxnet_packages"

@@ -31,7 +31,8 @@ Variables = Mapping[str, HostVariables]  # of each host in Nodes
 class Node(Record):
     """A node of the whole cluster."""
 
-    address: str = field(shapes.text, about="the planned address for training")
+    address: str = field(shapes.text)
+    """The planned address for training."""
 
 
 Nodes = Mapping[str, Node]

@@ -75,7 +75,8 @@ class Architecture(Record, strict=True):
 class System(Record, strict=True):
     """An operating system."""
 
-    cuda: Sequence[str] = field(_texts, about="the ways to install CUDA")
+    cuda: Sequence[str] = field(_texts)
+    """The ways to install CUDA."""
     python: Optional[str] = field(optional(names.python_version), default=None)
     driver: bool = field(flag, default=False)
 
@@ -85,7 +86,8 @@ class MxnetRow(Record, strict=True):
 
     note: str = field(text)
     pythons: Mapping[str, Sequence[str]] = field(table_of(text, each(names.python_version)))
-    wheels: Mapping[str, str] = field(table_of(text, text), about="{target: wheel}")
+    wheels: Mapping[str, str] = field(table_of(text, text))
+    """{target: wheel}."""
 
 
 class PythonRow(Record, strict=True):

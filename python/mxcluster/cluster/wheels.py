@@ -55,8 +55,10 @@ class Need(Record):
     """The wheels of an environment for one Python. `python` and `digest` name a file."""
 
     python: str = field(names.python_version)
-    requirements: Sequence[str] = field(each(text), about="lines as in `parse`")
-    digest: str = field(names.digest, about="the sha256 of the other fields")
+    requirements: Sequence[str] = field(each(text))
+    """Lines as in `parse`."""
+    digest: str = field(names.digest)
+    """The sha256 of the other fields."""
 
 
 def parse(requirement: str) -> Tuple[str, str, List[str]]:

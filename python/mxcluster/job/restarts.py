@@ -25,18 +25,13 @@ MISSING = "missing"  # the state of a node in a verdict
 class Decision(Record, strict=True, nulls=True):
     """The decision about the next attempt at a job."""
 
-    text: str = field(words, about="a line for the user")
-    extra: Optional[Mapping[str, object]] = field(
-        optional(json_object(8)),
-        default=None,
-        about="{knob: value} of the attempt, None for no attempt",
-    )
+    text: str = field(words)
+    """A line for the user."""
+    extra: Optional[Mapping[str, object]] = field(optional(json_object(8)), default=None)
+    """{knob: value} of the attempt, None for no attempt."""
     # Ansible may give the number as text.
-    delay: float = field(
-        real_number(0, 1e9, "a number from 0 to 1e9"),
-        default=0.0,
-        about="seconds before the attempt",
-    )
+    delay: float = field(real_number(0, 1e9, "a number from 0 to 1e9"), default=0.0)
+    """Seconds before the attempt."""
 
 
 def after(plan: Plan, verdict: Verdict, run_dir: str) -> Optional[Decision]:

@@ -79,8 +79,10 @@ class AnswerWithStatus(Answer, nulls=True):
 class Held(Record):
     """The ports and GPUs in use."""
 
-    ports: Mapping[str, str] = field(table(_digits, words, 70000), about="{port: holder}")
-    gpus: Mapping[str, str] = field(table(_digits, words), about="{number: holder}")
+    ports: Mapping[str, str] = field(table(_digits, words, 70000))
+    """{port: holder}."""
+    gpus: Mapping[str, str] = field(table(_digits, words))
+    """{number: holder}."""
 
 
 class Looked(Answer):
@@ -88,16 +90,16 @@ class Looked(Answer):
 
     problems: Sequence[str] = field(_lines)
     held: Held = field(record(Held))
-    fits: bool = field(flag, about="whether the ports and GPUs of the job are free")
-    facts: object = field(optional(json_of(6, 5000)), default=None, about="see `probe.look`")
+    fits: bool = field(flag)
+    """Whether the ports and GPUs of the job are free."""
+    facts: object = field(optional(json_of(6, 5000)), default=None)
+    """See `probe.look`."""
     image: Optional[str] = field(
-        optional(matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")),
-        default=None,
-        about="None without containers",
+        optional(matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")), default=None
     )
-    ports_open: Optional[str] = field(
-        optional(words), default=None, about="why other hosts reach the ports of jobs; from root"
-    )
+    """None without containers."""
+    ports_open: Optional[str] = field(optional(words), default=None)
+    """Why other hosts reach the ports of jobs; from root."""
 
 
 class Recorded(Answer):
@@ -127,7 +129,8 @@ class AgentStarted(AnswerWithStatus):
 class JobState(AnswerWithStatus):
     """The status of a job, and the latest events of its processes."""
 
-    progress: Mapping[str, Latest] = field(_progress, default={}, about="{process: its events}")
+    progress: Mapping[str, Latest] = field(_progress, default={})
+    """{process: its events}."""
 
 
 class Progress(JobState):
@@ -137,52 +140,49 @@ class Progress(JobState):
     pulses: Mapping[str, LatestPulse] = field(
         table(names.process, record(LatestPulse), MOST_PROCESSES), default={}
     )
-    checkpoints: Optional[Offer] = field(
-        optional(record(Offer)), default=None, about="None without a manifest"
-    )
+    checkpoints: Optional[Offer] = field(optional(record(Offer)), default=None)
+    """None without a manifest."""
 
 
 class Stopped(AnswerWithStatus):
     """The end of a job, with the last status or None if the job never ran."""
 
-    ran: bool = field(flag, about="whether the command has ended a job")
-    left: Sequence[str] = field(_lines, default=[], about="leftover processes, ports and units")
+    ran: bool = field(flag)
+    """Whether the command has ended a job."""
+    left: Sequence[str] = field(_lines, default=[])
+    """Leftover processes, ports and units."""
 
 
 class Collected(Answer):
     """The files of a job in a tar file."""
 
-    files: int = field(whole(), about="the number of packed files")
-    bytes: int = field(whole(), about="the size of the tar file")
-    problem: Optional[str] = field(
-        optional(words), about="the reason why no file was packed, such as a full disk"
-    )
-    left: Optional[Sequence[str]] = field(
-        optional(_lines), default=None, about="leftovers of the job; None if nothing has looked"
-    )
-    behind: Sequence[str] = field(
-        _lines, default=[], about="lines about files and logs that stay on the node"
-    )
-    outside: Sequence[str] = field(
-        _lines, default=[], about="processes outside of the job's unit; from root"
-    )
-    untrue: Optional[str] = field(
-        optional(words), default=None, about="why the reported end was false; from root"
-    )
-    output: Optional[str] = field(
-        optional(names.path), default=None, about="the tar file; from root"
-    )
-    spooled: bool = field(
-        flag, default=False, about="whether the login user can read `output`; from root"
-    )
+    files: int = field(whole())
+    """The number of packed files."""
+    bytes: int = field(whole())
+    """The size of the tar file."""
+    problem: Optional[str] = field(optional(words))
+    """The reason why no file was packed, such as a full disk."""
+    left: Optional[Sequence[str]] = field(optional(_lines), default=None)
+    """Leftovers of the job; None if nothing has looked."""
+    behind: Sequence[str] = field(_lines, default=[])
+    """Lines about files and logs that stay on the node."""
+    outside: Sequence[str] = field(_lines, default=[])
+    """Processes outside of the job's unit; from root."""
+    untrue: Optional[str] = field(optional(words), default=None)
+    """Why the reported end was false; from root."""
+    output: Optional[str] = field(optional(names.path), default=None)
+    """The tar file; from root."""
+    spooled: bool = field(flag, default=False)
+    """Whether the login user can read `output`; from root."""
 
 
 class Logs(Answer):
     """The last lines of each log of a job."""
 
     logs: Mapping[str, Sequence[str]] = field(
-        table(names.process, each(words, 10**6), MOST_PROCESSES), about="{log without .log: lines}"
+        table(names.process, each(words, 10**6), MOST_PROCESSES)
     )
+    """{log without .log: lines}."""
 
 
 class WholePlan(Answer):
@@ -194,31 +194,32 @@ class WholePlan(Answer):
 class PieceOfFile(Answer):
     """A piece of a checkpoint file."""
 
-    data: str = field(text, about="in base64")
+    data: str = field(text)
+    """In base64."""
 
 
 class JobEntry(Record, nulls=True):
     """The summary of a job's part on a node."""
 
     job: str = field(names.job_id)
-    state: str = field(
-        one_of("running", "ended", "prepared", "broken"),
-        about="a prepared job has no status yet; a broken job has damaged files",
-    )
-    why: Optional[str] = field(optional(words), default=None, about="why the job is broken")
+    state: str = field(one_of("running", "ended", "prepared", "broken"))
+    """A prepared job has no status yet; a broken job has damaged files."""
+    why: Optional[str] = field(optional(words), default=None)
+    """Why the job is broken."""
     kv: Optional[str] = field(optional(words), default=None)
     reason: Optional[str] = field(optional(one_of(*exit_codes.REASONS)), default=None)
     started: Optional[float] = field(optional(unix_time), default=None)
     ended: Optional[float] = field(optional(unix_time), default=None)
-    lease: Optional[float] = field(optional(real(0, 1e11)), default=None, about="seconds")
+    lease: Optional[float] = field(optional(real(0, 1e11)), default=None)
+    """Seconds."""
     nodes: Sequence[str] = field(each(words, 100000), default=[])
-    ports: Mapping[str, str] = field(
-        table(_digits, words, 70000), default={}, about="{port: name of the process}"
-    )
+    ports: Mapping[str, str] = field(table(_digits, words, 70000), default={})
+    """{port: name of the process}."""
     address: Optional[str] = field(optional(ipv4), default=None)
     gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU), 1024), default=[])
     status: Optional[Status] = field(optional(record(Status)), default=None)
-    progress: Mapping[str, Latest] = field(_progress, default={}, about="of a running job")
+    progress: Mapping[str, Latest] = field(_progress, default={})
+    """Of a running job."""
 
     @property
     def is_running(self) -> bool:
@@ -247,23 +248,19 @@ def _entries(value: object) -> List[JobEntry]:
 class JobList(Answer):
     """The jobs of a node."""
 
-    jobs: Sequence[JobEntry] = field(_entries, about="the newest first")
-    cleared: Optional[Sequence[str]] = field(
-        optional(_lines),
-        default=None,
-        about="ids of the ended jobs whose files for a running job were removed",
-    )
-    units: Optional[Sequence[str]] = field(
-        optional(each(words, 10000)),
-        default=None,
-        about="jobs whose units run; from root",
-    )
+    jobs: Sequence[JobEntry] = field(_entries)
+    """The newest first."""
+    cleared: Optional[Sequence[str]] = field(optional(_lines), default=None)
+    """Ids of the ended jobs whose files for a running job were removed."""
+    units: Optional[Sequence[str]] = field(optional(each(words, 10000)), default=None)
+    """Jobs whose units run; from root."""
 
 
 class Lost(Record):
     """The silence of a node that no longer answers."""
 
-    since: float = field(unix_time, about="the time of the last answer")
+    since: float = field(unix_time)
+    """The time of the last answer."""
     why: str = field(words)
 
 
@@ -271,23 +268,23 @@ class BlockingWorker(Record):
     """A worker that makes other workers wait for its push for ever."""
 
     name: str = field(names.process)
-    time: float = field(unix_time, about="of the stall")
+    time: float = field(unix_time)
+    """Of the stall."""
 
 
 class NodeResult(Record):
     """The end of a job on one node, as the controller knows it."""
 
     status: Optional[Status] = field(optional(record(Status)), default=None)
-    problem: Optional[str] = field(
-        optional(words), default=None, about="why the controller could not collect the files"
-    )
+    problem: Optional[str] = field(optional(words), default=None)
+    """Why the controller could not collect the files."""
     lost: Optional[Lost] = field(optional(record(Lost)), default=None)
-    left: Optional[Sequence[str]] = field(
-        optional(_lines), default=None, about="leftovers; None for a node that was not searched"
-    )
-    untrue: Optional[str] = field(
-        optional(words), default=None, about="why the node's report of the end was false"
-    )
-    behind: Sequence[str] = field(_lines, default=[], about="as in Collected")
-    outside: Sequence[str] = field(_lines, default=[], about="as in Collected")
+    left: Optional[Sequence[str]] = field(optional(_lines), default=None)
+    """leftovers; None for a node that was not searched."""
+    untrue: Optional[str] = field(optional(words), default=None)
+    """Why the node's report of the end was false."""
+    behind: Sequence[str] = field(_lines, default=[])
+    """As in Collected."""
+    outside: Sequence[str] = field(_lines, default=[])
+    """As in Collected."""
     uneven: Optional[BlockingWorker] = field(optional(record(BlockingWorker)), default=None)

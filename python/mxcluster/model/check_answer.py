@@ -28,9 +28,8 @@ class CheckError(Record):
 class CallError(CheckError, nulls=True):
     """The error of a call of a CUDA library."""
 
-    status: Optional[int] = field(
-        optional(whole(-(2**31))), default=None, about="None if the library is missing"
-    )
+    status: Optional[int] = field(optional(whole(-(2**31))), default=None)
+    """None if the library is missing."""
 
 
 class ImportFailure(CheckError):
@@ -55,10 +54,14 @@ def _or(error: Type[E], shape: Shape[T]) -> Shape[Union[E, T]]:
 class MxnetFacts(Record, nulls=True):
     """The facts of an import of MXNet."""
 
-    mxnet: str = field(words, about="the version")
-    libmxnet: Optional[str] = field(optional(names.digest), about="the digest of the library")
-    compiled_in: bool = field(flag, about="whether MXNet has the distributed kv-store")
-    says: str = field(words, about="the error of MXNet without the distributed kv-store")
+    mxnet: str = field(words)
+    """The version."""
+    libmxnet: Optional[str] = field(optional(names.digest))
+    """The digest of the library."""
+    compiled_in: bool = field(flag)
+    """Whether MXNet has the distributed kv-store."""
+    says: str = field(words)
+    """The error of MXNet without the distributed kv-store."""
 
 
 class FileDigest(Record):
@@ -82,9 +85,8 @@ class ClusterFiles(Record):
 class Peers(Record):
     """The results of ssh to other nodes."""
 
-    peers: Mapping[str, Optional[str]] = field(
-        table(words, optional(words), 5000), about="{peer: None or the error}"
-    )
+    peers: Mapping[str, Optional[str]] = field(table(words, optional(words), 5000))
+    """{peer: None or the error}."""
 
 
 class ListedGpu(Record):
@@ -115,7 +117,8 @@ class CudaRuntime(Record):
     """The facts of the CUDA runtime."""
 
     version: int = field(whole(0, 2**31))
-    count: int = field(whole(0, 2**31), about="the number of GPUs")
+    count: int = field(whole(0, 2**31))
+    """The number of GPUs."""
 
 
 class CudaProbe(Record, nulls=True):
@@ -151,14 +154,12 @@ class Checked(Record, nulls=True):
 
     mxnet: Union[ImportFailure, MxnetFacts] = field(_or(ImportFailure, record(MxnetFacts)))
     files: Union[CheckError, ClusterFiles] = field(_or(CheckError, record(ClusterFiles)))
-    room: Union[CheckError, Mapping[str, int]] = field(
-        _or(CheckError, table(names.path, whole())), about="{folder: free bytes}"
-    )
+    room: Union[CheckError, Mapping[str, int]] = field(_or(CheckError, table(names.path, whole())))
+    """{folder: free bytes}."""
     ssh: Union[CheckError, Peers] = field(_or(CheckError, record(Peers)))
     gpus: Union[CheckError, GpuFacts, None] = field(optional(_or(CheckError, record(GpuFacts))))
-    ports_open: str = field(
-        words, default="", about="why other hosts reach the ports of jobs; from root"
-    )
+    ports_open: str = field(words, default="")
+    """Why other hosts reach the ports of jobs; from root."""
 
 
 _seconds = real(-1e11, 1e11)
@@ -168,8 +169,10 @@ class Met(Record):
     """The result of a call to another node."""
 
     host: str = field(words)
-    rtt: float = field(_seconds, about="the round-trip time in seconds")
-    offset: float = field(_seconds, about="of the other node's clock in seconds")
+    rtt: float = field(_seconds)
+    """The round-trip time in seconds."""
+    offset: float = field(_seconds)
+    """Of the other node's clock in seconds."""
 
 
 class Unreachable(Record):
@@ -185,7 +188,8 @@ class Unreachable(Record):
 class Limits(Record):
     """The limits of the node."""
 
-    open_files: int = field(whole(-1), about="files that a process may open, -1 for no limit")
+    open_files: int = field(whole(-1))
+    """Files that a process may open, -1 for no limit."""
 
 
 class RendezvousReport(Record):

@@ -25,44 +25,42 @@ class FileDigest(Record):
 class Manifest(Record):
     """The manifest of one server's file, or the common part of both kinds of manifests."""
 
-    files: Mapping[str, FileDigest] = field(
-        table(file_name, record(FileDigest)), about="{file beside the manifest: digest}"
-    )
-    id: str = field(
-        matching(r"[A-Za-z0-9-]{1,64}", "the id of a checkpoint"),
-        default="",
-        about="all parts of one checkpoint share this id",
-    )
+    files: Mapping[str, FileDigest] = field(table(file_name, record(FileDigest)))
+    """{file beside the manifest: digest}."""
+    id: str = field(matching(r"[A-Za-z0-9-]{1,64}", "the id of a checkpoint"), default="")
+    """All parts of one checkpoint share this id."""
 
 
 class ServerManifest(Manifest):
     """The manifest of the optimizer's states of one server."""
 
-    rank: int = field(whole(0, 100000), about="of the server")
+    rank: int = field(whole(0, 100000))
+    """Of the server."""
     servers: int = field(whole(0, 100000))
 
 
 class CheckpointManifest(Manifest):
     """The manifest of a whole checkpoint."""
 
-    epoch: int = field(whole(0, 10**9), about="the number of trained epochs")
-    servers: int = field(whole(0, 100000), about="the number of servers with a file")
+    epoch: int = field(whole(0, 10**9))
+    """The number of trained epochs."""
+    servers: int = field(whole(0, 100000))
+    """The number of servers with a file."""
     network: str = field(words, default="")
     kv: Optional[str] = field(optional(words), default=None)
     seed: Optional[int] = field(optional(whole(-(2**63))), default=None)
     workers: Optional[int] = field(optional(whole()), default=None)
     batch_size: Optional[int] = field(optional(whole(1, 2**31)), default=None)
     batch_sizes: Optional[Sequence[int]] = field(
-        optional(each(whole(1, 2**31 - 1), 100000)),
-        default=None,
-        about="the balanced batch size of each worker",
+        optional(each(whole(1, 2**31 - 1), 100000)), default=None
     )
+    """The balanced batch size of each worker."""
 
 
 class Offer(Record):
     """The manifests that a node has of checkpoints. The controller fetches the held checkpoint."""
 
-    held: str = field(text, default="", about='the name of the held checkpoint, "" without one')
-    parts: Mapping[str, str] = field(
-        table(text, text, 100000), default={}, about="{file name of a manifest: its text}"
-    )
+    held: str = field(text, default="")
+    """The name of the held checkpoint, "" without one."""
+    parts: Mapping[str, str] = field(table(text, text, 100000), default={})
+    """{file name of a manifest: its text}."""

@@ -13,14 +13,16 @@ class Line(Record):
 
     check: str = field(words)
     result: str = field(one_of(OK, FAILED, NOT_RUN))
-    why: Sequence[str] = field(each(words, 100000), about="the reasons of another result than ok")
+    why: Sequence[str] = field(each(words, 100000))
+    """The reasons of another result than ok."""
 
 
 class ClusterVerdict(Record):
     """The results of all checks."""
 
     ok: bool = field(flag)
-    status: int = field(whole(0, 2), about="1 if a check failed, 2 if a node did not answer")
+    status: int = field(whole(0, 2))
+    """1 if a check failed, 2 if a node did not answer."""
     nodes: Sequence[str] = field(each(words, 100000))
     checks: Sequence[Line] = field(each(record(Line)))
 

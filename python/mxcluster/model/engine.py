@@ -16,10 +16,9 @@ class Process(Record):
 class EngineState(Process):
     """The content of engine.json. The process is the engine's program."""
 
-    program: str = field(text, about="the path of the program")
-    watcher: Process = field(record(Process), about="the parent of the program")
-    exit_code: Optional[int] = field(
-        optional(whole(-100, 255)),
-        default=None,
-        about="None while the program runs, minus the number of a signal that ended it",
-    )
+    program: str = field(text)
+    """The path of the program."""
+    watcher: Process = field(record(Process))
+    """The parent of the program."""
+    exit_code: Optional[int] = field(optional(whole(-100, 255)), default=None)
+    """None while the program runs, minus the number of a signal that ended it."""

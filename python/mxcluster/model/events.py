@@ -31,7 +31,6 @@ _number = optional(_figure)
 _count = optional(whole())
 _figures = each(_figure, 10000)
 _counts = table(matching(r"[0-9]{1,6}", "a number"), whole(), 100000)
-_updates = "{Y: number of updates}; Y counts the updates of a parameter since the group's last one"
 
 
 def now() -> float:
@@ -42,7 +41,8 @@ def now() -> float:
 class Event(Record, kind_key="event"):
     """An event of a process. The log of a process adds its role, index and host."""
 
-    time: float = field(unix_time, factory=now, about="unix seconds")
+    time: float = field(unix_time, factory=now)
+    """Unix seconds."""
     role: Optional[str] = field(
         optional(matching(r"[A-Za-z0-9_.-]{1,100}", "the role of a process")), default=None
     )
@@ -65,13 +65,14 @@ class PlannedEvent(Event):
 class Start(Event, kind="start"):
     """The begin of a worker's training."""
 
-    epochs: Optional[int] = field(_count, default=None, about="of the whole training")
-    batches: Optional[int] = field(_count, default=None, about="of an epoch")
+    epochs: Optional[int] = field(_count, default=None)
+    """Of the whole training."""
+    batches: Optional[int] = field(_count, default=None)
+    """Of an epoch."""
     batch_size: Optional[int] = field(_count, default=None)
     samples_in_share: Optional[int] = field(_count, default=None)
-    repeated: Optional[int] = field(
-        _count, default=None, about="samples that an epoch repeats to fill batches"
-    )
+    repeated: Optional[int] = field(_count, default=None)
+    """Samples that an epoch repeats to fill batches."""
     slowdown: Optional[float] = field(_number, default=None)
     step_ms: Optional[float] = field(_number, default=None)
 
@@ -79,40 +80,51 @@ class Start(Event, kind="start"):
 class Batch(Event, kind="batch"):
     """The figures of the latest batch of a worker."""
 
-    epoch: Optional[int] = field(_count, default=None, about="from 0")
-    batch: Optional[int] = field(_count, default=None, about="in the epoch, from 0")
-    step: Optional[int] = field(_count, default=None, about="of the training, from 1")
-    samples: Optional[int] = field(_count, default=None, about="trained so far")
+    epoch: Optional[int] = field(_count, default=None)
+    """From 0."""
+    batch: Optional[int] = field(_count, default=None)
+    """In the epoch, from 0."""
+    step: Optional[int] = field(_count, default=None)
+    """Of the training, from 1."""
+    samples: Optional[int] = field(_count, default=None)
+    """Trained so far."""
     batch_size: Optional[int] = field(_count, default=None)
-    loss: Optional[float] = field(_number, default=None, about="mean of the batch")
-    train_accuracy: Optional[float] = field(_number, default=None, about="of the batch")
+    loss: Optional[float] = field(_number, default=None)
+    """Mean of the batch."""
+    train_accuracy: Optional[float] = field(_number, default=None)
+    """Of the batch."""
     samples_per_s: Optional[float] = field(_number, default=None)
-    done: Optional[float] = field(_number, default=None, about="part of the training, 0 to 1")
+    done: Optional[float] = field(_number, default=None)
+    """Part of the training, 0 to 1."""
 
 
 class Epoch(Event, kind="epoch"):
     """The end of an epoch of a worker."""
 
-    epoch: Optional[int] = field(_count, default=None, about="from 0")
-    accuracy: Optional[float] = field(_number, default=None, about="on held-out samples, 0 to 1")
-    samples: Optional[int] = field(_count, default=None, about="trained so far")
-    seconds: Optional[float] = field(_number, default=None, about="of the epoch")
+    epoch: Optional[int] = field(_count, default=None)
+    """From 0."""
+    accuracy: Optional[float] = field(_number, default=None)
+    """On held-out samples, 0 to 1."""
+    samples: Optional[int] = field(_count, default=None)
+    """Trained so far."""
+    seconds: Optional[float] = field(_number, default=None)
+    """Of the epoch."""
     batch_size: Optional[int] = field(_count, default=None)
 
 
 class End(Event, kind="end"):
     """The end of a worker's training."""
 
-    accuracy: Optional[float] = field(_number, default=None, about="on held-out samples, 0 to 1")
+    accuracy: Optional[float] = field(_number, default=None)
+    """On held-out samples, 0 to 1."""
     samples: Optional[int] = field(_count, default=None)
-    seconds: Optional[float] = field(_number, default=None, about="wall time")
+    seconds: Optional[float] = field(_number, default=None)
+    """Wall time."""
     samples_per_s: Optional[float] = field(_number, default=None)
-    steps: Optional[int] = field(
-        _count, default=None, about="trained steps, with emulated slowness only"
-    )
-    late_steps: Optional[int] = field(
-        _count, default=None, about="steps that took longer than the emulated machine"
-    )
+    steps: Optional[int] = field(_count, default=None)
+    """Trained steps, with emulated slowness only."""
+    late_steps: Optional[int] = field(_count, default=None)
+    """Steps that took longer than the emulated machine."""
 
 
 class Done(Event, kind="done"):
@@ -138,9 +150,11 @@ class Machine(Event, kind="machine"):
     mxnet: str = field(words)
     numpy: str = field(words)
     python: str = field(words)
-    cpu: str = field(words, about='the name of the CPU, "" if unknown')
+    cpu: str = field(words)
+    """The name of the CPU, "" if unknown."""
     cores: int = field(whole(0, 2**20))
-    gpus: Sequence[str] = field(each(words), about="the names of the GPUs")
+    gpus: Sequence[str] = field(each(words))
+    """The names of the GPUs."""
 
 
 class Measured(Event, kind="measured"):
@@ -148,9 +162,12 @@ class Measured(Event, kind="measured"):
 
     batches: int = field(whole(1))
     batch_size: int = field(whole(1))
-    warm_up: int = field(whole(), about="batches before the measured ones")
-    seconds: float = field(_figure, about="of all measured batches")
-    median_s: float = field(_figure, about="of a batch")
+    warm_up: int = field(whole())
+    """Batches before the measured ones."""
+    seconds: float = field(_figure)
+    """Of all measured batches."""
+    median_s: float = field(_figure)
+    """Of a batch."""
     p10_s: float = field(_figure)
     p90_s: float = field(_figure)
     samples_per_s: float = field(_figure)
@@ -159,14 +176,16 @@ class Measured(Event, kind="measured"):
 class Waits(Event, kind="waits"):
     """The time that a worker waited for weights."""
 
-    seconds: float = field(_figure, about="of the training")
+    seconds: float = field(_figure)
+    """Of the training."""
     waited_s: float = field(_figure)
 
 
 class StoreWaits(Event, kind="kv"):
     """The time that a worker of dist_ssync waited for other workers."""
 
-    seconds: Optional[float] = field(_number, default=None, about="since the store began")
+    seconds: Optional[float] = field(_number, default=None)
+    """Since the store began."""
     steps: Optional[int] = field(_count, default=None)
     waited_s: Optional[float] = field(_number, default=None)
 
@@ -174,26 +193,33 @@ class StoreWaits(Event, kind="kv"):
 class Updates(PlannedEvent, kind="gsync"):
     """The updates of a group on one server of dist_gsync since the start of the server."""
 
-    group: int = field(whole(), about="the number of the group")
-    updates: Optional[int] = field(_count, default=None, about="the sum of y")
-    y: Mapping[str, int] = field(_counts, about=_updates)
-    dropped: Mapping[str, int] = field(_counts, default={}, about="{Y: dropped updates}")
+    group: int = field(whole())
+    """The number of the group."""
+    updates: Optional[int] = field(_count, default=None)
+    """The sum of y."""
+    y: Mapping[str, int] = field(_counts)
+    """{Y: number of updates}. Y counts the updates of a parameter since the group's last one."""
+    dropped: Mapping[str, int] = field(_counts, default={})
+    """{Y: dropped updates}."""
 
 
 class Balance(PlannedEvent, kind="balance"):
     """New batch sizes of the workers that wait for each other. One of these workers writes it."""
 
-    epoch: int = field(whole(), about="the first epoch with these sizes, from 0")
+    epoch: int = field(whole())
+    """The first epoch with these sizes, from 0."""
     workers: Optional[Sequence[int]] = field(optional(each(whole(), 10000)), default=None)
     sizes: Sequence[int] = field(each(whole(1), 10000))
-    speeds: Sequence[float] = field(_figures, about="samples per second")
+    speeds: Sequence[float] = field(_figures)
+    """Samples per second."""
 
 
 class Speed(Record):
     """The measured speed of a worker."""
 
     samples_per_s: float = field(_figure)
-    spread: float = field(_figure, about="see mxcluster.training.timing.spread")
+    spread: float = field(_figure)
+    """See mxcluster.training.timing.spread."""
 
 
 class ServerTimes(Record):
@@ -206,30 +232,34 @@ class ServerTimes(Record):
 class Profile(PlannedEvent, kind="profile"):
     """The measurements of a worker."""
 
-    gpu_speeds: Optional[Sequence[float]] = field(
-        optional(_figures), default=None, about="samples per second of each GPU"
-    )
+    gpu_speeds: Optional[Sequence[float]] = field(optional(_figures), default=None)
+    """Samples per second of each GPU."""
     alone: Speed = field(record(Speed))
-    servers: Sequence[ServerTimes] = field(each(record(ServerTimes), 10000), about="by rank")
-    together: Speed = field(record(Speed), about="while all workers train")
-    exchange_s: float = field(_figure, about="a push and pull of the whole model")
-    parameters: Optional[Sequence[int]] = field(
-        optional(each(whole(1), 100000)), default=None, about="sizes, from worker 0 only"
-    )
-    mxnet: Optional[str] = field(optional(words), default=None, about="from worker 0 only")
+    servers: Sequence[ServerTimes] = field(each(record(ServerTimes), 10000))
+    """By rank."""
+    together: Speed = field(record(Speed))
+    """While all workers train."""
+    exchange_s: float = field(_figure)
+    """A push and pull of the whole model."""
+    parameters: Optional[Sequence[int]] = field(optional(each(whole(1), 100000)), default=None)
+    """sizes, from worker 0 only."""
+    mxnet: Optional[str] = field(optional(words), default=None)
+    """From worker 0 only."""
 
 
 class ServerSpeed(PlannedEvent, kind="server_speed"):
     """The measured speed of a server."""
 
-    updates_per_s: float = field(_figure, about="updates of the whole model")
+    updates_per_s: float = field(_figure)
+    """Updates of the whole model."""
 
 
 class Iteration(Event, kind="ssync"):
     """An iteration of a worker of dist_ssync. The stores trace with MXCLUSTER_TRACE=1 only."""
 
     iteration: int = field(whole())
-    slowest: int = field(whole(), about="iterations of the slowest worker")
+    slowest: int = field(whole())
+    """Iterations of the slowest worker."""
 
 
 class Merge(Event, kind="merge"):
@@ -239,16 +269,20 @@ class Merge(Event, kind="merge"):
     parameter: int = field(whole())
     y: int = field(whole())
     dropped: bool = field(flag)
-    scale: float = field(_figure, about="the factor of the gradient")
-    size: int = field(whole(), about="numbers of the gradient")
-    sum: Optional[float] = field(_number, about="of the gradient")
+    scale: float = field(_figure)
+    """The factor of the gradient."""
+    size: int = field(whole())
+    """Numbers of the gradient."""
+    sum: Optional[float] = field(_number)
+    """Of the gradient."""
 
 
 class Restored(Event, kind="restored"):
     """The restored states of a parameter on a server, with MXCLUSTER_TRACE=1 only."""
 
     parameter: int = field(whole())
-    rank: int = field(whole(), about="of the server")
+    rank: int = field(whole())
+    """Of the server."""
     states: Sequence[str] = field(each(matching(r"[0-9a-f]{64}", "a sha256")))
 
 

@@ -144,16 +144,19 @@ class Failure(Record, nulls=True):
     """A failure of a process, of an agent, or of a node."""
 
     host: str = field(words, default="")
-    role: str = field(words, about='the role of the process, or "agent"')
+    role: str = field(words)
+    """The role of the process, or "agent"."""
     index: Optional[int] = field(optional(whole()), default=None)
     name: str = field(names.process)
-    reason: str = field(words, about="the cause, without the name and the host")
-    exit_code: Optional[int] = field(
-        optional(whole(-100, 255)), default=None, about="of the process, None if it has not ended"
-    )
+    reason: str = field(words)
+    """The cause, without the name and the host."""
+    exit_code: Optional[int] = field(optional(whole(-100, 255)), default=None)
+    """Of the process, None if it has not ended."""
     time: Optional[float] = field(optional(unix_time), default=None)
-    log: Sequence[str] = field(each(words), default=[], about="the last lines of the log")
-    kind: str = field(one_of(*KINDS), about="a key of KINDS")
+    log: Sequence[str] = field(each(words), default=[])
+    """The last lines of the log."""
+    kind: str = field(one_of(*KINDS))
+    """A key of KINDS."""
 
     @property
     def row(self) -> Kind:

@@ -13,17 +13,14 @@ class FirewallRequest(Record):
     """The ports of one job on one node, and the nodes that may reach them."""
 
     job: str = field(names.job_id)
-    address: str = field(ipv4, about="the address at which the job's processes listen")
-    interface: str = field(names.interface_name, about="the interface with this address")
-    ports: List[int] = field(_ports, about="the ports of this node's processes")
-    peers: Dict[str, List[int]] = field(
-        table(ipv4, _ports, 100000),
-        about="the ports of all processes of the job by the address of their node, also of this "
-        "node",
-    )
-    uid: Optional[int] = field(
-        optional(whole(0, 2**32 - 1)),
-        default=None,
-        about="the training user. From this node, only this user and root can reach the ports of "
-        "`peers`. None: all users of the node can",
-    )
+    address: str = field(ipv4)
+    """The address at which the job's processes listen."""
+    interface: str = field(names.interface_name)
+    """The interface with this address."""
+    ports: List[int] = field(_ports)
+    """The ports of this node's processes."""
+    peers: Dict[str, List[int]] = field(table(ipv4, _ports, 100000))
+    """The ports of all processes of the job by the address of their node, also of this node."""
+    uid: Optional[int] = field(optional(whole(0, 2**32 - 1)), default=None)
+    """The training user. From this node, only this user and root can reach the ports of `peers`.
+    None: all users of the node can."""

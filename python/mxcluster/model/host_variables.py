@@ -44,11 +44,11 @@ _gpus: Shape[Union[str, List[int]]] = Written(
 class Variable(Field):
     """One host variable.
 
-    Besides the attributes of a Field: `absent`, the default in the words of a page, and `readers`,
-    some of PLAN and SSH.
+    Besides the attributes of a Field: `about`, the description; `absent`, the default in the words
+    of a page; and `readers`, some of PLAN and SSH.
     """
 
-    __slots__ = ("absent", "readers")
+    __slots__ = ("about", "absent", "readers")
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Variable(Field):
         absent: str,
         readers: Tuple[str, ...],
     ) -> None:
-        super(Variable, self).__init__(shape, default, None, "", (), about)
-        self.absent, self.readers = absent, readers
+        super(Variable, self).__init__(shape, default, None, "", ())
+        self.about, self.absent, self.readers = about, absent, readers
 
 
 def _variable(

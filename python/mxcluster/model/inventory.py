@@ -26,10 +26,9 @@ def _given(value: object) -> Given:
 class Inventory(Record):
     """The hosts of an inventory."""
 
-    groups: Mapping[str, List[str]] = field(
-        table(text, _members, MOST), about="{scheduler, servers or workers: hosts}"
-    )
-    hosts: Given = field(_given, about="{host: {host variable: value}}")
-    forks: int = field(
-        whole(0, 10**6), default=0, about="the number of nodes on which Ansible runs a task at once"
-    )
+    groups: Mapping[str, List[str]] = field(table(text, _members, MOST))
+    """{scheduler, servers or workers: hosts}."""
+    hosts: Given = field(_given)
+    """{host: {host variable: value}}."""
+    forks: int = field(whole(0, 10**6), default=0)
+    """The number of nodes on which Ansible runs a task at once."""

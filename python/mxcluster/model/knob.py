@@ -25,13 +25,14 @@ WITH_SCHEME = "with the scheme"
 class Knob(Field):
     """One knob. It has these attributes besides those of a Field.
 
+    - `about`: the description, in sentences of Markdown;
     - `written`: the shape, with the words of messages and pages;
     - `inherited`: True if a resumed job takes the value from the job before, or WITH_SCHEME;
     - `playbooks`: the playbooks that read the knob, with its short name after -e;
     - `no_log`: True if Ansible hides the value.
     """
 
-    __slots__ = ("inherited", "no_log", "playbooks", "written")
+    __slots__ = ("about", "inherited", "no_log", "playbooks", "written")
 
     def __init__(
         self,
@@ -42,8 +43,8 @@ class Knob(Field):
         playbooks: Sequence[str],
         no_log: bool,
     ) -> None:
-        super(Knob, self).__init__(written, default, None, "", (), about)
-        self.written, self.inherited = written, inherited
+        super(Knob, self).__init__(written, default, None, "", ())
+        self.written, self.about, self.inherited = written, about, inherited
         self.playbooks, self.no_log = tuple(playbooks), no_log
 
 

@@ -15,10 +15,10 @@ _time = optional(number)
 class Held(Record):
     """The ports and GPUs that a job holds on a node."""
 
-    ports: Mapping[str, str] = field(
-        table(matching(r"[0-9]{1,6}", "a port"), words, MOST), about="{port: process}"
-    )
-    gpus: Sequence[int] = field(each(whole()), about="GPU numbers")
+    ports: Mapping[str, str] = field(table(matching(r"[0-9]{1,6}", "a port"), words, MOST))
+    """{port: process}."""
+    gpus: Sequence[int] = field(each(whole()))
+    """GPU numbers."""
 
 
 class ListedJob(Record):
@@ -39,11 +39,16 @@ class ListedJob(Record):
     kv: Optional[str] = field(optional(words))
     state: str = field(_state)
     detached: bool = field(flag)
-    started: Optional[float] = field(_time, about="unix seconds")
-    ended: Optional[float] = field(_time, about="unix seconds")
-    nodes: Mapping[str, str] = field(table(words, _state, MOST), about="{host: state}")
-    holds: Mapping[str, Held] = field(table(words, record(Held), MOST), about="by running host")
-    progress: Optional[str] = field(optional(words), about="the live line of a running job")
+    started: Optional[float] = field(_time)
+    """Unix seconds."""
+    ended: Optional[float] = field(_time)
+    """Unix seconds."""
+    nodes: Mapping[str, str] = field(table(words, _state, MOST))
+    """{host: state}."""
+    holds: Mapping[str, Held] = field(table(words, record(Held), MOST))
+    """By running host."""
+    progress: Optional[str] = field(optional(words))
+    """The live line of a running job."""
     first_failure: Optional[Failure] = field(optional(record(Failure)))
 
 
@@ -51,4 +56,5 @@ class InterruptedJob(Record):
     """The job that an interrupted ansible-playbook leaves on the nodes."""
 
     job: str = field(names.job_id)
-    lease: Optional[float] = field(optional(real(0, 1e100)), about="seconds, None without a lease")
+    lease: Optional[float] = field(optional(real(0, 1e100)))
+    """seconds, None without a lease."""

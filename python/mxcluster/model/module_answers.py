@@ -71,50 +71,53 @@ file_states = table(names.file_name, _file_state, 100000)
 class DriftAnswer(Answer):
     """The state of the files that provisioning made, to be compared with the last state."""
 
-    seen: Mapping[str, str] = field(file_states, about="{path: the state of the file}")
+    seen: Mapping[str, str] = field(file_states)
+    """{path: the state of the file}."""
 
 
 class EnvironmentAnswer(Answer):
     """The state of the environment with MXNet."""
 
-    python: str = field(names.python_version, about="the version that makes the environment")
-    built: bool = field(flag, about="whether the module built the environment")
-    done: bool = field(flag, about="whether the environment is complete")
+    python: str = field(names.python_version)
+    """The version that makes the environment."""
+    built: bool = field(flag)
+    """Whether the module built the environment."""
+    done: bool = field(flag)
+    """Whether the environment is complete."""
 
 
 class FileAnswer(Answer):
     """The state of a file or folder."""
 
     path: str = field(names.path)
-    lacking: Optional[Sequence[str]] = field(
-        optional(each(names.file_name, 1000000)),
-        default=None,
-        about="the files of a digest list that are missing or differ",
-    )
+    lacking: Optional[Sequence[str]] = field(optional(each(names.file_name, 1000000)), default=None)
+    """The files of a digest list that are missing or differ."""
 
 
 class MachineAnswer(Answer):
     """Facts of a machine that `setup` of Ansible does not report."""
 
     gpus: Sequence[str] = field(
-        each(matching(r"[0-9a-f]{4}", "the PCI device number of a GPU"), 1024),
-        about="the PCI device numbers of NVIDIA's GPUs",
+        each(matching(r"[0-9a-f]{4}", "the PCI device number of a GPU"), 1024)
     )
-    driver: Optional[str] = field(optional(names.version), about="the loaded NVIDIA driver")
+    """The PCI device numbers of NVIDIA's GPUs."""
+    driver: Optional[str] = field(optional(names.version))
+    """The loaded NVIDIA driver."""
     driver_installed: Optional[str] = field(optional(names.version))
-    nouveau: bool = field(flag, about="whether the kernel has loaded nouveau")
-    kernel: str = field(names.kernel, about="the running kernel")
-    kernels: Sequence[str] = field(each(names.kernel), about="the installed kernels")
-    modules: Mapping[str, str] = field(
-        table(names.kernel, or_empty(names.version)),
-        about='{kernel: the version of its NVIDIA module, "" without a version}',
-    )
+    nouveau: bool = field(flag)
+    """Whether the kernel has loaded nouveau."""
+    kernel: str = field(names.kernel)
+    """The running kernel."""
+    kernels: Sequence[str] = field(each(names.kernel))
+    """The installed kernels."""
+    modules: Mapping[str, str] = field(table(names.kernel, or_empty(names.version)))
+    """{kernel: the version of its NVIDIA module, "" without a version}."""
     secure_boot: bool = field(flag)
-    gpu_users: Sequence[str] = field(each(words), about="the programs that use a GPU")
+    gpu_users: Sequence[str] = field(each(words))
+    """The programs that use a GPU."""
     machine_id: str = field(matching(r"[0-9a-f]{0,64}|uninitialized", "the id of a machine"))
-    python: Optional[str] = field(
-        optional(names.python_version), about="the system's Python 3, None without one"
-    )
+    python: Optional[str] = field(optional(names.python_version))
+    """The system's Python 3, None without one."""
     missing_libraries: Sequence[str] = field(each(names.library))
     missing_programs: Sequence[str] = field(each(names.library))
 

@@ -38,30 +38,30 @@ class Network(Record):
 
     address_of_default_route: Optional[str] = field(optional(ipv4), default=None)
     interfaces: Mapping[str, Sequence[str]] = field(
-        table(names.interface_name, each(ipv4_interface)),
-        default={},
-        about="{interface: its addresses, such as 10.0.0.5/24}",
+        table(names.interface_name, each(ipv4_interface)), default={}
     )
+    """{interface: its addresses, such as 10.0.0.5/24}."""
 
 
 class Driver(Record):
     """The state of NVIDIA's driver."""
 
-    installed: Optional[str] = field(
-        optional(names.version), about="the version of the module for the running kernel"
-    )
-    loaded: Optional[str] = field(optional(names.version), about="the version of the loaded module")
-    nouveau: bool = field(flag, about="whether the kernel has loaded nouveau")
+    installed: Optional[str] = field(optional(names.version))
+    """The version of the module for the running kernel."""
+    loaded: Optional[str] = field(optional(names.version))
+    """The version of the loaded module."""
+    nouveau: bool = field(flag)
+    """Whether the kernel has loaded nouveau."""
 
 
 class MachineFacts(Network):
     """The facts of a machine. Their collection needs no MXNet."""
 
     hostname: str = field(or_empty(names.hostname), default="")
-    host_keys: Sequence[str] = field(
-        each(names.public_key, 16), default=[], about="the public keys of sshd"
-    )
-    gpus: int = field(whole(0, 1024), default=0, about="the number of GPUs of nvidia-smi")
+    host_keys: Sequence[str] = field(each(names.public_key, 16), default=[])
+    """The public keys of sshd."""
+    gpus: int = field(whole(0, 1024), default=0)
+    """The number of GPUs of nvidia-smi."""
     driver: Optional[Driver] = field(optional(record(Driver)), default=None)
 
 
@@ -71,36 +71,32 @@ class NodeFacts(MachineFacts):
     python_version: Optional[str] = field(optional(names.version), default=None)
     mxnet: Optional[str] = field(optional(names.version), default=None)
     numpy: Optional[str] = field(optional(names.version), default=None)
-    model_zoo: Sequence[str] = field(
-        each(names.network), default=[], about="the networks of MXNet's model zoo"
-    )
+    model_zoo: Sequence[str] = field(each(names.network), default=[])
+    """The networks of MXNet's model zoo."""
     fingerprints: Mapping[str, str] = field(
-        table(one_of("libmxnet.so", "numpy"), names.digest),
-        default={},
-        about="{library: sha256 of parts of its file}",
+        table(one_of("libmxnet.so", "numpy"), names.digest), default={}
     )
-    granted: Optional[Sequence[int]] = field(
-        optional(each(whole(0, names.MOST_GPU))),
-        default=None,
-        about="the GPUs that a batch system gives to a job, only in its job",
-    )
+    """{library: sha256 of parts of its file}."""
+    granted: Optional[Sequence[int]] = field(optional(each(whole(0, names.MOST_GPU))), default=None)
+    """The GPUs that a batch system gives to a job, only in its job."""
 
 
 class Cuda(Record):
     """The CUDA that provision.yml has installed, or None for a field that its version lacks."""
 
     folder: str = field(names.path)
-    version: Optional[str] = field(optional(words), default=None, about="such as 9.2")
-    release: Optional[str] = field(optional(words), default=None, about="such as 9.2.148")
-    driver: Optional[str] = field(optional(words), default=None, about="the oldest driver")
+    version: Optional[str] = field(optional(words), default=None)
+    """Such as 9.2."""
+    release: Optional[str] = field(optional(words), default=None)
+    """Such as 9.2.148."""
+    driver: Optional[str] = field(optional(words), default=None)
+    """The oldest driver."""
     cudnn: Optional[str] = field(optional(words), default=None)
     nccl: Optional[str] = field(optional(words), default=None)
-    sass: Sequence[str] = field(
-        each(words), default=[], about="the compute capabilities with machine code in MXNet"
-    )
-    gpus: Optional[int] = field(
-        optional(whole(0, 1024)), default=None, about="the number of NVIDIA's GPUs on the PCI bus"
-    )
+    sass: Sequence[str] = field(each(words), default=[])
+    """The compute capabilities with machine code in MXNet."""
+    gpus: Optional[int] = field(optional(whole(0, 1024)), default=None)
+    """The number of NVIDIA's GPUs on the PCI bus."""
 
 
 class Ssh(Record):
@@ -108,7 +104,8 @@ class Ssh(Record):
 
     public_key: str = field(or_empty(names.public_key), default="")
     user: str = field(or_empty(names.user_name), default="")
-    port: int = field(whole_number(1, 65535), default=22, about="of the node's sshd")
+    port: int = field(whole_number(1, 65535), default=22)
+    """Of the node's sshd."""
 
 
 def _cuda(value: object) -> Optional[Cuda]:
@@ -118,19 +115,19 @@ def _cuda(value: object) -> Optional[Cuda]:
 class NodeRecord(NodeFacts):
     """The facts of a node, and the values of the role's variables for this node."""
 
-    host: str = field(words, about="the name in the inventory")
+    host: str = field(words)
+    """The name in the inventory."""
     schema: Optional[int] = field(optional(whole(0, 1000000)), default=None)
-    python: Optional[str] = field(
-        optional(names.path), default=None, about="the program, None in records of other schemas"
-    )
-    job_dir: str = field(names.path, about="the folder of all jobs")
-    data_dir: str = field(names.path, about="the folder of the data sets")
-    target: str = field(
-        words, default="", about='the build of MXNet: "cpu", or "cu92" for CUDA 9.2'
-    )
-    bus: int = field(
-        whole_number(0, 1024), default=0, about="the number of NVIDIA's GPUs on the PCI bus"
-    )
+    python: Optional[str] = field(optional(names.path), default=None)
+    """The program, None in records of other schemas."""
+    job_dir: str = field(names.path)
+    """The folder of all jobs."""
+    data_dir: str = field(names.path)
+    """The folder of the data sets."""
+    target: str = field(words, default="")
+    """The build of MXNet: "cpu", or "cu92" for CUDA 9.2."""
+    bus: int = field(whole_number(0, 1024), default=0)
+    """The number of NVIDIA's GPUs on the PCI bus."""
     cuda: Optional[Cuda] = field(_cuda, default=None)
     ssh: Ssh = field(record(Ssh), default=Ssh())
 
@@ -141,7 +138,8 @@ class NodeRecord(NodeFacts):
 class DamagedRecord(NodeRecord):
     """The record of a damaged file. It has no facts, and only the jobs of its host are refused."""
 
-    fault: str = field(words, about="what is wrong with the file, and the cure")
+    fault: str = field(words)
+    """What is wrong with the file, and the cure."""
 
     def refuse_damaged(self) -> None:
         """Raise BadInput with the host, the file, its fault and the cure."""

@@ -15,10 +15,10 @@ HERE = "on this node"
 class AllGpus(Record):
     """The GPUs that a job without a choice of GPUs expects on the node."""
 
-    record: int = field(whole(0, 1024), about="the number that provision.yml found")
-    bus: int = field(
-        whole(0, 1024), about="the number on the PCI bus, 0 for a node with an MXNet for CPUs"
-    )
+    record: int = field(whole(0, 1024))
+    """The number that provision.yml found."""
+    bus: int = field(whole(0, 1024))
+    """The number on the PCI bus, 0 for a node with an MXNet for CPUs."""
 
 
 class Versions(Record):
@@ -31,49 +31,51 @@ class Versions(Record):
 class MpiRequest(Record):
     """The needs of an MPI program."""
 
-    runtime: str = field(text, about='the name of an engine, "" for any engine')
-    pre_execution: str = field(text, about="the shell commands that load the engine")
-    env: Mapping[str, str] = field(table(text, text, 10000), default={}, about="of the job")
-    infiniband: Optional[bool] = field(
-        optional(flag), default=None, about="whether the job needs InfiniBand"
-    )
-    where: str = field(text, default=HERE, about="the words for the place: a node or an image")
+    runtime: str = field(text)
+    """The name of an engine, "" for any engine."""
+    pre_execution: str = field(text)
+    """The shell commands that load the engine."""
+    env: Mapping[str, str] = field(table(text, text, 10000), default={})
+    """Of the job."""
+    infiniband: Optional[bool] = field(optional(flag), default=None)
+    """Whether the job needs InfiniBand."""
+    where: str = field(text, default=HERE)
+    """The words for the place: a node or an image."""
 
 
 class LookRequest(Record):
     """The needs of a job on a node."""
 
-    address: Optional[str] = field(
-        optional(text), default=None, about="the literal IPv4 address that the processes bind"
-    )
-    interface: Optional[str] = field(
-        optional(text), default=None, about="the interface with this address"
-    )
-    ports: Sequence[int] = field(each(whole(0, 65535), 100000), default=[], about="at this address")
+    address: Optional[str] = field(optional(text), default=None)
+    """The literal IPv4 address that the processes bind."""
+    interface: Optional[str] = field(optional(text), default=None)
+    """The interface with this address."""
+    ports: Sequence[int] = field(each(whole(0, 65535), 100000), default=[])
+    """At this address."""
     gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU)), default=[])
-    all_gpus: Optional[AllGpus] = field(
-        optional(record(AllGpus)), default=None, about="of a job that uses all GPUs"
-    )
-    jobs_dir: Optional[str] = field(
-        optional(text), default=None, about="the folder with the folders of all jobs"
-    )
-    job: Optional[str] = field(optional(text), default=None, about="a new job id")
-    files: Sequence[str] = field(each(text), default=[], about="paths that must be readable")
-    python: Optional[str] = field(optional(text), default=None, about="the path of the Python")
-    package: Optional[str] = field(
-        optional(text), default=None, about="the file name of the controller's mxcluster"
-    )
+    all_gpus: Optional[AllGpus] = field(optional(record(AllGpus)), default=None)
+    """Of a job that uses all GPUs."""
+    jobs_dir: Optional[str] = field(optional(text), default=None)
+    """The folder with the folders of all jobs."""
+    job: Optional[str] = field(optional(text), default=None)
+    """A new job id."""
+    files: Sequence[str] = field(each(text), default=[])
+    """Paths that must be readable."""
+    python: Optional[str] = field(optional(text), default=None)
+    """The path of the Python."""
+    package: Optional[str] = field(optional(text), default=None)
+    """The file name of the controller's mxcluster."""
     versions: Versions = field(record(Versions), default=Versions())
-    free: Mapping[str, int] = field(
-        table(text, whole()), default={}, about="{folder: needed bytes}"
-    )
-    open_files: int = field(whole(), default=0, about="the number of files that a process opens")
+    free: Mapping[str, int] = field(table(text, whole()), default={})
+    """{folder: needed bytes}."""
+    open_files: int = field(whole(), default=0)
+    """The number of files that a process opens."""
     mpi: Optional[MpiRequest] = field(optional(record(MpiRequest)), default=None)
     container: Optional[Container] = field(optional(record(Container)), default=None)
-    cuda: Optional[str] = field(optional(text), default=None, about="the folder of CUDA")
-    batch: Optional[BatchRequest] = field(
-        optional(record(BatchRequest)), default=None, about="of a submit host"
-    )
+    cuda: Optional[str] = field(optional(text), default=None)
+    """The folder of CUDA."""
+    batch: Optional[BatchRequest] = field(optional(record(BatchRequest)), default=None)
+    """Of a submit host."""
 
 
 def _facts(value: object) -> NodeFacts:
@@ -86,7 +88,8 @@ def _facts(value: object) -> NodeFacts:
 class RecordRequest(Record):
     """The present node record, which may save the import of MXNet."""
 
-    known: NodeFacts = field(_facts, default=NodeFacts(), about="no facts for a damaged record")
+    known: NodeFacts = field(_facts, default=NodeFacts())
+    """No facts for a damaged record."""
 
 
 def _cuda(value: object) -> Optional[Cuda]:
@@ -96,7 +99,11 @@ def _cuda(value: object) -> Optional[Cuda]:
 class CheckRequest(Record):
     """The things to examine for verify.yml."""
 
-    etc_dir: str = field(text, about="the folder of the three cluster files")
-    folders: Sequence[str] = field(each(text), about="to measure")
-    peers: Sequence[str] = field(each(text, 100000), default=[], about="to reach by ssh")
-    cuda: Optional[Cuda] = field(_cuda, default=None, about="of a node that trains on GPUs")
+    etc_dir: str = field(text)
+    """The folder of the three cluster files."""
+    folders: Sequence[str] = field(each(text))
+    """To measure."""
+    peers: Sequence[str] = field(each(text, 100000), default=[])
+    """To reach by ssh."""
+    cuda: Optional[Cuda] = field(_cuda, default=None)
+    """Of a node that trains on GPUs."""

@@ -78,26 +78,24 @@ def _of_place(shape: Shape[str]) -> Shape[str]:
 class Place(Record):
     """The place of a node in the network of the training traffic."""
 
-    address: str = field(
-        _of_place(ipv4), default="", about="empty for the submit host of a batch system"
-    )
-    interface: str = field(
-        _of_place(words), default="", about="the interface that holds the address"
-    )
+    address: str = field(_of_place(ipv4), default="")
+    """Empty for the submit host of a batch system."""
+    interface: str = field(_of_place(words), default="")
+    """The interface that holds the address."""
 
 
 class Node(Place):
     """A node of a job."""
 
-    job_dir: str = field(or_empty(names.path), default="", about="the job folder on the node")
-    python: str = field(or_empty(names.path), default="", about="the program of Python")
-    build: str = field(words, default="", about='the build of MXNet, such as "cpu" or "cu92"')
+    job_dir: str = field(or_empty(names.path), default="")
+    """The job folder on the node."""
+    python: str = field(or_empty(names.path), default="")
+    """The program of Python."""
+    build: str = field(words, default="")
+    """The build of MXNet, such as "cpu" or "cu92"."""
     cuda: Optional[Cuda] = field(optional(record(Cuda)), default=None)
-    mounts: Optional[List[str]] = field(
-        optional(each(names.path)),
-        default=None,
-        about="the folders that a container reads, besides the job folder and the package",
-    )
+    mounts: Optional[List[str]] = field(optional(each(names.path)), default=None)
+    """The folders that a container reads, besides the job folder and the package."""
 
 
 class Peer(Record, nulls=True):
@@ -113,34 +111,22 @@ class Peer(Record, nulls=True):
 class Process(Peer):
     """A process of a job."""
 
-    index: Optional[int] = field(
-        optional(whole()),
-        default=None,
-        about="the number of the process in its role, from 0; None for mpirun",
-    )
-    gpus: List[int] = field(
-        each(whole(0, names.MOST_GPU)), default=[], about="the GPU numbers on the node"
-    )
-    work_load: List[float] = field(
-        each(_positive), default=[], about="the speed of each GPU, [] for equal speeds"
-    )
-    group: Optional[int] = field(
-        optional(whole()),
-        default=None,
-        about="the number of the worker's group, or of the group that the server process serves",
-    )
-    share: Optional[Share] = field(
-        optional(_share),
-        default=None,
-        about="begin and end of the worker's share of the data, as fractions of 1",
-    )
-    folder: Optional[str] = field(
-        optional(text),
-        default=None,
-        about="the process's own folder, relative to the job folder",
-    )
-    command: List[str] = field(_texts, default=[], about="the command line")
-    env: Dict[str, str] = field(table(text, text, MOST), default={}, about="the environment")
+    index: Optional[int] = field(optional(whole()), default=None)
+    """The number of the process in its role, from 0; None for mpirun."""
+    gpus: List[int] = field(each(whole(0, names.MOST_GPU)), default=[])
+    """The GPU numbers on the node."""
+    work_load: List[float] = field(each(_positive), default=[])
+    """The speed of each GPU, [] for equal speeds."""
+    group: Optional[int] = field(optional(whole()), default=None)
+    """The number of the worker's group, or of the group that the server process serves."""
+    share: Optional[Share] = field(optional(_share), default=None)
+    """Begin and end of the worker's share of the data, as fractions of 1."""
+    folder: Optional[str] = field(optional(text), default=None)
+    """The process's own folder, relative to the job folder."""
+    command: List[str] = field(_texts, default=[])
+    """The command line."""
+    env: Dict[str, str] = field(table(text, text, MOST), default={})
+    """The environment."""
 
     @property
     def peer(self) -> Peer:
@@ -160,8 +146,10 @@ class Root(Record):
 class Heartbeat(Record):
     """The heartbeats of ps-lite."""
 
-    interval: float = field(_not_negative, default=1.0, about="seconds between two heartbeats")
-    timeout: float = field(_not_negative, default=0.0, about="seconds; 0 for no timeout")
+    interval: float = field(_not_negative, default=1.0)
+    """Seconds between two heartbeats."""
+    timeout: float = field(_not_negative, default=0.0)
+    """seconds; 0 for no timeout."""
 
 
 class Timeouts(Record):
@@ -182,51 +170,61 @@ class Balance(Record):
 class Container(Record, nulls=True):
     """The containers of a job's processes."""
 
-    engine: str = field(text, about="docker or podman")
+    engine: str = field(text)
+    """Docker or podman."""
     image: str = field(text)
-    python: str = field(text, about="the program of Python in the image")
-    shm_size: Optional[int] = field(
-        optional(whole()),
-        default=None,
-        about="the size in MB of /dev/shm in each container; None for /dev/shm of the node",
-    )
+    python: str = field(text)
+    """The program of Python in the image."""
+    shm_size: Optional[int] = field(optional(whole()), default=None)
+    """The size in MB of /dev/shm in each container; None for /dev/shm of the node."""
 
 
 class UsedProfile(Record):
     """The parts of the plan that come from a profile of the cluster."""
 
-    job: str = field(text, about="the job that measured the profile")
-    time: float = field(_not_negative, default=0.0, about="unix seconds of the measurement")
-    fits: bool = field(flag, about="whether the profile has the speeds of all workers")
-    uses: List[str] = field(each(text), about="the parts of the plan from the profile")
-    notes: List[str] = field(each(text), default=[], about="lines for the user")
+    job: str = field(text)
+    """The job that measured the profile."""
+    time: float = field(_not_negative, default=0.0)
+    """Unix seconds of the measurement."""
+    fits: bool = field(flag)
+    """Whether the profile has the speeds of all workers."""
+    uses: List[str] = field(each(text))
+    """The parts of the plan from the profile."""
+    notes: List[str] = field(each(text), default=[])
+    """Lines for the user."""
     noise: float = field(_not_negative)
-    speeds: List[float] = field(
-        each(_positive, MOST), about="samples/s of each worker, [] if the profile does not fit"
-    )
+    speeds: List[float] = field(each(_positive, MOST))
+    """samples/s of each worker, [] if the profile does not fit."""
 
 
 class MpiHost(Record, nulls=True):
     """The part of an MPI program on one node."""
 
     host: str = field(_host)
-    name: str = field(_file_name, about="of the process that mxcluster starts there")
+    name: str = field(_file_name)
+    """Of the process that mxcluster starts there."""
     address: str = field(ipv4)
     port: Optional[int] = field(_port, default=None)
     interface: str = field(words)
-    processes: int = field(whole(0, MOST), about="the number of MPI processes")
+    processes: int = field(whole(0, MOST))
+    """The number of MPI processes."""
 
 
 class MpiProgram(Record, nulls=True):
     """The program of a job of mpi.yml."""
 
     command: str = field(text)
-    runtime: str = field(text, about='the wanted engine, "" for the engine in PATH')
-    pre_execution: str = field(text, about="the shell command before mpirun and its daemons")
-    coordination: str = field(text, about="the shell command that runs once on each node")
+    runtime: str = field(text)
+    """The wanted engine, "" for the engine in PATH."""
+    pre_execution: str = field(text)
+    """The shell command before mpirun and its daemons."""
+    coordination: str = field(text)
+    """The shell command that runs once on each node."""
     infiniband: Optional[bool] = field(optional(flag), default=None)
-    network: str = field(text, about="address/prefix of the one network of all nodes, or empty")
-    hosts: List[MpiHost] = field(each(record(MpiHost), MOST), about="in the order of the ranks")
+    network: str = field(text)
+    """address/prefix of the one network of all nodes, or empty."""
+    hosts: List[MpiHost] = field(each(record(MpiHost), MOST))
+    """In the order of the ranks."""
 
 
 class EarlierPlan(Record):
@@ -240,63 +238,52 @@ class Plan(Record, nulls=True):
 
     schema: int = field(whole(1, 1), default=1)
     job: str = field(names.job_id)
-    kv: str = field(one_of(*(schemes.NAMES + (MPI_KIND,))), about='the scheme, or "mpi"')
-    lease: float = field(_not_negative, default=0.0, about="seconds; 0 for a job without a lease")
+    kv: str = field(one_of(*(schemes.NAMES + (MPI_KIND,))))
+    """The scheme, or "mpi"."""
+    lease: float = field(_not_negative, default=0.0)
+    """seconds; 0 for a job without a lease."""
     launcher: str = field(one_of(*LAUNCHERS), default=SSH)
-    subnet: str = field(
-        text, default="", about="address/prefix of the one network of all nodes, or empty"
-    )
-    workers: int = field(
-        whole(0, MOST), default=0, about="the number of workers, or of MPI processes"
-    )
-    servers: int = field(whole(0, MOST), default=0, about="the number of server processes")
+    subnet: str = field(text, default="")
+    """address/prefix of the one network of all nodes, or empty."""
+    workers: int = field(whole(0, MOST), default=0)
+    """The number of workers, or of MPI processes."""
+    servers: int = field(whole(0, MOST), default=0)
+    """The number of server processes."""
     heartbeat: Heartbeat = field(record(Heartbeat), default=Heartbeat())
     timeouts: Timeouts = field(record(Timeouts), default=Timeouts())
     root: Optional[Root] = field(optional(record(Root)), default=None)
-    groups: List[List[int]] = field(
-        each(_indices, MOST), default=[], about="the workers of each group"
-    )
+    groups: List[List[int]] = field(each(_indices, MOST), default=[])
+    """The workers of each group."""
     group_labels: List[str] = field(each(text, MOST), default=[])
-    together: List[List[int]] = field(
-        each(_indices, MOST), default=[], about="the sets of workers that wait for each other"
-    )
-    shares: List[Share] = field(
-        each(_share, MOST), default=[], about="the share of each worker, see `Process`"
-    )
-    placement: List[int] = field(
-        _indices, default=[], about="the server of each parameter, [] for the scheme's own"
-    )
-    staleness: Optional[int] = field(optional(whole()), default=None, about="of dist_ssync")
+    together: List[List[int]] = field(each(_indices, MOST), default=[])
+    """The sets of workers that wait for each other."""
+    shares: List[Share] = field(each(_share, MOST), default=[])
+    """The share of each worker, see `Process`."""
+    placement: List[int] = field(_indices, default=[])
+    """The server of each parameter, [] for the scheme's own."""
+    staleness: Optional[int] = field(optional(whole()), default=None)
+    """Of dist_ssync."""
     balance: Optional[Balance] = field(optional(record(Balance)), default=None)
-    slowdowns: List[float] = field(
-        each(number, MOST), default=[], about="the factor by which each worker emulates slowness"
-    )
-    files: Dict[str, str] = field(
-        table(_file_name, text), default={}, about="the texts of hosts, groups and data_sharding"
-    )
-    options: Options = field(of_plan, about="the knobs, MpiOptions for mpi.yml")
-    container: Optional[Container] = field(
-        optional(record(Container)), default=None, about="None for a job on the hosts"
-    )
-    nodes: Dict[str, Node] = field(table(_host, record(Node), MOST), about="{host: its node}")
-    ports_open: List[str] = field(
-        each(_host, MOST),
-        default=[],
-        about="the hosts on which the job cannot close its ports, because it has no root there",
-    )
+    slowdowns: List[float] = field(each(number, MOST), default=[])
+    """The factor by which each worker emulates slowness."""
+    files: Dict[str, str] = field(table(_file_name, text), default={})
+    """The texts of hosts, groups and data_sharding."""
+    options: Options = field(of_plan)
+    """The knobs, MpiOptions for mpi.yml."""
+    container: Optional[Container] = field(optional(record(Container)), default=None)
+    """None for a job on the hosts."""
+    nodes: Dict[str, Node] = field(table(_host, record(Node), MOST))
+    """{host: its node}."""
+    ports_open: List[str] = field(each(_host, MOST), default=[])
+    """The hosts on which the job cannot close its ports, because it has no root there."""
     processes: List[Process] = field(each(record(Process), MOST))
-    profile: Optional[UsedProfile] = field(
-        optional(record(UsedProfile)), default=None, about="None without a profile"
-    )
-    needs_profile: bool = field(
-        flag, default=False, about="whether grouping=auto finds no profile that fits"
-    )
+    profile: Optional[UsedProfile] = field(optional(record(UsedProfile)), default=None)
+    """None without a profile."""
+    needs_profile: bool = field(flag, default=False)
+    """Whether grouping=auto finds no profile that fits."""
     mpi: Optional[MpiProgram] = field(optional(record(MpiProgram)), default=None)
-    batch: Optional[Submission] = field(
-        optional(record(Submission)),
-        default=None,
-        about="of a job that waits in a batch system, and has no processes yet",
-    )
+    batch: Optional[Submission] = field(optional(record(Submission)), default=None)
+    """Of a job that waits in a batch system, and has no processes yet."""
 
     @property
     def talks(self) -> bool:
@@ -339,42 +326,36 @@ class ClusterFiles(Record):
 
     nodes: Dict[str, Place] = field(table(_host, record(Place), MOST))
     files: Dict[str, str] = field(table(_file_name, text))
-    notes: List[str] = field(each(text), default=[], about="lines about the profile")
+    notes: List[str] = field(each(text), default=[])
+    """Lines about the profile."""
 
 
 class RendezvousRequest(Record):
     """The rendezvous of a job's nodes before the start of the processes."""
 
-    own: List[Peer] = field(each(record(Peer), MOST), about="the processes of this node")
-    timeout: float = field(_not_negative, about="seconds")
-    clock: float = field(
-        _not_negative, about="the largest allowed difference between two clocks, in seconds"
-    )
+    own: List[Peer] = field(each(record(Peer), MOST))
+    """The processes of this node."""
+    timeout: float = field(_not_negative)
+    """Seconds."""
+    clock: float = field(_not_negative)
+    """The largest allowed difference between two clocks, in seconds."""
 
 
 class NodePlan(Plan):
     """A node's part of a plan: the processes on this node, and all common fields."""
 
-    host: str = field(_host, about="the node")
-    peers: List[Peer] = field(
-        each(record(Peer), MOST),
-        default=[],
-        about="all processes of the job, for the firewall and the rendezvous",
-    )
+    host: str = field(_host)
+    """The node."""
+    peers: List[Peer] = field(each(record(Peer), MOST), default=[])
+    """All processes of the job, for the firewall and the rendezvous."""
     firewall: Optional[FirewallRequest] = field(optional(record(FirewallRequest)), default=None)
     rendezvous: Optional[RendezvousRequest] = field(
         optional(record(RendezvousRequest)), default=None, former=("meeting",)
     )
-    controller: Optional[Dict[str, object]] = field(
-        optional(_json),
-        default=None,
-        about="the identity of ansible-playbook, see `processes.witness`",
-    )
-    whole: Optional[Plan] = field(
-        optional(record(Plan)),
-        default=None,
-        about="the plan of the whole job, which another controller can read later",
-    )
+    controller: Optional[Dict[str, object]] = field(optional(_json), default=None)
+    """The identity of ansible-playbook, see `processes.witness`."""
+    whole: Optional[Plan] = field(optional(record(Plan)), default=None)
+    """The plan of the whole job, which another controller can read later."""
 
 
 def _conditions(plan: Plan) -> Iterator[Tuple[str, str, bool]]:

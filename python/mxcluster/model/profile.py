@@ -49,7 +49,8 @@ class Speed(Record):
     """The measured speed of a worker."""
 
     samples_per_s: float = field(_per_s)
-    spread: float = field(_ratio, about="the interquartile range, divided by the median")
+    spread: float = field(_ratio)
+    """The interquartile range, divided by the median."""
 
 
 class ServerTimes(Record):
@@ -63,19 +64,19 @@ class Worker(Record):
     """The measurements of one worker."""
 
     host: str = field(_host)
-    number: int = field(_number, about="counts the workers of the host, from 0")
+    number: int = field(_number)
+    """Counts the workers of the host, from 0."""
     alone: Speed = field(record(Speed))
-    together: Speed = field(record(Speed), about="while all workers compute")
-    exchange_s: float = field(_seconds, about="push and pull of the model, all workers at once")
-    servers: Sequence[ServerTimes] = field(_many(record(ServerTimes)), about="for each server")
-    gpus: Optional[Sequence[int]] = field(
-        optional(_many(whole(0, names.MOST_GPU))),
-        default=None,
-        about="the GPU numbers of a worker with several GPUs",
-    )
-    gpu_speeds: Optional[Sequence[float]] = field(
-        optional(_many(_per_s)), default=None, about="samples/s of each of these GPUs alone"
-    )
+    together: Speed = field(record(Speed))
+    """While all workers compute."""
+    exchange_s: float = field(_seconds)
+    """Push and pull of the model, all workers at once."""
+    servers: Sequence[ServerTimes] = field(_many(record(ServerTimes)))
+    """For each server."""
+    gpus: Optional[Sequence[int]] = field(optional(_many(whole(0, names.MOST_GPU))), default=None)
+    """The GPU numbers of a worker with several GPUs."""
+    gpu_speeds: Optional[Sequence[float]] = field(optional(_many(_per_s)), default=None)
+    """samples/s of each of these GPUs alone."""
 
     @property
     def name(self) -> str:
@@ -92,8 +93,10 @@ class Server(Record):
     """The measured speed of one server."""
 
     host: str = field(_host)
-    number: int = field(_number, about="counts the servers of the host, from 0")
-    updates_per_s: float = field(_per_s, about="updates of the whole model")
+    number: int = field(_number)
+    """Counts the servers of the host, from 0."""
+    updates_per_s: float = field(_per_s)
+    """Updates of the whole model."""
 
     @property
     def name(self) -> str:
@@ -113,11 +116,11 @@ class MeasuredProfile(Record):
         default=SCHEMA,
     )
     job: str = field(words)
-    time: float = field(real(0, 253402300799), about="unix seconds, to the year 9999")
+    time: float = field(real(0, 253402300799))
+    """Unix seconds, to the year 9999."""
     mxnet: str = field(words)
-    parameters: Sequence[int] = field(
-        _many(whole(1)), about="the number of elements of each parameter, from the lowest layer"
-    )
+    parameters: Sequence[int] = field(_many(whole(1)))
+    """The number of elements of each parameter, from the lowest layer."""
     workers: Sequence[Worker] = field(_many(record(Worker)))
     servers: Sequence[Server] = field(_many(record(Server)))
     network: str = field(words)
@@ -149,17 +152,16 @@ class MeasuredProfile(Record):
 class Profile(MeasuredProfile):
     """A profile with the proposal for jobs."""
 
-    noise: float = field(_ratio, about="the relative difference of two measurements of one speed")
-    groups: Sequence[Sequence[int]] = field(
-        _many(_many(_number)), about="positions in `workers`, from the fastest group on"
-    )
-    labels: Sequence[str] = field(_many(words), about="of the groups")
-    shares: Sequence[Tuple[float, float]] = field(
-        _many(_share), about="[begin, end] of each worker in the training data"
-    )
-    placement: Sequence[int] = field(
-        _many(_number), about="the position of the server of each parameter; [] without servers"
-    )
+    noise: float = field(_ratio)
+    """The relative difference of two measurements of one speed."""
+    groups: Sequence[Sequence[int]] = field(_many(_many(_number)))
+    """Positions in `workers`, from the fastest group on."""
+    labels: Sequence[str] = field(_many(words))
+    """Of the groups."""
+    shares: Sequence[Tuple[float, float]] = field(_many(_share))
+    """[begin, end] of each worker in the training data."""
+    placement: Sequence[int] = field(_many(_number))
+    """The position of the server of each parameter; [] without servers."""
     advice: Sequence[str] = field(each(words))
 
     def _faults(self) -> Iterator[Wrong]:

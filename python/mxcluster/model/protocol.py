@@ -67,13 +67,11 @@ class Request(Record, kind_key="command"):
     CHANGES: ClassVar[bool] = False
     SWEEPS: ClassVar[bool] = False
 
-    user: str = field(
-        or_empty(names.user_name),
-        default="",
-        about="the user that runs the command if the module runs as root, empty for the current "
-        "user; the training user of the node",
-    )
-    check: bool = field(flag, default=False, about="whether Ansible runs in check mode")
+    user: str = field(or_empty(names.user_name), default="")
+    """The user that runs the command if the module runs as root, empty for the current user; the
+    training user of the node."""
+    check: bool = field(flag, default=False)
+    """Whether Ansible runs in check mode."""
 
     @property
     def job_id(self) -> str:
@@ -146,20 +144,18 @@ class SharedFolder(Record):
     """The job folder of a batch job, which all nodes of the job share."""
 
     path: str = field(names.node_path)
-    nonce: str = field(
-        matching(r"[0-9a-f]{32}", "32 hexadecimal digits"),
-        about="the content of a file that the head has written into the folder",
-    )
-    has_secrets: bool = field(flag, about="whether the folder holds secret variables of the job")
+    nonce: str = field(matching(r"[0-9a-f]{32}", "32 hexadecimal digits"))
+    """The content of a file that the head has written into the folder."""
+    has_secrets: bool = field(flag)
+    """Whether the folder holds secret variables of the job."""
 
 
 class _OfNode(Request):
     """A command that reads facts of the node."""
 
     READS = True
-    arguments: Dict[str, object] = field(
-        _json, key="request", default={}, about="the object that the class of the command describes"
-    )
+    arguments: Dict[str, object] = field(_json, key="request", default={})
+    """The object that the class of the command describes."""
 
 
 class Look(_OfNode, kind="look"):
@@ -178,12 +174,9 @@ class RecordNode(_OfNode, kind="record"):
     """
 
     ANSWER = answers.Recorded
-    shared: Optional[SharedFolder] = field(
-        optional(record(SharedFolder)),
-        default=None,
-        about="the folder of a batch job. The node must share this folder, and reads the GPUs "
-        "that the batch system gives to the job",
-    )
+    shared: Optional[SharedFolder] = field(optional(record(SharedFolder)), default=None)
+    """The folder of a batch job. The node must share this folder, and reads the GPUs that the batch
+    system gives to the job."""
 
 
 class Check(_OfNode, kind="check"):
@@ -201,21 +194,18 @@ class Jobs(Request, kind="jobs"):
     ANSWER = answers.JobList
     READS = True
     SWEEPS = True
-    jobs_dir: str = field(
-        names.node_path, about="the folder on the node that holds the folders of all jobs"
-    )
-    job: str = field(
-        or_empty(names.job_id),
-        default="",
-        about="a job to return even if it ended long ago. Of the other jobs, the command returns "
-        "only the running jobs and the jobs that ended last",
-    )
+    jobs_dir: str = field(names.node_path)
+    """The folder on the node that holds the folders of all jobs."""
+    job: str = field(or_empty(names.job_id), default="")
+    """A job to return even if it ended long ago. Of the other jobs, the command returns only the
+    running jobs and the jobs that ended last."""
 
 
 class OfJob(Request):
     """A command for one job."""
 
-    job_dir: str = field(names.node_path, about="the job's folder on the node, with plan.json")
+    job_dir: str = field(names.node_path)
+    """The job's folder on the node, with plan.json."""
 
     @property
     def job_id(self) -> str:
@@ -226,26 +216,22 @@ class OfJob(Request):
 class _WithFiles(OfJob):
     """A command that writes the files of a job on this node."""
 
-    secret_env: Optional[Dict[str, str]] = field(
-        optional(table(text, text, 10000)),
-        default=None,
-        about="secret environment variables of the processes besides those of the plan. No plan, "
-        "log or result contains them. A file of mode 0600 holds them from the start until the "
-        "agent has read the file. Ansible masks these values wherever they occur in the result",
-    )
+    secret_env: Optional[Dict[str, str]] = field(optional(table(text, text, 10000)), default=None)
+    """Secret environment variables of the processes besides those of the plan. No plan, log or
+    result contains them. A file of mode 0600 holds them from the start until the agent has read the
+    file. Ansible masks these values wherever they occur in the result."""
     token: Optional[str] = field(
-        optional(matching(r"[!-~]{1,1000}", "the token of a job")),
-        default=None,
-        about="the secret by which the job's processes authenticate each other. A file of mode "
-        "0600 holds the token until the job has ended. No plan, log or result contains the token",
+        optional(matching(r"[!-~]{1,1000}", "the token of a job")), default=None
     )
+    """The secret by which the job's processes authenticate each other. A file of mode 0600 holds
+    the token until the job has ended. No plan, log or result contains the token."""
     script: Optional[str] = field(
         optional(
             or_empty(matching(r"[A-Za-z0-9+/]+={0,2}", "a zip file in base64", most=LONGEST_SCRIPT))
         ),
         default=None,
-        about="the folder of the user's script as a zip file in base64",
     )
+    """The folder of the user's script as a zip file in base64."""
 
     def secrets(self) -> List[str]:
         """Return the token and the values of the secret variables."""
@@ -258,7 +244,8 @@ class Prepare(_WithFiles, kind="prepare"):
     ANSWER = answers.JobStarted
     CHANGES = True
     SWEEPS = True
-    plan: NodePlan = field(record(NodePlan), about="the node's part of the plan")
+    plan: NodePlan = field(record(NodePlan))
+    """The node's part of the plan."""
 
 
 class Start(_WithFiles, kind="start"):
@@ -267,18 +254,12 @@ class Start(_WithFiles, kind="start"):
     ANSWER = answers.AgentStarted
     CHANGES = True
     SWEEPS = True
-    plan: Optional[NodePlan] = field(
-        optional(record(NodePlan)),
-        default=None,
-        about="the node's part of the plan. Without a plan, the job's folder holds the files of "
-        "an earlier `prepare`",
-    )
-    shared: Optional[SharedFolder] = field(
-        optional(record(SharedFolder)),
-        default=None,
-        about="the folder of a batch job, from which the node reads the token, the secrets and the "
-        "script",
-    )
+    plan: Optional[NodePlan] = field(optional(record(NodePlan)), default=None)
+    """The node's part of the plan. Without a plan, the job's folder holds the files of an earlier
+    `prepare`."""
+    shared: Optional[SharedFolder] = field(optional(record(SharedFolder)), default=None)
+    """The folder of a batch job, from which the node reads the token, the secrets and the script.
+    """
 
 
 class Launch(OfJob, kind="launch"):
@@ -298,16 +279,10 @@ class Wait(OfJob, kind="wait"):
     """Wait for the end of a job, and renew the job's lease."""
 
     ANSWER = answers.Progress
-    seconds: float = field(
-        real(0, 86400),
-        default=5.0,
-        about="the maximum duration in seconds. Half the job's lease is another limit",
-    )
-    took: str = field(
-        or_empty(_checkpoint),
-        default="",
-        about="the name of a checkpoint that is complete on the controller",
-    )
+    seconds: float = field(real(0, 86400), default=5.0)
+    """The maximum duration in seconds. Half the job's lease is another limit."""
+    took: str = field(or_empty(_checkpoint), default="")
+    """The name of a checkpoint that is complete on the controller."""
 
     def limit(self) -> float:
         """Return the usual limit after the end of the wait."""
@@ -326,12 +301,10 @@ class Stop(OfJob, kind="stop"):
 
     ANSWER = answers.Stopped
     SWEEPS = True
-    peer: bool = field(
-        flag,
-        default=False,
-        about="whether the reason is the failure of another node's part, and not a user's command",
-    )
-    lease: bool = field(flag, default=False, about="whether the reason is the end of the lease")
+    peer: bool = field(flag, default=False)
+    """Whether the reason is the failure of another node's part, and not a user's command."""
+    lease: bool = field(flag, default=False)
+    """Whether the reason is the end of the lease."""
 
 
 class Logs(OfJob, kind="logs"):
@@ -339,9 +312,8 @@ class Logs(OfJob, kind="logs"):
 
     ANSWER = answers.Logs
     READS = True
-    lines: int = field(
-        whole(0, 10**6), default=LOG_LINES, about="the maximum number of lines of each log"
-    )
+    lines: int = field(whole(0, 10**6), default=LOG_LINES)
+    """The maximum number of lines of each log."""
 
 
 class ReadPlan(OfJob, kind="plan"):
@@ -355,9 +327,12 @@ class Piece(OfJob, kind="piece"):
     """Read a piece of a checkpoint file, and renew the job's lease."""
 
     ANSWER = answers.PieceOfFile
-    file: str = field(_checkpoint, about="the name of a file of a checkpoint")
-    offset: int = field(whole(), default=0, about="the position of the first byte in the file")
-    most: int = field(whole(1, 1 << 30), default=PIECE, about="the maximum number of bytes")
+    file: str = field(_checkpoint)
+    """The name of a file of a checkpoint."""
+    offset: int = field(whole(), default=0)
+    """The position of the first byte in the file."""
+    most: int = field(whole(1, 1 << 30), default=PIECE)
+    """The maximum number of bytes."""
 
 
 class Collect(OfJob, kind="collect"):
@@ -366,32 +341,19 @@ class Collect(OfJob, kind="collect"):
     ANSWER = answers.Collected
     CHANGES = True
     SWEEPS = True
-    output: str = field(names.node_path, about="the tar file on the node")
-    spool: Optional[str] = field(
-        optional(or_empty(names.node_path)),
-        default=None,
-        about="the folder for the tar file if root packs files of another user; created if "
-        "missing. Only root can write to the folder, so no other user can replace the tar file "
-        "before the controller fetches it",
-    )
-    reason: str = field(
-        words,
-        key="told",
-        default="",
-        about="the reason of the job's end from the answer to `wait`, empty if unknown. If the "
-        "job is a unit, root compares the reason with the unit's state",
-    )
-    reader: Optional[int] = field(
-        optional(whole(0, 2**32 - 1)),
-        default=None,
-        about="the uid of the login user, who becomes the owner of the tar file in the spool",
-    )
-    arguments: Dict[str, object] = field(
-        _json,
-        key="request",
-        default={},
-        about='{"engine": the engine that started the agents, "" without one}',
-    )
+    output: str = field(names.node_path)
+    """The tar file on the node."""
+    spool: Optional[str] = field(optional(or_empty(names.node_path)), default=None)
+    """The folder for the tar file if root packs files of another user; created if missing. Only
+    root can write to the folder, so no other user can replace the tar file before the controller
+    fetches it."""
+    reason: str = field(words, key="told", default="")
+    """The reason of the job's end from the answer to `wait`, empty if unknown. If the job is a
+    unit, root compares the reason with the unit's state."""
+    reader: Optional[int] = field(optional(whole(0, 2**32 - 1)), default=None)
+    """The uid of the login user, who becomes the owner of the tar file in the spool."""
+    arguments: Dict[str, object] = field(_json, key="request", default={})
+    """{"engine": the engine that started the agents, "" without one}."""
 
     def limit(self) -> float:
         """Return the limit for a long transfer to a disk."""

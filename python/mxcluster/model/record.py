@@ -47,9 +47,9 @@ else:
 
 
 class Field:
-    """One field of a Record: its name, shape, default and description."""
+    """One field of a Record: its name, shape and default."""
 
-    __slots__ = ("about", "default", "factory", "former", "key", "name", "shape")
+    __slots__ = ("default", "factory", "former", "key", "name", "shape")
 
     def __init__(
         self,
@@ -58,11 +58,10 @@ class Field:
         factory: Optional[Callable[[], object]],
         key: str,
         former: Tuple[str, ...],
-        about: str,
     ) -> None:
         self.name = ""  # set by the Record's class
-        self.shape, self.default, self.factory, self.key = shape, default, factory, key
-        self.former, self.about = former, about
+        self.shape, self.default, self.factory = shape, default, factory
+        self.key, self.former = key, former
 
     @property
     def is_required(self) -> bool:
@@ -75,30 +74,16 @@ class Field:
 
 
 @overload
-def field(
-    shape: Shape[T], *, key: str = ..., former: Tuple[str, ...] = ..., about: str = ...
-) -> T: ...
+def field(shape: Shape[T], *, key: str = ..., former: Tuple[str, ...] = ...) -> T: ...
+
+
+@overload
+def field(shape: Shape[T], *, default: T, key: str = ..., former: Tuple[str, ...] = ...) -> T: ...
 
 
 @overload
 def field(
-    shape: Shape[T],
-    *,
-    default: T,
-    key: str = ...,
-    former: Tuple[str, ...] = ...,
-    about: str = ...,
-) -> T: ...
-
-
-@overload
-def field(
-    shape: Shape[T],
-    *,
-    factory: Callable[[], T],
-    key: str = ...,
-    former: Tuple[str, ...] = ...,
-    about: str = ...,
+    shape: Shape[T], *, factory: Callable[[], T], key: str = ..., former: Tuple[str, ...] = ...
 ) -> T: ...
 
 
@@ -109,9 +94,10 @@ def field(
     factory: Optional[Callable[[], object]] = None,
     key: str = "",
     former: Tuple[str, ...] = (),
-    about: str = "",
 ) -> Any:
     """Return the definition of a field of a Record.
+
+    A string below the field describes its meaning and unit, where the name does not tell them.
 
     Args:
         shape: the check of a decoded value.
@@ -121,9 +107,8 @@ def field(
             present time. Decoded data must have the field.
         key: the name in JSON, if this name differs from the attribute.
         former: the names in JSON of earlier versions.
-        about: the description, with unit and meaning.
     """
-    return Field(shape, default, factory, key, former, about)
+    return Field(shape, default, factory, key, former)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))

@@ -13,7 +13,8 @@ class Query(Record):
     """The first message of the caller."""
 
     job: str = field(names.job_id)
-    host: str = field(_host, about="the node of the caller")
+    host: str = field(_host)
+    """The node of the caller."""
     nonce: str = field(_nonce)
 
 
@@ -21,8 +22,10 @@ class Reply(Record):
     """The message of the answerer, with the proof that the answerer has the job's token."""
 
     job: str = field(names.job_id)
-    host: str = field(_host, about="the node of the answerer")
-    time: float = field(number, about="the clock of the answerer, in unix seconds")
+    host: str = field(_host)
+    """The node of the answerer."""
+    time: float = field(number)
+    """The clock of the answerer, in unix seconds."""
     nonce: str = field(_nonce)
     proof: str = field(_proof)
 

@@ -42,19 +42,22 @@ class Build(Record):
     """The wheels of an environment for some versions of Python."""
 
     python: Sequence[str] = field(each(names.python_version))
-    pip: str = field(text, about='the wheel of pip, such as "pip==24.0"')
-    wheels: Sequence[str] = field(each(text), about="all other wheels, MXNet first")
+    pip: str = field(text)
+    """The wheel of pip, such as "pip==24.0"."""
+    wheels: Sequence[str] = field(each(text))
+    """All other wheels, MXNet first."""
 
 
 class Environment(Record):
     """The wheels of MXNet and of its dependencies, as arguments of mxcluster_env."""
 
     builds: Sequence[Build] = field(each(record(Build)))
-    hashes: Mapping[str, Sequence[str]] = field(
-        table(text, each(names.digest), 10000), about="{wheel: the sha256 of its files}"
-    )
-    name: str = field(words, default="MXNet", about="the software, in messages")
-    note: str = field(words, default="", about="why other versions of Python do not work")
+    hashes: Mapping[str, Sequence[str]] = field(table(text, each(names.digest), 10000))
+    """{wheel: the sha256 of its files}."""
+    name: str = field(words, default="MXNet")
+    """The software, in messages."""
+    note: str = field(words, default="")
+    """Why other versions of Python do not work."""
 
     def build_for(self, python: str) -> Optional[Build]:
         """Return the build for a version of Python such as "3.11", or None without a build."""
@@ -70,7 +73,8 @@ class File(Record):
 
     url: str = field(text)
     name: str = field(matching(r"(?!\.{1,2}$)[^/\x00-\x1f]+", "the name of a file", 255))
-    sha256: str = field(or_empty(names.digest), about="empty if unknown")
+    sha256: str = field(or_empty(names.digest))
+    """Empty if unknown."""
 
 
 class KeyFile(File):
@@ -103,17 +107,14 @@ class Packages(Record):
 class Cuda(Record):
     """The chosen CUDA, and the files and packages that install it."""
 
-    version: str = field(text, about="such as 9.2")
-    release: str = field(text, about="such as 9.2.148")
-    source: str = field(
-        one_of("none", "local_rpm", "network_repo", "runfile"),
-        about='the way to install CUDA, "none" on a node without root\'s rights',
-    )
-    pinned: Optional[Mapping[str, str]] = field(
-        optional(table(text, text)),
-        default=None,
-        about="the packages that another CUDA has in another version",
-    )
+    version: str = field(text)
+    """Such as 9.2."""
+    release: str = field(text)
+    """Such as 9.2.148."""
+    source: str = field(one_of("none", "local_rpm", "network_repo", "runfile"))
+    """The way to install CUDA, "none" on a node without root's rights."""
+    pinned: Optional[Mapping[str, str]] = field(optional(table(text, text)), default=None)
+    """The packages that another CUDA has in another version."""
     rpm: Sequence[File] = field(each(record(File)))
     runfile: Sequence[File] = field(each(record(File)))
     packages: Packages = field(record(Packages))
@@ -124,63 +125,75 @@ class Cuda(Record):
 class NeededDriver(Record):
     """The driver that the chosen CUDA and the GPUs of the node need."""
 
-    branch: int = field(whole(1, 10000), about="such as 470")
-    cuda: str = field(text, about="the version of CUDA")
-    least: str = field(names.version, about="the oldest driver for this CUDA")
-    installable: bool = field(flag, about="whether mxcluster installs drivers on this system")
+    branch: int = field(whole(1, 10000))
+    """Such as 470."""
+    cuda: str = field(text)
+    """The version of CUDA."""
+    least: str = field(names.version)
+    """The oldest driver for this CUDA."""
+    installable: bool = field(flag)
+    """Whether mxcluster installs drivers on this system."""
 
 
 class Choice(Record, strict=True):
     """The user's settings of the versions."""
 
-    cuda_version: str = field(text, about='such as "9.2", "" for no CUDA')
+    cuda_version: str = field(text)
+    """Such as "9.2", "" for no CUDA."""
     mxnet_version: str = field(text)
     mxnet_build: str = field(one_of("openblas", "mkl"))
-    gpu_required: bool = field(flag, about="whether a node without a GPU is refused")
-    cuda_source: str = field(text, about='"" for the first way of the system')
-    cudnn_version: str = field(text, about='"" for the choice of the table, or "none"')
-    driver_install: str = field(
-        text,
-        about='"true" if mxcluster replaces an older driver, "false" if it installs no driver',
-    )
-    nvidia_mirror: str = field(or_empty(_url), about="the URL of a mirror of NVIDIA's files")
-    nvidia_sha256: Mapping[str, str] = field(
-        table(words, _lower_digest), about="{file name: digest}"
-    )
-    nvidia_keys: Sequence[SigningKey] = field(
-        each(record(SigningKey)), about="empty for NVIDIA's keys"
-    )
+    gpu_required: bool = field(flag)
+    """Whether a node without a GPU is refused."""
+    cuda_source: str = field(text)
+    """"" for the first way of the system."""
+    cudnn_version: str = field(text)
+    """"" for the choice of the table, or "none"."""
+    driver_install: str = field(text)
+    """"true" if mxcluster replaces an older driver, "false" if it installs no driver."""
+    nvidia_mirror: str = field(or_empty(_url))
+    """The URL of a mirror of NVIDIA's files."""
+    nvidia_sha256: Mapping[str, str] = field(table(words, _lower_digest))
+    """{file name: digest}."""
+    nvidia_keys: Sequence[SigningKey] = field(each(record(SigningKey)))
+    """Empty for NVIDIA's keys."""
 
 
 class Machine(Record):
     """The facts of a node that limit the choice: those of Ansible and of mxcluster_machine."""
 
-    system: str = field(words, about="the fact ansible_distribution")
+    system: str = field(words)
+    """The fact ansible_distribution."""
     system_version: str = field(words)
     architecture: str = field(words)
-    family: str = field(words, about="the fact ansible_os_family")
+    family: str = field(words)
+    """The fact ansible_os_family."""
     python: Optional[str] = field(_none_or(names.python_version))
-    gpus: Sequence[str] = field(each(_device, 1024), about="PCI device numbers")
-    driver: Optional[str] = field(_none_or(names.version), about="the loaded driver")
+    gpus: Sequence[str] = field(each(_device, 1024))
+    """PCI device numbers."""
+    driver: Optional[str] = field(_none_or(names.version))
+    """The loaded driver."""
     driver_installed: Optional[str] = field(_none_or(names.version))
-    own_system: bool = field(flag, about="whether mxcluster may install system packages")
-    missing: Sequence[str] = field(
-        each(names.library), about="the required libraries and programs that the node lacks"
-    )
+    own_system: bool = field(flag)
+    """Whether mxcluster may install system packages."""
+    missing: Sequence[str] = field(each(names.library))
+    """The required libraries and programs that the node lacks."""
 
 
 class Decision(Record):
     """The software to install on a node."""
 
-    target: str = field(text, about='such as "cu92", see `cluster.pairs.target`')
-    gpus: int = field(whole(0, 1024), about="0 for training on the CPU")
-    system: str = field(text, about='such as "CentOS 7", empty for a system outside the table')
-    family: str = field(text, about="the family of the system's packages, empty if unknown")
+    target: str = field(text)
+    """Such as "cu92", see `cluster.pairs.target`."""
+    gpus: int = field(whole(0, 1024))
+    """0 for training on the CPU."""
+    system: str = field(text)
+    """Such as "CentOS 7", empty for a system outside the table."""
+    family: str = field(text)
+    """The family of the system's packages, empty if unknown."""
     environment: Environment = field(record(Environment))
     cuda: Optional[Cuda] = field(optional(record(Cuda)))
     cudnn: Optional[LibraryFile] = field(optional(record(LibraryFile)))
     nccl: Optional[LibraryFile] = field(optional(record(LibraryFile)))
     driver: Optional[NeededDriver] = field(optional(record(NeededDriver)))
-    installed: Optional[node_record.Cuda] = field(
-        optional(record(node_record.Cuda)), about="the state that verify.yml expects"
-    )
+    installed: Optional[node_record.Cuda] = field(optional(record(node_record.Cuda)))
+    """The state that verify.yml expects."""

@@ -35,7 +35,8 @@ class Process(Record):
     """A process of the kernel: its pid and its start time, see `node.processes.Identity`."""
 
     pid: int = field(_pid)
-    start_time: int = field(_ticks, about="clock ticks since boot")
+    start_time: int = field(_ticks)
+    """Clock ticks since boot."""
 
 
 class Part(Record, nulls=True):
@@ -44,7 +45,8 @@ class Part(Record, nulls=True):
     name: str = field(names.process)
     role: str = field(words)
     index: Optional[int] = field(optional(whole()), default=None)
-    pid: Optional[int] = field(optional(_pid), default=None, about="None before the start")
+    pid: Optional[int] = field(optional(_pid), default=None)
+    """None before the start."""
     start_time: Optional[int] = field(optional(_ticks), default=None)
     state: str = field(one_of(RUNNING, ENDED), default=RUNNING)
     exit_code: Optional[int] = field(optional(whole(-100, 255)), default=None)
@@ -59,37 +61,41 @@ class Part(Record, nulls=True):
 class Keys(Record):
     """The pushes of a worker's keys."""
 
-    most: int = field(whole(), about="pushes of the most pushed key")
-    fewer: Mapping[str, int] = field(
-        table(words, whole(), MOST_KEYS), about="{key: pushes} of the keys with fewer pushes"
-    )
+    most: int = field(whole())
+    """Pushes of the most pushed key."""
+    fewer: Mapping[str, int] = field(table(words, whole(), MOST_KEYS))
+    """{key: pushes} of the keys with fewer pushes."""
 
 
 class Pulse(Record):
     """The progress of a process, the content of its file *.pulse."""
 
-    phase: str = field(matching(r"[a-z]{1,30}", "a phase"), about="a constant of mxcluster.phases")
-    pushes: int = field(whole(), about="calls of push")
-    time: float = field(unix_time, about="of the last progress")
-    keys: Optional[Keys] = field(
-        optional(record(Keys)), default=None, about="None for too many keys with fewer pushes"
-    )
+    phase: str = field(matching(r"[a-z]{1,30}", "a phase"))
+    """A constant of mxcluster.phases."""
+    pushes: int = field(whole())
+    """Calls of push."""
+    time: float = field(unix_time)
+    """Of the last progress."""
+    keys: Optional[Keys] = field(optional(record(Keys)), default=None)
+    """None for too many keys with fewer pushes."""
 
 
 class LatestPulse(Pulse):
     """A pulse with its age."""
 
-    idle: float = field(_seconds, about="seconds since the progress, by the clock of the node")
+    idle: float = field(_seconds)
+    """Seconds since the progress, by the clock of the node."""
 
 
 class Expiry(Record):
     """The measurements of a lease that has run out, in seconds."""
 
-    age: float = field(_seconds, about="the time since the last renewal")
-    limit: float = field(_seconds, about="the longest allowed age")
-    gap: Optional[float] = field(
-        optional(_seconds), default=None, about="the longest time between two renewals"
-    )
+    age: float = field(_seconds)
+    """The time since the last renewal."""
+    limit: float = field(_seconds)
+    """The longest allowed age."""
+    gap: Optional[float] = field(optional(_seconds), default=None)
+    """The longest time between two renewals."""
 
 
 class BatchState(Record):
@@ -97,17 +103,14 @@ class BatchState(Record):
 
     launcher: str = field(matching(r"[a-z]{1,20}", "the name of a batch system"))
     id: str = field(matching(r"[A-Za-z0-9._-]{1,100}", "the id of a job of a batch system"))
-    phase: str = field(
-        one_of("waits", "starts", "runs", "ends"),
-        default="waits",
-        about="in the queue, on its way to the nodes, with processes, or at its end",
-    )
-    why: str = field(words, default="", about="why the job waits")
+    phase: str = field(one_of("waits", "starts", "runs", "ends"), default="waits")
+    """In the queue, on its way to the nodes, with processes, or at its end."""
+    why: str = field(words, default="")
+    """Why the job waits."""
     signal: Optional[str] = field(
-        optional(matching(r"SIG[A-Z0-9+]{1,20}", "the name of a signal")),
-        default=None,
-        about="the signal that the head got",
+        optional(matching(r"SIG[A-Z0-9+]{1,20}", "the name of a signal")), default=None
     )
+    """The signal that the head got."""
 
 
 class Status(Record, nulls=True):
@@ -118,35 +121,25 @@ class Status(Record, nulls=True):
     kv: Optional[str] = field(optional(words), default=None)
     agent: Process = field(record(Process))
     state: str = field(one_of(RUNNING, ENDED), default=RUNNING)
-    reason: Optional[str] = field(
-        optional(one_of(*exit_codes.REASONS)), default=None, about="of the end"
-    )
+    reason: Optional[str] = field(optional(one_of(*exit_codes.REASONS)), default=None)
+    """Of the end."""
     started: float = field(unix_time)
     ended: Optional[float] = field(optional(unix_time), default=None)
     processes: Sequence[Part] = field(each(record(Part), MOST_PROCESSES))
-    rendezvous: Optional[Part] = field(
-        optional(record(Part)), default=None, former=("meeting",), about="None without a rendezvous"
-    )
+    rendezvous: Optional[Part] = field(optional(record(Part)), default=None, former=("meeting",))
+    """None without a rendezvous."""
     first_failure: Optional[Failure] = field(optional(record(Failure)), default=None)
     lease: Optional[Expiry] = field(optional(record(Expiry)), default=None)
-    unanswered: Sequence[str] = field(
-        each(words),
-        default=[],
-        about="the processes of other nodes that acknowledge no data of this node",
-    )
-    left: Sequence[Process] = field(
-        each(record(Process), MOST_PROCESSES),
-        default=[],
-        about="processes that did not end",
-    )
+    unanswered: Sequence[str] = field(each(words), default=[])
+    """The processes of other nodes that acknowledge no data of this node."""
+    left: Sequence[Process] = field(each(record(Process), MOST_PROCESSES), default=[])
+    """Processes that did not end."""
     pulses: Mapping[str, Pulse] = field(
-        table(names.process, record(Pulse), MOST_PROCESSES),
-        default={},
-        about="{name of a process: its last pulse}, at the end of a job",
+        table(names.process, record(Pulse), MOST_PROCESSES), default={}
     )
-    batch: Optional[BatchState] = field(
-        optional(record(BatchState)), default=None, about="only for a job of a batch system"
-    )
+    """{name of a process: its last pulse}, at the end of a job."""
+    batch: Optional[BatchState] = field(optional(record(BatchState)), default=None)
+    """Only for a job of a batch system."""
 
     def parts(self) -> Dict[str, Part]:
         """Return {name: part} of the processes of the plan, and of the rendezvous."""

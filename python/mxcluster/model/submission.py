@@ -29,30 +29,32 @@ class BatchRequest(Record, nulls=True):
     launcher: str = field(one_of(*batch_systems.names()))
     nodes: int = field(whole(0, MOST))
     queue: str = field(text, default="")
-    environment: str = field(text, default="", about="the parallel environment of Grid Engine")
-    time: str = field(text, default="", about="the time limit")
-    gres: str = field(text, default="", about="the generic resources")
-    options: Sequence[str] = field(
-        each(text, MOST), default=[], about="further arguments of sbatch or qsub"
-    )
+    environment: str = field(text, default="")
+    """The parallel environment of Grid Engine."""
+    time: str = field(text, default="")
+    """The time limit."""
+    gres: str = field(text, default="")
+    """The generic resources."""
+    options: Sequence[str] = field(each(text, MOST), default=[])
+    """Further arguments of sbatch or qsub."""
 
 
 class Submission(BatchRequest):
     """The request of a job to a batch system, and the inputs of its plan on the first node."""
 
-    common: Mapping[str, object] = field(_json, default={}, about="the host variables of all nodes")
+    common: Mapping[str, object] = field(_json, default={})
+    """The host variables of all nodes."""
     own: Mapping[str, Optional[Mapping[str, object]]] = field(
-        table(text, optional(_json), MOST),
-        default={},
-        about="{host of the inventory: its host variables}; a node with this name gets them",
+        table(text, optional(_json), MOST), default={}
     )
+    """{host of the inventory: its host variables}; a node with this name gets them."""
     shared: SharedFacts = field(record(SharedFacts), key="record")
-    model_file: Optional[str] = field(optional(text), default=None, about="as for `make_plan`")
+    model_file: Optional[str] = field(optional(text), default=None)
+    """As for `make_plan`."""
     checkpoint: Optional[CheckpointManifest] = field(
-        optional(record(CheckpointManifest)),
-        default=None,
-        about="the manifest of the checkpoint to resume",
+        optional(record(CheckpointManifest)), default=None
     )
+    """The manifest of the checkpoint to resume."""
 
     @property
     def resources(self) -> BatchRequest:

@@ -76,9 +76,12 @@ class ComparisonKnobs(Record):
     """The knobs of compare.yml."""
 
     schemes: Sequence[str] = field(each(_scheme))
-    lr_factors: Sequence[str] = field(each(text), about='such as "1/W"')
-    seeds: int = field(whole(1, 100), about="the number of seeds")
-    target: float = field(real(0, 1), about="the accuracy to reach")
+    lr_factors: Sequence[str] = field(each(text))
+    """Such as "1/W"."""
+    seeds: int = field(whole(1, 100))
+    """The number of seeds."""
+    target: float = field(real(0, 1))
+    """The accuracy to reach."""
     fastest_group: str = field(text)
 
 
@@ -86,11 +89,15 @@ class Specification(Record, kind_key="playbook"):
     """The specification of a sweep."""
 
     schema: int = field(_schema, default=SCHEMA)
-    sweep: str = field(text, about="the name of the sweep, and of its folder")
-    begun: float = field(real(0, 1e11), about="unix seconds")
+    sweep: str = field(text)
+    """The name of the sweep, and of its folder."""
+    begun: float = field(real(0, 1e11))
+    """Unix seconds."""
     knobs: Union[BenchmarkKnobs, ComparisonKnobs]
-    base: Knobs = field(_knobs, about="the knobs of train.yml that the user gave with -e")
-    workers: int = field(whole(1), about="of the whole cluster")
+    base: Knobs = field(_knobs)
+    """The knobs of train.yml that the user gave with -e."""
+    workers: int = field(whole(1))
+    """Of the whole cluster."""
     notes: Sequence[str] = field(each(words), default=[])
 
 
@@ -108,7 +115,8 @@ class Benchmark(Specification, kind=BENCHMARK):
 class Rate(Record):
     """A learning rate of a comparison."""
 
-    factor: str = field(text, about="as the user wrote it")
+    factor: str = field(text)
+    """As the user wrote it."""
     lr: float = field(_rate)
 
 
@@ -117,18 +125,20 @@ class FastestGroup(Record):
 
     label: str = field(words)
     workers: int = field(whole(1))
-    hosts: str = field(text, about="the text of a hosts file")
+    hosts: str = field(text)
+    """The text of a hosts file."""
 
 
 class Comparison(Specification, kind=COMPARE):
     """The specification of a sweep of compare.yml."""
 
     knobs: ComparisonKnobs = field(record(ComparisonKnobs))
-    base_lr: float = field(_rate, about="the learning rate that the factors multiply")
-    rates: Sequence[Rate] = field(each(record(Rate)), about="in rising order")
-    groups: Optional[Sequence[str]] = field(
-        optional(each(words)), default=None, about="the labels of the groups under dist_gsync"
-    )
+    base_lr: float = field(_rate)
+    """The learning rate that the factors multiply."""
+    rates: Sequence[Rate] = field(each(record(Rate)))
+    """In rising order."""
+    groups: Optional[Sequence[str]] = field(optional(each(words)), default=None)
+    """The labels of the groups under dist_gsync."""
     fastest: Optional[FastestGroup] = field(optional(record(FastestGroup)), default=None)
 
     def refuse_contradictions(self) -> None:
@@ -144,7 +154,8 @@ class BenchmarkAbout(Record):
 
     network: str = field(text)
     kv: str = field(_kv)
-    batch_size: int = field(whole(1, MOST), about="of a worker")
+    batch_size: int = field(whole(1, MOST))
+    """Of a worker."""
     gpus: Optional[int] = field(optional(whole(0, names.MOST_GPU + 1)))
     scaling: str = field(_scaling)
     workers: int = field(whole(1, MOST))
@@ -178,36 +189,38 @@ class Environment(Record):
 class JobRecord(Record):
     """The result of one job of a sweep. Only the subclasses have records."""
 
-    job: str = field(text, about='the name in the sweep, such as "001"')
-    id: str = field(names.job_id, about="of the run")
+    job: str = field(text)
+    """The name in the sweep, such as "001"."""
+    id: str = field(names.job_id)
+    """Of the run."""
     state: str = field(one_of(OK, DIVERGED, FAILED))
-    why: Optional[str] = field(optional(words), about="the reason of a failure")
+    why: Optional[str] = field(optional(words))
+    """The reason of a failure."""
     about: About = field(cast(Shape[About], Record.decode))  # each subclass has its own shape
     samples_per_s: Optional[float]
-    wall_s: float = field(number, about="that ansible-playbook ran, 0 if unknown")
+    wall_s: float = field(number)
+    """That ansible-playbook ran, 0 if unknown."""
     environment: Environment = field(record(Environment))
-    late_steps: Optional[int] = field(
-        optional(whole()),
-        default=None,
-        about="the largest number of late steps of a worker, with emulated slowness only",
-    )
-    late: Optional[bool] = field(
-        optional(flag), default=None, about="whether the machines were slower than planned"
-    )
+    late_steps: Optional[int] = field(optional(whole()), default=None)
+    """The largest number of late steps of a worker, with emulated slowness only."""
+    late: Optional[bool] = field(optional(flag), default=None)
+    """Whether the machines were slower than planned."""
 
 
 class BenchmarkRecord(JobRecord):
     """The result of a job of a benchmark. A failed job may lack the figures."""
 
     about: BenchmarkAbout = field(record(BenchmarkAbout))
-    samples_per_s: Optional[float] = field(
-        optional(number), default=None, about="the sum of all workers"
-    )
-    median_s: Optional[float] = field(optional(number), default=None, about="of a batch")
+    samples_per_s: Optional[float] = field(optional(number), default=None)
+    """The sum of all workers."""
+    median_s: Optional[float] = field(optional(number), default=None)
+    """Of a batch."""
     p10_s: Optional[float] = field(optional(number), default=None)
     p90_s: Optional[float] = field(optional(number), default=None)
-    batches: Optional[int] = field(optional(whole()), default=None, about="that were measured")
-    warm_up: Optional[int] = field(optional(whole()), default=None, about="batches before these")
+    batches: Optional[int] = field(optional(whole()), default=None)
+    """That were measured."""
+    warm_up: Optional[int] = field(optional(whole()), default=None)
+    """Batches before these."""
 
     def refuse_contradictions(self) -> None:
         """Raise Wrong for a successful job without figures."""
@@ -229,36 +242,36 @@ class GroupUpdates(Record):
 
     mean: float = field(number)
     counts: Mapping[str, int] = field(
-        table(matching("[0-9]{1,9}", "a whole number"), whole(), _MOST_POINTS),
-        about="{Y: number of updates}",
+        table(matching("[0-9]{1,9}", "a whole number"), whole(), _MOST_POINTS)
     )
+    """{Y: number of updates}."""
 
 
 class ComparisonRecord(JobRecord):
     """The result of a job of a comparison."""
 
     about: ComparisonAbout = field(record(ComparisonAbout))
-    curve: Sequence[Tuple[float, float]] = field(
-        each(_point, _MOST_POINTS),
-        about="[(seconds since the first worker's start, accuracy of worker 0), ...]",
-    )
-    target_s: Optional[float] = field(
-        optional(number), about="until worker 0 reached the target accuracy"
-    )
-    accuracy: Optional[float] = field(_figure, about="at the end of the job")
-    samples: int = field(whole(), about="of all workers")
-    seconds: float = field(number, default=0.0, about="the training of the slowest worker")
-    samples_per_s: Optional[float] = field(
-        optional(number), about="of all workers in their common training time"
-    )
-    waited: Optional[float] = field(
-        optional(number), about="the share of the training in which workers wait"
-    )
-    y: Mapping[str, GroupUpdates] = field(table(words, record(GroupUpdates)), about="by group")
+    curve: Sequence[Tuple[float, float]] = field(each(_point, _MOST_POINTS))
+    """[(seconds since the first worker's start, accuracy of worker 0), ...]."""
+    target_s: Optional[float] = field(optional(number))
+    """Until worker 0 reached the target accuracy."""
+    accuracy: Optional[float] = field(_figure)
+    """At the end of the job."""
+    samples: int = field(whole())
+    """Of all workers."""
+    seconds: float = field(number, default=0.0)
+    """The training of the slowest worker."""
+    samples_per_s: Optional[float] = field(optional(number))
+    """Of all workers in their common training time."""
+    waited: Optional[float] = field(optional(number))
+    """The share of the training in which workers wait."""
+    y: Mapping[str, GroupUpdates] = field(table(words, record(GroupUpdates)))
+    """By group."""
 
 
 class RunningJob(Record):
     """The job of a sweep that runs."""
 
-    job: str = field(words, about="the name in the sweep")
+    job: str = field(words)
+    """The name in the sweep."""
     id: str = field(names.job_id)

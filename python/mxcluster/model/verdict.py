@@ -32,25 +32,24 @@ class Verdict(Record):
 
     ok: bool = field(flag)
     job: str = field(names.job_id)
-    kv: str = field(words, about='the parallel scheme, "mpi" for an MPI program')
+    kv: str = field(words)
+    """The parallel scheme, "mpi" for an MPI program."""
     # An accuracy of an earlier version may be NaN.
-    accuracy: Optional[float] = field(optional(figure), about="on held-out samples, 0 to 1")
-    samples_per_s: Optional[float] = field(optional(number), about="of all workers")
-    seconds: float = field(
-        real(0, LARGEST), about="of the training; of the whole job if the job failed"
-    )
-    exit_codes: Mapping[str, Optional[int]] = field(
-        table(names.process, _exit_code, MOST), about="{process: exit code, null without one}"
-    )
+    accuracy: Optional[float] = field(optional(figure))
+    """On held-out samples, 0 to 1."""
+    samples_per_s: Optional[float] = field(optional(number))
+    """Of all workers."""
+    seconds: float = field(real(0, LARGEST))
+    """Of the training; of the whole job if the job failed."""
+    exit_codes: Mapping[str, Optional[int]] = field(table(names.process, _exit_code, MOST))
+    """{process: exit code, null without one}."""
     first_failure: Optional[Failure] = field(optional(record(Failure)))
-    left: Mapping[str, Sequence[str]] = field(
-        table(names.host, _lines, MOST), default={}, about="{searched node: [leftover, ...]}"
-    )
+    left: Mapping[str, Sequence[str]] = field(table(names.host, _lines, MOST), default={})
+    """{searched node: [leftover, ...]}."""
     warnings: Sequence[str] = field(_lines, default=[])
-    files: int = field(whole(), default=0, about="the number of fetched files of the user's script")
-    nodes: Mapping[str, str] = field(
-        table(names.host, _state, MOST), about='{node: its last state, such as "done"}'
-    )
-    proposal: Optional[Sequence[str]] = field(
-        optional(_lines), default=None, about="the lines about the profile that the job measured"
-    )
+    files: int = field(whole(), default=0)
+    """The number of fetched files of the user's script."""
+    nodes: Mapping[str, str] = field(table(names.host, _state, MOST))
+    """{node: its last state, such as "done"}."""
+    proposal: Optional[Sequence[str]] = field(optional(_lines), default=None)
+    """The lines about the profile that the job measured."""

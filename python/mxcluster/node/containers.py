@@ -85,7 +85,8 @@ class _Version(Record):
 class Info(Record):
     """The answer of an engine's `info`. docker and podman have different fields."""
 
-    server_version: str = field(words, key="ServerVersion", default="", about="of docker")
+    server_version: str = field(words, key="ServerVersion", default="")
+    """Of docker."""
     podman: _Version = field(record(_Version), key="version", default=_Version())
     errors: Sequence[object] = field(
         lambda value: each(anything)(value or []), key="ServerErrors", default=[]

@@ -26,9 +26,8 @@ class Packed(Record):
     """The content of a packed plan."""
 
     plan: Plan = field(record(Plan))
-    looks: Mapping[str, LookRequest] = field(
-        table(text, record(LookRequest), 100000), default={}, about="{host: the job's needs there}"
-    )
+    looks: Mapping[str, LookRequest] = field(table(text, record(LookRequest), 100000), default={})
+    """{host: the job's needs there}."""
 
 
 def summary(plan: Plan, looks: Mapping[str, LookRequest]) -> Json:

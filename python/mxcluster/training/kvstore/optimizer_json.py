@@ -97,8 +97,10 @@ class Numbers(Record):
     """The numbers of an array or scalar of numpy."""
 
     dtype: str = field(one_of(*NUMBERS))
-    shape: Sequence[int] = field(each(whole(), _DIMENSIONS), about="[] for a scalar")
-    data: str = field(_BASE64, about="the numbers in C order and little endian")
+    shape: Sequence[int] = field(each(whole(), _DIMENSIONS))
+    """[] for a scalar."""
+    data: str = field(_BASE64)
+    """The numbers in C order and little endian."""
 
 
 def encode(value: object, allowed: Mapping[str, type]) -> str:
