@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxcluster.cluster import files as cluster_files
+from mxcluster import cluster_files
 from mxcluster.job.plan import shares as plan_shares
 
 ADDRESSES = st.integers(1, 2**32 - 2).map(

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from mxcluster.cluster.files import parse_data_sharding, parse_groups, parse_hosts
+from mxcluster.cluster_files import parse_data_sharding, parse_groups, parse_hosts
 from mxcluster.errors import BadInput
 from mxcluster.model.plan import Plan
 from tests.inventories.cases import FOLDER, changed, load, plan_of

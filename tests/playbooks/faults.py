@@ -11,8 +11,7 @@ import socket
 import threading
 import time
 
-from mxcluster import schemes
-from mxcluster.job import checkpoints
+from mxcluster import checkpoints, schemes
 from mxcluster.node import addresses
 from tests.machine import Stopwatch
 from tests.playbooks.conftest import NET, PATIENCE, fill, small_disk

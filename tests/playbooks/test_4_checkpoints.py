@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from mxcluster.job import checkpoints
+from mxcluster import checkpoints
 from tests.playbooks.conftest import NET, end
 
 LONG = {

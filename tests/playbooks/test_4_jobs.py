@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from mxcluster.job import checkpoints
+from mxcluster import checkpoints
 from tests.playbooks.conftest import NET, On, end
 from tests.waiting import until
 

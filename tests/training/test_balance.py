@@ -6,7 +6,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from mxcluster.job import checkpoints
+from mxcluster import checkpoints
 from tests.often import seldom
 from tests.training.conftest import newest_often
 from tests.training.loopback import Job, program

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mxcluster.cluster import files
+from mxcluster import cluster_files
 from mxcluster.errors import BadInput
 from mxcluster.job import live_line, verdict_text
 from mxcluster.lists import aligned, quantile, several
@@ -46,7 +46,7 @@ def test_the_columns_of_a_table_are_aligned():
 def test_messages_about_one_thing_have_no_plural():
     assert live_line.line({"a": None}) == "starting: 0 of 1 node has answered"
     with pytest.raises(BadInput, match="data_sharding: 1 line for 2 workers: "):
-        files.check_data_sharding([(0.0, 1.0)], 2)
+        cluster_files.check_data_sharding([(0.0, 1.0)], 2)
     found = statuses.of_verdict({"ok": True, "job": "j", "exit_codes": {"worker-0": 0}})
     assert verdict_text.text(found, "/runs/j")[0].endswith(
         "job j (dist_sync): its only process exited with 0"

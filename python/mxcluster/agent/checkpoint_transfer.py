@@ -1,6 +1,6 @@
 """Offer the checkpoints of a running job to the controller, and send the files in pieces.
 
-See `mxcluster.job.checkpoints` for the files.
+See `mxcluster.checkpoints` for the files.
 """
 
 import base64
@@ -8,9 +8,9 @@ import os
 import stat
 from typing import Optional
 
+from mxcluster import checkpoints
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
-from mxcluster.job import checkpoints
 from mxcluster.model import protocol
 from mxcluster.model.answers import PieceOfFile
 from mxcluster.model.checkpoint import Offer

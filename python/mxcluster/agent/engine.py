@@ -26,7 +26,7 @@ from mxcluster.agent import commands, engine_file
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
-from mxcluster.job import launchers
+from mxcluster.launchers import LAUNCHERS, MPI
 from mxcluster.model import protocol
 from mxcluster.model.answers import AgentStarted, JobStarted
 from mxcluster.model.engine import EngineState, Process
@@ -124,7 +124,7 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
     """
     errors = [str(answer["error"]) for answer in _answers(folder) if "error" in answer]
     text = "%s has not started the agent on %s%s" % (
-        launchers.of(folder.whole_plan()).engine,
+        LAUNCHERS[folder.whole_plan().launcher].engine,
         ", ".join(missing),
         "" if ended else " within %d s, and was ended" % STARTS,
     )
@@ -149,7 +149,7 @@ def watch(folder: JobFolder) -> Json:
     """
     plan = folder.plan()
     env = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    program, argv, variables = PROGRAMS[launchers.of(folder.whole_plan()).name](folder, env)
+    program, argv, variables = PROGRAMS[LAUNCHERS[folder.whole_plan().launcher].name](folder, env)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS | {signal.SIGCHLD})
     me = cast(processes.Identity, processes.identity(os.getpid()))
     child = subprocess.Popen(
@@ -193,7 +193,7 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
     mpirun.
     """
     whole = folder.whole_plan()
-    wanted = cast(MpiRequest, launchers.mpi_request(whole.options))
+    wanted = cast(MpiRequest, MpiRequest.of_training(whole.options))
     seen = mpi_installation.find(wanted.pre_execution, wanted.runtime, env)
     here = seen.installed
     if here is None:
@@ -223,7 +223,7 @@ def _mpirun(folder: JobFolder, env: Dict[str, str]) -> Tuple[str, List[str], Dic
 
 
 # {launcher: function that prepares the program of the engine}.
-PROGRAMS = {launchers.MPI: _mpirun}
+PROGRAMS = {MPI: _mpirun}
 
 
 def _in_child(parent: int) -> None:

@@ -15,13 +15,13 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from mxcluster import events, seal
 from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
-from mxcluster.job.plan.submission import NODES
 from mxcluster.model.events import Event, Latest, Start
 from mxcluster.model.plan import SERVER, NodePlan, Plan
 from mxcluster.model.plan import Process as PlannedProcess
 from mxcluster.model.protocol import Prepare
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.status import Status
+from mxcluster.model.submission import NODES
 from mxcluster.node import mpi_engines
 from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.seal import TOKEN

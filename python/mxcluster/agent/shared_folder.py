@@ -6,11 +6,10 @@ the job nor a secret, and the node reads them, and the script, from the shared f
 
 import os
 
-from mxcluster import seal
+from mxcluster import checkpoints, seal
 from mxcluster.agent import batch_job
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import BadInput
-from mxcluster.job import checkpoints
 from mxcluster.model.protocol import SharedFolder, Start
 
 NONCE = "nonce"  # the file of the head that every node must be able to read

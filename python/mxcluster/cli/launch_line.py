@@ -13,8 +13,8 @@ from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tu
 
 from mxcluster import schemes
 from mxcluster.errors import BadInput, refuse
-from mxcluster.job import launchers
 from mxcluster.job.plan import round_robin
+from mxcluster.launchers import LAUNCHERS, SSH
 from mxcluster.model.job_knobs import MOST_PROCESSES
 
 Json = Dict[str, Any]
@@ -32,7 +32,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 NEEDS_SHELL = re.compile(r"[;&|<>()$`*?\n]|(?:^|\s)[~#]")
 QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"")
 EXPANDED = re.compile(r'".*[$`]', re.DOTALL)  # in double quotes
-_SSH = launchers.LAUNCHERS[launchers.SSH]
+_SSH = LAUNCHERS[SSH]
 MOST_HOSTS = 1 << 20  # bytes of a file of hosts
 UNSUPPORTED = {
     "yarn": "YARN starts no agent of mxcluster",
@@ -66,8 +66,8 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--launcher",
         "--cluster",
-        default=launchers.SSH,
-        help="one of %s (default: %%(default)s)" % ", ".join(launchers.LAUNCHERS),
+        default=SSH,
+        help="one of %s (default: %%(default)s)" % ", ".join(LAUNCHERS),
     )
     add("-i", "--dmlc-interface", default="", help="the network interface of the training traffic")
     add("--sync-dst-dir", help="accepted: the script's folder is copied to each node anyway")
@@ -121,7 +121,7 @@ def parse(
         "kv": kv,
     }
     knobs["round_robin"] = _hosts(given.hostfile, cwd) if given.hostfile else [round_robin.ALL]
-    if launchers.LAUNCHERS[given.launcher].is_batch:
+    if LAUNCHERS[given.launcher].is_batch:
         knobs["num_nodes"] = given.num_workers  # --knob num_nodes=N requests another number
     interface = given.dmlc_interface or environ.get("DMLC_INTERFACE", "")
     knobs.update({"dmlc_interface": interface} if interface else {})
@@ -147,13 +147,13 @@ def _refusals(given: argparse.Namespace, command: List[str], servers: int) -> It
         yield "-n %d: a job has at least one worker" % given.num_workers
     if servers < 1:
         yield "-s %d: a job has at least one server" % servers
-    if given.launcher not in launchers.LAUNCHERS:
+    if given.launcher not in LAUNCHERS:
         yield "--launcher %s: %s; use one of %s" % (
             given.launcher,
             UNSUPPORTED.get(given.launcher, "there is no such launcher"),
-            ", ".join(launchers.LAUNCHERS),
+            ", ".join(LAUNCHERS),
         )
-    if given.hostfile and not launchers.LAUNCHERS.get(given.launcher, _SSH).takes_hosts:
+    if given.hostfile and not LAUNCHERS.get(given.launcher, _SSH).takes_hosts:
         yield (
             "--launcher %s chooses the nodes itself: leave -H %s out"
             % (given.launcher, given.hostfile)

@@ -133,7 +133,7 @@ def shares(
 
     A share is in proportion to the slowest speed of the worker's group, because the members of a
     group wait for each other. So shares are equal inside a group, and all groups need about the
-    same time for an epoch. `cluster.files.cut` turns shares into numbers of samples.
+    same time for an epoch. `cluster_files.cut` turns shares into numbers of samples.
 
     Args: `speeds` as in `propose`; `groups` lists of workers' positions, each worker in one list.
     """

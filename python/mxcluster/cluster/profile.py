@@ -7,7 +7,8 @@ import statistics
 import time
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster.cluster import files, grouping, profile_advice
+from mxcluster import cluster_files
+from mxcluster.cluster import grouping, profile_advice
 from mxcluster.errors import some
 from mxcluster.file_io import read_json
 from mxcluster.model.profile import CURE, MeasuredProfile, Profile, Worker
@@ -51,7 +52,7 @@ def complete(measured: MeasuredProfile, groups: int = 0) -> Profile:
         noise=noise,
         groups=proposal.groups,
         labels=proposal.labels,
-        shares=files.tile(shares, range(len(speeds)), "shares"),
+        shares=cluster_files.tile(shares, range(len(speeds)), "shares"),
         placement=grouping.placement(measured.parameters, servers) if servers else [],
         advice=[],
         **vars(measured),

@@ -1,25 +1,14 @@
 """Check a job against the table of launchers, and describe its launcher. All functions are pure."""
 
-from typing import Callable, List, Mapping, Optional, Sequence
+from typing import Callable, List, Mapping, Sequence
 
 from mxcluster.errors import BadInput, refuse, some
-from mxcluster.launchers import LAUNCHERS as LAUNCHERS
-from mxcluster.launchers import LOCAL as LOCAL
-from mxcluster.launchers import MPI as MPI
-from mxcluster.launchers import SSH as SSH
-from mxcluster.launchers import Launcher
+from mxcluster.launchers import LAUNCHERS, LOCAL, MPI
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import HostVariables
-from mxcluster.model.job_knobs import Options
-from mxcluster.model.node_requests import MpiRequest
 from mxcluster.model.plan import Node, Plan
 
 Nodes = Mapping[str, Node]
-
-
-def of(plan: Plan) -> Launcher:
-    """Return the launcher of a plan."""
-    return LAUNCHERS[plan.launcher]
 
 
 def refuse_unread(launcher: str, anew: Sequence[str]) -> None:
@@ -82,23 +71,9 @@ def _same(nodes: Nodes, path: Callable[[Node], str], variable: str) -> List[str]
     ]
 
 
-def mpi_request(options: Options) -> Optional[MpiRequest]:
-    """Return the request of `mpi_installation.look` for a training job, None without launcher=mpi.
-
-    Args: `options` the typed knobs of the plan.
-    """
-    if options.launcher != MPI:
-        return None
-    return MpiRequest(
-        runtime="" if options.mpi_runtime == "auto" else options.mpi_runtime,
-        pre_execution=options.mpi_pre_execution_command,
-        infiniband=False,
-    )
-
-
 def lines(plan: Plan) -> List[str]:
     """Return the lines of the plan's table about the launcher and the open ports of the job."""
-    launcher, open_hosts = of(plan), plan.ports_open
+    launcher, open_hosts = LAUNCHERS[plan.launcher], plan.ports_open
     found = []
     if launcher.engine:
         found.append(

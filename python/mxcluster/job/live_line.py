@@ -3,7 +3,7 @@
 import time
 from typing import List, Mapping, Optional, Tuple
 
-from mxcluster.job import batch_sizes
+from mxcluster import batch_sizes
 from mxcluster.job.verdict import first_failure
 from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import several

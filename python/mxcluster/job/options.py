@@ -12,7 +12,7 @@ from mxcluster import batch_systems, schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, refuse, shown
-from mxcluster.job import launchers
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.job_knobs import HOST, MEASURING, Options
 from mxcluster.model.knob import WITH_SCHEME, knobs_of, read
 from mxcluster.model.written import MOST_ALL_TEXTS, MOST_TEXT, environment, to_environment
@@ -63,11 +63,11 @@ Contradiction = Tuple[Callable[[Options], object], str]
 
 
 def _is_batch(options: Options) -> bool:
-    return launchers.LAUNCHERS[options.launcher].is_batch
+    return LAUNCHERS[options.launcher].is_batch
 
 
 def _engine(options: Options) -> str:
-    return launchers.LAUNCHERS[options.launcher].engine
+    return LAUNCHERS[options.launcher].engine
 
 
 def _not_for_batch(name: str, cure: str) -> Contradiction:

@@ -9,8 +9,8 @@ import re
 from typing import Callable, List, Mapping, Optional, Tuple
 
 from mxcluster import exit_codes
-from mxcluster.job import launchers
 from mxcluster.job.plan.resume import find_checkpoint
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.failures import Failure
 from mxcluster.model.names import is_job_id
 from mxcluster.model.plan import SCHEDULER, WORKER, Plan
@@ -71,7 +71,7 @@ def decide(
         for host, state in verdict.nodes.items()
         if state in (MISSING, exit_codes.SHUTDOWN) or host not in looked
     ]
-    is_batch = launchers.of(plan).is_batch
+    is_batch = LAUNCHERS[plan.launcher].is_batch
     reason = why_not(verdict.first_failure, lost)
     # A batch system chooses the nodes of the next attempt.
     lost = [] if is_batch else lost

@@ -5,8 +5,9 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
-from mxcluster.job import launchers, learning, stall_cause
+from mxcluster.job import learning, stall_cause
 from mxcluster.job.verdict_text import printable
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.model import failures
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.events import Done, End, Event
@@ -201,7 +202,7 @@ def _gone(plan: Plan, results: Results) -> Optional[Failure]:
     # The head of a batch job reaches the nodes without ssh.
     reason = "%s is gone: it has not answered %ssince %s (%s)" % (
         host,
-        "" if launchers.of(plan).is_batch else "over ssh ",
+        "" if LAUNCHERS[plan.launcher].is_batch else "over ssh ",
         time.strftime("%H:%M:%S", time.localtime(since)),
         printable(silent[host].why),
     )

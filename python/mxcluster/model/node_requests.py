@@ -2,7 +2,9 @@
 
 from typing import Mapping, Optional, Sequence
 
+from mxcluster.launchers import MPI
 from mxcluster.model import names
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import Cuda, NodeFacts
 from mxcluster.model.plan import Container
 from mxcluster.model.record import Record, field, record
@@ -41,6 +43,17 @@ class MpiRequest(Record):
     """Whether the job needs InfiniBand."""
     where: str = field(text, default=HERE)
     """The words for the place: a node or an image."""
+
+    @classmethod
+    def of_training(cls, options: Options) -> Optional["MpiRequest"]:
+        """Return the needs of a training job with these knobs, None without launcher=mpi."""
+        if options.launcher != MPI:
+            return None
+        return cls(
+            runtime="" if options.mpi_runtime == "auto" else options.mpi_runtime,
+            pre_execution=options.mpi_pre_execution_command,
+            infiniband=False,
+        )
 
 
 class LookRequest(Record):

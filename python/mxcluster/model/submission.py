@@ -9,6 +9,7 @@ from mxcluster.model.node_record import Cuda
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import each, json_object, one_of, optional, table, text, whole, words
 
+NODES = "nodes"  # the folder in the job folder that holds a folder for each node
 MOST = 100000  # nodes, hosts or arguments
 _json = json_object(12)
 

@@ -15,8 +15,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, List, Optional, Sequence, TypeVar, Union, cast
 
-from mxcluster import exit_codes
-from mxcluster.cluster import files as cluster_files
+from mxcluster import cluster_files, exit_codes
 from mxcluster.errors import BadInput
 from mxcluster.file_io import sha256
 from mxcluster.model.check_answer import (

@@ -33,13 +33,13 @@ import uuid
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple, cast
 
 from mxcluster import exit_codes, seal
-from mxcluster.cluster.verify.network import clocks, complaints
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.model.check_answer import RendezvousReport
 from mxcluster.model.plan import NodePlan, Peer, RendezvousRequest
 from mxcluster.model.record import Record
 from mxcluster.model.rendezvous import Confirmation, Query, Reply
+from mxcluster.rendezvous_problems import clocks, complaints
 
 Json = Dict[str, Any]
 Facts = Tuple[str, str, str, int, str, str]

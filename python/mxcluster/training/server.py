@@ -14,9 +14,8 @@ import sys
 import traceback
 from typing import Any, Callable, Optional
 
-from mxcluster import events, exit_codes, phases, schemes, seal
+from mxcluster import checkpoints, events, exit_codes, phases, schemes, seal
 from mxcluster.errors import MxclusterError, PeerDied
-from mxcluster.job import checkpoints
 from mxcluster.model.events import ServerSpeed
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.node.mxnet_types import KVStore, Optimizer

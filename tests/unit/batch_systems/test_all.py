@@ -7,7 +7,7 @@ import pytest
 
 from mxcluster import batch_systems
 from mxcluster.batch_systems import slurm
-from mxcluster.job.launchers import LAUNCHERS
+from mxcluster.launchers import LAUNCHERS
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 NAMES = [launcher.name for launcher in LAUNCHERS.values() if launcher.is_batch]

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxcluster.cluster import files, grouping
+from mxcluster import cluster_files
+from mxcluster.cluster import grouping
 from mxcluster.errors import BadInput
 
 WHOLE = st.integers(1, 12).map(float)  # many ties
@@ -182,7 +183,7 @@ def test_samples_go_by_the_largest_remainders(values, samples):
     lengths = grouping.shares(named(values), propose(values).groups)
     if min(lengths) * samples < 1:
         return
-    ranges = files.cut(files.tile(lengths, range(len(values))), samples)
+    ranges = cluster_files.cut(cluster_files.tile(lengths, range(len(values))), samples)
     sizes = [end - begin for begin, end in ranges]
     assert sum(sizes) == samples
     for size, share in zip(sizes, lengths):

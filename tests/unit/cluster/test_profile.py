@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mxcluster.cluster import profile
-from mxcluster.cluster.files import check_data_sharding
+from mxcluster.cluster_files import check_data_sharding
 from mxcluster.errors import BadInput
 from mxcluster.model.profile import MeasuredProfile, Profile
 from mxcluster.model.shapes import Wrong

@@ -8,6 +8,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import launchers
 from mxcluster.model.host_variables import HostVariables, of_hosts
 from mxcluster.model.job_knobs import Options
+from mxcluster.model.node_requests import MpiRequest
 from mxcluster.model.plan import Node
 from tests.plans import plan_with
 
@@ -84,11 +85,11 @@ def test_the_plan_says_how_the_agents_start():
 
 def test_only_launcher_mpi_asks_the_nodes_for_an_engine():
     options = Options(mpi_pre_execution_command="module load mpi")
-    assert launchers.mpi_request(options) is None
-    asked = launchers.mpi_request(options.replaced(launcher="mpi"))
-    assert (asked.runtime, asked.pre_execution) == ("", "module load mpi")
-    asked = launchers.mpi_request(options.replaced(launcher="mpi", mpi_runtime="mpich"))
-    assert asked.runtime == "mpich"
+    assert MpiRequest.of_training(options) is None
+    request = MpiRequest.of_training(options.replaced(launcher="mpi"))
+    assert (request.runtime, request.pre_execution) == ("", "module load mpi")
+    request = MpiRequest.of_training(options.replaced(launcher="mpi", mpi_runtime="mpich"))
+    assert request.runtime == "mpich"
 
 
 @pytest.mark.parametrize("launcher", launchers.LAUNCHERS.values(), ids=lambda one: one.name)

@@ -4,7 +4,6 @@ from collections import OrderedDict
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
 
 from mxcluster.cluster.verify import gpus
-from mxcluster.cluster.verify.network import Reports, clocks, not_met, open_files
 from mxcluster.errors import some
 from mxcluster.lists import grouped, several
 from mxcluster.model.check_answer import (
@@ -16,6 +15,7 @@ from mxcluster.model.check_answer import (
 )
 from mxcluster.model.cluster_verdict import FAILED, NOT_RUN, OK, ClusterVerdict, Line, line, skipped
 from mxcluster.model.plan import Node
+from mxcluster.rendezvous_problems import Reports, clocks, not_met, open_files
 
 T = TypeVar("T")
 Known = Mapping[str, Checked]  # {host: check results of the node}

@@ -9,8 +9,7 @@ its GPUs and sizes, and `processes` gives each process its address, command and 
 
 from typing import List, Mapping, Optional
 
-from mxcluster import schemes
-from mxcluster.cluster import files as cluster_files
+from mxcluster import cluster_files, schemes
 from mxcluster.cluster.profile import Fit
 from mxcluster.errors import BadInput
 from mxcluster.job import launchers
@@ -31,6 +30,7 @@ from mxcluster.job.plan import (
 )
 from mxcluster.job.plan.site import Inputs
 from mxcluster.job.plan.table import batches, table
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.lists import unique
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
@@ -126,7 +126,7 @@ def _open_hosts(crew: site.Members, options: Options, there: site.Site) -> List[
 
     On all other hosts, the look reports whether the ports are open.
     """
-    engine = launchers.LAUNCHERS[options.launcher].engine
+    engine = LAUNCHERS[options.launcher].engine
     return [
         host
         for host in crew.hosts

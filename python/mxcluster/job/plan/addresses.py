@@ -7,7 +7,7 @@ import ipaddress
 from collections import namedtuple
 from typing import List, Mapping, Optional, Sequence, Tuple
 
-from mxcluster.cluster.files import is_ipv4
+from mxcluster.cluster_files import is_ipv4
 from mxcluster.errors import BadInput, refuse
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import HostVariables

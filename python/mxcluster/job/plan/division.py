@@ -2,8 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Tuple
 
-from mxcluster import schemes
-from mxcluster.cluster import files as cluster_files
+from mxcluster import cluster_files, schemes
 from mxcluster.cluster.profile import Fit
 from mxcluster.errors import for_each
 from mxcluster.job.plan import groups, profiled, shares

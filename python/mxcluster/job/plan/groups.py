@@ -2,7 +2,7 @@
 
 from typing import List, Mapping, Optional, Sequence, Tuple
 
-from mxcluster.cluster.files import parse_groups
+from mxcluster.cluster_files import parse_groups
 from mxcluster.errors import BadInput
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables

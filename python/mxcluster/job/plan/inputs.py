@@ -9,11 +9,11 @@ import os
 import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster import package, schemes
+from mxcluster import checkpoints, package, schemes
 from mxcluster.cluster import node_records, profile
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown
 from mxcluster.file_io import check_folder
-from mxcluster.job import checkpoints, launchers, user_script
+from mxcluster.job import launchers, user_script
 from mxcluster.job import options as knobs
 from mxcluster.job.plan import (
     Inputs,
@@ -28,6 +28,7 @@ from mxcluster.job.plan import (
 )
 from mxcluster.job.plan.look import look
 from mxcluster.job.plan.site import FILES
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables, of_hosts
 from mxcluster.model.inventory import Inventory
@@ -134,7 +135,7 @@ def plan_job(
         held=held,
         checkpoint=checkpoint.manifest if checkpoint else None,
     )
-    if launchers.LAUNCHERS[options.launcher].is_batch:
+    if LAUNCHERS[options.launcher].is_batch:
         planned = _submission(inputs, notes, measures)
     else:
         planned = _training(inputs, notes, folders.records)

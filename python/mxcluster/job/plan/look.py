@@ -3,11 +3,10 @@
 import os
 
 from mxcluster.datasets import DATASETS
-from mxcluster.job import launchers
 from mxcluster.job.plan import measuring
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeRecord
-from mxcluster.model.node_requests import AllGpus, LookRequest, Versions
+from mxcluster.model.node_requests import AllGpus, LookRequest, MpiRequest, Versions
 from mxcluster.model.plan import WORKER, Plan
 
 # Least resources of a job on a node: bytes of disk for logs, bytes of shared memory for MXNet's
@@ -49,7 +48,7 @@ def look(
         package=packed,
         free={record.job_dir: LEAST_DISK, "/dev/shm": LEAST_SHM},
         open_files=LEAST_OPEN_FILES,
-        mpi=launchers.mpi_request(options),
+        mpi=MpiRequest.of_training(options),
         container=plan.container,
         cuda=record.cuda.folder if record.cuda else None,
     )

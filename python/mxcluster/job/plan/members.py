@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from mxcluster.cluster.driver import restarts
-from mxcluster.cluster.files import parse_hosts
+from mxcluster.cluster_files import parse_hosts
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job.plan.addresses import Node
 from mxcluster.lists import grouped, unique

@@ -2,9 +2,8 @@
 
 from typing import Dict, List, Mapping, Optional, Sequence
 
-from mxcluster import work_load
+from mxcluster import batch_sizes, work_load
 from mxcluster.errors import BadInput, some
-from mxcluster.job import batch_sizes
 from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.job_knobs import Options

@@ -12,8 +12,8 @@ import posixpath
 import zlib
 from typing import Any, Dict, List, Mapping
 
-from mxcluster.job import launchers
 from mxcluster.job.plan import for_node
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.plan import WORKER, Node, Plan
 from mxcluster.model.record import Record, field, record
@@ -45,7 +45,7 @@ def summary(plan: Plan, looks: Mapping[str, LookRequest]) -> Json:
         "job": plan.job,
         "options": plan.options.encode(),
         "nodes": list(plan.nodes),
-        "start": launchers.of(plan).tasks,
+        "start": LAUNCHERS[plan.launcher].tasks,
         "trainers": sorted({process.host for process in plan.of_role(WORKER)}),
         "packed_plan": base64.b64encode(packed).decode(),
     }
@@ -89,7 +89,9 @@ def completed(arguments: Json, host: str) -> Json:
         found["plan"] = part.encode()
     elif command == "wait":
         found["together"] = plan.together
-        found["request"] = {"engine": launchers.of(plan).engine}  # for the collection of the files
+        found["request"] = {
+            "engine": LAUNCHERS[plan.launcher].engine
+        }  # for the collection of the files
         if arguments.get("checkpoints"):
             found["checkpoints"] = dict(
                 arguments["checkpoints"], plan=_plan_json(arguments["packed_plan"])

@@ -5,11 +5,10 @@ import posixpath
 from collections import Counter
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxcluster import schemes
+from mxcluster import checkpoints, schemes
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND, GPU_ORDER
 from mxcluster.errors import BadInput, did_you_mean
-from mxcluster.job import checkpoints
 from mxcluster.job.plan import containers
 from mxcluster.model.job_knobs import NETWORKS, Options
 from mxcluster.model.node_record import NodeFacts

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster import schemes, work_load
 from mxcluster.cluster import grouping, profile
-from mxcluster.cluster.files import cut
+from mxcluster.cluster_files import cut
 from mxcluster.datasets import training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import refuse

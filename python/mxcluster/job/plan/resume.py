@@ -3,9 +3,9 @@
 import os
 from typing import Iterable, List, NamedTuple, Optional, Tuple
 
+from mxcluster import checkpoints
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json
-from mxcluster.job import checkpoints
 from mxcluster.job import options as knobs
 from mxcluster.lists import several, unique
 from mxcluster.model.job_knobs import Options

@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import List, Mapping, Optional, Sequence
 
 from mxcluster import schemes
-from mxcluster.cluster.files import Share, length, parse_data_sharding, tile
+from mxcluster.cluster_files import Share, length, parse_data_sharding, tile
 from mxcluster.errors import BadInput, refuse
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables

@@ -5,8 +5,8 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each
-from mxcluster.job import launchers
 from mxcluster.job.plan import addresses, containers, members, ports, round_robin
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.lists import unique
 from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.model.host_variables import HostVariables, of_hosts
@@ -127,7 +127,7 @@ def members_of(site: Site, options: Options) -> Members:
     groups, variables = site.groups, site.variables
     scheduler = members.scheduler(groups) if distributed else None
     wanted = 0 if options.round_robin else options.num_servers
-    in_batch = launchers.LAUNCHERS[options.launcher].is_batch
+    in_batch = LAUNCHERS[options.launcher].is_batch
     servers = members.servers(groups, variables, wanted, in_batch) if distributed else []
     everyone = members.workers(
         groups, variables, site.files.get("hosts"), site.names["hosts"], site.find

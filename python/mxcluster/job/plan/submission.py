@@ -11,21 +11,20 @@ import posixpath
 from typing import List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxcluster.errors import BadInput, did_you_mean
-from mxcluster.job import launchers
 from mxcluster.job.plan import Inputs, make_plan, processes
 from mxcluster.job.plan.ports import FIRST, Held
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.lists import several
 from mxcluster.model.host_variables import Given, of_host, of_hosts
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import NodeFacts, NodeRecord
 from mxcluster.model.plan import Node, Plan
-from mxcluster.model.submission import SharedFacts, Submission
+from mxcluster.model.submission import NODES, SharedFacts, Submission
 
 # Each job begins its search for ports in one of RANGES ranges, SPREAD ports apart.
 SPREAD, RANGES = 64, 300
 NETWORK = "10.0.0.0/8"  # of the nodes in `rehearse`
-NODES = "nodes"  # the folder in the job folder that holds a folder for each node
 # The host variables of the submit host that all nodes of the job get.
 COMMON = ("workers_per_host", "servers_per_host", "gpus", "gpu_speeds", "cluster_network")
 
@@ -45,7 +44,7 @@ def submit_host(options: Options, groups: Mapping[str, List[str]]) -> str:
         raise BadInput(
             "launcher=%s needs a submit host: put a host with the client of %s into the group "
             "scheduler, or name a host of the inventory with -e submit_host="
-            % (options.launcher, launchers.LAUNCHERS[options.launcher].title)
+            % (options.launcher, LAUNCHERS[options.launcher].title)
         )
     raise BadInput(
         "submit_host=%s is not in the inventory%s: name one of %s"
@@ -177,7 +176,7 @@ def rehearse(plan: Plan, request: Submission, record: NodeRecord) -> None:
 
 def table(plan: Plan, request: Submission) -> str:
     """Return the submission `plan` with its `request` as text, for -e plan_only=true."""
-    host, name = next(iter(plan.nodes)), launchers.of(plan).title
+    host, name = next(iter(plan.nodes)), LAUNCHERS[plan.launcher].title
     resources = [several(request.nodes, "node")] + [
         "%s %s" % (word, value)
         for word, value in (

@@ -3,12 +3,12 @@
 from fractions import Fraction
 from typing import Dict, List, Optional, Tuple
 
-from mxcluster import schemes, work_load
-from mxcluster.cluster.files import batches_per_epoch, cut
-from mxcluster.cluster.files import length as length_of
+from mxcluster import batch_sizes, schemes, work_load
+from mxcluster.cluster_files import batches_per_epoch, cut
+from mxcluster.cluster_files import length as length_of
 from mxcluster.datasets import training_samples
 from mxcluster.errors import BadInput
-from mxcluster.job import batch_sizes, launchers
+from mxcluster.job import launchers
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import containers, paces
 from mxcluster.lists import aligned, several, spans

@@ -3,8 +3,8 @@
 from typing import List, NamedTuple, Optional
 
 from mxcluster import schemes
-from mxcluster.cluster.files import Share
 from mxcluster.cluster.profile import Fit
+from mxcluster.cluster_files import Share
 from mxcluster.job.plan import gpus, measuring, paces, profiled, shares
 from mxcluster.job.plan.division import Division
 from mxcluster.job.plan.site import Inputs, Site

@@ -12,13 +12,13 @@ from typing import IO, Any, Dict, Optional, Tuple, cast
 
 from mxcluster.errors import BadInput
 from mxcluster.job import listing
-from mxcluster.job.plan.submission import NODES
 from mxcluster.job.report.statuses import failure_of_engine
 from mxcluster.model import names, shapes
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.failures import Failure
 from mxcluster.model.plan import Plan
 from mxcluster.model.record import record
+from mxcluster.model.submission import NODES
 
 # Errors of a damaged or forged archive.
 _DAMAGED = (

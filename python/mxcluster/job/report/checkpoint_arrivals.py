@@ -1,7 +1,7 @@
 """Fetch checkpoints to the controller during the job, and check the digests of the files.
 
 The controller fetches one checkpoint at a time, the held checkpoint. Worker 0 marks a checkpoint as
-held, and the nodes keep this checkpoint during the transfer (see `mxcluster.job.checkpoints`).
+held, and the nodes keep this checkpoint during the transfer (see `mxcluster.checkpoints`).
 
 The controller has an Ansible process for each node. These processes share the name of the held
 checkpoint through a file. Incomplete files lie in the folder FOLDER. Complete files move to the
@@ -17,8 +17,8 @@ import shutil
 import time
 from typing import Any, Callable, Dict, Mapping, Match, Optional, cast
 
+from mxcluster import checkpoints
 from mxcluster.errors import DAMAGED
-from mxcluster.job import checkpoints
 from mxcluster.job.report import files as run_files
 from mxcluster.model.checkpoint import FILE, FileDigest, Manifest, Offer
 

@@ -15,9 +15,8 @@ import numpy
 from mxnet import nd
 from mxnet.optimizer import get_updater
 
-from mxcluster import events
+from mxcluster import checkpoints, events
 from mxcluster.errors import BadInput
-from mxcluster.job import checkpoints
 from mxcluster.model.checkpoint import ServerManifest
 from mxcluster.model.events import Restored
 from mxcluster.node.mxnet_types import NDArray, Optimizer

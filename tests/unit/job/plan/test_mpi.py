@@ -10,8 +10,9 @@ import pytest
 
 from mxcluster.ansible import knobs
 from mxcluster.errors import BadInput
-from mxcluster.job import launchers, listing
+from mxcluster.job import listing
 from mxcluster.job.plan import for_node, inputs, mpi, mpi_inputs, packed
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import MPI_ENGINES
 from mxcluster.model.plan import Container
@@ -217,7 +218,7 @@ def test_a_controller_can_adopt_the_plan(planned):
 def test_the_knobs_of_mpi_belong_to_mpi_yml_only():
     assert "mpi_command" in knobs.PLAYBOOKS["mpi.yml"]
     both = {name for name in knobs.PLAYBOOKS["train.yml"] if name.startswith("mpi_")}
-    assert both == set(launchers.LAUNCHERS["mpi"].knobs) < set(knobs.PLAYBOOKS["mpi.yml"])
+    assert both == set(LAUNCHERS["mpi"].knobs) < set(knobs.PLAYBOOKS["mpi.yml"])
     assert set(MPI_ENGINES) == {"auto"} | set(mpi_engines.ENGINES)
 
 

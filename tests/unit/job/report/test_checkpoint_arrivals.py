@@ -5,15 +5,15 @@ import json
 import os
 
 import pytest
+from tests.unit.job.test_checkpoints import save
 
+from mxcluster import checkpoints
 from mxcluster.agent import checkpoint_transfer
 from mxcluster.agent.folder import JobFolder
-from mxcluster.job import checkpoints
 from mxcluster.job.report import checkpoint_arrivals
 from mxcluster.model.checkpoint import Offer
 from mxcluster.model.protocol import Piece
 from tests.plans import part_json
-from tests.unit.job.test_checkpoints import save
 
 PLAN = {"options": {"network": "mlp"}}
 

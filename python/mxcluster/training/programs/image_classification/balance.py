@@ -6,7 +6,7 @@ job, or the members of a group.
 
 from typing import List, Sequence, Tuple, TypeVar
 
-from mxcluster.job import batch_sizes
+from mxcluster import batch_sizes
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import KVStore
 from mxcluster.training.kvstore.assigned_key import AssignedKey

@@ -2,7 +2,7 @@
 
 The files have MXNet's own names: <network>-%04d.params with the number of trained epochs, and
 <network>-symbol.json. When worker 0 requests a checkpoint, each server writes its part of the
-optimizer's states. The folder has the same path on all nodes. See `mxcluster.job.checkpoints`.
+optimizer's states. The folder has the same path on all nodes. See `mxcluster.checkpoints`.
 """
 
 import json
@@ -12,8 +12,8 @@ from typing import Any, Dict
 
 import mxnet as mx
 
+from mxcluster import checkpoints
 from mxcluster.errors import BadInput
-from mxcluster.job import checkpoints
 from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.node.mxnet_types import KVStore, Module, Symbol
 from mxcluster.training.kvstore import optimizer_states

@@ -8,10 +8,8 @@ import math
 import os
 from typing import Any, List, Mapping, Sequence, Tuple
 
-from mxcluster import schemes
-from mxcluster.cluster import files as cluster_files
+from mxcluster import batch_sizes, cluster_files, schemes
 from mxcluster.errors import BadInput
-from mxcluster.job import batch_sizes
 
 Work = collections.namedtuple("Work", "index begin end batches repeated updates")
 Work.__doc__ = """The epoch of worker `index`: `batches` batches of the samples begin .. end - 1.

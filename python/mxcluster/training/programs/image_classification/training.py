@@ -9,10 +9,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import mxnet as mx
 import numpy as np
 
-from mxcluster import events, exit_codes
+from mxcluster import batch_sizes, checkpoints, events, exit_codes
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
-from mxcluster.job import batch_sizes, checkpoints
 from mxcluster.model.events import Balance, Batch, End, Epoch, Note, Start
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import Context, KVStore, Symbol

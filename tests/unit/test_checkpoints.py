@@ -5,8 +5,9 @@ import os
 
 import pytest
 
+from mxcluster import checkpoints
 from mxcluster.errors import BadInput
-from mxcluster.job import checkpoints, options
+from mxcluster.job import options
 from mxcluster.job.plan import inputs, resume
 from mxcluster.model.checkpoint import CheckpointManifest, ServerManifest
 from mxcluster.model.inventory import Inventory

@@ -15,7 +15,7 @@ import math
 from fractions import Fraction
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster.cluster.files import largest_remainder
+from mxcluster.cluster_files import largest_remainder
 from mxcluster.errors import BadInput, refuse
 
 # The dead band, so that noise changes no size. The sizes change only if the size of one worker is

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from mxcluster import batch_sizes
 from mxcluster.errors import BadInput
-from mxcluster.job import batch_sizes
 
 speeds = some.floats(min_value=1e-3, max_value=1e6)
 

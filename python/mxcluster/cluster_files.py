@@ -354,7 +354,7 @@ def _cut(text: str) -> str:
 
 
 def main(argv: List[str]) -> int:
-    """Check a cluster file: `python -m mxcluster.cluster.files KIND FILE [HOSTS]`.
+    """Check a cluster file: `python -m mxcluster.cluster_files KIND FILE [HOSTS]`.
 
     KIND is hosts, groups or data_sharding. HOSTS is the path of the file hosts, which the kinds
     groups and data_sharding require. Returns 0 for a good file. For a bad file, prints the mistakes

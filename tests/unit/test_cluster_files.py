@@ -1,7 +1,7 @@
 import pytest
 
-from mxcluster.cluster import files as cluster_files
-from mxcluster.cluster.files import (
+from mxcluster import cluster_files
+from mxcluster.cluster_files import (
     batches_per_epoch,
     cut,
     parse_data_sharding,
