@@ -197,7 +197,7 @@ class Supervisor:
         while True:
             self.restore()
             if stopped != exit_codes.SHUTDOWN:
-                self.reap()  # at a shutdown systemd ends the processes, too, which is no failure
+                self.reap()
             for child in self.unknown():
                 self.recognize(child)
             self.examine()
@@ -365,14 +365,19 @@ class Supervisor:
                 log.write(Note(text="%s: %s" % (self.plan.host, text)))
 
     def reap(self) -> None:
-        """Reap all ended children and adopted orphans, and record ended processes of the job."""
+        """Reap all ended children and adopted orphans, and record ended processes of the job.
+
+        At a shutdown systemd sends SIGTERM to the agent first and then to the processes, whose end
+        is no failure. So while a SIGTERM waits for the agent, the method reaps nothing.
+        """
         while True:
             try:
-                pid, wait_status = os.waitpid(-1, os.WNOHANG)
+                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if seen is None or (not self.ending and signal.SIGTERM in signal.sigpending()):
                 return
+            pid, wait_status = os.waitpid(seen.si_pid, 0)
             if pid in self.children:
                 name = self.children.pop(pid)
                 code, runtime = exit_codes.of_wait(wait_status), self.runtime_of(name)

@@ -114,9 +114,16 @@ class Job:
         return answer["status"]
 
     def start_patient(self, *commands):
-        """Write the plan, become an agent with PATIENT in a new process, return the status."""
+        """Start the job under an agent with PATIENT, and return the status."""
+        return self.start_changed(PATIENT, *commands)
+
+    def start_changed(self, program, *commands):
+        """Write the plan, start an agent that runs the Python code `program` first.
+
+        Returns the first status.
+        """
         self.plan(*commands)
-        program = PATIENT + "; import runpy; runpy.run_module('mxcluster.agent', {}, '__main__')"
+        program += "\nimport runpy; runpy.run_module('mxcluster.agent', {}, '__main__')"
         subprocess.Popen(
             [sys.executable, "-c", program, "run", "--job-dir", self.path],
             stdout=subprocess.DEVNULL,

@@ -245,6 +245,32 @@ def test_a_process_that_a_shutdown_ends_first_is_no_failure(job):
     job.nothing_left()
 
 
+# Between two steps of the agent's loop, systemd ends the agent and its process, in this order.
+SHUT_DOWN = """
+import os, signal, time
+from mxcluster.agent.supervisor import Supervisor
+reap = Supervisor.reap
+
+def shut_down_and_reap(self):
+    Supervisor.reap = reap
+    (child,) = self.children
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(child, signal.SIGTERM)
+    while open("/proc/%d/stat" % child).read().rsplit(")", 1)[1].split()[0] != "Z":
+        time.sleep(0.01)
+    reap(self)
+
+Supervisor.reap = shut_down_and_reap
+"""
+
+
+def test_a_process_that_ends_while_the_agent_looks_is_no_failure_of_a_shutdown(job):
+    job.start_changed(SHUT_DOWN, "sleep 300")
+    status = job.end()
+    assert (status["reason"], status["first_failure"]) == ("shutdown", None)
+    assert ends(status) == [(-15, "agent")]
+
+
 def test_stop_peer_sets_the_reason_peer(job):
     job.start("sleep 300")
     answer = job.ask("stop", peer=True)
