@@ -16,12 +16,12 @@ import time
 from typing import List, Optional
 
 from mxcluster.agent import claims
-from mxcluster.agent.folder import AGENT_LOCK, JobFolder
+from mxcluster.agent.folder import AGENT_LOCK, JobFolder, readable
 from mxcluster.agent.supervisor import SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Prepare
-from mxcluster.node import processes
+from mxcluster.node import json_cli, processes
 
 # Seconds until an agent must have started its processes, as in the unit. The agent may wait for the
 # start of another job.
@@ -68,6 +68,7 @@ def start(folder: JobFolder, files: Optional[Prepare] = None, signum: Optional[i
 def _start_program(folder: JobFolder, signum: Optional[int]) -> None:
     """Start `run` in a session of its own, and wait for the first status.json. See `start`."""
     log, me = folder.open_log("agent"), os.getpid()
+    written = open(folder.file("agent.log"), "rb")  # the agent removes the folder of a refused job
     isolated = ["-I"] if sys.flags.isolated else []
     try:
         agent = subprocess.Popen(
@@ -95,15 +96,7 @@ def _start_program(folder: JobFolder, signum: Optional[int]) -> None:
         if has_ended or time.monotonic() > deadline:
             agent.kill()
             agent.wait()
-            raise MxclusterError(
-                "\n".join(
-                    [
-                        "the agent did not start. Correct the error in the log below, and run "
-                        "the playbook again. The end of %s:" % folder.file("agent.log")
-                    ]
-                    + (folder.log_lines("agent") + _failure(folder) or ["(nothing)"])
-                )
-            )
+            raise MxclusterError(_why_not_started(folder, readable(written.read())))
         time.sleep(0.02)
 
 
@@ -113,6 +106,17 @@ def _has_started(folder: JobFolder) -> bool:
     if status is None:
         return False
     return status.first_failure is None or status.first_failure.role != "agent"
+
+
+def _why_not_started(folder: JobFolder, lines: List[str]) -> str:
+    """Return the agent's own error, or without one the end of its log, `lines`."""
+    return json_cli.error_in(lines) or "\n".join(
+        [
+            "the agent did not start. Correct the error in the log below, and run the playbook "
+            "again. The end of %s:" % folder.file("agent.log"),
+            *(lines + _failure(folder) or ["(nothing)"]),
+        ]
+    )
 
 
 def _failure(folder: JobFolder) -> List[str]:

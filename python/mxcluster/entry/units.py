@@ -11,11 +11,11 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Set
 
 from mxcluster.entry import programs
-from mxcluster.errors import DAMAGED, BadInput, MxclusterError
+from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Collect, Look, OfJob, Prepare, Request, Start, Status, Stop
-from mxcluster.node import firewall, processes
+from mxcluster.node import firewall, json_cli, processes
 
 Json = Dict[str, Any]
 
@@ -102,18 +102,9 @@ def why_not_started(unit: str, error: str, state: str, log: str) -> str:
     `error`: the error of `systemctl start`. `state`: the output of `systemctl status`. `log`: the
     end of agent.log.
     """
-    errors = []
-    for line in state.splitlines() + log.splitlines():
-        try:  # an error from `mxcluster.node.json_cli`: {"error": "..."}
-            errors.append(json.loads(line)["error"])
-        except DAMAGED:
-            continue
-    if errors:
-        return "%s\n(%s did not start; see `journalctl -u %s` on this node)" % (
-            errors[-1],
-            unit,
-            unit,
-        )
+    reason = json_cli.error_in(state.splitlines() + log.splitlines())
+    if reason is not None:
+        return "%s\n(%s did not start; see `journalctl -u %s` on this node)" % (reason, unit, unit)
     last = [line for line in (log.strip() or state.strip()).splitlines() if line.strip()][-5:]
     return "\n".join(
         [
