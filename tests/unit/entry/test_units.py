@@ -16,6 +16,7 @@ import pytest
 
 from mxcluster.entry import units
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.protocol import Collect, Jobs, Look, Start
 from mxcluster.node import processes
 from tests import needs
@@ -298,5 +299,6 @@ def test_root_lists_the_running_jobs(monkeypatch):
 def test_a_job_outside_of_a_unit_sees_every_folder(monkeypatch):
     """A unit has its own /tmp. An engine of the site starts the agent outside of a unit."""
     monkeypatch.setattr(units, "has_units", lambda asked: True)
-    assert "/tmp/data" in units.hidden(Look(arguments={"data_dir": "/tmp/data", "engine": ""}))[0]
-    assert units.hidden(Look(arguments={"data_dir": "/tmp/data", "engine": "mpirun"})) == []
+    needs = LookRequest(data_dir="/tmp/data", engine="")
+    assert "/tmp/data" in units.hidden(Look(arguments=needs.encode()))[0]
+    assert units.hidden(Look(arguments=needs.replaced(engine="mpirun").encode())) == []

@@ -4,6 +4,7 @@ import os
 
 from mxcluster.datasets import DATASETS
 from mxcluster.job.plan import measuring
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeRecord
 from mxcluster.model.node_requests import AllGpus, LookRequest, MpiRequest, Versions
@@ -44,10 +45,12 @@ def look(
         jobs_dir=record.job_dir,
         job=plan.job,
         files=files,
+        data_dir=options.data_dir,
         python=record.python,
         package=packed,
         free={record.job_dir: LEAST_DISK, "/dev/shm": LEAST_SHM},
         open_files=LEAST_OPEN_FILES,
+        engine=LAUNCHERS[options.launcher].engine,
         mpi=MpiRequest.of_training(options),
         container=plan.container,
         cuda=record.cuda.folder if record.cuda else None,

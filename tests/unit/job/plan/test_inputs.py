@@ -63,6 +63,8 @@ def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
         "all_gpus": {"record": 0, "bus": 0},
         "versions": {"fingerprints": {}},
         "files": ["/data/digits.npz"],
+        "data_dir": "",
+        "engine": "",
         "python": "/env/bin/python",
         "package": package.archive()[0],
         "open_files": look.LEAST_OPEN_FILES,
