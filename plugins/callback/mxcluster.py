@@ -124,7 +124,7 @@ class CallbackModule(Default):
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
         if self._left and not context.CLIARGS.get("check"):
-            self._left.at_task(task.action, task.args)
+            self._left.at_task(task.action, task.args.get("command"))
         self._matched = self._matched or is_selected(task, context.CLIARGS)
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
@@ -323,7 +323,7 @@ class CallbackModule(Default):
     def _show_left_job(self) -> None:
         """Show the job that this process leaves on the nodes. The recap has forgotten the job."""
         given = [path for path in context.CLIARGS["inventory"] if path not in C.DEFAULT_HOST_LIST]
-        for line in self._left.told(" -i ".join(given)):
+        for line in self._left.lines(" -i ".join(given)):
             self._display.display(one_line(line), color=C.COLOR_ERROR)
 
     def _remember_verdict(self, task: Task, result: Json) -> None:

@@ -3,6 +3,8 @@
 from typing import Any
 
 CliArguments = Any  # ansible.context.CLIARGS
+Facts = Any  # the variable ansible_facts, {name: value}
 HostVars = Any  # ansible.vars.hostvars.HostVars
+TaskArguments = Any  # the arguments of a task or a module, {name: value}
 TaskResult = Any  # the result of a task, {name: value}
 TaskVars = Any  # the variables of a task, {name: value}

@@ -46,8 +46,8 @@ class Connection(Record):
 
     users: List[str] = field(each(words))
     """The allowed login users, [] for all users."""
-    trainer: str = field(words, default="")
-    """mxcluster_user, empty if the login user trains."""
+    trainer: Optional[str] = field(optional(words))
+    """mxcluster_user, empty if the login user trains, None for a node without training."""
     modules: bool = field(flag, default=False)
     """Whether modules of Ansible will run there."""
 

@@ -12,6 +12,8 @@ from unittest import mock
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
+from mxcluster.ansible import board as board_module
+from mxcluster.ansible.board import Board
 from mxcluster.ansible.node_arguments import Connection
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.protocol import COMMANDS, Look, Start, Stop
@@ -69,13 +71,22 @@ def clock(monkeypatch):
     return made
 
 
+def failed_hosts(board):
+    """Return the hosts on the board whose part of the job has failed."""
+    return sorted(path.name for path in board.iterdir() if not path.name.startswith("."))
+
+
+def fail(board, host="node2"):
+    Board(str(board), host).post_failure()
+
+
 def plugin(answers, clock=None, **arguments):
     """Return the plugin and the list of its commands.
 
     The node gives these answers in turn, and repeats the last one.
     """
     made, commands = object.__new__(action.ActionModule), []
-    made._load_name = "mxcluster_node"
+    made._load_name, made._connection = "mxcluster_node", types.SimpleNamespace(transport="local")
     made._task = types.SimpleNamespace(
         args=dict({"command": "wait", "python": "/p", "job_dir": "/jobs/j"}, **arguments)
     )
@@ -124,7 +135,7 @@ def test_a_lost_node_is_reported_and_ends_the_others(clock, monkeypatch, tmp_pat
         "why": "ssh: connect to host 10.0.0.1 port 22: No route to host",
     }
     assert answer["msg"].startswith("node1 is gone: it has not answered over ssh since ")
-    assert action.others(str(tmp_path), "node2") == ["node1"]
+    assert failed_hosts(tmp_path) == ["node1"]
 
 
 def test_a_closed_connection_without_a_message_has_a_reason():
@@ -185,10 +196,14 @@ def test_while_a_node_is_silent_the_others_are_polled_at_once(clock, monkeypatch
 def test_short_polls_end_after_a_lost_node(clock, monkeypatch, tmp_path, trouble, keeper):
     """A job goes on without a node that an attached controller cannot reach, for hours."""
     made, _ = plugin([trouble], clock, patience=10, board=str(tmp_path), keeper=keeper)
-    during, post = [], action.post
-    monkeypatch.setattr(action, "post", lambda *given: during.append(given[1]) or post(*given))
+    during, other = [], Board(str(tmp_path), "node2")
+    monkeypatch.setattr(
+        clock,
+        "sleep",
+        lambda seconds: during.append(other.has_silent_node()) or Clock.sleep(clock, seconds),
+    )
     run(made, monkeypatch)
-    assert during[0] == action.SILENT + "node1" and not action.any_is_silent(str(tmp_path))
+    assert during[0] and not other.has_silent_node()
 
 
 def test_without_patience_there_is_no_retry(clock, monkeypatch):
@@ -197,7 +212,7 @@ def test_without_patience_there_is_no_retry(clock, monkeypatch):
 
 
 def test_a_job_that_failed_on_another_node_shortens_the_retries(clock, monkeypatch, tmp_path):
-    action.post(str(tmp_path), "node2")
+    fail(tmp_path)
     made, _ = plugin([LOST], clock, patience=60, board=str(tmp_path))
     assert run(made, monkeypatch)["unreachable"] and clock.now < 8
 
@@ -208,14 +223,14 @@ def test_a_failure_of_another_node_between_two_tries_counts_at_once(clock, monke
     made.ask = lambda *given: (
         setattr(clock, "now", clock.now + 7) or ask(*given)
     )  # ssh waited for 7 s
-    clock.sleep = lambda seconds: action.post(str(tmp_path), "node2") or sleep(seconds)
+    clock.sleep = lambda seconds: fail(tmp_path) or sleep(seconds)
     assert run(made, monkeypatch)["unreachable"] and commands == ["wait"]
 
 
 def test_a_failure_is_posted_and_ends_the_others(monkeypatch, tmp_path):
     failed = answer(state="ended", reason="failed")
     assert run(plugin([failed], board=str(tmp_path))[0], monkeypatch) == failed
-    assert action.others(str(tmp_path), "node2") == ["node1"]
+    assert failed_hosts(tmp_path) == ["node1"]
     made, commands = plugin([RUNNING, DONE], board=str(tmp_path))
     ask, peers = made.ask, []
     made.ask = lambda python, request, task_vars: (
@@ -230,7 +245,7 @@ def test_an_attached_controller_does_not_end_a_job_that_it_cannot_reach(
     clock, monkeypatch, tmp_path
 ):
     made, _ = plugin([LOST], clock, patience=10, board=str(tmp_path), keeper=False)
-    assert run(made, monkeypatch)["unreachable"] and action.others(str(tmp_path), "node2") == []
+    assert run(made, monkeypatch)["unreachable"] and failed_hosts(tmp_path) == []
 
 
 def test_notes_of_an_earlier_run_are_ignored(monkeypatch, tmp_path):
@@ -240,12 +255,12 @@ def test_notes_of_an_earlier_run_are_ignored(monkeypatch, tmp_path):
         made, commands = plugin([RUNNING, DONE], board="failed-job")
         run(made, monkeypatch)
         assert commands == ["wait"]
-        action.post(str(tmp_path / str(number) / "failed-job"), "node2")
+        fail(tmp_path / str(number) / "failed-job")
 
 
 @pytest.mark.parametrize("trouble", [LOST, SUDO])
 def test_a_lost_stop_is_repeated_by_the_next_wait(monkeypatch, tmp_path, trouble):
-    action.post(str(tmp_path), "node2")
+    fail(tmp_path)
     made, commands = plugin([RUNNING, trouble], board=str(tmp_path))
     assert run(made, monkeypatch) == RUNNING and commands == ["wait", "stop"]
 
@@ -513,8 +528,8 @@ def test_answers_to_a_secret_are_hidden_from_ansibles_output(given, hidden):
     assert seen == [hidden]
 
 
-def look_with_hello(said, pipelining=True, hello=None):
-    """Return (result, programs run) of a look at a node whose shell prints `said`."""
+def look_with_login(stdout, pipelining=True, connection=None):
+    """Return (result, programs run) of a look at a node whose shell prints `stdout`."""
     made, ran = object.__new__(action.ActionModule), []
     made._task, made._play_context = (
         types.SimpleNamespace(check_mode=False),
@@ -530,17 +545,17 @@ def look_with_hello(said, pipelining=True, hello=None):
 
     def execute(program, in_data=None):
         ran.append(program)
-        if isinstance(said, Exception):
-            raise said
-        return {"rc": 0, "stdout": said, "stderr": ""}
+        if isinstance(stdout, Exception):
+            raise stdout
+        return {"rc": 0, "stdout": stdout, "stderr": ""}
 
     made._low_level_execute_command = execute
-    wanted = Connection.decode(hello or {"users": ["root"], "trainer": "mx"})
+    wanted = Connection.decode(connection or {"users": ["root"], "trainer": "mx"})
     task_vars = {"inventory_hostname": "node1", "ansible_python_interpreter": "/p"}
     return made.ask("/p", Look(), task_vars, wanted), ran
 
 
-HELLO = "mxcluster-user=%s\nmxcluster-uid=%d\nmxcluster-python=/p\nmxcluster-end=\n"
+LOGIN = "mxcluster-user=%s\nmxcluster-uid=%d\nmxcluster-python=/p\nmxcluster-end=\n"
 FITS = {
     "problems": [],
     "held": {"ports": {"9091": "comm mxcluster-user=joe"}, "gpus": {}},
@@ -550,7 +565,7 @@ FITS = {
 
 @pytest.mark.parametrize("pipelining", [True, False])
 def test_a_look_needs_one_command(pipelining):
-    answer, ran = look_with_hello(HELLO % ("root", 0) + json.dumps(FITS), pipelining)
+    answer, ran = look_with_login(LOGIN % ("root", 0) + json.dumps(FITS), pipelining)
     assert answer == dict(FITS, changed=False)
     assert (
         len(ran) == 1 and ran[0].endswith("done; /p -I -m mxcluster.entry")
@@ -561,15 +576,15 @@ def test_a_look_needs_one_command(pipelining):
 
 @pytest.mark.parametrize("pipelining", [True, False])
 @pytest.mark.parametrize(
-    "said, hello, words",
+    "stdout, connection, words",
     [
         (
-            HELLO % ("joe", 1000) + json.dumps(FITS),
+            LOGIN % ("joe", 1000) + json.dumps(FITS),
             None,
             "node1: Ansible runs as joe on this node, but this playbook needs root",
         ),
         (
-            HELLO % ("root", 0) + json.dumps(FITS),
+            LOGIN % ("root", 0) + json.dumps(FITS),
             {"users": [], "trainer": ""},
             "so root would train",
         ),
@@ -582,8 +597,8 @@ def test_a_look_needs_one_command(pipelining):
         ),
     ],
 )
-def test_a_look_as_a_wrong_user_fails_with_the_remedy(pipelining, said, hello, words):
-    answer, ran = look_with_hello(said, pipelining, hello)
+def test_a_look_as_a_wrong_user_fails_with_the_remedy(pipelining, stdout, connection, words):
+    answer, ran = look_with_login(stdout, pipelining, connection)
     assert answer["failed"] and words in answer["msg"] and "file" not in ran, answer
 
 
@@ -672,7 +687,7 @@ def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
     """The controller asks for pieces, and tells the module only the name of the last checkpoint."""
     import base64
 
-    from tests.unit.job.test_checkpoints import save
+    from tests.unit.test_checkpoints import save
 
     there, here = tmp_path / "node", tmp_path / "runs" / "j" / "checkpoints"
     there.mkdir()
@@ -704,7 +719,7 @@ def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("trouble", [LOST, SUDO])
 def test_a_piece_lost_with_its_connection_does_not_end_the_job(monkeypatch, tmp_path, trouble):
-    from tests.unit.job.test_checkpoints import save
+    from tests.unit.test_checkpoints import save
 
     there = tmp_path / "node"
     there.mkdir()
@@ -754,20 +769,16 @@ def test_a_worker_that_finished_early_is_seen_by_its_own_node(tmp_path, monkeypa
 
     A node's answer stays valid without a repetition.
     """
-    board, together, clock = str(tmp_path / "board"), [[0, 1]], []
-    monkeypatch.setattr(action.time, "time", lambda: clock[-1])
+    board, together, clock = tmp_path / "board", [[0, 1]], []
+    monkeypatch.setattr(board_module.time, "time", lambda: clock[-1])
 
-    def tell(now, host, idle, **pulses):
+    def tell(now, host, idle, **processes):
         clock.append(now)
-        return action.uneven(
-            board,
-            host,
-            {
-                name.replace("_", "-"): LatestPulse(phase=phase, pushes=pushes, time=1.0, idle=idle)
-                for name, (phase, pushes) in pulses.items()
-            },
-            together,
-        )
+        pulses = {
+            name.replace("_", "-"): LatestPulse(phase=phase, pushes=pushes, time=1.0, idle=idle)
+            for name, (phase, pushes) in processes.items()
+        }
+        return Board(str(board), host).blocking_worker(pulses, together)
 
     waits, done = {"worker_0": ("training", 8)}, {"worker_1": ("finished", 6)}
     assert tell(100, "node1", 3.0, **waits) is None
@@ -784,7 +795,7 @@ def test_a_worker_that_finished_early_is_seen_by_its_own_node(tmp_path, monkeypa
     # Another process of node1 does not matter.
     assert tell(108, "node2", 11.5, **done) == "worker-1"
     together.clear()
-    assert tell(109, "node2", 12.5, **done) is None and action.others(board, "node3") == []
+    assert tell(109, "node2", 12.5, **done) is None and failed_hosts(board) == []
 
 
 @pytest.mark.parametrize(
@@ -861,7 +872,7 @@ def test_all_forks_have_the_same_token_of_a_job(monkeypatch, tmp_path):
         ({"job_dir": "jobs/j"}, "job_dir='jobs/j' is not an absolute path, or a path that begins"),
         (
             {"connection": {}},
-            "connection=[] is not an object with users: correct this argument of the task",
+            "connection=[] is not an object with users, trainer: correct this argument of the task",
         ),
     ],
 )
