@@ -91,7 +91,7 @@ def plugin(answers, clock=None, **arguments):
         args=dict({"command": "wait", "python": "/p", "job_dir": "/jobs/j"}, **arguments)
     )
 
-    def ask(python, request, task_vars, connection=None):
+    def ask(python, request, *_):
         commands.append(request.KIND)
         if clock:
             clock.now += 1
@@ -175,7 +175,7 @@ def test_while_a_node_is_silent_the_others_are_polled_at_once(clock, monkeypatch
 
     def look_at_another():
         made, _ = plugin([RUNNING], board=str(tmp_path), seconds=5)
-        made.ask = lambda python, wait, task_vars: seen.append(wait.seconds) or RUNNING
+        made.ask = lambda python, wait, *_: seen.append(wait.seconds) or RUNNING
         monkeypatch.setattr(action.NodeTask, "run", lambda self, tmp, task_vars: {})
         made.run(None, {"inventory_hostname": "node2"})
 
@@ -233,8 +233,8 @@ def test_a_failure_is_posted_and_ends_the_others(monkeypatch, tmp_path):
     assert failed_hosts(tmp_path) == ["node1"]
     made, commands = plugin([RUNNING, DONE], board=str(tmp_path))
     ask, peers = made.ask, []
-    made.ask = lambda python, request, task_vars: (
-        peers.append(getattr(request, "peer", False)) or ask(python, request, task_vars)
+    made.ask = lambda python, request, *_: (
+        peers.append(getattr(request, "peer", False)) or ask(python, request, *_)
     )
     (tmp_path / "node1").rename(tmp_path / "node2")
     assert run(made, monkeypatch)["ended"] and commands == ["wait", "stop"]
@@ -314,8 +314,8 @@ def packed(there, **others):
 def test_the_archive_is_fetched_at_the_end_and_removed_there(monkeypatch, tmp_path):
     made, commands, node, there, into = waits(tmp_path)
     answers, seen, ask = [DONE, packed(there)], [], made.ask
-    made.ask = lambda python, request, task_vars: (
-        seen.append(request) or ask(python, request, task_vars) and answers.pop(0)
+    made.ask = lambda python, request, *_: (
+        seen.append(request) or ask(python, request) and answers.pop(0)
     )
     result = run(made, monkeypatch)
     assert commands == ["wait", "collect"] and result["ended"] and result["packed"] == packed(there)
@@ -402,7 +402,7 @@ def test_a_connection_lost_during_a_fetch_is_tried_again(clock, monkeypatch, tmp
         [LOST] * (where != "collect"),
     )
 
-    def ask(python, request, task_vars):
+    def ask(python, request, *_):
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -435,7 +435,7 @@ def test_the_login_user_is_asked_if_ansible_becomes_another_user(
 ):
     made, _, node, there, _ = waits(tmp_path, becomes=becomes, said=said)
     answers, seen = [DONE, packed(there)], []
-    made.ask = lambda python, request, task_vars: seen.append(request) or answers.pop(0)
+    made.ask = lambda python, request, *_: seen.append(request) or answers.pop(0)
     run(made, monkeypatch)
     assert seen[1].reader == reader and (("id -u", False) in node.commands) == becomes
     assert all(not sudoable for command, sudoable in node.commands if command == "id -u")
@@ -699,7 +699,7 @@ def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
     )
     made._task.check_mode, waits = False, []
 
-    def ask(python, request, task_vars):
+    def ask(python, request, *_):
         commands.append(request.KIND)
         if request.KIND == "wait":
             waits.append(request)
