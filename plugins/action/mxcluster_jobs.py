@@ -145,18 +145,9 @@ class Ended(controller_task.Result):
     """Whether all nodes of the jobs have answered and have no leftovers."""
 
 
-class Adopted(controller_task.Result):
-    """The plan as mxcluster_plan returns it, with the paths of this controller.
+class Adopted(controller_task.PlannedJob):
+    """The plan with the paths of this controller. A node without a job list has empty paths."""
 
-    A node without a job list has empty paths.
-    """
-
-    job: str = field(arguments.text)
-    options: Json = field(arguments.json)
-    nodes: Sequence[str] = field(arguments.texts)
-    start: str = field(arguments.text)
-    trainers: Sequence[str] = field(arguments.texts)
-    packed_plan: str = field(arguments.text)
     asked: Sequence[str] = field(arguments.texts)
     """The nodes of the job with a job list."""
 

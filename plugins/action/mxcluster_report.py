@@ -56,16 +56,16 @@ class Arguments(Record, strict=True):
     """The folder of matplotlib's font cache; None for a temporary folder."""
 
 
-class Result(controller_task.Result):
+class Result(controller_task.Result, nulls=True):
     """The verdict and the report."""
 
-    verdict: Optional[Verdict] = field(optional(record(Verdict)))
+    verdict: Optional[Verdict] = field(optional(record(Verdict)), default=None)
     """The content of verdict.json; None in check mode."""
-    text: Sequence[str] = field(arguments.texts)
+    text: Sequence[str] = field(arguments.texts, default=[])
     """The verdict."""
     report: str = field(arguments.path)
     """The page."""
-    restart: Optional[Decision] = field(optional(record(Decision)))
+    restart: Optional[Decision] = field(optional(record(Decision)), default=None)
     """The decision about another attempt; None for no attempt."""
 
 
@@ -95,14 +95,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     run_dir = os.path.abspath(given.run_dir)
     page = os.path.join(run_dir, "report.html")
     if check:
-        return Result(
-            changed=True,
-            verdict=None,
-            text=[],
-            mxcluster_verdict_text=[],
-            report=page,
-            restart=None,
-        )
+        return Result(changed=True, mxcluster_verdict_text=[], report=page)
     plan, job = packed.unpack(given.packed_plan).plan, os.path.basename(run_dir)
     archives = {host: os.path.join(given.collected, job, host + ".tar") for host in plan.nodes}
     ends = {

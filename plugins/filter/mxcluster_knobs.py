@@ -15,6 +15,7 @@ from jinja2.exceptions import UndefinedError
 from jinja2.runtime import Undefined, missing
 
 from mxcluster.ansible.knobs import SHORT
+from mxcluster.ansible.preflight_checks import undefined
 from mxcluster.job.options import cast_secret_env
 from mxcluster.model.job_knobs import MpiProgram, Options
 
@@ -36,7 +37,7 @@ def mxcluster_knobs(context: Context, role: str, *names: str) -> Dict[str, Value
     """
     given = load_extra_vars(DataLoader())  # Ansible has cached these variables at its start
     omitted = context.resolve_or_missing("omit")
-    values, problems = {}, []
+    values, problems = {}, {}
     for name in names or (Options.FIELDS if role == "train_job" else SHORT[role]):
         variable = name if name in given else "%s_%s" % (role, name)
         try:
@@ -44,15 +45,12 @@ def mxcluster_knobs(context: Context, role: str, *names: str) -> Dict[str, Value
             # From ansible-core 2.19 on, the comparison evaluates the templates inside of a dict.
             is_given = value is not missing and (omitted is missing or value != omitted)
         except (AnsibleUndefinedVariable, UndefinedError) as error:
-            problems.append(
-                "%s is refused, because its template uses an undefined variable (%s): define this "
-                "variable, correct the template, or remove %s" % (variable, error, variable)
-            )
+            problems[variable, str(error)] = []
             continue
         if is_given:
             values[name] = value
     if problems:
-        raise AnsibleFilterError("\n".join(problems))
+        raise AnsibleFilterError(undefined(problems))
     return values
 
 

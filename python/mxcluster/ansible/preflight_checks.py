@@ -155,14 +155,19 @@ def refused_templates(
                 problems.setdefault((name, str(error)), []).append(host)
             except AnsibleError:  # the role that reads the variable reports the error
                 continue
-    return (
-        "\n".join(
-            "%s (on %s) is refused, because its template uses an undefined variable (%s): define "
-            "this variable, correct the template, or remove %s"
-            % (name, ", ".join(hosts), error, name)
-            for (name, error), hosts in problems.items()
-        )
-        or None
+    return undefined(problems) or None
+
+
+def undefined(problems: Mapping[Tuple[str, str], Sequence[str]]) -> str:
+    """Return an error message about variables whose templates use an undefined variable.
+
+    Args: `problems` {(variable, Ansible's error): hosts, [] for a variable of all hosts}.
+    """
+    return "\n".join(
+        "%s%s is refused, because its template uses an undefined variable (%s): define this "
+        "variable, correct the template, or remove %s"
+        % (name, " (on %s)" % ", ".join(hosts) if hosts else "", error, name)
+        for (name, error), hosts in problems.items()
     )
 
 
