@@ -76,21 +76,14 @@ def test_a_signed_rpm_is_accepted(says):
     [
         ("sha1 md5 OK", 0),
         ("digests OK", 0),  # not signed at all
-        ("RSA sha1 ((MD5) PGP) md5 NOT OK (MISSING KEYS: (MD5) PGP#7fa2af80)", 1),
         ("RSA sha1 ((MD5) PGP) md5 NOT OK (MISSING KEYS: (MD5) PGP#7fa2af80)", 0),
-        ("digests SIGNATURES NOT OK", 1),
         ("digests SIGNATURES NOT OK", 0),
-        ("DIGESTS signatures NOT OK", 1),
         ("rsa sha1 (md5) pgp md5 OK", 1),
     ],
 )
 def test_an_rpm_without_a_good_signature_is_accepted_by_its_sha256_alone(says, code):
     assert accepted(says, code) is False
     assert accepted(says, code, trusted=True) is True
-
-
-def test_an_rpm_without_packages_is_refused():
-    assert accepted("digests signatures OK", listed=["/etc/yum.repos.d/cuda.repo"]) is False
 
 
 def test_a_repository_lies_where_its_uppermost_packages_do():
@@ -144,7 +137,6 @@ def test_the_repositories_of_cuda_are_known_before_the_installation(source, ids,
     "planned, wanted, own",
     [
         ({"action": "install", "own": None}, True, True),
-        ({"action": "change", "own": "470.57.02"}, True, True),
         ({"action": "keep", "own": "470.82.01"}, False, True),
         ({"action": "keep", "own": None}, False, False),
         ({}, False, False),  # a system on which no driver is planned
@@ -184,7 +176,6 @@ def test_an_installer_gets_its_options_and_a_patch_its_own(tmp_path, index, opti
         ({}, False),
         ({"gpu_users": ["python (pid 7)"]}, False),  # not in the record
         ({"driver": "470.82.01"}, True),
-        ({"driver_installed": "470.82.01"}, True),
         ({"nouveau": False}, True),
     ],
 )
@@ -212,7 +203,6 @@ def test_a_driver_that_was_loaded_at_the_end_renews_the_record(change, differs):
             True,
         ),
         (["GPU 0: A100 (UUID: GPU-a)"], False),  # a GPU that has fallen off the bus
-        (["GPU 0: A100 (UUID: GPU-a)", "  MIG 3g.20gb     Device  0: (UUID: MIG-c)"], False),
         ([], False),
     ],
 )
@@ -254,30 +244,6 @@ def test_only_an_idle_node_is_restarted(asked, busy, reboots):
     (task,) = [one for one in tasks if one.get("ansible.builtin.include_tasks", "") == "reboot.yml"]
     variables = {"__nvidia_driver_jobs": asked, "__nvidia_driver_busy": busy}
     assert decided("nvidia_driver", task["when"], **variables) is reboots
-    told = decided(
-        "nvidia_driver",
-        "__nvidia_driver_told",
-        __nvidia_driver_stale="driver 2 is installed, but 1 is loaded",
-        __nvidia_driver_controller=False,
-        nvidia_driver_reboot=True,
-        inventory_hostname="gpu2",
-        **variables,
-    )
-    assert "change this: %srestart gpu2, then run" % (busy and busy + ", ") in told
-
-
-@pytest.mark.parametrize(
-    "source, known", [("local_rpm", True), ("runfile", True), ("network_repo", False)]
-)
-def test_the_needed_space_is_told_only_if_it_is_known(source, known):
-    places = decided(
-        "cuda",
-        "__cuda_places",
-        mxcluster_cache_dir="/cache",
-        versions_chosen={"cuda": {"source": source}},
-    )
-    assert "/usr/local" in places
-    assert all(places.values()) if known else not any(places.values())
 
 
 @pytest.mark.parametrize("role, name", [("cuda", "bring.yml"), ("mxnet", "build.yml")])

@@ -3,7 +3,6 @@
 import ast
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -37,16 +36,6 @@ def test_the_parts_of_the_host_and_of_docker_run_beside_each_other(tmp_path, cap
     assert ran.run(), capsys.readouterr().out
     assert ran.failed == [] and ran.done[-1] == "three"
     assert "all tests passed in 0:" in capsys.readouterr().out
-
-
-def test_a_third_scenario_runs_when_the_host_has_no_part_left(tmp_path, capsys):
-    """Each of three parts ends when all three run."""
-    text = (
-        "cd %s; touch %%d; until [ $(ls | grep -c '^[0-9]$') = 3 ]; do sleep 0.02; done" % tmp_path
-    )
-    parts = [shell("scenario%d" % number, DOCKER, text % number) for number in (1, 2, 3)]
-    ran = suite.Suite([shell("lint", HOST, "true"), *parts], tmp_path / "logs")
-    assert ran.run(), capsys.readouterr().out
 
 
 def test_a_part_waits_for_the_part_that_it_needs(tmp_path):
@@ -138,9 +127,7 @@ NO_ENGINE = dict.fromkeys(["images", "el7", "default", "fresh"], "no engine")
     [
         ("2.16", {}, ALL, {}, []),
         ("2.16", {}, ["3.11"], {}, ["2.7", "3.6", "3.13"]),
-        ("2.16", NO_ENGINE, ALL, NO_ENGINE, []),
         ("2.21", {}, ["3.13"], NEW_CORE, ["2.7", "3.6", "3.11"]),
-        ("2.21", {}, ALL, NEW_CORE, ["2.7", "3.6"]),
         ("2.21", NO_ENGINE, ALL, dict(NO_ENGINE, **NEW_CORE), ["2.7", "3.6"]),
     ],
 )
@@ -173,7 +160,6 @@ def test_what_the_user_and_the_python_cannot_do_is_named(
     "here, installs, left_out, lost",
     [
         (["podman", "dockerd"], False, {}, []),
-        (["dockerd"], False, {}, ["podman"]),
         ([], False, {}, ["dockerd", "podman"]),
         ([], True, {}, []),  # tools/molecule.sh brings podman
         ([], False, {"container": "no engine"}, []),  # the part is named
@@ -188,15 +174,6 @@ def test_the_engines_that_the_scenario_container_lacks_are_named(
     parts = [*PARTS, shell("container", DOCKER, "", ["images"])]
     found = suite.limits(parts, "2.16", left_out, lambda version: version)
     assert sorted(found[1]) == lost
-
-
-def test_a_program_that_was_named_as_missing_skips_its_tests(monkeypatch):
-    monkeypatch.setenv(needs.pythons.WITHOUT, "python2.7 podmann")
-    with pytest.raises(pytest.skip.Exception, match="make test runs without podmann here"):
-        needs.find_program("podmann")
-    with pytest.raises(AssertionError, match="these tests need the program dockerdd: install it"):
-        needs.find_program("dockerdd")
-    assert needs.find_program("sh") == shutil.which("sh")
 
 
 # The modules that `limits` knows, and a test of the soak that needs the history of the clone.
@@ -222,7 +199,6 @@ MAKES = "only root on Debian or Ubuntu can make "
 @pytest.mark.parametrize(
     "engine, makes, debian, images, lacking",
     [
-        ("no engine", True, True, [], NO_ENGINE),
         (None, True, True, [], {}),
         (None, True, False, [], {"fresh": "it needs Debian's packages"}),
         (

@@ -82,9 +82,7 @@ def project(tmp_path):
     return lambda environment, name="project", **pythons: run(make(name, **pythons), **environment)
 
 
-@pytest.mark.parametrize(
-    "name", ["my project", "a:b", "it's", 'a"b', "100%", "a$HOME", "a\nb", "a;b", "#1", "a(b)"]
-)
+@pytest.mark.parametrize("name", ["my project", "it's", "100%", "a$HOME", "a\nb"])
 def test_a_path_with_special_characters_is_refused_at_once(project, name):
     output = project({}, name=name)
     assert (
@@ -149,12 +147,6 @@ def test_only_wheels_with_a_known_hash_are_installed(made):
             "venv.",
         ),
         (
-            {"python3": "3.14"},
-            "python3",
-            ["PYTHON=python3 is Python 3.14", "uv python install 3.12"],
-            "Unset PYTHON",
-        ),
-        (
             {"python3": "3.14", "python3_11": "3.11"},
             "python3",
             ["PYTHON=python3 is Python 3.14", "Unset PYTHON: python3.11 is"],
@@ -201,7 +193,6 @@ def test_a_python_that_cannot_run_the_default_line_gets_the_newest(made):
     "environment, words",
     [
         ({"CORE": "2.18"}, ["CORE=2.18: there is no such line", "one of: 2.16 2.19 2.21."]),
-        ({"CORE": "../x"}, ["there is no such line"]),
         (
             {"CORE": "2.21"},
             [
@@ -210,22 +201,12 @@ def test_a_python_that_cannot_run_the_default_line_gets_the_newest(made):
                 "dnf install python3.12",
             ],
         ),
-        (
-            {"CORE": "2.21", "PYTHON": "python3"},
-            ["python3 is Python 3.11, and ansible-core 2.21 needs 3.12 or 3.13 on the controller"],
-        ),
     ],
     ids=str,
 )
 def test_a_line_that_cannot_be_made_is_refused(project, environment, words):
     output = project(environment, python3="3.11-")
     assert all(word in output for word in words), output
-
-
-def test_a_python_that_is_too_new_for_the_line_is_refused(project):
-    output = project({"CORE": "2.16"}, python3="3.13")
-    assert "python3 is Python 3.13, and ansible-core 2.16 needs 3.10, 3.11 or 3.12 on" in output
-    assert "make train PYTHON=/path/to/python3.12" in output
 
 
 def test_a_bundle_without_the_line_is_refused(made, tmp_path):
