@@ -148,7 +148,7 @@ class Ended(controller_task.Result):
 class Adopted(controller_task.PlannedJob):
     """The plan with the paths of this controller. A node without a job list has empty paths."""
 
-    asked: Sequence[str] = field(arguments.texts)
+    answering: Sequence[str] = field(arguments.texts)
     """The nodes of the job with a job list."""
 
 
@@ -206,8 +206,8 @@ def adopt(given: Adopt, check: bool) -> Adopted:
     Raises BadInput if the controller cannot write in `given.runs_dir`.
     """
     results_folder(given.runs_dir, os.path.dirname(os.path.abspath(given.records_dir)), given.job)
-    asked = {
-        host: answer["asked"] if answer is not None else None
+    paths = {
+        host: answer["paths"] if answer is not None else None
         for host, answer in given.lists.items()
     }
     plans = {
@@ -215,8 +215,9 @@ def adopt(given: Adopt, check: bool) -> Adopted:
         for host, answer in successes(given.results).items()
         if host not in given.without
     }
-    plan = listing.adopt(listing.agreed(plans, given.job), given.job, asked)
-    return Adopted(asked=[host for host in plan.nodes if asked[host]], **packed.summary(plan, {}))
+    plan = listing.adopt(listing.agreed(plans, given.job), given.job, paths)
+    answering = [host for host in plan.nodes if paths[host]]
+    return Adopted(answering=answering, **packed.summary(plan, {}))
 
 
 def logs(given: Logs, check: bool) -> Chosen:

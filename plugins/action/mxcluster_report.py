@@ -123,8 +123,8 @@ def carry_out(given: Arguments, check: bool) -> Result:
     if os.environ.get(VERDICT_FILE):
         file_io.replace(os.environ[VERDICT_FILE], json.dumps(found.encode()), 0o600)
     lines = verdict_text.text(found, given.run_dir)
-    wanted = given.restart and not attempts.is_child()
-    restart = restarts.after(files.read_plan(run_dir), found, run_dir) if wanted else None
+    may_restart = given.restart and not attempts.is_child()
+    restart = restarts.after(files.read_plan(run_dir), found, run_dir) if may_restart else None
     if restart and restart.extra:
         problem = attempts.refusal(sys.argv[0], context.CLIARGS)
         restart = restarts.refused(problem) if problem else restart

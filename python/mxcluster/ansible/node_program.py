@@ -54,7 +54,7 @@ def result(python: str, request: Request, host: str, done: Output) -> TaskResult
     if isinstance(answer, answers.JobList) and isinstance(request, Jobs):
         found["changed"] = bool(answer.cleared)
         found["has"] = request.job in [entry.job for entry in answer.jobs]
-        found["asked"] = {"python": python, "jobs_dir": request.jobs_dir}
+        found["paths"] = {"python": python, "jobs_dir": request.jobs_dir}
     return found
 
 

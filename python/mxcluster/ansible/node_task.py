@@ -148,10 +148,10 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         """
         if oldest_python(CORE) <= (3, 6):
             return []
-        wanted = C.config.get_config_value("INTERPRETER_PYTHON", variables=task_vars)
-        wanted = str(self._templar.template(wanted))
-        if not wanted.startswith("auto"):
-            return [wanted]
+        value = C.config.get_config_value("INTERPRETER_PYTHON", variables=task_vars)
+        interpreter = str(self._templar.template(value))
+        if not interpreter.startswith("auto"):
+            return [interpreter]
         return list(C.config.get_config_value("INTERPRETER_PYTHON_FALLBACK", variables=task_vars))
 
     def _enter(self, program: str, stdin: Optional[bytes], secret: bool = False) -> Output:
@@ -166,7 +166,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
             return Output.decode(self._low_level_execute_command(program, in_data=stdin))
         folder = self._make_tmp_path()
         try:
-            path = self._connection._shell.join_path(folder, "asked.json")
+            path = self._connection._shell.join_path(folder, "request.json")
             self._transfer_data(path, stdin)
             self._fixup_perms2([folder, path], execute=False)
             command = "%s < %s" % (program, shlex.quote(path))

@@ -38,12 +38,12 @@ def request(command, **fields):
         (
             "jobs",
             {"jobs": [{"job": "one", "state": "prepared"}], "cleared": []},
-            {"has": True, "asked": {"python": "/p", "jobs_dir": "/jobs"}, "changed": False},
+            {"has": True, "paths": {"python": "/p", "jobs_dir": "/jobs"}, "changed": False},
         ),
         (
             "jobs",
             {"jobs": [], "cleared": ["old"]},
-            {"has": False, "asked": {"python": "/p", "jobs_dir": "/jobs"}, "changed": True},
+            {"has": False, "paths": {"python": "/p", "jobs_dir": "/jobs"}, "changed": True},
         ),
     ],
 )

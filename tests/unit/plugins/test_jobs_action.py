@@ -29,7 +29,7 @@ PLAN = {
     "processes": [PROCESS],
     "options": {"lease": 60},
 }
-ANSWER = {"jobs": [], "asked": {"python": "/env/python", "jobs_dir": "/jobs"}}
+ANSWER = {"jobs": [], "paths": {"python": "/env/python", "jobs_dir": "/jobs"}}
 
 
 def carry_out(**given):
@@ -52,7 +52,7 @@ def test_a_job_is_adopted_without_a_dead_node(lost):
             answers={"a": ANSWER, "b": lost},
             results={"a": {"plan": PLAN}, "b": plan},
         )
-    assert adopted["asked"] == ["a"]
+    assert adopted["answering"] == ["a"]
     assert packed.unpack(adopted["packed_plan"]).plan.nodes == {
         "a": Node(python="/env/python", job_dir="/jobs/one"),
         "b": Node(),

@@ -479,9 +479,9 @@ def test_an_invalid_answer_is_a_failure():
 
 def test_secrets_are_in_no_command_line_and_no_answer():
     given = {"plan": part_json(job="j"), "secret_env": {"K": "hush"}, "token": "tok"}
-    _, [(program, asked)] = told({"job": "j", "status": None}, "start", **given)
+    _, [(program, request)] = told({"job": "j", "status": None}, "start", **given)
     assert program == "/env/bin/python -I -m mxcluster.entry"
-    assert {name: asked[name] for name in (*given, "check")} == dict(given, check=False)
+    assert {name: request[name] for name in (*given, "check")} == dict(given, check=False)
     answer, _ = told({"error": "the agent did not start: K=hush, tok"}, "start", code=1, **given)
     assert (
         answer["failed"]
@@ -617,7 +617,7 @@ def test_without_pipelining_a_file_has_the_request(pipelining):
         or {"rc": 0, "stdout": json.dumps({"ran": False, "status": None}), "stderr": ""}
     )
     made.ask("~/env/bin/python", Stop(job_dir="/j"), {"inventory_hostname": "node1"})
-    file = "/tmp/of ansible/asked.json"
+    file = "/tmp/of ansible/request.json"
     entry = "~/env/bin/python -I -m mxcluster.entry"
     assert ran == (
         [(entry, False)]
