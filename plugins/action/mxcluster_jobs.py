@@ -4,10 +4,11 @@ The plugin writes only the file of the command status, in check mode too.
 """
 
 import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Type
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.ansible.edge import TaskResult
 from mxcluster.cluster import driver, node_records
 from mxcluster.file_io import replace
 from mxcluster.job import job_messages, listing
@@ -17,9 +18,7 @@ from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, each, optional
 
-Json = Dict[str, Any]
-
-OfHosts = Mapping[str, Optional[Json]]  # {host: result of mxcluster_node, empty without a result}
+OfHosts = Mapping[str, Optional[TaskResult]]  # of mxcluster_node, empty without a result
 
 
 class Arguments(Record, strict=True, kind_key="command"):
@@ -152,7 +151,7 @@ class Adopted(controller_task.PlannedJob):
     """The nodes of the job with a job list."""
 
 
-def successes(results: OfHosts) -> Dict[str, Json]:
+def successes(results: OfHosts) -> Dict[str, TaskResult]:
     """Return the results that are no failure."""
     return {
         host: answer
@@ -230,7 +229,7 @@ def logs(given: Logs, check: bool) -> Chosen:
 
 def stopped(given: Stopped, check: bool) -> Ended:
     """Describe the jobs `given.stopping`. In check mode the lines describe a dry run."""
-    parts: Dict[str, Dict[str, Optional[Json]]] = {}
+    parts: Dict[str, Dict[str, Optional[TaskResult]]] = {}
     for host, answer in given.results.items():
         for part in (answer or {}).get("results", []):
             is_lost = part.get("failed") or part.get("unreachable")

@@ -18,6 +18,7 @@ from ansible import context
 from mxcluster import file_io
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.ansible.edge import TaskResult
 from mxcluster.errors import BadInput
 from mxcluster.job import report, restarts, verdict_text
 from mxcluster.job.plan import packed
@@ -39,11 +40,12 @@ class Arguments(Record, strict=True):
 
     run_dir: str = field(arguments.path)
     """The job's run folder, which may be missing; `text` has this path."""
-    waits: Mapping[str, object] = field(arguments.json, default={})
-    """The variable with the last result of mxcluster_node command=wait, which shows lost nodes and
-    leftovers of the job."""
-    contacts: Mapping[str, object] = field(arguments.json, default={})
-    """The variable with the result of mxcluster_preflight, which shows lost nodes."""
+    waits: Mapping[str, TaskResult] = field(arguments.json, default={})
+    """{host: the last result of mxcluster_node command=wait}, which shows lost nodes and leftovers
+    of the job. The task gives the name of the variable."""
+    contacts: Mapping[str, TaskResult] = field(arguments.json, default={})
+    """{host: the result of mxcluster_preflight}, which shows lost nodes. The
+    task gives the name of the variable."""
     packed_plan: str = field(arguments.text)
     """The result of mxcluster_plan, for plan.json."""
     restart: bool = field(arguments.flag, default=False)
