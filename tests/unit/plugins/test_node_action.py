@@ -1,5 +1,6 @@
 """The action plugin mxcluster_node: retries during a job, and the ends of a wait."""
 
+import base64
 import json
 import os
 import resource
@@ -16,13 +17,14 @@ from mxcluster.ansible import board as board_module
 from mxcluster.ansible.board import Board
 from mxcluster.ansible.node_arguments import Connection
 from mxcluster.model.node_record import NodeFacts
-from mxcluster.model.protocol import COMMANDS, Look, Start, Stop
+from mxcluster.model.protocol import COMMANDS, Look, Stop
 from mxcluster.model.status import LatestPulse
 from mxcluster.node import processes
 from plugins.action import mxcluster_node as action
 from tests.plans import part_json, part_of
 from tests.templates import is_unsafe, templated
 from tests.unit import statuses
+from tests.unit.test_checkpoints import save
 
 
 def answer(**status):
@@ -436,27 +438,37 @@ def test_the_login_user_is_asked_if_ansible_becomes_another_user(
     assert all(not sudoable for command, sudoable in node.commands if command == "id -u")
 
 
-def told(node, command, code=0, err="", check=False, **given):
-    """Run a command whose program on the node prints `node`; return (result, programs run)."""
-    made = object.__new__(action.ActionModule)
-    made._task, made._play_context, ran = (
-        types.SimpleNamespace(check_mode=check),
-        types.SimpleNamespace(no_log=False),
-        [],
-    )
-    made._is_pipelining_enabled = lambda *style: True
-    out = node if isinstance(node, str) else "a shell says hello\n%s\n" % json.dumps(node)
-    made._low_level_execute_command = lambda program, in_data: (
-        ran.append((program, json.loads(in_data.decode())))
-        or {"rc": code, "stdout": out, "stderr": err}
-    )
+def on_node(execute, pipelining=True, check=False):
+    """Return the plugin on a node that runs `execute(program, in_data)`, and its steps of files."""
+    made, steps = object.__new__(action.ActionModule), []
+    made._task = types.SimpleNamespace(check_mode=check)
+    made._play_context = types.SimpleNamespace(no_log=False)
+    made._connection = mock.Mock(transport="ssh", **{"_shell.join_path": os.path.join})
+    made._is_pipelining_enabled = lambda *style: pipelining
+    made._make_tmp_path = lambda: steps.append("made") or "/tmp/of ansible"
+    made._transfer_data = lambda path, data: steps.append((path, json.loads(data)["command"]))
+    made._fixup_perms2 = lambda paths, execute: steps.append(paths)
+    made._remove_tmp_path = lambda path, force: steps.append("removed " + path)
+    made._low_level_execute_command = execute
+    return made, steps
+
+
+def result_of(answer, command, code=0, check=False, **given):
+    """Run a command whose program on the node prints `answer`; return (result, programs run)."""
+    out, ran = "a shell says hello\n%s\n" % json.dumps(answer), []
+
+    def execute(program, in_data):
+        ran.append((program, json.loads(in_data), made._play_context.no_log))
+        return {"rc": code, "stdout": out, "stderr": ""}
+
+    made, _ = on_node(execute, check=check)
     request = COMMANDS[command].decode(dict({"job_dir": "/jobs/j"}, **given))
     return made.ask("/env/bin/python", request, {"inventory_hostname": "node1"}), ran
 
 
 def test_an_invalid_answer_is_a_failure():
     """A process of the training user may write the answer; all commands check it in one place."""
-    answer, _ = told({"jobs": [], "units": "{{ 1 }}"}, "jobs", jobs_dir="/jobs")
+    answer, _ = result_of({"jobs": [], "units": "{{ 1 }}"}, "jobs", jobs_dir="/jobs")
     assert (
         answer["failed"]
         and "the answer of node1 to the command jobs is invalid: units='{{ 1 }}'" in answer["msg"]
@@ -467,22 +479,24 @@ def test_an_invalid_answer_is_a_failure():
         "held": {"ports": {"9091": "{{ x }}"}, "gpus": {}},
         "fits": True,
     }
-    answer, _ = told(fine, "look")
+    answer, _ = result_of(fine, "look")
     assert (
         answer == dict(fine, changed=False)
         and is_unsafe(answer["problems"][0])
         and is_unsafe(answer["held"]["ports"]["9091"])
     )
-    answer = told({"hostname": "", "gpus": 2, "driver": None, "evil": 1}, "record")[0]
+    answer = result_of({"hostname": "", "gpus": 2, "driver": None, "evil": 1}, "record")[0]
     assert answer == {"record": NodeFacts(gpus=2).encode(), "changed": False}
 
 
 def test_secrets_are_in_no_command_line_and_no_answer():
     given = {"plan": part_json(job="j"), "secret_env": {"K": "hush"}, "token": "tok"}
-    _, [(program, request)] = told({"job": "j", "status": None}, "start", **given)
+    _, [(program, request, _)] = result_of({"job": "j", "status": None}, "start", **given)
     assert program == "/env/bin/python -I -m mxcluster.entry"
     assert {name: request[name] for name in (*given, "check")} == dict(given, check=False)
-    answer, _ = told({"error": "the agent did not start: K=hush, tok"}, "start", code=1, **given)
+    answer, _ = result_of(
+        {"error": "the agent did not start: K=hush, tok"}, "start", code=1, **given
+    )
     assert (
         answer["failed"]
         and "hush" not in str(answer)
@@ -493,14 +507,14 @@ def test_secrets_are_in_no_command_line_and_no_answer():
 
 @pytest.mark.parametrize("command", ["start", "wait", "stop", "collect", "piece"])
 def test_check_mode_runs_no_changing_command(command):
-    answer, ran = told({}, command, check=True, output="/jobs/j.tar", file="model")
+    answer, ran = result_of({}, command, check=True, output="/jobs/j.tar", file="model")
     assert ran == []
     assert answer["msg"] == "check mode: mxcluster did not run the command %s" % command
 
 
 def test_a_short_secret_does_not_garble_the_answer():
     given = {"plan": part_json(), "secret_env": {"DEBUG": "1"}, "job_dir": "/jobs/job-1"}
-    answer, _ = told({"job": "job-1", "status": None}, "start", **given)
+    answer, _ = result_of({"job": "job-1", "status": None}, "start", **given)
     assert answer == {"job": "job-1", "status": None, "changed": True}
 
 
@@ -509,34 +523,13 @@ def test_a_short_secret_does_not_garble_the_answer():
 )
 def test_answers_to_a_secret_are_hidden_from_ansibles_output(given, hidden):
     """Ansible's ssh shows all output at -vvv."""
-    made, seen = object.__new__(action.ActionModule), []
-    made._task, made._play_context = (
-        types.SimpleNamespace(check_mode=False),
-        types.SimpleNamespace(no_log=False),
-    )
-    made._is_pipelining_enabled = lambda *style: True
-    made._low_level_execute_command = lambda program, in_data: (
-        seen.append(made._play_context.no_log)
-        or {"rc": 0, "stdout": json.dumps({"job": "j", "status": None}), "stderr": ""}
-    )
-    made.ask("/p", Start(job_dir="/jobs/j", **given), {"inventory_hostname": "node1"})
-    assert seen == [hidden]
+    _, [(_, _, no_log)] = result_of({"job": "j", "status": None}, "start", **given)
+    assert no_log is hidden
 
 
 def look_with_login(stdout, pipelining=True, connection=None):
-    """Return (result, programs run) of a look at a node whose shell prints `stdout`."""
-    made, ran = object.__new__(action.ActionModule), []
-    made._task, made._play_context = (
-        types.SimpleNamespace(check_mode=False),
-        types.SimpleNamespace(no_log=False),
-    )
-    made._connection = mock.Mock(transport="ssh", **{"_shell.join_path": os.path.join})
-    made._is_pipelining_enabled = lambda *style: pipelining
-    made._make_tmp_path, made._transfer_data = (
-        lambda: ran.append("file") or "/tmp/x",
-        lambda path, data: None,
-    )
-    made._fixup_perms2 = made._remove_tmp_path = lambda *given, **more: None
+    """Return (result, programs run, steps of files) of a look at a node that prints `stdout`."""
+    ran = []
 
     def execute(program, in_data=None):
         ran.append(program)
@@ -544,10 +537,10 @@ def look_with_login(stdout, pipelining=True, connection=None):
             raise stdout
         return {"rc": 0, "stdout": stdout, "stderr": ""}
 
-    made._low_level_execute_command = execute
+    made, steps = on_node(execute, pipelining)
     wanted = Connection.decode(connection or {"users": ["root"], "trainer": "mx"})
     task_vars = {"inventory_hostname": "node1", "ansible_python_interpreter": "/p"}
-    return made.ask("/p", Look(), task_vars, wanted), ran
+    return made.ask("/p", Look(), task_vars, wanted), ran, steps
 
 
 LOGIN = "mxcluster-user=%s\nmxcluster-uid=%d\nmxcluster-python=/p\nmxcluster-end=\n"
@@ -560,13 +553,10 @@ FITS = {
 
 @pytest.mark.parametrize("pipelining", [True, False])
 def test_a_look_needs_one_command(pipelining):
-    answer, ran = look_with_login(LOGIN % ("root", 0) + json.dumps(FITS), pipelining)
+    answer, ran, _ = look_with_login(LOGIN % ("root", 0) + json.dumps(FITS), pipelining)
     assert answer == dict(FITS, changed=False)
-    assert (
-        len(ran) == 1 and ran[0].endswith("done; /p -I -m mxcluster.entry")
-        if pipelining
-        else ran[1] == "file"
-    ), ran
+    assert [program.endswith("/p -I -m mxcluster.entry") for program in ran][0] is pipelining
+    assert len(ran) == (1 if pipelining else 2)
 
 
 @pytest.mark.parametrize("pipelining", [True, False])
@@ -593,43 +583,31 @@ def test_a_look_needs_one_command(pipelining):
     ],
 )
 def test_a_look_as_a_wrong_user_fails_with_the_remedy(pipelining, stdout, connection, words):
-    answer, ran = look_with_login(stdout, pipelining, connection)
-    assert answer["failed"] and words in answer["msg"] and "file" not in ran, answer
+    answer, _, steps = look_with_login(stdout, pipelining, connection)
+    assert answer["failed"] and words in answer["msg"] and not steps, answer
 
 
 @pytest.mark.parametrize("pipelining", [True, False])
 def test_without_pipelining_a_file_has_the_request(pipelining):
-    made, ran = object.__new__(action.ActionModule), []
-    made._task, made._play_context = (
-        types.SimpleNamespace(check_mode=False),
-        types.SimpleNamespace(no_log=False),
-    )
-    made._connection = mock.Mock(**{"_shell.join_path": os.path.join})
-    made._is_pipelining_enabled = lambda *style: pipelining
-    made._make_tmp_path = lambda: ran.append("made") or "/tmp/of ansible"
-    made._transfer_data = lambda path, data: ran.append(
-        (path, json.loads(data.decode())["command"])
-    )
-    made._fixup_perms2 = lambda paths, execute: ran.append(paths)
-    made._remove_tmp_path = lambda path, force: ran.append("removed " + path)
-    made._low_level_execute_command = lambda program, in_data=None: (
+    ran = []
+
+    def execute(program, in_data=None):
         ran.append((program, in_data is None))
-        or {"rc": 0, "stdout": json.dumps({"ran": False, "status": None}), "stderr": ""}
-    )
+        return {"rc": 0, "stdout": json.dumps({"ran": False, "status": None}), "stderr": ""}
+
+    made, steps = on_node(execute, pipelining)
     made.ask("~/env/bin/python", Stop(job_dir="/j"), {"inventory_hostname": "node1"})
-    file = "/tmp/of ansible/request.json"
-    entry = "~/env/bin/python -I -m mxcluster.entry"
-    assert ran == (
-        [(entry, False)]
-        if pipelining
-        else [
+    file, entry = "/tmp/of ansible/request.json", "~/env/bin/python -I -m mxcluster.entry"
+    if pipelining:
+        assert ran == [(entry, False)] and not steps
+    else:
+        assert ran == [(entry + " < '%s'" % file, True)]
+        assert steps == [
             "made",
             (file, "stop"),
             ["/tmp/of ansible", file],
-            (entry + " < '%s'" % file, True),
             "removed /tmp/of ansible",
         ]
-    )
 
 
 @pytest.mark.parametrize("answer, leaves", [(BROKEN, True), (DONE, True), (RUNNING, False)])
@@ -678,27 +656,28 @@ def test_a_refused_start_undoes_nothing_on_that_node(started, done):
     ] == done
 
 
+def offering(tmp_path):
+    """Return the folder of a node with a checkpoint, and the answer that offers the checkpoint."""
+    (tmp_path / "node").mkdir()
+    save(tmp_path / "node", 1, servers=1)
+    parts = {path.name: path.read_text() for path in (tmp_path / "node").glob("*.json")}
+    return tmp_path / "node", dict(RUNNING, checkpoints={"held": "mlp-0001", "parts": parts})
+
+
 def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
     """The controller asks for pieces, and tells the module only the name of the last checkpoint."""
-    import base64
-
-    from tests.unit.test_checkpoints import save
-
-    there, here = tmp_path / "node", tmp_path / "runs" / "j" / "checkpoints"
-    there.mkdir()
-    save(there, 1, servers=1)
-    parts = {path.name: path.read_text() for path in there.glob("*.json")}
-    offering = dict(RUNNING, checkpoints={"held": "mlp-0001", "parts": parts})
+    there, answer = offering(tmp_path)
+    here, waits = tmp_path / "runs" / "j" / "checkpoints", []
     made, commands = plugin(
-        [offering], patience=60, checkpoints={"folder": str(here), "keep": 3, "plan": {"job": "j"}}
+        [answer], patience=60, checkpoints={"folder": str(here), "keep": 3, "plan": {"job": "j"}}
     )
-    made._task.check_mode, waits = False, []
+    made._task.check_mode = False
 
     def ask(python, request, *_):
         commands.append(request.KIND)
         if request.KIND == "wait":
             waits.append(request)
-            return dict(offering)
+            return dict(answer)
         data = (there / request.file).read_bytes()[request.offset :][: request.most]
         return {"data": base64.b64encode(data).decode()}
 
@@ -706,45 +685,20 @@ def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
     assert run(made, monkeypatch) == RUNNING and commands == ["wait", "piece", "piece"]
     assert run(made, monkeypatch) == RUNNING and commands[3:] == ["wait"]
     assert [wait.took for wait in waits] == ["", "mlp-0001"]
-    assert sorted(path.name for path in here.glob("mlp-*")) == sorted(
-        path.name for path in there.glob("mlp-*")
-    )
+    assert {path.name for path in here.glob("mlp-*")} == {path.name for path in there.glob("mlp-*")}
     assert json.loads((here.parent / "plan.json").read_text()) == {"job": "j"}
 
 
-def test_a_piece_lost_with_its_connection_does_not_end_the_job(monkeypatch, tmp_path):
-    from tests.unit.test_checkpoints import save
-
-    there = tmp_path / "node"
-    there.mkdir()
-    save(there, 1, servers=1)
-    offering = dict(
-        RUNNING,
-        checkpoints={
-            "held": "mlp-0001",
-            "parts": {path.name: path.read_text() for path in there.glob("*.json")},
-        },
-    )
-    wanted = {
-        "folder": str(tmp_path / "runs" / "j" / "checkpoints"),
-        "keep": 3,
-        "plan": {"job": "j"},
-    }
-    made, commands = plugin([offering, LOST], checkpoints=wanted)
-    made._task.check_mode, warned = False, []
-    monkeypatch.setattr(action.display, "warning", warned.append)
-    assert run(made, monkeypatch) == RUNNING and commands == ["wait", "piece"] and len(warned) == 1
-
-
-def test_a_full_disk_of_the_controller_does_not_end_the_job(monkeypatch, tmp_path):
-    offering = dict(RUNNING, checkpoints={"held": "mlp-0001", "parts": {}})
+@pytest.mark.parametrize("trouble", ["connection", "disk"])
+def test_a_checkpoint_that_cannot_be_fetched_does_not_end_the_job(monkeypatch, tmp_path, trouble):
     (tmp_path / "file").write_text("")
-    made, _ = plugin(
-        [offering], checkpoints={"folder": str(tmp_path / "file"), "keep": 3, "plan": {}}
-    )
+    folder = tmp_path / ("file" if trouble == "disk" else "checkpoints")
+    wanted = {"folder": str(folder), "keep": 3, "plan": {}}
+    made, commands = plugin([offering(tmp_path)[1], LOST], checkpoints=wanted)
     made._task.check_mode, warned = False, []
     monkeypatch.setattr(action.display, "warning", warned.append)
-    assert run(made, monkeypatch) == RUNNING and "node1: cannot fetch the checkpoint" in warned[0]
+    assert run(made, monkeypatch) == RUNNING and commands[0] == "wait"
+    assert len(warned) == 1 and "node1: cannot fetch the checkpoint" in warned[0]
 
 
 @pytest.mark.parametrize("command", ["start", "prepare"])

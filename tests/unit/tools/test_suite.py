@@ -138,44 +138,6 @@ def test_what_cannot_run_here_is_left_out(monkeypatch, core, lacking, here, left
     assert sorted(found[1]) == sorted("python" + version for version in lost)
 
 
-@pytest.mark.parametrize(
-    "user, rights, python, lost",
-    [
-        (0, 1 << needs.CAP_SYS_ADMIN, (3, 11), []),
-        (0, 0, (3, 11), ["CAP_SYS_ADMIN"]),
-        (1000, 0, (3, 13), ["CAP_SYS_ADMIN", "another-python-than-3.13", "root"]),
-    ],
-)
-def test_what_the_user_and_the_python_cannot_do_is_named(
-    tmp_path, monkeypatch, user, rights, python, lost
-):
-    (tmp_path / "status").write_text("CapPrm:\t%016x\nCapEff:\t%016x\n" % (2**41 - 1, rights))
-    monkeypatch.setattr(needs, "STATUS", str(tmp_path / "status"))
-    monkeypatch.setattr(needs.os, "geteuid", lambda: user)
-    monkeypatch.setattr(needs.sys, "version_info", (*python, 1))
-    assert sorted(suite.limits(PARTS, "2.16", {}, lambda version: version)[1]) == lost
-
-
-@pytest.mark.parametrize(
-    "here, installs, left_out, lost",
-    [
-        (["podman", "dockerd"], False, {}, []),
-        ([], False, {}, ["dockerd", "podman"]),
-        ([], True, {}, []),  # tools/molecule.sh brings podman
-        ([], False, {"container": "no engine"}, []),  # the part is named
-    ],
-)
-def test_the_engines_that_the_scenario_container_lacks_are_named(
-    monkeypatch, here, installs, left_out, lost
-):
-    monkeypatch.setattr(suite, "is_root_with_apt", lambda: installs)
-    monkeypatch.setattr(needs, "lacking", lambda: {})
-    monkeypatch.setattr(suite.shutil, "which", lambda name: name if name in here else None)
-    parts = [*PARTS, shell("container", DOCKER, "", ["images"])]
-    found = suite.limits(parts, "2.16", left_out, lambda version: version)
-    assert sorted(found[1]) == lost
-
-
 # The modules that `limits` knows, and a test of the soak that needs the history of the clone.
 MAY_SKIP = {"tests/needs.py", "tests/pythons.py", "tests/playbooks/test_upgrade.py"}
 SKIPS = ("skip", "skipif", "importorskip", "xfail", "SkipTest", "skipUnless")
