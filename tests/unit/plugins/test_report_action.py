@@ -133,19 +133,6 @@ def test_results_of_nodes_are_read_without_templating(tmp_path):
     assert controller_task.registered({"a": 1}, {}) == {"a": 1}
 
 
-def test_an_end_that_root_denies_fails_the_job(run, tmp_path):
-    """The training user can write all files that report the end."""
-    plan, archives = ended_job(tmp_path)
-    waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
-    assert run(run_dir="runs/j", plan=plan, archives=archives, waits=waits)["verdict"]["ok"]
-    waits["node1"]["packed"]["untrue"] = (
-        "the node answered that its part of the job was done, but the agent has failed"
-    )
-    verdict = run(run_dir="runs/k", plan=plan, archives=archives, waits=waits)["verdict"]
-    assert not verdict["ok"] and verdict["first_failure"]["host"] == "node1"
-    assert verdict["first_failure"]["reason"] == waits["node1"]["packed"]["untrue"]
-
-
 def test_an_unreachable_node_is_named_and_the_others_are_collected(run, tmp_path):
     plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)

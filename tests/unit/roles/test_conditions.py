@@ -126,20 +126,6 @@ def test_conditions_are_true_or_false(path):
     )
 
 
-@pytest.mark.parametrize(
-    "text,boolean",
-    [
-        ("a and not b", False),
-        ("not a", True),
-        ("a is defined and b | bool", True),
-        ("ansible_check_mode", True),
-        ("__train_job_not_started", False),
-    ],
-)
-def test_is_boolean_expression(text, boolean):
-    assert is_boolean_expression(text) == boolean
-
-
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 INNERMOST = re.compile(r"[(\[{]([^()\[\]{}]*)[)\]}]")
 
@@ -176,17 +162,3 @@ def test_parentheses_separate_and_from_or(path):
     assert [
         text for text in expressions(yaml.safe_load(path.read_text())) if mixes_and_with_or(text)
     ] == []
-
-
-@pytest.mark.parametrize(
-    "text,mixed",
-    [
-        ("a or b and c", True),
-        ("a or (b and c)", False),
-        ("(a or b and c) == d", True),
-        ("a and 'this or that' in b", False),
-        ("f(a and b, c or d)", False),
-    ],
-)
-def test_mixes_and_with_or(text, mixed):
-    assert mixes_and_with_or(text) == mixed

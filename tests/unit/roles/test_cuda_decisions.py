@@ -120,20 +120,6 @@ def test_updates_that_remain_are_refused_even_if_yum_names_none(status, good):
 
 
 @pytest.mark.parametrize(
-    "source, ids, file",
-    [
-        ("local_rpm", ["mxcluster-cuda-9-2-0", "mxcluster-cuda-9-2-1"], "mxcluster-cuda-9-2"),
-        ("network_repo", ["mxcluster-nvidia-cuda"], "mxcluster-nvidia-cuda"),
-    ],
-)
-def test_the_repositories_of_cuda_are_known_before_the_installation(source, ids, file):
-    chosen = {"cuda": {"version": "9.2", "source": source, "rpm": [{"name": "a"}, {"name": "b"}]}}
-    assert decided("cuda", "__cuda_repositories", versions_chosen=chosen) == ids
-    found = decided("cuda", "__cuda_repo_file", versions_chosen=chosen)
-    assert found == "/etc/yum.repos.d/%s.repo" % file
-
-
-@pytest.mark.parametrize(
     "planned, wanted, own",
     [
         ({"action": "install", "own": None}, True, True),
