@@ -30,14 +30,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 try:
-    from mxcluster.ansible import (
-        arguments,
-        attempts,
-        knobs,
-        node_arguments,
-        preflight_arguments,
-        role_specs,
-    )
+    from mxcluster.ansible import arguments, attempts, knobs, preflight_arguments, role_specs
     from mxcluster.ansible import preflight_checks as checks
     from mxcluster.ansible.contact import NoLogin
     from mxcluster.ansible.edge import TaskResult, TaskVars
@@ -92,11 +85,8 @@ class ActionModule(NodeTask):
         Returns the task's result, which may be a failure.
         """
         began = time.time()
-        wanted = node_arguments.Connection(
-            users=list(given.users), trainer=given.trainer, modules=given.modules
-        )
         try:
-            login = self.check_connection(wanted, task_vars)[0]
+            login = self.check_connection(given, task_vars)[0]
         except (BadInput, NoLogin) as error:
             if given.required or isinstance(error, BadInput):
                 return {"failed": True, "changed": False, "msg": str(error)}

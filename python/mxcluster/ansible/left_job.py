@@ -4,7 +4,7 @@ Every playbook that starts or follows a job runs the tasks of the role train_job
 `mxcluster` calls this module for each of them: train.yml, mpi.yml, profile.yml, verify.yml, and the
 children of a sweep, of a restart and of grouping=auto.
 
-The job is noted in a file. Nobody shows the last output of an interrupted child, so the first
+The job is noted in a file. The last output of an interrupted child may be lost, so the first
 ansible-playbook reads the file and shows the job. A child inherits the path of the file.
 """
 

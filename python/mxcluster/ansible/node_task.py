@@ -6,7 +6,7 @@ Ansible copies no module to the node for such a plugin. This module imports Ansi
 
 import getpass
 import shlex
-from typing import List, Optional, Tuple
+from typing import List, Optional, Tuple, Union
 
 from ansible import __version__ as CORE
 from ansible import constants as C
@@ -15,7 +15,7 @@ from ansible.module_utils.common.parameters import remove_values
 from ansible.plugins.action import ActionBase
 from ansible.utils.unsafe_proxy import wrap_var
 
-from mxcluster.ansible import contact, node_program
+from mxcluster.ansible import contact, node_program, preflight_arguments
 from mxcluster.ansible.contact import Login, NoLogin, Output
 from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.ansible.node_arguments import Connection
@@ -75,7 +75,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
 
     def check_connection(
         self,
-        wanted: Connection,
+        wanted: Union[Connection, preflight_arguments.Connection],
         task_vars: TaskVars,
         program: str = "",
         stdin: Optional[bytes] = None,

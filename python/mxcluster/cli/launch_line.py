@@ -124,15 +124,16 @@ def parse(
         "script": script,
         "script_args": arguments,
         "kv": kv,
+        "round_robin": _hosts(given.hostfile, cwd) if given.hostfile else [round_robin.ALL],
     }
-    knobs["round_robin"] = _hosts(given.hostfile, cwd) if given.hostfile else [round_robin.ALL]
-    if LAUNCHERS[given.launcher].is_batch:
-        knobs["num_nodes"] = given.num_workers  # --knob num_nodes=N requests another number
-    interface = given.dmlc_interface or environ.get("DMLC_INTERFACE", "")
-    knobs.update({"dmlc_interface": interface} if interface else {})
-    knobs.update({"ps_verbose": environ["PS_VERBOSE"]} if environ.get("PS_VERBOSE") else {})
-    staleness = _value(arguments, ("--staleness",))
-    knobs.update({"staleness": staleness} if kv == "dist_ssync" and staleness else {})
+    optional = {
+        # --knob num_nodes=N requests another number
+        "num_nodes": given.num_workers if LAUNCHERS[given.launcher].is_batch else None,
+        "dmlc_interface": given.dmlc_interface or environ.get("DMLC_INTERFACE"),
+        "ps_verbose": environ.get("PS_VERBOSE"),
+        "staleness": _value(arguments, ("--staleness",)) if kv == "dist_ssync" else None,
+    }
+    knobs.update((name, value) for name, value in optional.items() if value)
     if given.sync_dst_dir:
         notes.append(
             "--sync-dst-dir %s has no effect: each worker has its own copy of %s in the job's "
