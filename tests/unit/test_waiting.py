@@ -17,9 +17,11 @@ def test_a_wait_without_its_condition_shows_the_evidence_and_the_machine():
         waiting.until(
             lambda: looks.append(1), seconds=0.1, evidence=lambda: "%d looks" % len(looks)
         )
-    told = str(failed.value)
-    assert re.search(r"test_a_wait_without.*is not true after 0\.\d s", told), told
-    assert "\n%d looks\n" % len(looks) in told and "load " in told and "PID" in told, told
+    message = str(failed.value)
+    assert re.search(r"test_a_wait_without.*is not true after 0\.\d s", message), message
+    assert "\n%d looks\n" % len(looks) in message and "load " in message and "PID" in message, (
+        message
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_no_other_process_has_the_same_network():
         )
         for _ in range(2)
     ]
-    told = [other.stdout.readline().decode().strip() for other in others]
+    found = [other.stdout.readline().decode().strip() for other in others]
     for other in others:
         other.communicate(b"\n")
-    assert len({own, *told}) == 3 and "" not in told, told
+    assert len({own, *found}) == 3 and "" not in found, found

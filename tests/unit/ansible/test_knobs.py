@@ -121,6 +121,6 @@ def test_attach_allows_no_knob_of_the_plan():
         )
         == []
     )
-    told = knobs.beside_attach(["attach", "lr", "kv"])
-    assert [line.split(" is not ")[0] for line in told] == ["-e kv", "-e lr"]
-    assert told[0].endswith("remove this knob")
+    problems = knobs.beside_attach(["attach", "lr", "kv"])
+    assert [line.split(" is not ")[0] for line in problems] == ["-e kv", "-e lr"]
+    assert problems[0].endswith("remove this knob")

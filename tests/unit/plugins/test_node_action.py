@@ -146,8 +146,8 @@ def test_a_closed_connection_without_a_message_has_a_reason():
         'Data could not be sent to remote host "10.0.0.1". '
         "Make sure this host can be reached over ssh: "
     )
-    for said in ("", "[Errno 32] Broken pipe. [Errno 32] Broken pipe"):
-        assert action.gone("node1", 5.0, error + said)["lost"]["why"] == "connection lost"
+    for stdout in ("", "[Errno 32] Broken pipe. [Errno 32] Broken pipe"):
+        assert action.gone("node1", 5.0, error + stdout)["lost"]["why"] == "connection lost"
 
 
 def test_an_error_that_is_no_connection_error_is_raised(clock, monkeypatch):
@@ -267,8 +267,8 @@ class Node:
 
     transport = "local"
 
-    def __init__(self, made, becomes=False, said="1000\n"):
-        self.become, self.said, self.commands = becomes, said, []
+    def __init__(self, made, becomes=False, stdout="1000\n"):
+        self.become, self.stdout, self.commands = becomes, stdout, []
         made._connection, made._low_level_execute_command = self, self.execute
         made._task.check_mode = False
 
@@ -278,7 +278,7 @@ class Node:
     def execute(self, command, sudoable=True):
         self.commands.append((command, sudoable))
         if command == "id -u":
-            return {"stdout": self.said, "rc": 0}
+            return {"stdout": self.stdout, "rc": 0}
         return {"rc": subprocess.call(["sh", "-c", command]), "stderr": ""}
 
 
@@ -367,7 +367,7 @@ def test_an_archive_of_the_user_stays_on_the_node(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "answer, told",
+    "answer, failure",
     [
         (BROKEN, {"failed": True, "msg": BROKEN["msg"]}),
         (LOST, {"unreachable": True, "msg": str(LOST)}),
@@ -377,7 +377,7 @@ def test_an_archive_of_the_user_stays_on_the_node(monkeypatch, tmp_path):
     ids=["not packed", "lost", "not there", "cut off"],
 )
 def test_the_job_has_ended_although_no_archive_could_be_fetched(
-    monkeypatch, tmp_path, answer, told
+    monkeypatch, tmp_path, answer, failure
 ):
     if isinstance(answer, dict) and "bytes" in answer:
         answer = packed(tmp_path / "spool" / "j.tar", **answer)
@@ -388,7 +388,7 @@ def test_the_job_has_ended_although_no_archive_could_be_fetched(
     assert result["packed"] == (answer if isinstance(answer, dict) and "bytes" in answer else {}), (
         "root's observations count"
     )
-    assert {name: result[name] for name in told} == told and result["msg"]
+    assert {name: result[name] for name in failure} == failure and result["msg"]
 
 
 @pytest.mark.parametrize("where", ["who logs in", "collect"])
@@ -424,13 +424,13 @@ def test_a_connection_that_stays_lost_during_a_fetch_keeps_the_status(clock, mon
 
 
 @pytest.mark.parametrize(
-    "becomes, said, reader",
+    "becomes, stdout, reader",
     [(True, "1000\r\n", 1000), (True, "", None), (False, "1000\n", None)],
 )
 def test_the_login_user_is_asked_if_ansible_becomes_another_user(
-    monkeypatch, tmp_path, becomes, said, reader
+    monkeypatch, tmp_path, becomes, stdout, reader
 ):
-    made, _, node, there, _ = waits(tmp_path, becomes=becomes, said=said)
+    made, _, node, there, _ = waits(tmp_path, becomes=becomes, stdout=stdout)
     answers, seen = [DONE, packed(there)], []
     made.ask = lambda python, request, *_: seen.append(request) or answers.pop(0)
     run(made, monkeypatch)
@@ -732,7 +732,7 @@ def test_a_worker_that_finished_early_is_seen_by_its_own_node(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "told, known, words",
+    "answer, known, words",
     [
         ({"problems": [], "held": {}}, [], None),
         (
@@ -743,8 +743,8 @@ def test_a_worker_that_finished_early_is_seen_by_its_own_node(tmp_path, monkeypa
         ({"failed": True, "msg": "no Python"}, ["its paths have moved"], "no Python"),
     ],
 )
-def test_a_look_fails_for_a_nodes_problems(told, known, words, monkeypatch):
-    made, commands = plugin([told], command="look", problems=known, user="mxcluster")
+def test_a_look_fails_for_a_nodes_problems(answer, known, words, monkeypatch):
+    made, commands = plugin([answer], command="look", problems=known, user="mxcluster")
     result = run(made, monkeypatch)
     assert (
         commands == ["look"]

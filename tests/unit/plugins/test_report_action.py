@@ -72,15 +72,15 @@ def test_a_failed_job_is_reported_and_does_not_fail_the_task(run, tmp_path):
 
 def test_the_verdict_is_in_the_file_that_the_environment_names(run, tmp_path, monkeypatch):
     """`mxcluster launch` finds the true exit status there."""
-    monkeypatch.setenv(mxcluster_report.VERDICT_FILE, str(tmp_path / "told"))
+    monkeypatch.setenv(mxcluster_report.VERDICT_FILE, str(tmp_path / "verdict"))
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(
         str(tmp_path / "nodes"), plan, epochs=2, batches=4, until=1.9, failed=("worker-0", 3, [])
     )
     answer = run(run_dir=os.path.join("runs", plan.job), plan=plan, archives=archives)
-    told = json.loads((tmp_path / "told").read_text())
-    assert told == answer["verdict"] and told["first_failure"]["exit_code"] == 3
-    assert (tmp_path / "told").stat().st_mode & 0o777 == 0o600
+    verdict = json.loads((tmp_path / "verdict").read_text())
+    assert verdict == answer["verdict"] and verdict["first_failure"]["exit_code"] == 3
+    assert (tmp_path / "verdict").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_that_cannot_be_created_is_named(run, tmp_path):

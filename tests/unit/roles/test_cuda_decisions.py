@@ -34,17 +34,17 @@ def test_a_renewed_record_keeps_the_ssh_key_of_the_last_record(tmp_path):
     places = dict.fromkeys(("mxcluster_env_dir", "mxcluster_job_dir", "mxcluster_data_dir"), "")
     known.update(places, versions_chosen={"target": "cpu", "gpus": 0, "installed": {}})
 
-    def told(**more):
+    def key_and_user(**more):
         return [decided("node_record", one, **dict(known, **more)) for one in key]
 
-    assert told() == ["", ""], "the first record of a node without the role"
+    assert key_and_user() == ["", ""], "the first record of a node without the role"
     record = {"ssh": {"public_key": "ssh-ed25519 A", "user": "mx", "port": 22}}
     (tmp_path / "nodes" / "gpu2.json").write_text(json.dumps(record))
-    assert told() == ["ssh-ed25519 A", "mx"]
-    assert told(ssh_mesh_key={"public_key": "ssh-ed25519 B", "user": "my"}) == [
+    assert key_and_user() == ["ssh-ed25519 A", "mx"]
+    assert key_and_user(ssh_mesh_key={"public_key": "ssh-ed25519 B", "user": "my"}) == [
         *("ssh-ed25519 B", "my")
     ]
-    assert told(ssh_mesh_mode="none") == ["", ""]
+    assert key_and_user(ssh_mesh_mode="none") == ["", ""]
 
 
 def asserted():
@@ -62,8 +62,8 @@ def asserted():
 def accepted(says, code=0, trusted=False, listed=LISTED):
     checked = {"item": {"path": "/tmp/a.rpm", "trusted": trusted}, "rc": code}
     checked.update(stdout="/tmp/a.rpm: " + says, stderr="")
-    told = {"stdout": "\n".join(listed)}
-    return decided("cuda", asserted(), item=[checked, told])
+    files = {"stdout": "\n".join(listed)}
+    return decided("cuda", asserted(), item=[checked, files])
 
 
 @pytest.mark.parametrize("says", ["rsa sha1 (md5) pgp md5 OK", "digests signatures OK"])
@@ -138,7 +138,7 @@ def test_a_driver_of_another_source_is_left_alone(planned, wanted, own):
 @pytest.mark.parametrize("status", [0, 1])
 def test_an_installer_gets_its_options_and_a_patch_its_own(tmp_path, index, option, status):
     (tmp_path / "cuda").mkdir()
-    script = 'echo "$@" >%s/told; exit %d' % (tmp_path, status)
+    script = 'echo "$@" >%s/arguments; exit %d' % (tmp_path, status)
     (tmp_path / "cuda" / "a.run").write_text(script)
     shutil.copy(str(ROLES / "cuda" / "files" / "run_installer.sh"), str(tmp_path / "cuda"))
     tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / "runfile_one.yml").read_text())
@@ -153,7 +153,7 @@ def test_an_installer_gets_its_options_and_a_patch_its_own(tmp_path, index, opti
         versions_chosen={"cuda": {"version": "9.2"}},
     )
     assert subprocess.call(argv) == status
-    assert (tmp_path / "told").read_text().startswith("--silent " + option)
+    assert (tmp_path / "arguments").read_text().startswith("--silent " + option)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_both_systems_get_epel_and_only_centos_its_older_releases(system):
 
 
 @pytest.mark.parametrize(
-    "asked, busy, reboots",
+    "jobs, busy, reboots",
     [
         ({"skipped": True}, "", False),  # no restart is needed or requested
         ({"jobs": []}, "", True),
@@ -225,10 +225,10 @@ def test_both_systems_get_epel_and_only_centos_its_older_releases(system):
         ({"jobs": []}, "end python (pid 7)", False),
     ],
 )
-def test_only_an_idle_node_is_restarted(asked, busy, reboots):
+def test_only_an_idle_node_is_restarted(jobs, busy, reboots):
     tasks = yaml.safe_load((ROLES / "nvidia_driver" / "tasks" / "state.yml").read_text())
     (task,) = [one for one in tasks if one.get("ansible.builtin.include_tasks", "") == "reboot.yml"]
-    variables = {"__nvidia_driver_jobs": asked, "__nvidia_driver_busy": busy}
+    variables = {"__nvidia_driver_jobs": jobs, "__nvidia_driver_busy": busy}
     assert decided("nvidia_driver", task["when"], **variables) is reboots
 
 

@@ -210,9 +210,9 @@ def test_what_cannot_run_here_is_named_before_and_after(tmp_path, capsys):
         parts, tmp_path / "logs", {"el7": "no engine"}, {"python2.7": "old", "podman": "pods"}
     )
     ran.announce()
-    told = capsys.readouterr().out
+    before = capsys.readouterr().out
     assert ran.run() and ran.done == ["host"]
     after = capsys.readouterr().out
     for words in ("cannot run here: el7 (no engine)", "tests that need podman (pods)"):
-        assert words in told and words in after, (told, after)
+        assert words in before and words in after, (before, after)
     assert "without python2.7 podman." in after and "all tests that can run here passed in" in after

@@ -23,20 +23,20 @@ case "$1 $2" in
     *version_info*) echo ${{version%-}} ;;
     "--version ") echo "Python $version.0" ;;
     "-m venv") rm -rf "$4" && mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
-    "-m pip") echo "$@" >>{asked} ;;
+    "-m pip") echo "$@" >>{installs} ;;
 esac
 """
 
 
-def make_interpreter(path, version, asked="/dev/null"):
+def make_interpreter(path, version, installs="/dev/null"):
     """Write a simulated Python of this version, which records pip's arguments in a file."""
-    path.write_text(FAKE.format(version=version, asked=asked))
+    path.write_text(FAKE.format(version=version, installs=installs))
     path.chmod(0o755)
 
 
 def bare(folder):
     """Make a project of the script and the requirements of three lines of ansible-core."""
-    for asked in (
+    for name in (
         "requirements/shared.txt",
         "requirements/dev.txt",
         "requirements/dev-2.16.txt",
@@ -44,8 +44,8 @@ def bare(folder):
         "python/pyproject.toml",
         "tests/startup/module_bytecode.py",
     ):
-        (folder / asked).parent.mkdir(parents=True, exist_ok=True)
-        (folder / asked).write_text("")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
     (folder / "tools").mkdir()
     for line, oldest, newest in (("2.16", 10, 12), ("2.19", 11, 13), ("2.21", 12, 13)):
         (folder / "requirements" / ("core-%s.txt" % line)).write_text(
@@ -103,16 +103,16 @@ def made(tmp_path):
     bare(folder)
 
     def make(extra="controller", version="3.11", **environment):
-        asked, python = tmp_path / "asked", tmp_path / "python"
-        asked.write_text("")
-        make_interpreter(python, version, asked)
+        installs, python = tmp_path / "installs", tmp_path / "python"
+        installs.write_text("")
+        make_interpreter(python, version, installs)
         done = subprocess.run(
             ["bash", str(folder / "tools" / "venv.sh"), extra],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=dict(environment, PATH=os.environ["PATH"], PYTHON=str(python)),
         )
-        return asked.read_text().splitlines(), done.stdout.decode()
+        return installs.read_text().splitlines(), done.stdout.decode()
 
     return make
 
@@ -125,10 +125,10 @@ def test_the_folder_of_collections_is_there_before_two_programs_make_it(made, tm
 
 def test_only_wheels_with_a_known_hash_are_installed(made):
     """Each install of requirements needs hashes."""
-    asked, _ = made("dev")
-    listed = [line for line in asked if " -r " in line]
-    assert len(listed) == 2 and all("--require-hashes" in line for line in listed), asked
-    others = [line for line in asked if line not in listed]
+    installs, _ = made("dev")
+    listed = [line for line in installs if " -r " in line]
+    assert len(listed) == 2 and all("--require-hashes" in line for line in listed), installs
+    others = [line for line in installs if line not in listed]
     assert (
         len(others) == 1
         and "--no-deps" in others[0]
@@ -138,7 +138,7 @@ def test_only_wheels_with_a_known_hash_are_installed(made):
 
 
 @pytest.mark.parametrize(
-    "pythons, asked, words, never",
+    "pythons, chosen, words, never",
     [
         (
             {"python3": "3.14"},
@@ -156,8 +156,8 @@ def test_only_wheels_with_a_known_hash_are_installed(made):
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else None,
 )
-def test_the_advice_fits_the_existing_interpreters(project, pythons, asked, words, never):
-    output = project({"PYTHON": asked} if asked else {}, **pythons)
+def test_the_advice_fits_the_existing_interpreters(project, pythons, chosen, words, never):
+    output = project({"PYTHON": chosen} if chosen else {}, **pythons)
     assert all(word in output for word in words) and never not in output, output
 
 
@@ -171,22 +171,22 @@ def test_an_environment_keeps_its_line_of_ansible_core(made):
         ({"CORE": "2.19"}, None),
         ({"CORE": "2.16"}, "2.16"),
     ):
-        asked, said = made(**environment)
-        assert bool(asked) == bool(line), (environment, asked, said)
+        installs, output = made(**environment)
+        assert bool(installs) == bool(line), (environment, installs, output)
         if line:
-            assert asked[0].endswith("/requirements/core-%s.txt" % line), asked
-            assert "and ansible-core %s" % line in said, said
+            assert installs[0].endswith("/requirements/core-%s.txt" % line), installs
+            assert "and ansible-core %s" % line in output, output
 
 
 def test_a_python_that_cannot_run_the_default_line_gets_the_newest(made):
     """The line of output says so, and how older nodes are managed."""
-    asked, said = made(version="3.13")
-    assert asked[0].endswith("/requirements/core-2.21.txt"), asked
-    assert said.count("\n") == 1 and "with Python 3.13.0 and ansible-core 2.21 " in said, said
-    assert "It manages nodes of 2.21. For older nodes: make venv CORE=2.16 PYTHON=" in said
+    installs, output = made(version="3.13")
+    assert installs[0].endswith("/requirements/core-2.21.txt"), installs
+    assert output.count("\n") == 1 and "with Python 3.13.0 and ansible-core 2.21 " in output, output
+    assert "It manages nodes of 2.21. For older nodes: make venv CORE=2.16 PYTHON=" in output
     assert not made(version="3.13")[0]
-    asked, said = made(version="3.12", CORE="2.16")
-    assert asked[0].endswith("/requirements/core-2.16.txt") and "For older" not in said, said
+    installs, output = made(version="3.12", CORE="2.16")
+    assert installs[0].endswith("/requirements/core-2.16.txt") and "For older" not in output, output
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,9 @@ def test_a_bundle_without_the_line_is_refused(made, tmp_path):
     (tools / "bundle.py").write_text("")
     wheels.mkdir(parents=True)
     (wheels / "ansible_core-2.16.7-py3-none-any.whl").write_text("")
-    asked, said = made(CORE="2.19", BUNDLE="b.tar")
-    assert not asked and "b.tar has no ansible-core 2.19 (2.19.7)." in said, said
+    installs, output = made(CORE="2.19", BUNDLE="b.tar")
+    assert not installs and "b.tar has no ansible-core 2.19 (2.19.7)." in output, output
     assert "needs Python 3.11, 3.12 or 3.13. Make the bundle with such a Python" in " ".join(
-        said.replace("mxcluster: ", "").split()
+        output.replace("mxcluster: ", "").split()
     )
     assert "--no-index" in made(BUNDLE="b.tar")[0][0]
