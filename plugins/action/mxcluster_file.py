@@ -14,7 +14,7 @@ from mxcluster.ansible import arguments
 from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.ansible.module_task import run_module
 from mxcluster.errors import BadInput
-from mxcluster.file_io import digest
+from mxcluster.file_io import sha256
 from mxcluster.model import names
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import one_of, optional, table, whole
@@ -98,7 +98,7 @@ class ActionModule(ActionBase):
             {"changed": True if the content or the permissions differ, "path"}, or a failure.
         """
         folder, name = os.path.split(given.path)
-        wanted = Digest(**dict(digest(given.src), mode=given.mode or "0644"))
+        wanted = digest(given.src).replaced(mode=given.mode or "0644")
         found = self._ask(
             given.replaced(src=None, state="directory", path=folder or ".", files={name: wanted}),
             task_vars,
@@ -144,6 +144,11 @@ class ActionModule(ActionBase):
         return run_module(self, "mxcluster_file", given.encode(), task_vars)
 
 
+def digest(path: str) -> Digest:
+    """Return the digest of the file `path`."""
+    return Digest(bytes=os.path.getsize(path), sha256=sha256(path))
+
+
 def listing(folder: str) -> Dict[str, Digest]:
     """Return {relative path: digest} of all files in `folder` and in linked folders.
 
@@ -165,7 +170,7 @@ def listing(folder: str) -> Dict[str, Digest]:
             path = os.path.join(here, name)
             if not os.path.isfile(path):
                 raise AnsibleError("%s is a special file or a broken link: remove this file" % path)
-            found[os.path.relpath(path, folder)] = Digest(**digest(path))
+            found[os.path.relpath(path, folder)] = digest(path)
     return found
 
 

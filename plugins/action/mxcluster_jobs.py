@@ -4,10 +4,11 @@ The plugin writes only the file of the command status, in check mode too.
 """
 
 import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Type
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.ansible.edge import TaskResult
 from mxcluster.cluster import driver, node_records
 from mxcluster.file_io import replace
 from mxcluster.job import job_messages, listing
@@ -17,9 +18,7 @@ from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, each, optional
 
-Json = Dict[str, Any]
-
-OfHosts = Mapping[str, Optional[Json]]  # {host: result of mxcluster_node, empty without a result}
+OfHosts = Mapping[str, Optional[TaskResult]]  # of mxcluster_node, empty without a result
 
 
 class Arguments(Record, strict=True, kind_key="command"):
@@ -145,23 +144,14 @@ class Ended(controller_task.Result):
     """Whether all nodes of the jobs have answered and have no leftovers."""
 
 
-class Adopted(controller_task.Result):
-    """The plan as mxcluster_plan returns it, with the paths of this controller.
+class Adopted(controller_task.PlannedJob):
+    """The plan with the paths of this controller. A node without a job list has empty paths."""
 
-    A node without a job list has empty paths.
-    """
-
-    job: str = field(arguments.text)
-    options: Json = field(arguments.json)
-    nodes: Sequence[str] = field(arguments.texts)
-    start: str = field(arguments.text)
-    trainers: Sequence[str] = field(arguments.texts)
-    packed_plan: str = field(arguments.text)
-    asked: Sequence[str] = field(arguments.texts)
+    answering: Sequence[str] = field(arguments.texts)
     """The nodes of the job with a job list."""
 
 
-def successes(results: OfHosts) -> Dict[str, Json]:
+def successes(results: OfHosts) -> Dict[str, TaskResult]:
     """Return the results that are no failure."""
     return {
         host: answer
@@ -215,8 +205,8 @@ def adopt(given: Adopt, check: bool) -> Adopted:
     Raises BadInput if the controller cannot write in `given.runs_dir`.
     """
     results_folder(given.runs_dir, os.path.dirname(os.path.abspath(given.records_dir)), given.job)
-    asked = {
-        host: answer["asked"] if answer is not None else None
+    paths = {
+        host: answer["paths"] if answer is not None else None
         for host, answer in given.lists.items()
     }
     plans = {
@@ -224,8 +214,9 @@ def adopt(given: Adopt, check: bool) -> Adopted:
         for host, answer in successes(given.results).items()
         if host not in given.without
     }
-    plan = listing.adopt(listing.agreed(plans, given.job), given.job, asked)
-    return Adopted(asked=[host for host in plan.nodes if asked[host]], **packed.summary(plan, {}))
+    plan = listing.adopt(listing.agreed(plans, given.job), given.job, paths)
+    answering = [host for host in plan.nodes if paths[host]]
+    return Adopted(answering=answering, **packed.summary(plan, {}))
 
 
 def logs(given: Logs, check: bool) -> Chosen:
@@ -238,7 +229,7 @@ def logs(given: Logs, check: bool) -> Chosen:
 
 def stopped(given: Stopped, check: bool) -> Ended:
     """Describe the jobs `given.stopping`. In check mode the lines describe a dry run."""
-    parts: Dict[str, Dict[str, Optional[Json]]] = {}
+    parts: Dict[str, Dict[str, Optional[TaskResult]]] = {}
     for host, answer in given.results.items():
         for part in (answer or {}).get("results", []):
             is_lost = part.get("failed") or part.get("unreachable")

@@ -7,34 +7,39 @@ ends the job's parts on the other nodes.
 
 import base64
 import fcntl
-import json
 import os
 import re
 import secrets
 import shlex
 import signal
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Optional
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 
 from mxcluster.ansible import contact, node_arguments
+from mxcluster.ansible.board import Board
+from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.ansible.fetching import files_of_at_most, free_bytes, reserve
 from mxcluster.ansible.node_arguments import Options
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.errors import MxclusterError
-from mxcluster.file_io import replace
-from mxcluster.job import stall_cause
 from mxcluster.job.report import checkpoint_arrivals
 from mxcluster.job.verdict_text import printable
 from mxcluster.model.answers import Collected, Offer, Progress
-from mxcluster.model.protocol import Collect, Look, Piece, Prepare, Start, Stop, Wait
-from mxcluster.model.status import LatestPulse, Pulse
+from mxcluster.model.protocol import (
+    Collect,
+    Look,
+    Piece,
+    Prepare,
+    Request,
+    Start,
+    Stop,
+    Wait,
+)
 from mxcluster.node import processes
-
-Json = Dict[str, Any]
 
 PAUSES = (4.0, 6.0)  # seconds before the first retry of a lost node, and before each later retry
 # Seconds between two reads of the board during a pause. With frequent reads, a failure on another
@@ -48,11 +53,6 @@ LITTLE_PATIENCE = 5.0
 HURRIED = 3
 USUAL = 10
 HURRY = 15.0
-# Prefix of a host's file on the board during an outage of the host. The controller then polls the
-# other nodes more often.
-SILENT = ".silent-"
-PULSE = ".pulse-"  # prefix of a host's file on the board with the pulses of the host's workers
-SETTLED = 5.0  # minimum seconds without a change after which a pulse counts for a diagnosis
 # Minimum limit of a fetched file, in bytes. This process also appends to Ansible's log (log_path).
 FETCHED = 1 << 28
 CONNECT = "-o ConnectTimeout=%d "
@@ -82,33 +82,40 @@ class ActionModule(NodeTask):
     """
 
     _arrivals: Optional[checkpoint_arrivals.Arrivals] = None
+    _options: Options
+    _host: str
+    _task_vars: TaskVars
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> Json:
+    def run(self, tmp: object = None, task_vars: TaskVars = None) -> TaskResult:
         """Run one task and return its result to Ansible."""
         result = super(ActionModule, self).run(tmp, task_vars)
+        self._task_vars, self._host = task_vars, task_vars["inventory_hostname"]
         arguments = node_arguments.host_arguments(
-            self.validate_argument_spec(node_arguments.SPEC)[1], task_vars["inventory_hostname"]
+            self.validate_argument_spec(node_arguments.SPEC)[1], self._host
         )
         try:
-            options, request = node_arguments.read(arguments)
-            collect = node_arguments.request_of(Collect, arguments) if options.into else None
+            self._options, request = node_arguments.read(arguments)
+            collect = None
+            if self._options.into:
+                collect = node_arguments.request_of(Collect, arguments)
         except MxclusterError as refusal:
             return dict(result, failed=True, msg=str(refusal))
         # verify.yml omits `problems` and judges the result itself.
-        if isinstance(request, Look) and options.problems is not None:
-            return dict(result, **self._look(options, request, task_vars))
+        if isinstance(request, Look) and self._options.problems is not None:
+            return dict(result, **self._look(request))
         if isinstance(request, (Start, Prepare)) and request.plan:
             request = request.replaced(
                 plan=request.plan.replaced(controller=processes.witness(os.getppid())),
                 token=token_of(request.job_id),
             )
         if isinstance(request, Wait):
-            return dict(result, **self._follow(options, request, collect, task_vars))
-        return dict(result, **self.ask(options.python, request, task_vars, options.connection))
+            return dict(result, **self._follow(request, collect))
+        return dict(result, **self._command(request))
 
-    def _follow(
-        self, options: Options, request: Wait, collect: Optional[Collect], task_vars: Json
-    ) -> Json:
+    def _command(self, request: Request) -> TaskResult:
+        return self.ask(self._options.python, request, self._task_vars, self._options.connection)
+
+    def _follow(self, request: Wait, collect: Optional[Collect]) -> TaskResult:
         """Run the command `wait`, and do what the node's answer requires.
 
         Args: `collect` the request for the files of the node's ended part, None to leave the files.
@@ -116,16 +123,16 @@ class ActionModule(NodeTask):
         # This process is a fork of ansible-playbook. A signal may end ansible-playbook alone.
         # Without this call the fork would then continue to poll and to renew the lease.
         processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
+        options = self._options
         if options.checkpoints and not self._task.check_mode:
-            self._arrivals = self._arrivals or self._arrivals_of(
-                options.checkpoints, options.python, request, task_vars
-            )
+            self._arrivals = self._arrivals or self._arrivals_of(options.checkpoints, request)
             request = request.replaced(took=self._arrivals.taken())
         # ansible-playbook removes the local temporary folder at its end.
-        board = os.path.join(C.DEFAULT_LOCAL_TMP, options.board) if options.board else ""
-        result = self._wait(options, request, board, task_vars)
-        if board:
-            self._compare(options, request, board, result, task_vars)
+        board = Board(
+            os.path.join(C.DEFAULT_LOCAL_TMP, options.board) if options.board else "", self._host
+        )
+        result = self._wait(request, board)
+        self._compare(request, board, result)
         offered = result.pop("checkpoints", None)
         if self._arrivals and offered and not result.get("ended"):
             try:
@@ -136,58 +143,54 @@ class ActionModule(NodeTask):
                     raise
                 warn(
                     "%s: cannot fetch the checkpoint (%s). A later poll tries again"
-                    % (task_vars["inventory_hostname"], error)
+                    % (self._host, error)
                 )
         ended = result.get("ended") and result.get("status")
         if collect and ended and not self._task.check_mode:
             collect = collect.replaced(reason=result["status"]["reason"])
-            result.update(self._bring_what_is_left(options, collect, task_vars))
+            result.update(self._bring_what_is_left(collect))
         return result
 
-    def _compare(
-        self, options: Options, request: Wait, board: str, result: Json, task_vars: Json
-    ) -> None:
+    def _compare(self, request: Wait, board: Board, result: TaskResult) -> None:
         """Write a failure of this node to the board, or end the part of a job that failed there.
 
-        Args: `board` the path of the board; `result` of `wait`, which the method completes.
+        Args: `result` of `wait`, which the method completes.
         """
-        host = task_vars["inventory_hostname"]
         if result.get("lost") or result.get("failed"):
-            if options.keeper:
-                post(board, host)
-            unmark(board, host)  # the retries have ended, so the other hosts need no short polls
-        elif result.get("status"):
+            if self._options.keeper:
+                board.post_failure()
+            board.unmark_silent()  # the retries have ended, so the others need no short polls
+        elif result.get("status") and self._options.board:
             state = Progress.decode(result)
             ended = state.status.has_ended
-            blamed = None if ended else uneven(board, host, state.pulses, options.together)
-            if state.status.has_failed:
-                post(board, host)
-            elif blamed:
+            blamed = None
+            if not ended:
+                blamed = board.blocking_worker(state.pulses, self._options.together)
+            if blamed:
                 result["uneven"] = {"name": blamed, "time": time.time()}
-                post(board, host)
-                self._stop(options, request, result, task_vars)
-            elif not ended and others(board, host):
-                self._stop(options, request, result, task_vars)
+            if blamed or state.status.has_failed:
+                board.post_failure()
+            if blamed or not ended and board.has_other_failure():
+                self._stop(request, result)
 
-    def _look(self, options: Options, request: Look, task_vars: Json) -> Json:
+    def _look(self, request: Look) -> TaskResult:
         """Run the command `look` on the node and return the result of the task.
 
         The result is a failure if the node reports a problem, or if the controller has found one.
         The message then has one line for each problem.
         """
-        host, known = task_vars["inventory_hostname"], options.problems or []
-        found = self.ask(options.python, request, task_vars, options.connection)
-        if found.get("failed") or found.get("unreachable"):
+        found = self._command(request)
+        if found.get("failed"):
             return found
         # Without a training user, the planner has already reported the open ports.
         if request.user and found.get("ports_open"):
-            display.display("%s: %s" % (host, printable(found["ports_open"])))
-        problems = list(found.get("problems") or []) + list(known)
-        return (
-            dict(found, failed=True, msg="\n".join(map(printable, problems))) if problems else found
-        )
+            display.display("%s: %s" % (self._host, printable(found["ports_open"])))
+        problems = list(found.get("problems") or []) + list(self._options.problems or [])
+        if not problems:
+            return found
+        return dict(found, failed=True, msg="\n".join(map(printable, problems)))
 
-    def _bring_what_is_left(self, options: Options, request: Collect, task_vars: Json) -> Json:
+    def _bring_what_is_left(self, request: Collect) -> TaskResult:
         """Fetch the files of the node's ended part of a job to the file O(into).
 
         After a lost connection the method tries again for O(patience) seconds, at most
@@ -197,51 +200,38 @@ class ActionModule(NodeTask):
             {"packed": the result of `collect`}. After a failed fetch the dict also has "msg" and
             "failed" or "unreachable".
         """
-        began, patience = time.monotonic(), min(options.patience, MOST_PATIENCE)
+        began, patience = time.monotonic(), min(self._options.patience, MOST_PATIENCE)
         self._limit_connecting(USUAL)
         while True:
-            brought = self._bring_once(options, request, task_vars)
+            brought = self._bring_once(request)
             if not brought.get("unreachable") or time.monotonic() - began >= patience:
                 return brought
             time.sleep(PAUSES[0])
 
-    def _bring_once(self, options: Options, request: Collect, task_vars: Json) -> Json:
+    def _bring_once(self, request: Collect) -> TaskResult:
         """Try once to fetch the files of the node's part of a job to the file O(into).
 
         Returns:
             {"packed": the result of `collect`, or {} if `collect` failed}. If `collect` or the
             fetch failed, the dict also has "msg" and "failed" or "unreachable".
         """
-        packed, into = {}, str(options.into)
+        packed, into = {}, str(self._options.into)
         try:
             if self._connection.become:
                 request = request.replaced(reader=self._who_logs_in())
-            packed = self.ask(options.python, request, task_vars)
-            if packed.get("failed") or packed.get("unreachable"):
-                return dict(
-                    {
-                        name: packed[name]
-                        for name in (
-                            "failed",
-                            "unreachable",
-                            "msg",
-                            "module_stdout",
-                            "module_stderr",
-                        )
-                        if name in packed
-                    },
-                    packed={},
-                )
+            packed = self._command(request)
+            if packed.get("failed"):
+                return dict(packed, packed={})
             collected = Collected.decode(packed)
             if not collected.problem:
-                self._fetch(collected, into, task_vars)
+                self._fetch(collected, into)
         except AnsibleError as error:
             return {
                 "unreachable" if is_of_connection(error) else "failed": True,
                 "msg": str(error),
                 "packed": packed,
             }
-        except (IOError, OSError) as error:
+        except OSError as error:
             return {
                 "failed": True,
                 "packed": packed,
@@ -251,7 +241,7 @@ class ActionModule(NodeTask):
             }
         return {"packed": packed}
 
-    def _fetch(self, packed: Collected, into: str, task_vars: Json) -> None:
+    def _fetch(self, packed: Collected, into: str) -> None:
         """Fetch the tar file of `collect` from the node to the file `into` on the controller.
 
         The method removes the fetched tar file from the node if the file is in the folder O(spool).
@@ -262,9 +252,8 @@ class ActionModule(NodeTask):
         if the node cannot remove the tar file.
         """
         folder, draft = os.path.dirname(into), "%s.%d.part" % (into, os.getpid())
-        if not os.path.isdir(folder):
-            os.makedirs(folder, 0o700, exist_ok=True)
-        free = reserve(task_vars["inventory_hostname"], packed.bytes, free_bytes(folder))
+        os.makedirs(folder, 0o700, exist_ok=True)
+        free = reserve(self._host, packed.bytes, free_bytes(folder))
         if 2 * packed.bytes > free:
             raise AnsibleError(
                 "%s has %d bytes, and the controller needs twice as much space for its files in "
@@ -277,7 +266,7 @@ class ActionModule(NodeTask):
                 if packed.spooled or not self._connection.become:
                     self._connection.fetch_file(packed.output, draft)
                 else:
-                    self._fetch_as_another(packed.output, draft, task_vars)
+                    self._fetch_as_another(packed.output, draft)
             if os.path.getsize(draft) != packed.bytes:
                 raise AnsibleError(
                     "%s: received only %d of %d bytes from the node. If the controller's disk is "
@@ -296,7 +285,7 @@ class ActionModule(NodeTask):
                     % (packed.output, removed.get("stderr", "").strip())
                 )
 
-    def _fetch_as_another(self, path: str, into: str, task_vars: Json) -> None:
+    def _fetch_as_another(self, path: str, into: str) -> None:
         """Fetch the node's file `path` to the controller's file `into` as the become user."""
         task = self._task.copy()
         task.args = {"src": path, "dest": into, "flat": True}
@@ -308,12 +297,12 @@ class ActionModule(NodeTask):
             loader=self._loader,
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
-        ).run(task_vars=task_vars)
+        ).run(task_vars=self._task_vars)
         if fetched.get("failed"):
             raise AnsibleError(str(fetched.get("msg")))
 
     def _arrivals_of(
-        self, wanted: node_arguments.Checkpoints, python: str, request: Wait, task_vars: Json
+        self, wanted: node_arguments.Checkpoints, request: Wait
     ) -> checkpoint_arrivals.Arrivals:
         """Return the `checkpoint_arrivals.Arrivals` object that fetches this node's checkpoints.
 
@@ -322,11 +311,11 @@ class ActionModule(NodeTask):
 
         def ask(name: str, offset: int, most: int) -> Optional[bytes]:
             piece = request.turned_into(Piece, file=name, offset=offset, most=most)
-            answer = self.ask(python, piece, task_vars)
+            answer = self._command(piece)
             return None if answer.get("failed") else base64.b64decode(answer["data"])
 
         return checkpoint_arrivals.Arrivals(
-            wanted.folder, task_vars["inventory_hostname"], wanted.keep, ask, wanted.plan
+            wanted.folder, self._host, wanted.keep, ask, wanted.plan
         )
 
     def _who_logs_in(self) -> Optional[int]:
@@ -335,56 +324,55 @@ class ActionModule(NodeTask):
         lines = answer.get("stdout", "").split()
         return int(lines[-1]) if lines and lines[-1].isdigit() else None
 
-    def _wait(self, options: Options, request: Wait, board: str, task_vars: Json) -> Json:
+    def _wait(self, request: Wait, board: Board) -> TaskResult:
         """Run `wait` on the node and return the result, with retries for O(patience) seconds.
 
-        If all retries fail, the method returns the failure. Args: `board` the path of the board.
+        If all retries fail, the method returns the failure.
         """
-        host, began, since = task_vars["inventory_hostname"], time.monotonic(), time.time()
+        began, since = time.monotonic(), time.time()
 
         def patience() -> float:
-            wanted = options.patience
-            return min(wanted, LITTLE_PATIENCE) if board and others(board, host) else wanted
+            most = self._options.patience
+            return min(most, LITTLE_PATIENCE) if board.has_other_failure() else most
 
         tries = 0
-        if board and any_is_silent(board):  # with short polls a node reports a lost peer early
+        if board.has_silent_node():  # with short polls a node reports a lost peer early
             request = request.replaced(seconds=0)
         while True:
             error, answer = None, {}
             self._limit_connecting(HURRIED if time.monotonic() - began < HURRY else USUAL)
             try:
-                answer = self.ask(options.python, request, task_vars)
+                answer = self._command(request)
             except AnsibleError as failure:
                 if not is_of_connection(failure):
                     raise
                 error = str(failure)
             if not error and not answer.get("failed"):
-                if tries and board:
-                    unmark(board, host)
+                if tries:
+                    board.unmark_silent()
                 return answer
             if time.monotonic() - began < patience():
                 if not tries:
                     warn(
                         "%s: no answer from the job's agent. Retrying for %g s. Cause: %s"
-                        % (host, patience(), error or answer.get("msg"))
+                        % (self._host, patience(), error or answer.get("msg"))
                     )
-                    if board:
-                        post(board, SILENT + host)
+                    board.mark_silent()
                 again = time.monotonic() + min(PAUSES[min(tries, 1)], patience() / 5)
                 tries += 1
                 while time.monotonic() < min(again, began + patience()):
                     time.sleep(LOOK)
             # patience() may now be shorter, because another node's part has failed.
             if time.monotonic() - began >= patience():
-                return gone(host, since, error) if error else answer
+                return gone(self._host, since, error) if error else answer
 
     def _limit_connecting(self, seconds: int) -> None:
         """Set ssh's connect timeout to `seconds` and disable the retries of the connection.
 
         The caller itself retries for O(patience) seconds.
         """
-        connection = getattr(self, "_connection", None)
-        if getattr(connection, "transport", None) == "ssh":
+        connection = self._connection
+        if connection.transport == "ssh":
             connection.set_option("reconnection_retries", 0)
             options = re.sub(
                 r"^(-o ConnectTimeout=\d+ )+", "", connection.get_option("ssh_args") or ""
@@ -392,13 +380,13 @@ class ActionModule(NodeTask):
             # ssh uses the first value of a repeated option.
             connection.set_option("ssh_args", CONNECT % seconds + options)
 
-    def _stop(self, options: Options, request: Wait, result: Json, task_vars: Json) -> None:
+    def _stop(self, request: Wait, result: TaskResult) -> None:
         """End this node's part of the job, and set "ended" and "status" in `result`.
 
         If the connection is lost, `result` stays unchanged, and the next `wait` tries again.
         """
         try:
-            stopped = self.ask(options.python, request.turned_into(Stop, peer=True), task_vars)
+            stopped = self._command(request.turned_into(Stop, peer=True))
         except AnsibleError as error:
             if not is_of_connection(error):
                 raise
@@ -438,15 +426,15 @@ def is_of_connection(error: Exception) -> bool:
     ) or "waiting for privilege escalation prompt" in str(error)
 
 
-def gone(host: str, since: float, error: str) -> Json:
+def gone(host: str, since: float, error: str) -> TaskResult:
     """Return the "unreachable" task result of a lost node.
 
     Args: `host` the node's name; `since` the time of the node's last answer (unix seconds);
     `error` the text of Ansible's error.
     """
     lines = [line.strip() for line in error.splitlines() if line.strip()] or ["no answer"]
-    said = contact.words_of_ssh(lines[-1])
-    why = said if said and "Broken pipe" not in said else "connection lost"
+    output = contact.output_of_ssh(lines[-1])
+    why = output if output and "Broken pipe" not in output else "connection lost"
     clock = time.strftime("%H:%M:%S", time.localtime(since))
     return {
         "unreachable": True,
@@ -456,80 +444,3 @@ def gone(host: str, since: float, error: str) -> Json:
         "msg": "%s is gone: it has not answered over ssh since %s (%s). Check the power, "
         "network and sshd of this node" % (host, clock, why),
     }
-
-
-def uneven(
-    board: str, host: str, pulses: Mapping[str, LatestPulse], together: List[List[int]]
-) -> Optional[str]:
-    """Return the name of a worker of `host` that blocks other workers for ever, else None.
-
-    A pulse is the content of a worker's pulse file, and changes in each kv-store call. The
-    function first writes the host's pulses and the times of their last changes (unix seconds,
-    controller's clock) to the folder `board`. Then `stall_cause.uneven` judges all pulses in
-    `board` that are constant for SETTLED seconds.
-
-    Args: `pulses` {worker name: latest pulse} of the host; `together` the module's option, a
-    list of lists of worker indices.
-    """
-    if not together:
-        return None
-    now = time.time()
-    own = {
-        name: {"pulse": pulse.encode(), "since": now - pulse.idle} for name, pulse in pulses.items()
-    }
-    os.makedirs(board, exist_ok=True)
-    replace(os.path.join(board, PULSE + host), json.dumps(own))
-    settled: Dict[str, Pulse] = {}
-    for name in os.listdir(board):
-        if name.startswith(PULSE) and not name.endswith(".part"):
-            settled.update(
-                (name, Pulse.decode(found["pulse"]))
-                for name, found in json.loads(read(os.path.join(board, name)) or "{}").items()
-                if now - found["since"] >= SETTLED
-            )
-    found = stall_cause.uneven(settled, together)
-    return found if found in pulses else None
-
-
-def read(path: str) -> str:
-    """Return the text of the file `path`, or "" for an unreadable file."""
-    try:
-        with open(path) as stream:
-            return stream.read()
-    except (IOError, OSError):
-        return ""
-
-
-def post(board: str, host: str) -> None:
-    """Create an empty file with the name `host` in the folder `board`."""
-    if not os.path.isdir(board):
-        try:
-            os.makedirs(board)
-        except OSError:
-            if not os.path.isdir(board):  # another fork may have created the folder
-                raise
-    open(os.path.join(board, host), "w").close()
-
-
-def others(board: str, host: str) -> List[str]:
-    """Return the hosts, except `host`, with a failed part of the job, sorted.
-
-    Args: `board` the folder that holds an empty file for each of these hosts.
-    """
-    return (
-        sorted(name for name in os.listdir(board) if name != host and not name.startswith("."))
-        if os.path.isdir(board)
-        else []
-    )
-
-
-def unmark(board: str, host: str) -> None:
-    """Remove the file from the folder `board` that marks `host` as silent, if there is one."""
-    path = os.path.join(board, SILENT + host)
-    if os.path.exists(path):
-        os.remove(path)
-
-
-def any_is_silent(board: str) -> bool:
-    """Return True if the folder `board` has a file that marks a host as silent."""
-    return os.path.isdir(board) and any(name.startswith(SILENT) for name in os.listdir(board))

@@ -32,6 +32,7 @@ from ansible.utils.vars import load_extra_vars
 try:
     from mxcluster.ansible import arguments, attempts, knobs, preflight_arguments, role_specs
     from mxcluster.ansible import preflight_checks as checks
+    from mxcluster.ansible.contact import NoLogin
     from mxcluster.ansible.edge import TaskResult, TaskVars
     from mxcluster.ansible.node_task import NodeTask
     from mxcluster.ansible.preflight_checks import is_plain
@@ -84,11 +85,14 @@ class ActionModule(NodeTask):
         Returns the task's result, which may be a failure.
         """
         began = time.time()
-        answer, _ = self.check_connection(given.encode(), task_vars)
-        if answer.get("failed") and not answer.pop("refused", False) and not given.required:
-            self._display.display("no answer from a node: %s" % answer["msg"], color=C.COLOR_WARN)
-            answer = {"lost": {"since": began, "why": answer["msg"]}}
-        return dict(answer, changed=False)
+        try:
+            login = self.check_connection(given, task_vars)[0]
+        except (BadInput, NoLogin) as error:
+            if given.required or isinstance(error, BadInput):
+                return {"failed": True, "changed": False, "msg": str(error)}
+            self._display.display("no answer from a node: %s" % error, color=C.COLOR_WARN)
+            return {"changed": False, "lost": {"since": began, "why": str(error)}}
+        return dict(login.encode(), changed=False)
 
     def _check_controller(
         self, given: "preflight_arguments.Controller", task_vars: TaskVars

@@ -18,6 +18,7 @@ from ansible import context
 from mxcluster import file_io
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.ansible.edge import TaskResult
 from mxcluster.errors import BadInput
 from mxcluster.job import report, restarts, verdict_text
 from mxcluster.job.plan import packed
@@ -39,11 +40,12 @@ class Arguments(Record, strict=True):
 
     run_dir: str = field(arguments.path)
     """The job's run folder, which may be missing; `text` has this path."""
-    waits: Mapping[str, object] = field(arguments.json, default={})
-    """The variable with the last result of mxcluster_node command=wait, which shows lost nodes and
-    leftovers of the job."""
-    contacts: Mapping[str, object] = field(arguments.json, default={})
-    """The variable with the result of mxcluster_preflight, which shows lost nodes."""
+    waits: Mapping[str, TaskResult] = field(arguments.json, default={})
+    """{host: the last result of mxcluster_node command=wait}, which shows lost nodes and leftovers
+    of the job. The task gives the name of the variable."""
+    contacts: Mapping[str, TaskResult] = field(arguments.json, default={})
+    """{host: the result of mxcluster_preflight}, which shows lost nodes. The
+    task gives the name of the variable."""
     packed_plan: str = field(arguments.text)
     """The result of mxcluster_plan, for plan.json."""
     restart: bool = field(arguments.flag, default=False)
@@ -56,16 +58,16 @@ class Arguments(Record, strict=True):
     """The folder of matplotlib's font cache; None for a temporary folder."""
 
 
-class Result(controller_task.Result):
+class Result(controller_task.Result, nulls=True):
     """The verdict and the report."""
 
-    verdict: Optional[Verdict] = field(optional(record(Verdict)))
+    verdict: Optional[Verdict] = field(optional(record(Verdict)), default=None)
     """The content of verdict.json; None in check mode."""
-    text: Sequence[str] = field(arguments.texts)
+    text: Sequence[str] = field(arguments.texts, default=[])
     """The verdict."""
     report: str = field(arguments.path)
     """The page."""
-    restart: Optional[Decision] = field(optional(record(Decision)))
+    restart: Optional[Decision] = field(optional(record(Decision)), default=None)
     """The decision about another attempt; None for no attempt."""
 
 
@@ -95,14 +97,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     run_dir = os.path.abspath(given.run_dir)
     page = os.path.join(run_dir, "report.html")
     if check:
-        return Result(
-            changed=True,
-            verdict=None,
-            text=[],
-            mxcluster_verdict_text=[],
-            report=page,
-            restart=None,
-        )
+        return Result(changed=True, mxcluster_verdict_text=[], report=page)
     plan, job = packed.unpack(given.packed_plan).plan, os.path.basename(run_dir)
     archives = {host: os.path.join(given.collected, job, host + ".tar") for host in plan.nodes}
     ends = {
@@ -130,8 +125,8 @@ def carry_out(given: Arguments, check: bool) -> Result:
     if os.environ.get(VERDICT_FILE):
         file_io.replace(os.environ[VERDICT_FILE], json.dumps(found.encode()), 0o600)
     lines = verdict_text.text(found, given.run_dir)
-    wanted = given.restart and not attempts.is_child()
-    restart = restarts.after(files.read_plan(run_dir), found, run_dir) if wanted else None
+    may_restart = given.restart and not attempts.is_child()
+    restart = restarts.after(files.read_plan(run_dir), found, run_dir) if may_restart else None
     if restart and restart.extra:
         problem = attempts.refusal(sys.argv[0], context.CLIARGS)
         restart = restarts.refused(problem) if problem else restart

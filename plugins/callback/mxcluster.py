@@ -30,7 +30,7 @@ import shutil
 import sys
 import time
 import types
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, TextIO, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TextIO, Tuple
 
 from ansible import constants as C
 from ansible import context
@@ -48,9 +48,9 @@ try:
 except ImportError:  # the preflight checks report the missing package before they contact a node
     attempts = left_job = live_line = printable = JobState = None
 
-Json = Dict[str, Any]
-# Ansible's classes. Ansible has no types, so each class is Any.
+# Ansible's classes. Ansible has no types, so each class is Any. Content is that of a TaskResult.
 AggregateStats = Host = IncludedFile = Play = Playbook = Task = TaskResult = Any
+CliArguments = Content = Any
 
 PERIOD = 5  # seconds between two lines about the job on an output that is not a terminal
 NAMED = 8  # maximum number of hosts in a line
@@ -124,7 +124,7 @@ class CallbackModule(Default):
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
         self._answers.setdefault(host.get_name(), None)
         if self._left and not context.CLIARGS.get("check"):
-            self._left.at_task(task.action, task.args)
+            self._left.at_task(task.action, task.args.get("command"))
         self._matched = self._matched or is_selected(task, context.CLIARGS)
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
@@ -278,7 +278,7 @@ class CallbackModule(Default):
         self._display.display("\n  ".join([one_line(headline)] + lines), color=color, stderr=stderr)
         sys.stdout.flush()
 
-    def _handle_exception(self, result: Json, use_stderr: bool = False) -> None:
+    def _handle_exception(self, result: Content, use_stderr: bool = False) -> None:
         """Display the exception of a result. From ansible-core 2.19 on, do so with -v only.
 
         Since ansible-core 2.19 every failed result has an exception, which repeats the message and
@@ -323,10 +323,10 @@ class CallbackModule(Default):
     def _show_left_job(self) -> None:
         """Show the job that this process leaves on the nodes. The recap has forgotten the job."""
         given = [path for path in context.CLIARGS["inventory"] if path not in C.DEFAULT_HOST_LIST]
-        for line in self._left.told(" -i ".join(given)):
+        for line in self._left.lines(" -i ".join(given)):
             self._display.display(one_line(line), color=C.COLOR_ERROR)
 
-    def _remember_verdict(self, task: Task, result: Json) -> None:
+    def _remember_verdict(self, task: Task, result: Content) -> None:
         """Keep the verdict of a result for the end, if the result is from a plugin in JUDGES."""
         if task.action in JUDGES and result.get("mxcluster_verdict_text"):
             color = C.COLOR_OK if (result.get("verdict") or {}).get("ok") else C.COLOR_ERROR
@@ -345,7 +345,7 @@ def tasks_of(listed: Iterable[Any]) -> Iterator[Task]:
             yield one
 
 
-def is_selected(task: Task, arguments: Mapping[str, Any]) -> bool:
+def is_selected(task: Task, arguments: CliArguments) -> bool:
     """Return True if `task` runs because of the command line, and not because of its tag always.
 
     Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
@@ -356,7 +356,7 @@ def is_selected(task: Task, arguments: Mapping[str, Any]) -> bool:
     return bool(wanted & {"all", "tagged", "untagged"} or wanted & of_task)
 
 
-def selecting(arguments: Mapping[str, Any]) -> List[str]:
+def selecting(arguments: CliArguments) -> List[str]:
     """Return the options of the command line that select tasks, such as ["--tags cuda"].
 
     Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
@@ -474,7 +474,7 @@ def rewritable(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def failure_lines(result: Json) -> List[str]:
+def failure_lines(result: Content) -> List[str]:
     """Return the message, command and output of a failed result as lines.
 
     The lines contain the exit status and only the end of the output. The result is [] without a

@@ -11,6 +11,7 @@ from jinja2.exceptions import UndefinedError
 from jinja2.runtime import Undefined
 
 from mxcluster.ansible import network_facts
+from mxcluster.ansible.preflight_checks import undefined
 from mxcluster.cluster import container_image, driver, install_failures, ssh_mesh, versions
 from mxcluster.errors import MxclusterError
 from mxcluster.job.plan.mpi_inputs import different_engines
@@ -116,14 +117,7 @@ def mxcluster_inventory(hostvars, groups):
             except (AnsibleUndefinedVariable, UndefinedError) as error:
                 problems.setdefault((name, str(error)), []).append(host)
     if problems:
-        raise AnsibleFilterError(
-            "\n".join(
-                "%s of %s is refused, because its template uses an undefined variable (%s): define "
-                "this variable, correct the template, or remove %s"
-                % (name, ", ".join(wrong), error, name)
-                for (name, error), wrong in problems.items()
-            )
-        )
+        raise AnsibleFilterError(undefined(problems))
     return {"groups": members, "hosts": hosts}
 
 

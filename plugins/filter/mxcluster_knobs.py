@@ -15,15 +15,16 @@ from jinja2.exceptions import UndefinedError
 from jinja2.runtime import Undefined, missing
 
 from mxcluster.ansible.knobs import SHORT
+from mxcluster.ansible.preflight_checks import undefined
 from mxcluster.job.options import cast_secret_env
 from mxcluster.model.job_knobs import MpiProgram, Options
 
-Json = Dict[str, Any]
 Context = Any  # jinja2.runtime.Context
+Value = Any  # of a variable, as the user gives it
 
 
 @pass_context
-def mxcluster_knobs(context: Context, role: str, *names: str) -> Json:
+def mxcluster_knobs(context: Context, role: str, *names: str) -> Dict[str, Value]:
     """Return {short name: value} of the role's knobs whose variables are defined.
 
     The result leaves out a knob whose variable has the value `omit`.
@@ -36,7 +37,7 @@ def mxcluster_knobs(context: Context, role: str, *names: str) -> Json:
     """
     given = load_extra_vars(DataLoader())  # Ansible has cached these variables at its start
     omitted = context.resolve_or_missing("omit")
-    values, problems = {}, []
+    values, problems = {}, {}
     for name in names or (Options.FIELDS if role == "train_job" else SHORT[role]):
         variable = name if name in given else "%s_%s" % (role, name)
         try:
@@ -44,19 +45,16 @@ def mxcluster_knobs(context: Context, role: str, *names: str) -> Json:
             # From ansible-core 2.19 on, the comparison evaluates the templates inside of a dict.
             is_given = value is not missing and (omitted is missing or value != omitted)
         except (AnsibleUndefinedVariable, UndefinedError) as error:
-            problems.append(
-                "%s is refused, because its template uses an undefined variable (%s): define this "
-                "variable, correct the template, or remove %s" % (variable, error, variable)
-            )
+            problems[variable, str(error)] = []
             continue
         if is_given:
             values[name] = value
     if problems:
-        raise AnsibleFilterError("\n".join(problems))
+        raise AnsibleFilterError(undefined(problems))
     return values
 
 
-def defined(value: Any) -> Any:
+def defined(value: Value) -> Value:
     """Return the value of a variable.
 
     Raises AnsibleUndefinedVariable for the value that ansible-core 2.16 gives to a template with an
@@ -68,7 +66,7 @@ def defined(value: Any) -> Any:
 
 
 @pass_context
-def mxcluster_mpi_knobs(context: Context, role: str) -> Json:
+def mxcluster_mpi_knobs(context: Context, role: str) -> Dict[str, Value]:
     """Return {short name: value} of the knobs of `role` that only mpi.yml reads.
 
     Args: `context` of Jinja; `role` "train_job".
@@ -85,7 +83,7 @@ def mxcluster_given(role: str) -> List[str]:
     return sorted(name for name in SHORT[role] if name in given or "%s_%s" % (role, name) in given)
 
 
-def mxcluster_secret_env(given: Any) -> Json:
+def mxcluster_secret_env(given: Value) -> Dict[str, Value]:
     """Return {"env": {name: value}, "names": [...], "problems": [...]} of the knob secret_env.
 
     All entries are strings. "problems" has one error message for each invalid variable, without any

@@ -5,7 +5,10 @@ Every message names the wrong value, the origin of the value, and the cure.
 
 import difflib
 import errno
-from typing import Any, Callable, Iterable, List
+from typing import Callable, Iterable, List, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk and of a reached quota
 MOST_LINES, MOST_SIGNS = 100, 2000  # lines of a message, characters of a line
@@ -40,7 +43,7 @@ class BadInput(MxclusterError):
     lines.
     """
 
-    def __init__(self, message: Any) -> None:
+    def __init__(self, message: object) -> None:
         lines = str(message).split("\n")
         more = ["... and %d more" % (len(lines) - MOST_LINES)] if len(lines) > MOST_LINES else []
         super().__init__("\n".join([_fit(line) for line in lines[:MOST_LINES]] + more))
@@ -60,13 +63,14 @@ def _fit(line: str) -> str:
     return line if len(line) <= MOST_SIGNS else line[:MOST_SIGNS] + "..."
 
 
-def for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> List[Any]:
+def for_each(function: Callable[[Item], Result], items: Iterable[Item]) -> List[Result]:
     """Call `function` with each item, and return the list of results.
 
     Raises one BadInput with the problems of all items if any call raises BadInput. So a user with
     forty nodes sees all forty mistakes at once.
     """
-    results, problems = [], []
+    results: List[Result] = []
+    problems: List[str] = []
     for item in items:
         try:
             results.append(function(item))
@@ -107,7 +111,7 @@ def some(names: List[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return at most 200 characters of `value` as text for a message, with quotes for a string."""
     text = repr(str(value)) if isinstance(value, str) else repr(value)
     return text if len(text) <= 200 else text[:200] + "..."

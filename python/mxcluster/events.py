@@ -136,7 +136,7 @@ def from_env() -> EventLog:
 
 
 class Line(NamedTuple):
-    """A line of a file of events. `content` is its JSON, with the fields of a script."""
+    """A line of a file of events. `content` is its JSON, which scripts of users also write."""
 
     event: Event
     content: Mapping[str, object]

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from typing import Any, Dict, Optional, TypeVar, Union
+from typing import Optional, TypeVar, Union
 
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.model.shapes import Shape, Wrong
@@ -87,8 +87,3 @@ def sha256(path: str) -> str:
         for block in iter(lambda: stream.read(BLOCK), b""):
             digest.update(block)
     return digest.hexdigest()
-
-
-def digest(path: str) -> Dict[str, Any]:
-    """Return {"sha256": 64 hexadecimal digits, "bytes": size} of the file `path`."""
-    return {"sha256": sha256(path), "bytes": os.path.getsize(path)}

@@ -20,9 +20,9 @@ class Launcher(NamedTuple):
     """The properties of a launcher.
 
     - `name`: the value of the knob `launcher`;
+    - `description`: how the agents start, for the pages;
     - `title`: the name of the batch system in messages, "" for other launchers. A batch system
       chooses the nodes when the job starts, and the first node makes the plan;
-    - `description`: how the agents start, for the pages;
     - `tasks`: the file in roles/train_job/tasks that starts the agents;
     - `engine`: the program of the site that starts the agents, "" without such a program. The
       engine starts the agents as the training user. So there is no root, no systemd unit and no
@@ -32,12 +32,12 @@ class Launcher(NamedTuple):
     """
 
     name: str
-    title: str
     description: str
-    tasks: str
-    engine: str
-    takes_hosts: bool
-    knobs: Sequence[str]
+    title: str = ""
+    tasks: str = "start.yml"
+    engine: str = ""
+    takes_hosts: bool = False
+    knobs: Sequence[str] = ()
 
     @property
     def is_batch(self) -> bool:
@@ -57,9 +57,7 @@ def _of_batch_system(name: str) -> Launcher:
         title=facts.title,
         description="`%s` requests the nodes, and `%s` starts the agents on the nodes"
         % (facts.submit, facts.start),
-        tasks="start.yml",
         engine=facts.start,
-        takes_hosts=False,
         knobs=_OF_BATCH + tuple(facts.needs),
     )
 
@@ -67,27 +65,10 @@ def _of_batch_system(name: str) -> Launcher:
 LAUNCHERS = {
     launcher.name: launcher
     for launcher in (
-        Launcher(
-            name=SSH,
-            title="",
-            description="over Ansible's connection",
-            tasks="start.yml",
-            engine="",
-            takes_hosts=True,
-            knobs=(),
-        ),
-        Launcher(
-            name=LOCAL,
-            title="",
-            description="on the controller's machine, without SSH. Other machines are refused",
-            tasks="start.yml",
-            engine="",
-            takes_hosts=False,
-            knobs=(),
-        ),
+        Launcher(SSH, "over Ansible's connection", takes_hosts=True),
+        Launcher(LOCAL, "on the controller's machine, without SSH. Other machines are refused"),
         Launcher(
             name=MPI,
-            title="",
             description="one `mpirun` on the first node starts the agents of all nodes as the "
             "training user, without root",
             tasks="start_mpi.yml",

@@ -2,12 +2,11 @@
 
 import math
 import re
-from typing import Any
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def to_float(value: Any) -> float:
+def to_float(value: object) -> float:
     """Return `value`, a number or a decimal string, as a finite float.
 
     Raises ValueError for any other value, such as nan, inf, True and False.
@@ -25,7 +24,7 @@ def to_float(value: Any) -> float:
     return number
 
 
-def to_int(value: Any) -> int:
+def to_int(value: object) -> int:
     """Return an int from an int or a string of decimal digits.
 
     Raises ValueError for other values, such as 5.5, '5.5', True and 'five'.

@@ -219,8 +219,8 @@ def merged_sets(name: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
     return [] if merges == NOBODY else _sets(merges, groups)
 
 
-def _sets(whom: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
+def _sets(kind: str, groups: Sequence[Sequence[int]]) -> List[List[int]]:
     everyone = sorted(index for group in groups for index in group)
-    if whom == GROUP:
+    if kind == GROUP:
         return [list(group) for group in groups]
-    return [everyone] if whom == EVERYBODY else [[index] for index in everyone]
+    return [everyone] if kind == EVERYBODY else [[index] for index in everyone]

@@ -10,14 +10,13 @@ MAC is the HMAC-SHA256 of SENDER, NONCE, KIND and PAYLOAD, with the token as the
 holds the token itself. A receiver accepts each NONCE once, and so refuses a replayed message.
 """
 
-import collections
 import hashlib
 import hmac
 import os
 import re
 import stat
 import uuid
-from typing import Any, Optional, Set
+from typing import NamedTuple, Optional, Set
 
 from mxcluster.errors import MxclusterError
 
@@ -26,7 +25,13 @@ _HEAD = re.compile(
     rb"mxcluster 1 ([A-Za-z0-9._-]{1,64}) ([0-9a-f]{32}) ([0-9a-f]{64})\n([a-z]{1,32})\n"
 )
 
-Message = collections.namedtuple("Message", "sender kind payload")
+
+class Message(NamedTuple):
+    """An opened message."""
+
+    sender: str
+    kind: str
+    payload: bytes
 
 
 class NotSealed(MxclusterError):
@@ -43,7 +48,7 @@ def read_token(folder: str) -> bytes:
         with open(path, "rb") as stream:
             mode = os.fstat(stream.fileno()).st_mode
             token = stream.read().strip()
-    except (IOError, OSError) as error:
+    except OSError as error:
         raise MxclusterError(
             "the job's token cannot be read from %s (%s): start the job again with train.yml, "
             "which writes this file" % (path, error.strerror)
@@ -102,7 +107,7 @@ class Opener(object):
         return Message(sender.decode(), kind.decode(), payload)
 
 
-def proof(token: bytes, *parts: Any) -> str:
+def proof(token: bytes, *parts: object) -> str:
     """Return the HMAC-SHA256 (64 hexadecimal digits) of `parts` (strings or numbers) with `token`.
 
     The result proves that the sender of `parts` has the token.
@@ -110,9 +115,9 @@ def proof(token: bytes, *parts: Any) -> str:
     return _mac(token, b"proof", *[str(part).encode("utf-8") for part in parts])
 
 
-def proves(token: bytes, given: Any, *parts: Any) -> bool:
+def proves(token: bytes, given: object, *parts: object) -> bool:
     """Return True if `given`, any value from the network, is the `proof` of `parts` for `token`."""
-    return type(given) is str and hmac.compare_digest(
+    return isinstance(given, str) and hmac.compare_digest(
         given.encode("utf-8", "replace"), proof(token, *parts).encode()
     )
 

@@ -14,13 +14,13 @@ def split(batch_size: int, loads: Sequence[float]) -> List[int]:
     Args: `batch_size` at least 1; `loads` above 0, one for each GPU.
     """
     total = sum(loads)
-    wanted = [round(load * batch_size / total) for load in loads]
-    wanted[-1] += max(0, batch_size - sum(wanted))
-    found, left = [], batch_size
-    for number in wanted:
-        found.append(min(number, left))
-        left -= found[-1]
-    return found
+    rounded = [round(load * batch_size / total) for load in loads]
+    rounded[-1] += max(0, batch_size - sum(rounded))
+    sizes, left = [], batch_size
+    for size in rounded:
+        sizes.append(min(size, left))
+        left -= sizes[-1]
+    return sizes
 
 
 def least(loads: Sequence[float]) -> int:

@@ -35,25 +35,9 @@ def test_an_event_has_its_process_and_time(tmp_path):
 
 def test_numbers_of_numpy_are_cast(tmp_path):
     log = events.EventLog(str(tmp_path / "e"))
-    log.write(
-        "x",
-        a=numpy.float32(0.5),
-        b=numpy.int64(3),
-        c=numpy.bool_(True),
-        d=numpy.arange(3),
-        e={1: numpy.float64(2)},
-        f=[numpy.int8(1), None, "t", True],
-    )
+    log.write("x", a=numpy.float32(0.5), b={1: numpy.bool_(True)}, c=[numpy.arange(3), None, "t"])
     (event,) = lines_of(tmp_path / "e")
-    assert [event[name] for name in "abcdef"] == [
-        0.5,
-        3,
-        True,
-        [0, 1, 2],
-        {"1": 2.0},
-        [1, None, "t", True],
-    ]
-    assert event["c"] is True
+    assert (event["a"], event["b"], event["c"]) == (0.5, {"1": True}, [[0, 1, 2], None, "t"])
 
 
 def test_nan_and_infinity_become_null_and_are_noted_once(tmp_path):
@@ -129,14 +113,6 @@ def test_a_dropped_log_leaves_no_descriptor_open(tmp_path, monkeypatch):
     monkeypatch.setenv("MXCLUSTER_JOB_DIR", str(tmp_path))
     descriptors = {events.from_env()._fd for _ in range(20)}
     assert len(descriptors) == 1, descriptors
-
-
-def test_a_closed_log_drops_events(tmp_path):
-    log = events.EventLog(str(tmp_path / "e"))
-    log.close()
-    log.close()
-    log.write("x")
-    assert (tmp_path / "e").read_text() == ""
 
 
 def test_read_skips_torn_lines(tmp_path):

@@ -18,7 +18,7 @@ def test_a_row_is_complete(scheme):
     assert scheme.title and scheme.waiting and scheme.effect
     known = (schemes.NOBODY, schemes.GROUP, schemes.EVERYBODY)
     assert scheme.waits in known and scheme.merges in known
-    # Who waits for nobody has nobody's push to be added to its own.
+    # A worker that waits for no other worker has only its own push in an update.
     assert scheme.merges in (schemes.NOBODY, scheme.waits) or not scheme.is_distributed
     assert bool(scheme.store) == bool(scheme.update)
     assert not scheme.with_one_group or schemes.of(scheme.with_one_group).store == ""
@@ -28,19 +28,10 @@ def test_a_row_is_complete(scheme):
         assert name in [getattr(node, "name", None) for node in body], part
 
 
-def test_each_name_has_one_row():
-    assert len(set(schemes.NAMES)) == len(schemes.NAMES)
-
-
 def test_a_name_without_a_row_is_refused():
     with pytest.raises(BadInput) as refusal:
         schemes.of("dist_gsynch")
     assert all(word in str(refusal.value) for word in ("dist_gsynch", "did you mean", "dist_gsync"))
-
-
-def test_the_schemes_that_refuse_compression():
-    found = [one.name for one in schemes.SCHEMES if one.no_compression]
-    assert found == ["local", "dist_ssync"]
 
 
 def test_waiting_sets_of_each_kv():
@@ -58,16 +49,6 @@ def test_merged_sets_of_each_kv():
     # A worker that has ended holds up no other, so no set may name it as the cause of a stall.
     for kv in ("dist_async", "dist_ssync"):
         assert schemes.merged_sets(kv, GROUPS) == []
-
-
-def test_the_schemes_whose_pushes_are_updates():
-    found = [one.name for one in schemes.SCHEMES if schemes.updates_each_push(one)]
-    assert found == ["dist_async", "dist_ssync"]
-
-
-def test_the_schemes_whose_updates_sum_up_a_set_of_workers():
-    found = [one.name for one in schemes.SCHEMES if schemes.sums_every_step(one)]
-    assert found == ["dist_sync", "dist_device_sync", "dist_gsync"]
 
 
 @pytest.mark.parametrize(

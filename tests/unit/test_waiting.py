@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import time
-import types
 
 import pytest
 
@@ -18,16 +17,11 @@ def test_a_wait_without_its_condition_shows_the_evidence_and_the_machine():
         waiting.until(
             lambda: looks.append(1), seconds=0.1, evidence=lambda: "%d looks" % len(looks)
         )
-    told = str(failed.value)
-    assert re.search(r"test_a_wait_without.*is not true after 0\.\d s", told), told
-    assert "\n%d looks\n" % len(looks) in told and "load " in told and "PID" in told, told
-
-
-def test_a_wait_looks_once_more_after_its_time(monkeypatch):
-    """A machine that stands still for the whole time does not fail the test."""
-    clock = iter([0.0, 100.0])
-    monkeypatch.setattr(waiting, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
-    assert waiting.until(lambda: True, seconds=1.0)
+    message = str(failed.value)
+    assert re.search(r"test_a_wait_without.*is not true after 0\.\d s", message), message
+    assert "\n%d looks\n" % len(looks) in message and "load " in message and "PID" in message, (
+        message
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,21 +43,6 @@ def test_a_stopwatch_measures_the_time_and_the_slowness():
     assert watch.seconds >= 0.5 and 1.0 <= watch.slowness < 1000.0
 
 
-def test_a_stopwatch_sees_that_a_program_shares_its_core(monkeypatch):
-    """The thread gets a third of the time: the clocks are the test's own."""
-    now = [0.0]
-
-    def clock(share):
-        now[0] += 0.001
-        return now[0] * share
-
-    clocks = {"monotonic": lambda: clock(1.0), "thread_time": lambda: clock(1 / 3)}
-    monkeypatch.setattr(machine, "time", types.SimpleNamespace(**clocks))
-    with machine.Stopwatch() as watch:
-        pass
-    assert 2.5 < watch.slowness < 3.5
-
-
 OTHER = "from tests import networks; print(networks.own_network(), flush=True); input()"
 
 
@@ -78,7 +57,7 @@ def test_no_other_process_has_the_same_network():
         )
         for _ in range(2)
     ]
-    told = [other.stdout.readline().decode().strip() for other in others]
+    found = [other.stdout.readline().decode().strip() for other in others]
     for other in others:
         other.communicate(b"\n")
-    assert len({own, *told}) == 3 and "" not in told, told
+    assert len({own, *found}) == 3 and "" not in found, found

@@ -90,7 +90,11 @@ class Secrets(Record, strict=True):
 
 
 class Planning(Record, strict=True):
-    """The arguments of the plugins that plan jobs."""
+    """The arguments of the plugins that plan jobs.
+
+    A person writes the knobs and host variables. The planner decodes them, because a resumed job
+    and a sweep first add knobs of their own.
+    """
 
     options: Mapping[str, object] = field(json)
     """The knobs of train.yml as the user gave them."""

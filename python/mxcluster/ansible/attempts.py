@@ -16,34 +16,29 @@ A loop inside one playbook run is impossible, for these reasons:
 
 Ansible runs a task in a worker process. From ansible-core 2.19 on, workers have no stdio. So the
 worker passes the output of the child to Ansible's `Display`. Before 2.19, a worker may have a
-terminal. The child then gets a pseudo-terminal, and its output keeps colours and the live line.
+terminal. The child then inherits the terminal, and its output keeps colours and the live line.
 """
 
 import codecs
-import contextlib
-import fcntl
 import json
 import os
-import pty
 import select
 import signal
 import subprocess
 import sys
-import termios
 import time
-import tty
-from typing import Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, List, Optional
 
 from mxcluster.ansible.edge import CliArguments
+from mxcluster.model.sweep import Knobs
 from mxcluster.node import processes
 
-Json = Mapping[str, object]
 Show = Callable[[str, bool], None]
 
 # This environment variable is set in a child only. If the child runs another playbook, the value is
 # the file name of the parent's playbook. For the next attempt at a job the value is "1".
 CHILD = "MXCLUSTER_ATTEMPT"
-TICK = 0.2  # seconds between two checks of the child and of the terminal's size
+TICK = 0.2  # seconds between two checks of the child
 INTERRUPTED = 10.0  # seconds that a child has after SIGINT
 TERMINATED = 5.0  # seconds that a child and its workers then have after SIGTERM, before SIGKILL
 PASSWORDS = ("ask_pass", "become_ask_pass", "ask_vault_pass")
@@ -96,7 +91,7 @@ def end_with_parent() -> None:
     processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
 
 
-def command_line(argv: List[str], extra: Json, own: str = "", playbook: str = "") -> List[str]:
+def command_line(argv: List[str], extra: Knobs, own: str = "", playbook: str = "") -> List[str]:
     """Return the arguments of a child: the command line `argv`, then the knobs `extra`.
 
     Args:
@@ -113,7 +108,7 @@ def command_line(argv: List[str], extra: Json, own: str = "", playbook: str = ""
     return argv + ["-e", json.dumps(extra, sort_keys=True)]
 
 
-def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
+def run(extra: Knobs, show: Show, own: str = "", playbook: str = "") -> int:
     """Run one child to its end.
 
     Args:
@@ -133,83 +128,41 @@ def run(extra: Json, show: Show, own: str = "", playbook: str = "") -> int:
     orphaned = signal.SIGTERM if ignored else signal.SIGINT
     # From ansible-core 2.19 on, a worker leads a session, and Ansible kills its process group.
     apart = os.getsid(0) == worker
-    streams = {}  # {descriptor to read: _Stream}
-    theirs = []
-    for fd in (1, 2):
-        stream, other = _open(fd)
-        streams[stream.fd] = stream
-        theirs.append(other)
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=theirs[0],
-        stderr=theirs[1],
+        stdout=None if os.isatty(1) else subprocess.PIPE,
+        stderr=None if os.isatty(2) else subprocess.PIPE,
         env=dict(os.environ, **{CHILD: os.path.basename(own) or "1"}),
         start_new_session=apart,
         preexec_fn=lambda: processes.set_pdeathsig(worker, orphaned),
     )
-    try:
-        for fd in theirs:
-            os.close(fd)
-        _copy(child, streams, show)
-    except KeyboardInterrupt:
-        if not apart:  # the terminal has sent SIGINT to the child, too
-            _be_deaf()
-            _drain(child, streams, INTERRUPTED)
-        raise
-    finally:
-        _end(child, streams)
-        for fd in streams:
-            os.close(fd)
+    pipes = [(child.stdout, False), (child.stderr, True)]
+    streams = {pipe.fileno(): _Stream(pipe.fileno(), error) for pipe, error in pipes if pipe}
+    with child:  # closes the pipes
+        try:
+            _copy(child, streams, show)
+        except KeyboardInterrupt:
+            if not apart:  # the terminal has sent SIGINT to the child, too
+                _ignore_signals()
+                _drain(child, streams, INTERRUPTED)
+            raise
+        finally:
+            _end(child, streams)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
 class _Stream:
-    """The output of a child to stdout or stderr, and the terminal of this output.
+    """A pipe with the output of a child. Args: `is_stderr` False for stdout."""
 
-    Args:
-        fd: the descriptor to read.
-        origin: this process's descriptor, 1 for stdout or 2 for stderr.
-        terminal: True if `origin` is a terminal and `fd` a pseudo-terminal.
-    """
-
-    def __init__(self, fd: int, origin: int, terminal: bool) -> None:
-        self.fd = fd
-        self.is_stderr = origin == 2
-        self.origin = origin if terminal else None
-        self.size = b""
+    def __init__(self, fd: int, is_stderr: bool) -> None:
+        self.fd, self.is_stderr = fd, is_stderr
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.resize()
-
-    def resize(self) -> None:
-        """Give the pseudo-terminal the size of the terminal."""
-        if self.origin is not None:
-            size = fcntl.ioctl(self.origin, termios.TIOCGWINSZ, bytes(8))
-            if size != self.size:
-                self.size = size
-                fcntl.ioctl(self.fd, termios.TIOCSWINSZ, size)
 
     def read(self) -> Optional[str]:
         """Return the next piece of output, or None at the end of the output."""
-        try:
-            data = os.read(self.fd, 1 << 16)
-        except OSError:  # EIO: no process has the other side of the pseudo-terminal open
-            data = b""
+        data = os.read(self.fd, 1 << 16)
         return self._decoder.decode(data) if data else None
-
-
-def _open(origin: int) -> Tuple[_Stream, int]:
-    """Make a pseudo-terminal or pipe that replaces the descriptor `origin` (1 or 2) in the child.
-
-    Returns (the stream to read, the descriptor for the child).
-    """
-    terminal = os.isatty(origin)
-    if terminal:
-        ours, theirs = pty.openpty()
-        tty.setraw(theirs)  # the real terminal turns \n into \r\n
-    else:
-        ours, theirs = os.pipe()
-    return _Stream(ours, origin, terminal), theirs
 
 
 def _copy(
@@ -232,8 +185,6 @@ def _copy(
                 show(piece, streams[fd].is_stderr)
         if ended and not ready:
             return
-        for stream in streams.values():
-            stream.resize()
 
 
 def _drain(child: "subprocess.Popen[bytes]", streams: Dict[int, _Stream], seconds: float) -> None:
@@ -241,29 +192,28 @@ def _drain(child: "subprocess.Popen[bytes]", streams: Dict[int, _Stream], second
 
     The function reads the output, because a full pipe would block the child.
     """
-    with contextlib.suppress(OSError):
-        _copy(child, streams, lambda text, is_stderr: None, time.monotonic() + seconds)
+    _copy(child, streams, lambda text, is_stderr: None, time.monotonic() + seconds)
 
 
 def _end(child: "subprocess.Popen[bytes]", streams: Dict[int, _Stream]) -> None:
     """End the child and its workers if the child still runs."""
-    who = processes.identity(child.pid)
-    if child.poll() is not None or who is None:
+    started = processes.identity(child.pid)
+    if child.poll() is not None or started is None:
         return
-    _be_deaf()
+    _ignore_signals()
     child.send_signal(signal.SIGINT)
     _drain(child, streams, INTERRUPTED)
     processes.end_groups(
-        [who], TERMINATED, TERMINATED, each_pass=lambda: _drain(child, streams, 0.05)
+        [started], TERMINATED, TERMINATED, each_pass=lambda: _drain(child, streams, 0.05)
     )
 
 
-def _be_deaf() -> None:
+def _ignore_signals() -> None:
     """Ignore SIGINT and SIGTERM from now on, so that no signal interrupts the end of the child."""
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
 
 
 def _exit(signum: int, frame: object) -> None:
-    _be_deaf()  # Ansible and the kernel may both send SIGTERM
+    _ignore_signals()  # Ansible and the kernel may both send SIGTERM
     raise SystemExit(128 + signum)

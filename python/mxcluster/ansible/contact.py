@@ -4,9 +4,11 @@ The functions make the commands and evaluate their output. The callers open the 
 """
 
 import re
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-Json = Dict[str, Any]
+from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import flag, text, whole
 
 PYTHONS = (
     "python3",
@@ -26,8 +28,8 @@ PYTHONS = (
 )
 # The command marks each line of its output, because ssh -tt also brings the output of shells, sudo
 # and .bashrc. The command itself contains no complete mark, so a shell's echo of the command
-# (set -x) does not match. `heard` ignores output after the last mark.
-HELLO = (
+# (set -x) does not match. `marked` ignores output after the last mark.
+QUESTION = (
     "for p in %s; do p=$(command -v $p) && break; p=; done; echo; "
     'for a in "user=$(id -un)" "uid=$(id -u)" "python=$p" end=; do echo "mxcluster-$a"; done'
 )
@@ -90,7 +92,45 @@ OLD_PYTHON = (
 )
 
 
-def hello(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
+class Output(Record):
+    """Ansible's result of a command on a node."""
+
+    rc: int = field(whole(-(2**31), 2**31))
+    """The exit status."""
+    stdout: str = field(text)
+    stderr: str = field(text, default="")
+
+
+class Node(NamedTuple):
+    """A node in the inventory: its name, its address, the port of ssh, and the login user."""
+
+    host: str
+    address: str
+    port: int
+    user: str
+
+    @property
+    def where(self) -> str:
+        """The name and the address for a message."""
+        return "%s (%s)" % (self.host, self.address)
+
+
+class Login(Record):
+    """The user on a node after become, and the first Python on the node."""
+
+    user: str = field(text)
+    uid: str = field(text)
+    python: str = field(text)
+    """The path."""
+    over_ssh: bool = field(flag)
+    """Whether the connection uses ssh."""
+
+
+class NoLogin(MxclusterError):
+    """Error for a node that lets Ansible run no command as an allowed user."""
+
+
+def question(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
     """Return a shell command line that prints the user, uid and Python of a node.
 
     Args:
@@ -98,7 +138,7 @@ def hello(pythons: List[str], of_modules: Sequence[str] = ()) -> str:
         of_modules: the names of Pythons that Ansible tries for its modules. If the list has names,
             the shell also prints the path and version of the first Python that exists.
     """
-    return (MODULES % " ".join(of_modules) if of_modules else "") + HELLO % " ".join(pythons)
+    return (MODULES % " ".join(of_modules) if of_modules else "") + QUESTION % " ".join(pythons)
 
 
 def pythons_of(interpreter: str) -> List[str]:
@@ -111,119 +151,112 @@ def pythons_of(interpreter: str) -> List[str]:
     return list(PYTHONS) if interpreter.startswith("auto") else [interpreter]
 
 
-def judged(
-    host: str, address: str, pythons: List[str], wanted: Json, answer: Json, login: str
-) -> Json:
-    """Return {"user", "uid", "python"} from the output of `hello`, or a failed result.
+def login_of(
+    node: Node, pythons: List[str], users: Sequence[str], output: Output, over_ssh: bool
+) -> Login:
+    """Return the login from the output of `question`.
+
+    Raises NoLogin if the output has no user or no Python, or if the user is not allowed.
 
     Args:
-        host: the node's name in the inventory.
-        address: the node's address.
-        pythons: the names given to `hello`.
-        wanted: {"users": the allowed user names, [] for all users}.
-        answer: Ansible's result of the command, with "stdout", "stderr" and "rc".
-        login: the login user.
+        node: the node.
+        pythons: the names given to `question`.
+        users: the allowed user names, [] for all users.
+        output: of the command.
+        over_ssh: True if the connection uses ssh.
     """
-    told = heard(answer.get("stdout") or "")
-    if not told["user"]:
-        return {"failed": True, "msg": no_shell(host, address, answer, login)}
-    if wanted.get("users") and told["user"] not in wanted["users"]:
-        return {"failed": True, "msg": wrong_user(host, told["user"], wanted["users"])}
-    if not told["python"]:
-        return {"failed": True, "msg": no_python(host, address, pythons)}
-    return told
+    found = marked(output.stdout)
+    if not found["user"]:
+        raise NoLogin(no_shell(node, output))
+    if users and found["user"] not in users:
+        raise NoLogin(wrong_user(node.host, found["user"], users))
+    if not found["python"]:
+        raise NoLogin(no_python(node, pythons))
+    return Login(over_ssh=over_ssh, **found)
 
 
-def heard(stdout: str) -> Dict[str, str]:
-    """Return {"user", "uid", "python"} from the output of `hello`. A missing value is ""."""
-    said = stdout.partition(END)[0] if END in stdout else ""
+def marked(stdout: str) -> Dict[str, str]:
+    """Return {"user", "uid", "python"} from the output of `question`. A missing value is ""."""
+    answer = stdout.partition(END)[0] if END in stdout else ""
     return {
-        name: (re.findall(r"^mxcluster-%s=(.*)" % name, said, re.MULTILINE) or [""])[-1].strip()
+        name: (re.findall(r"^mxcluster-%s=(.*)" % name, answer, re.MULTILINE) or [""])[-1].strip()
         for name in ("user", "uid", "python")
     }
 
 
-def old_python(host: str, answer: Json, core: str, oldest: Tuple[int, ...]) -> Optional[str]:
-    """Return a message if the node's Python is too old for Ansible's modules, else None.
+def refuse_old_python(host: str, output: Output, core: str, oldest: Tuple[int, ...]) -> None:
+    """Raise BadInput if the node's Python is too old for Ansible's modules.
 
     Args:
         host: the node's name in the inventory.
-        answer: Ansible's result of the command `hello` with `of_modules`.
+        output: of the command `question` with `of_modules`.
         core: the version of ansible-core.
         oldest: the oldest Python that the modules of this ansible-core support.
     """
-    said = (answer.get("stdout") or "").partition(END)[0]
-    found = re.findall(r"^mxcluster-modules=(\S*) *(?:Python (\d+)\.(\d+))?", said, re.MULTILINE)
+    answer = output.stdout.partition(END)[0]
+    found = re.findall(r"^mxcluster-modules=(\S*) *(?:Python (\d+)\.(\d+))?", answer, re.MULTILINE)
     if not found:
-        return None
+        return
     path, major, minor = found[-1]
     if path and (not major or (int(major), int(minor)) >= oldest):
-        return None
-    return OLD_PYTHON.format(
-        host=host,
-        found="%s is Python %s.%s" % (path, major, minor)
-        if path
-        else "the node has none of the Pythons that Ansible looks for",
-        core=core,
-        oldest=".".join(map(str, oldest)),
+        return
+    raise BadInput(
+        OLD_PYTHON.format(
+            host=host,
+            found="%s is Python %s.%s" % (path, major, minor)
+            if path
+            else "the node has none of the Pythons that Ansible looks for",
+            core=core,
+            oldest=".".join(map(str, oldest)),
+        )
     )
 
 
-def root_trains(host: str, trainer: Optional[str], told: Json) -> Optional[str]:
-    """Return a message if root would train on `host`, else None.
+def refuse_root(host: str, trainer: Optional[str], login: Login) -> None:
+    """Raise BadInput if root would train on `host`.
 
-    Args:
-        host: the node's name in the inventory.
-        trainer: the value of mxcluster_user, "" if the connecting user trains.
-        told: {"user", "uid", "over_ssh"} of the node.
+    Args: `trainer` the value of mxcluster_user, "" if the login user trains, None for a node
+    without training.
     """
     if trainer == "root":
-        return (
+        raise BadInput(
             "mxcluster_user is root, but training runs code that comes over the network: set "
             "mxcluster_user to an unprivileged user, or leave mxcluster_user at its default."
         )
     # Without ssh, the user who runs Ansible also trains; in a container this user is root.
-    if trainer == "" and told.get("over_ssh") and told["uid"] == "0":
-        return (
+    if trainer == "" and login.over_ssh and login.uid == "0":
+        raise BadInput(
             "mxcluster_user is empty and Ansible runs as %s on %s, so root would train. But "
             "training runs code that comes over the network. Leave mxcluster_user at its default "
             "(root then creates that user), or connect as an unprivileged user: set another "
-            "ansible_user, and no ansible_become." % (told["user"], host)
+            "ansible_user, and no ansible_become." % (login.user, host)
         )
-    return None
 
 
-def explain(error: str, host: str, address: str, port: int, user: str) -> str:
+def explain(error: str, node: Node) -> str:
     """Return the message for a failed connection, with its cause and what to do.
 
-    Args:
-        error: the text of Ansible's error, with the output of ssh.
-        host: the node's name in the inventory.
-        address: the node's address.
-        port: the port of ssh.
-        user: the login user.
+    Args: `error` the text of Ansible's error, with the output of ssh.
     """
-    said = words_of_ssh(error)
-    known = re.search(r"Offending \S+ key in (\S+)", said)
+    output = output_of_ssh(error)
+    known = re.search(r"Offending \S+ key in (\S+)", output)
     facts = dict(
-        where="%s (%s, port %d)" % (host, address, port),
-        port=port,
-        address=address,
-        user=user,
-        name=address if port == 22 else "'[%s]:%d'" % (address, port),
+        node._asdict(),
+        where="%s (%s, port %d)" % (node.host, node.address, node.port),
+        name=node.address if node.port == 22 else "'[%s]:%d'" % (node.address, node.port),
         known=known.group(1) if known else "known_hosts",
-        last=([line for line in said.splitlines() if line.strip()] or ["no answer"])[-1],
+        last=([line for line in output.splitlines() if line.strip()] or ["no answer"])[-1],
     )
-    if "HOST IDENTIFICATION HAS CHANGED" in said:
+    if "HOST IDENTIFICATION HAS CHANGED" in output:
         return CHANGED.format(**facts)
-    if "Host key verification failed" in said or "host key is known" in said:
+    if "Host key verification failed" in output or "host key is known" in output:
         return UNKNOWN.format(**facts)
-    if "Permission denied" in said or "Too many authentication failures" in said:
+    if "Permission denied" in output or "Too many authentication failures" in output:
         return NOT_LET_IN.format(**facts)
     return NOT_THERE.format(**facts)
 
 
-def words_of_ssh(error: str) -> str:
+def output_of_ssh(error: str) -> str:
     """Return the output of ssh from the text of Ansible's error, without Ansible's prefix."""
     before = (
         r"^(Failed to connect to the host via ssh|"
@@ -232,36 +265,30 @@ def words_of_ssh(error: str) -> str:
     return re.sub(before, "", error).strip()
 
 
-def no_shell(host: str, address: str, answer: Json, login: str) -> str:
-    """Return the message for a node whose shell gives no valid answer to the command `hello`.
-
-    Args: `answer` Ansible's result of the command; `login` the login user.
-    """
-    said = (answer.get("stderr") or "").strip() or (answer.get("stdout") or "").strip() or "nothing"
-    refused = sudo_refuses(host, address, login, said)
-    if refused:
-        return refused
-    return (
-        "%s (%s): the shell on the node printed %s (status %s) instead of the user's name. If a "
+def no_shell(node: Node, output: Output) -> str:
+    """Return the message for a node whose shell gives no valid answer to `question`."""
+    shown = output.stderr.strip() or output.stdout.strip() or "nothing"
+    return sudo_refuses(node, shown) or (
+        "%s: the shell on the node printed %s (status %s) instead of the user's name. If a "
         "start file such as .bashrc ends the shell, correct that file. If sudo asks for a "
         "password, set ansible_user and ansible_become so that sudo needs no password."
-        % (host, address, said, answer.get("rc"))
+        % (node.where, shown, output.rc)
     )
 
 
-def sudo_refuses(host: str, address: str, login: str, said: str) -> Optional[str]:
-    """Return the message for a refusal of sudo in `said`, None without a known refusal.
+def sudo_refuses(node: Node, output: str) -> Optional[str]:
+    """Return the message for a refusal of sudo in `output`, None without a known refusal.
 
-    Args: `login` the login user; `said` the output of the command, or the text of Ansible's error.
+    Args: `output` of the command, or the text of Ansible's error.
     """
     for words, cure in SUDO_REFUSES:
-        lines = [line.strip() for line in said.splitlines() if words.search(line)]
+        lines = [line.strip() for line in output.splitlines() if words.search(line)]
         if lines:
-            return "%s (%s): %s (%s)" % (host, address, cure.format(user=login), lines[-1])
+            return "%s: %s (%s)" % (node.where, cure.format(user=node.user), lines[-1])
     return None
 
 
-def wrong_user(host: str, user: str, users: List[str]) -> str:
+def wrong_user(host: str, user: str, users: Sequence[str]) -> str:
     """Return the message for a login as the wrong `user`. `users`: the allowed login users."""
     return (
         "%s: Ansible runs as %s on this node, but this playbook needs %s. Set ansible_user, or, "
@@ -270,11 +297,11 @@ def wrong_user(host: str, user: str, users: List[str]) -> str:
     )
 
 
-def no_python(host: str, address: str, pythons: List[str]) -> str:
+def no_python(node: Node, pythons: List[str]) -> str:
     """Return the message for a node without any of the `pythons` for Ansible's modules."""
     return (
-        "%s (%s): the node has no Python for Ansible's modules (looked for %s). Install Python: "
+        "%s: the node has no Python for Ansible's modules (looked for %s). Install Python: "
         "`yum install python3` on CentOS, `apt-get install python3` on Debian and Ubuntu. If the "
         "node has a Python elsewhere, set ansible_python_interpreter to its path."
-        % (host, address, pythons[0] if len(pythons) == 1 else "python3 and older ones")
+        % (node.where, pythons[0] if len(pythons) == 1 else "python3 and older ones")
     )

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+ArgumentSpec = Any  # of ansible.module_utils.common.arg_spec, {name: its spec}
 CliArguments = Any  # ansible.context.CLIARGS
+Facts = Any  # the variable ansible_facts, {name: value}
 HostVars = Any  # ansible.vars.hostvars.HostVars
+TaskArguments = Any  # the arguments of a task or a module, {name: value}
 TaskResult = Any  # the result of a task, {name: value}
 TaskVars = Any  # the variables of a task, {name: value}

@@ -1,6 +1,6 @@
 """Check the names given with `-e name=value`. Each playbook reads only some of the knobs."""
 
-from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterable, List, Sequence, Tuple
 
 from mxcluster.errors import did_you_mean
 from mxcluster.lists import listed
@@ -65,15 +65,31 @@ def unknown(
         documented: the variables of all roles.
         inventory: the names that the inventory defines or uses.
     """
-    read = sorted({name for playbook in playbooks for name in PLAYBOOKS[playbook]})
-    everywhere = (
-        set(documented)
-        | (set(OF_A_HOST) - {name for names in PLAYBOOKS.values() for name in names})
-        | set(inventory)
-    )
-    return list(
-        _problems(sorted(set(given) - set(read) - everywhere), sorted(playbooks), read, everywhere)
-    )
+    readers, problems = sorted(playbooks), []
+    read = sorted({name for playbook in readers for name in PLAYBOOKS[playbook]})
+    of_playbooks = {name for names in PLAYBOOKS.values() for name in names}
+    everywhere = {*documented, *inventory, *(set(OF_A_HOST) - of_playbooks)}
+    for name in sorted(set(given) - set(read) - everywhere):
+        owners = [playbook for playbook in sorted(PLAYBOOKS) if name in PLAYBOOKS[playbook]]
+        if TRAIN in owners:  # sweeps only pass knobs of train.yml on
+            owners = [one for one in owners if one not in (BENCHMARK, COMPARE)]
+        if name == "_raw_params":  # Ansible's name for words without '='
+            problems.append(
+                "-e needs a name and a value: write -e name=value, or -e @file for a file"
+            )
+        elif owners:
+            problems.append(
+                "-e %s is a knob of %s, and %s does not read it%s: remove this knob, or correct "
+                "its name" % (name, listed(owners), listed(readers), did_you_mean(name, read))
+            )
+        else:
+            hint = did_you_mean(name, read) or _longer(name, everywhere)
+            problems.append(
+                "-e %s is unknown, because no role, playbook or inventory has this variable%s: "
+                "correct the name, or remove this variable"
+                % (name, hint or did_you_mean(name, everywhere))
+            )
+    return problems
 
 
 def beside_attach(given: Iterable[str]) -> List[str]:
@@ -96,31 +112,3 @@ def _longer(name: str, names: Iterable[str]) -> str:
     """Return a hint with the role variables in `names` that end with `name`, or ""."""
     found = sorted(longer for longer in names if longer.endswith("_" + name))
     return " (did you mean %s?)" % " or ".join(map(repr, found[:3])) if found else ""
-
-
-def _problems(
-    names: List[str], playbooks: List[str], read: List[str], everywhere: Iterable[str]
-) -> Iterator[str]:
-    for name in names:
-        if name == "_raw_params":  # Ansible's name for words without '='
-            yield "-e needs a name and a value: write -e name=value, or -e @file for a file"
-            continue
-        owners = [playbook for playbook in sorted(PLAYBOOKS) if name in PLAYBOOKS[playbook]]
-        if TRAIN in owners:  # sweeps only pass knobs of train.yml on
-            owners = [one for one in owners if one not in (BENCHMARK, COMPARE)]
-        if owners:
-            yield (
-                "-e %s is a knob of %s, and %s does not read it%s: remove this knob, or correct "
-                "its name" % (name, listed(owners), listed(playbooks), did_you_mean(name, read))
-            )
-        else:
-            yield (
-                "-e %s is unknown, because no role, playbook or inventory has this variable%s: "
-                "correct the name, or remove this variable"
-                % (
-                    name,
-                    did_you_mean(name, read)
-                    or _longer(name, everywhere)
-                    or did_you_mean(name, everywhere),
-                )
-            )

@@ -4,12 +4,10 @@ Root of a node can change the answers of this node, so no task may use an unchec
 module imports Ansible, as `mxcluster.ansible.controller_task` does.
 """
 
-from typing import Mapping
-
 from ansible.plugins.action import ActionBase
 from ansible.utils.unsafe_proxy import wrap_var
 
-from mxcluster.ansible.edge import TaskResult, TaskVars
+from mxcluster.ansible.edge import TaskArguments, TaskResult, TaskVars
 from mxcluster.errors import MxclusterError
 from mxcluster.model import module_answers
 
@@ -19,7 +17,7 @@ DISCOVERED = ("discovered_interpreter_", "ansible_discovered_interpreter_")
 
 
 def run_module(
-    task: ActionBase, module: str, arguments: Mapping[str, object], task_vars: TaskVars
+    task: ActionBase, module: str, arguments: TaskArguments, task_vars: TaskVars
 ) -> TaskResult:
     """Run our module `module` on the node of a task, and return the checked answer.
 
@@ -29,18 +27,14 @@ def run_module(
     """
     answer = task._execute_module(module_name=module, module_args=arguments, task_vars=task_vars)
     try:
-        told = module_answers.check(module, task_vars["inventory_hostname"], answer).encode()
-        checked = dict(
-            {name: answer[name] for name in module_answers.SHOWN if name in answer}, **told
-        )
+        checked = {name: answer[name] for name in module_answers.SHOWN if name in answer}
+        host = task_vars["inventory_hostname"]
+        checked.update(module_answers.check(module, host, answer).encode())
     except MxclusterError as refusal:
         checked = {"failed": True, "changed": False, "msg": str(refusal)}
     facts = answer.get("ansible_facts")
-    found = {
-        name: value
-        for name, value in (facts if isinstance(facts, dict) else {}).items()
-        if name.startswith(DISCOVERED)
-    }
+    facts = facts if isinstance(facts, dict) else {}
+    found = {name: value for name, value in facts.items() if name.startswith(DISCOVERED)}
     if found:
         checked["ansible_facts"] = found
     # Marked unsafe, so that Ansible evaluates no template in the result.

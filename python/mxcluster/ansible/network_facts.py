@@ -7,6 +7,7 @@ nodes, so the classes of this module check the shape of each value.
 import ipaddress
 from typing import Dict, List, Mapping, Optional, Sequence
 
+from mxcluster.ansible import edge
 from mxcluster.errors import BadInput
 from mxcluster.model.node_record import Network
 from mxcluster.model.record import Record, field, record
@@ -40,7 +41,7 @@ class Facts(Record):
     default_ipv4: Address = field(record(Address), default=Address())
 
 
-def of(host: str, facts: Mapping[str, object]) -> Network:
+def of(host: str, facts: edge.Facts) -> Network:
     """Return the IPv4 interfaces and addresses of `host` in the form of node records.
 
     Args: `facts` the variable ansible_facts. Raises BadInput for an invalid value.

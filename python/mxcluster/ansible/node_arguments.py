@@ -17,6 +17,7 @@ from typing import (
     get_type_hints,
 )
 
+from mxcluster.ansible.edge import ArgumentSpec, TaskArguments
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.packed import completed
 from mxcluster.model import protocol
@@ -46,8 +47,8 @@ class Connection(Record):
 
     users: List[str] = field(each(words))
     """The allowed login users, [] for all users."""
-    trainer: str = field(words, default="")
-    """mxcluster_user, empty if the login user trains."""
+    trainer: Optional[str] = field(optional(words))
+    """mxcluster_user, empty if the login user trains, None for a node without training."""
     modules: bool = field(flag, default=False)
     """Whether modules of Ansible will run there."""
 
@@ -58,6 +59,7 @@ class Checkpoints(Record):
     folder: str = field(_folder)
     keep: int = field(whole(0, 10**9))
     """The number of complete checkpoints to keep."""
+    # A poll only copies the plan to the file. Decoding the plan would delay each poll.
     plan: Dict[str, object] = field(json_object(20))
     """The content of plan.json beside the folder."""
 
@@ -100,36 +102,27 @@ class Options(Record):
     packs into `output` or `spool`."""
 
 
-_TYPES: Dict[object, str] = {
-    bool: "bool",
-    dict: "dict",
-    float: "float",
-    int: "int",
-    list: "list",
-    str: "str",
-}
-
-
-def _argument(hint: object) -> Dict[str, object]:
+def _argument(hint: object) -> ArgumentSpec:
     """Return Ansible's spec of a field with the annotation `hint`."""
     if get_origin(hint) is Union:  # Optional
         return _argument(get_args(hint)[0])
     kind = get_origin(hint) or hint
-    if isinstance(kind, type) and issubclass(kind, Plan):  # the codec alone checks a plan
+    assert isinstance(kind, type)
+    if issubclass(kind, Plan):  # the codec alone checks a plan
         return {"type": "dict"}
-    if isinstance(kind, type) and issubclass(kind, Record):
+    if issubclass(kind, Record):
         return {"type": "dict", "options": _arguments_of(kind)}
-    return {"type": _TYPES[kind]}
+    return {"type": kind.__name__}  # Ansible names a type as Python does
 
 
-def _arguments_of(cls: Type[Record]) -> Dict[str, Dict[str, object]]:
+def _arguments_of(cls: Type[Record]) -> ArgumentSpec:
     hints = get_type_hints(cls)
     return {item.key: _argument(hints[name]) for name, item in cls.FIELDS.items()}
 
 
-def _spec() -> Dict[str, Dict[str, object]]:
+def _spec() -> ArgumentSpec:
     """Return the argument spec of the module mxcluster_node for Ansible."""
-    found: Dict[str, Dict[str, object]] = {}
+    found = {}
     for cls in protocol.COMMANDS.values():
         found.update(_arguments_of(cls))
     for name in protocol.FROM_PLUGIN:
@@ -143,11 +136,11 @@ def _spec() -> Dict[str, Dict[str, object]]:
 SPEC = _spec()
 
 
-def _without_none(arguments: Dict[str, object]) -> Dict[str, object]:
+def _without_none(arguments: TaskArguments) -> TaskArguments:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def host_arguments(arguments: Dict[str, object], host: str) -> Dict[str, object]:
+def host_arguments(arguments: TaskArguments, host: str) -> TaskArguments:
     """Return the given arguments of a task for `host`, with the host's part of the packed plan.
 
     Args: `arguments` as Ansible returns them for SPEC, with None for a missing argument.
@@ -161,16 +154,16 @@ def host_arguments(arguments: Dict[str, object], host: str) -> Dict[str, object]
     return completed(dict({"request": {}, "only_meet": False}, **found), host)
 
 
-def read(arguments: Dict[str, object]) -> Tuple[Options, protocol.Request]:
+def read(arguments: TaskArguments) -> Tuple[Options, protocol.Request]:
     """Return the options and the request of a task. Raises BadInput as `request_of` does.
 
     Args: `arguments` from `host_arguments`.
     """
-    command = protocol.COMMANDS[str(arguments["command"])]
+    command = protocol.COMMANDS[arguments["command"]]
     return request_of(Options, arguments), request_of(command, arguments)
 
 
-def request_of(cls: Type[R], arguments: Dict[str, object]) -> R:
+def request_of(cls: Type[R], arguments: TaskArguments) -> R:
     """Return the record of the class `cls` from the arguments of a task.
 
     Args: `arguments` from `host_arguments`. Raises BadInput if an argument is missing or invalid.

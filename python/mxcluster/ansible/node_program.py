@@ -1,43 +1,26 @@
-"""Build the command line of `mxcluster.entry` on a node, and parse the program's answer.
+"""Build the command line of `mxcluster.entry` on a node, and check the program's answer.
 
 All functions are pure.
 """
 
 import json
 import shlex
-from typing import Any, Dict, Optional
+from typing import Optional
 
+from mxcluster.ansible.contact import Output
+from mxcluster.ansible.edge import TaskResult
+from mxcluster.errors import MxclusterError
+from mxcluster.model import answers
 from mxcluster.model.protocol import (
     OTHER_VERSION,
     Check,
     Jobs,
     RecordNode,
     Request,
-    Status,
     Stop,
     Wait,
 )
 
-Json = Dict[str, Any]
-
-# Ansible acts on these keys of a result. The probe and the agent run as the training user, so an
-# answer of the probe or the agent may not set these keys.
-ANSIBLES_OWN = (
-    "add_group",
-    "add_host",
-    "changed",
-    "deprecations",
-    "diff",
-    "exception",
-    "failed",
-    "invocation",
-    "msg",
-    "rc",
-    "results",
-    "skipped",
-    "unreachable",
-    "warnings",
-)
 NO_PROGRAM = (126, 127)  # exit status of a shell: the program cannot run, or is missing
 ANEW = ": run provision.yml"
 OTHER = ": correct the error on the node, and run the playbook again"
@@ -52,49 +35,57 @@ def program(python: str) -> str:
     return "%s%s -I -m mxcluster.entry" % (home, shlex.quote(python[len(home) :]))
 
 
-def result(python: str, request: Request, code: int, out: str, err: str) -> Json:
-    """Return the result of the Ansible task (dict) for a finished run of `mxcluster.entry`.
+def result(python: str, request: Request, host: str, done: Output) -> TaskResult:
+    """Return the checked answer to `request` as the result of the Ansible task.
 
-    `python`: see `program`. `code`, `out`, `err`: exit status, stdout and stderr of the run.
+    Raises MxclusterError if the command has failed, or if the answer is invalid.
 
-    For a failed command the result has "failed" and "msg".
+    Args: `python` see `program`; `host` the node's name; `done` the finished run of the program.
     """
+    content = _content(python, request, done)
+    if isinstance(request, (RecordNode, Check)):
+        content = {request.KIND: content}
+    answer = request.checked(host, content)
+    found = dict(answer.encode(), changed=request.CHANGES)
+    if isinstance(answer, answers.Stopped):
+        found["changed"] = answer.ran
+    if isinstance(answer, answers.Progress):
+        found["ended"] = answer.status.has_ended
+    if isinstance(answer, answers.JobList) and isinstance(request, Jobs):
+        found["changed"] = bool(answer.cleared)
+        found["has"] = request.job in [entry.job for entry in answer.jobs]
+        found["paths"] = {"python": python, "jobs_dir": request.jobs_dir}
+    return found
+
+
+def _content(python: str, request: Request, done: Output) -> object:
+    """Return the JSON of the program's answer. Raises MxclusterError without an answer."""
     where = "%s on this node" % python
-    answer = _last(out)
-    if code in NO_PROGRAM and answer is None:
-        last = (err.strip().splitlines() or [""])[-1]
+    answer = _last(done.stdout)
+    if answer is None and done.rc in NO_PROGRAM:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
         cure = ANEW if python in last or not last else OTHER
-        return _failed("cannot run %s%s%s" % (where, " (%s)" % last if last else "", cure))
+        raise MxclusterError("cannot run %s%s%s" % (where, " (%s)" % last if last else "", cure))
     if answer is None:
-        tail = "\n".join((err or out).strip().splitlines()[-5:]) or "(nothing)"
+        output = (done.stderr or done.stdout).strip()
+        tail = "\n".join(output.splitlines()[-5:]) or "(nothing)"
         cure = ": " + OTHER_VERSION if "No module named" in tail else OTHER
-        return _failed(
+        raise MxclusterError(
             "%s -I -m mxcluster.entry (%s) ended with status %d and without an answer%s. The "
-            "last output:\n%s" % (python, request.KIND, code, cure, tail)
+            "last output:\n%s" % (python, request.KIND, done.rc, cure, tail)
         )
-    if code != 0:
-        return _failed(
-            str(
-                answer.get("error")
-                or "%s (%s) ended with status %d and without an error message: run the playbook "
-                "again with -vvv"
-                % (where, request.KIND, code)
-            )
+    if done.rc != 0:
+        raise MxclusterError(
+            answer.get("error")
+            or "%s (%s) ended with status %d and without an error message: run the playbook "
+            "again with -vvv"
+            % (where, request.KIND, done.rc)
         )
-    facts = {
-        key: value
-        for key, value in answer.items()
-        if key not in ANSIBLES_OWN and not key.startswith(("_", "ansible_"))
-    }
-    return _of(python, request, facts)
+    return answer
 
 
-def _failed(text: str) -> Json:
-    return {"failed": True, "changed": False, "msg": text}
-
-
-def _last(out: str) -> Optional[Json]:
-    """Return the last JSON object (dict) among the lines of `out`, or None without an object.
+def _last(out: str) -> Optional[dict]:  # type: ignore[type-arg]  # JSON of the node, not checked
+    """Return the last JSON object among the lines of `out`, or None without an object.
 
     `out` may also contain lines that a shell or its start files print.
     """
@@ -108,35 +99,15 @@ def _last(out: str) -> Optional[Json]:
     return None
 
 
-def _of(python: str, request: Request, answer: Json) -> Json:
-    if isinstance(request, (RecordNode, Check)):
-        return {"changed": False, request.KIND: answer}
-    found = dict(
-        answer, changed=request.CHANGES or bool(answer.get("ran") or answer.get("cleared"))
-    )
-    if isinstance(request, (Wait, Status)):
-        status = answer.get("status")
-        found["ended"] = isinstance(status, dict) and status.get("state") == "ended"
-    if isinstance(request, Jobs):
-        jobs = answer.get("jobs")
-        found["has"] = request.job in [
-            entry.get("job")
-            for entry in (jobs if isinstance(jobs, list) else [])
-            if isinstance(entry, dict)
-        ]
-        found["asked"] = {"python": python, "jobs_dir": request.jobs_dir}
-    return found
-
-
-def of_check_mode(request: Request) -> Json:
-    """Return the result (dict) of a task in check mode, in place of a run of `mxcluster.entry`.
+def of_check_mode(request: Request) -> TaskResult:
+    """Return the result of a task in check mode, in place of a run of `mxcluster.entry`.
 
     Check mode starts no job. So `wait` and `stop` give the result for a node without a job.
     """
-    found = {
+    found: TaskResult = {
         "changed": request.CHANGES,
         "msg": "check mode: mxcluster did not run the command %s" % request.KIND,
-    }  # type: Json
+    }
     if isinstance(request, Wait):
         found.update(status=None, ended=True, progress={})
     if isinstance(request, Stop):

@@ -6,7 +6,7 @@ Ansible copies no module to the node for such a plugin. This module imports Ansi
 
 import getpass
 import shlex
-from typing import Any, Dict, List, Optional, Tuple
+from typing import List, Optional, Tuple, Union
 
 from ansible import __version__ as CORE
 from ansible import constants as C
@@ -15,14 +15,14 @@ from ansible.module_utils.common.parameters import remove_values
 from ansible.plugins.action import ActionBase
 from ansible.utils.unsafe_proxy import wrap_var
 
-from mxcluster.ansible import contact, node_program
+from mxcluster.ansible import contact, node_program, preflight_arguments
+from mxcluster.ansible.contact import Login, NoLogin, Output
+from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.ansible.node_arguments import Connection
 from mxcluster.errors import MxclusterError
 from mxcluster.model.host_variables import of_host
 from mxcluster.model.protocol import Request
 
-Json = Dict[str, Any]
-OWN = ("asked", "changed", "ended", "has")  # fields of `node_program.result`
 NO_DATA = b"\n"  # for a command that reads nothing; Ansible takes no bytes for no stdin
 
 
@@ -43,9 +43,9 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         self,
         python: str,
         request: Request,
-        task_vars: Json,
+        task_vars: TaskVars,
         connection: Optional[Connection] = None,
-    ) -> Json:
+    ) -> TaskResult:
         """Run a command on the node and return the checked answer as the result of a task.
 
         In check mode the method runs no command that changes the node.
@@ -60,22 +60,26 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         if check and not request.READS:
             return node_program.of_check_mode(request)
         program, secrets = node_program.program(python), set(request.secrets())
-        stdin = request.replaced(check=check).to_bytes()
-        if connection is None:
-            done = self._enter(program, stdin, secret=bool(secrets))
-        else:
-            login, done = self.check_connection(connection.encode(), task_vars, program, stdin)
-            if login.get("failed"):
-                return dict(login, changed=False)
-        result = node_program.result(python, request, done["rc"], done["stdout"], done["stderr"])
-        answer = checked(request, result, task_vars["inventory_hostname"])
-        if answer.get("msg"):  # an error may quote a log that holds a secret
-            answer["msg"] = remove_values(answer["msg"], secrets)
-        return answer
+        stdin, host = request.replaced(check=check).to_bytes(), task_vars["inventory_hostname"]
+        try:
+            if connection is None:
+                done = self._enter(program, stdin, secret=bool(secrets))
+            else:
+                done = self.check_connection(connection, task_vars, program, stdin)[1]
+            found = node_program.result(python, request, host, done)
+        except MxclusterError as error:
+            message = remove_values(str(error), secrets)  # an error may quote a log with a secret
+            found = {"failed": True, "changed": False, "msg": message}
+        # Marked unsafe, so that Ansible evaluates no template in the result.
+        return wrap_var(found)
 
     def check_connection(
-        self, wanted: Json, task_vars: Json, program: str = "", stdin: Optional[bytes] = None
-    ) -> Tuple[Json, Json]:
+        self,
+        wanted: Union[Connection, preflight_arguments.Connection],
+        task_vars: TaskVars,
+        program: str = "",
+        stdin: Optional[bytes] = None,
+    ) -> Tuple[Login, Output]:
         """Check the login user and Python on the node, and run `program` there with `stdin`.
 
         With pipelining, one command line does the check and runs `program`. So `program` has run
@@ -83,64 +87,51 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         and so without the terminal that Ansible's ssh gives to a command without data. Otherwise a
         sudo that needs a terminal would show only at the first module.
 
+        Returns (the login, the output of the last command). Raises NoLogin if Ansible cannot run a
+        command as an allowed user, and BadInput if a variable of the inventory is wrong, root would
+        train, or the node's Python is too old.
+
         Args:
-            wanted: {"users": the allowed login users, [] for all users; "trainer": mxcluster_user,
-                "" if the login user trains; "modules": True if modules of Ansible will run on the
-                node}.
+            wanted: the wishes.
             task_vars: Ansible's variables of the task.
             program: a command line, "" for none.
             stdin: the bytes for the stdin of `program`.
-
-        Returns:
-            (login, answer). `login` is {"user", "uid", "python", "over_ssh"}, or a failed result
-                with a message. `answer` is Ansible's result of the last command, {} if the
-                connection failed.
         """
         host = task_vars["inventory_hostname"]
-        address = str(self._value(task_vars, "ansible_host") or host)
         variables = {"ansible_port": self._value(task_vars, "ansible_port")}
-        try:
-            port = of_host(host, variables).ansible_port
-        except MxclusterError as refusal:
-            return _refused(str(refusal)), {}
+        node = contact.Node(
+            host,
+            str(self._value(task_vars, "ansible_host") or host),
+            of_host(host, variables).ansible_port,
+            str(self._get_remote_user() or getpass.getuser()),
+        )
         interpreter = self._value(task_vars, "ansible_python_interpreter") or "auto"
         pythons = contact.pythons_of(str(interpreter))
-        of_modules = self._pythons_of_modules(task_vars) if wanted.get("modules") else []
-        question, data = contact.hello(pythons, of_modules), None  # type: str, Optional[bytes]
+        of_modules = self._pythons_of_modules(task_vars) if wanted.modules else []
+        question, data = contact.question(pythons, of_modules), None  # type: str, Optional[bytes]
         pipelined = bool(self._is_pipelining_enabled("new", False))
         at_once = pipelined or not program  # else the file for stdin comes after the check
         if at_once:
             question = "; ".join(filter(None, [question, program]))
             data = stdin or (NO_DATA if pipelined else None)
-        user = str(self._get_remote_user() or getpass.getuser())
+        if self._connection.transport == "ssh":  # report an unreachable node at once
+            self._connection.set_option("reconnection_retries", 0)
         try:
-            answer = self._enter_first(question, data)
+            output = self._enter(question, data)
         except AnsibleConnectionFailure as error:
-            text = contact.explain(str(error), host, address, port, user)
-            return {"failed": True, "msg": text}, {}
+            raise NoLogin(contact.explain(str(error), node)) from None
         except AnsibleError as error:  # such as a missing password of sudo
-            refused = contact.sudo_refuses(host, address, user, str(error))
+            refused = contact.sudo_refuses(node, str(error))
             if refused is None:
                 raise
-            return {"failed": True, "msg": refused}, {}
-        login = contact.judged(host, address, pythons, wanted, answer, user)
-        if login.get("failed"):
-            return login, answer
-        login["over_ssh"] = self._connection.transport in ("ssh", "paramiko")
-        problem = contact.root_trains(host, wanted.get("trainer"), login) or contact.old_python(
-            host, answer, CORE, oldest_python(CORE)
-        )
-        if problem:
-            return _refused(problem), answer
-        return login, answer if at_once else self._enter(program, stdin)
+            raise NoLogin(refused) from None
+        over_ssh = self._connection.transport in ("ssh", "paramiko")
+        login = contact.login_of(node, pythons, wanted.users, output, over_ssh)
+        contact.refuse_root(host, wanted.trainer, login)
+        contact.refuse_old_python(host, output, CORE, oldest_python(CORE))
+        return login, output if at_once else self._enter(program, stdin)
 
-    def _enter_first(self, program: str, stdin: Optional[bytes]) -> Json:
-        """Run `program` as `_enter` does. Ansible reports an unreachable node at once."""
-        if self._connection.transport == "ssh":
-            self._connection.set_option("reconnection_retries", 0)
-        return self._enter(program, stdin)
-
-    def _value(self, task_vars: Json, name: str) -> Any:
+    def _value(self, task_vars: TaskVars, name: str) -> object:
         """Return the value of a host variable with its templates evaluated, None without a value.
 
         Ansible evaluates the templates of a task's arguments only, not those of `task_vars`.
@@ -149,7 +140,7 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         is_template = isinstance(value, str) and ("{{" in value or "{%" in value)
         return self._templar.template(value) if is_template else value
 
-    def _pythons_of_modules(self, task_vars: Json) -> List[str]:
+    def _pythons_of_modules(self, task_vars: TaskVars) -> List[str]:
         """Return the names of the Pythons that Ansible tries for its modules on this node.
 
         The list is empty under ansible-core 2.16, because its modules run on every Python of the
@@ -157,14 +148,14 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         """
         if oldest_python(CORE) <= (3, 6):
             return []
-        wanted = C.config.get_config_value("INTERPRETER_PYTHON", variables=task_vars)
-        wanted = str(self._templar.template(wanted))
-        if not wanted.startswith("auto"):
-            return [wanted]
+        value = C.config.get_config_value("INTERPRETER_PYTHON", variables=task_vars)
+        interpreter = str(self._templar.template(value))
+        if not interpreter.startswith("auto"):
+            return [interpreter]
         return list(C.config.get_config_value("INTERPRETER_PYTHON_FALLBACK", variables=task_vars))
 
-    def _enter(self, program: str, stdin: Optional[bytes], secret: bool = False) -> Json:
-        """Run the command line `program` on the node and return Ansible's result.
+    def _enter(self, program: str, stdin: Optional[bytes], secret: bool = False) -> Output:
+        """Run the command line `program` on the node and return its output.
 
         If pipelining is enabled, `stdin` goes over the open connection, else through a temporary
         file. With `secret`, Ansible shows no output, even with -vvv.
@@ -172,42 +163,13 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         if secret:
             self._play_context.no_log = True
         if stdin is None or self._is_pipelining_enabled("new", False):
-            result: Json = self._low_level_execute_command(program, in_data=stdin)
-            return result
+            return Output.decode(self._low_level_execute_command(program, in_data=stdin))
         folder = self._make_tmp_path()
         try:
-            path = self._connection._shell.join_path(folder, "asked.json")
+            path = self._connection._shell.join_path(folder, "request.json")
             self._transfer_data(path, stdin)
             self._fixup_perms2([folder, path], execute=False)
-            result = self._low_level_execute_command("%s < %s" % (program, shlex.quote(path)))
-            return result
+            command = "%s < %s" % (program, shlex.quote(path))
+            return Output.decode(self._low_level_execute_command(command))
         finally:
             self._remove_tmp_path(folder, force=True)
-
-
-def _refused(text: str) -> Json:
-    return {"failed": True, "refused": True, "msg": text}
-
-
-def checked(request: Request, answer: Json, host: str) -> Json:
-    """Return the answer of `host`, or a failed result that names an invalid field.
-
-    Args:
-        request: the command.
-        answer: the result of `node_program.result`.
-        host: the node's name in the inventory.
-    """
-    if any(answer.get(name) for name in ("failed", "unreachable", "skipped")) or "msg" in answer:
-        return answer
-    try:
-        found = request.checked(host, answer).encode()
-        found.update(
-            (name, value)
-            for name, value in answer.items()
-            if name in OWN or name.startswith(("_ansible_", "ansible_"))
-        )
-    except MxclusterError as refusal:
-        found = {"failed": True, "changed": False, "msg": str(refusal)}
-    # Marked unsafe, so that Ansible evaluates no template in the result.
-    result: Json = wrap_var(found)
-    return result

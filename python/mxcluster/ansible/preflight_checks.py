@@ -13,7 +13,7 @@ from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from mxcluster.ansible import knobs
-from mxcluster.ansible.edge import HostVars
+from mxcluster.ansible.edge import HostVars, TaskVars
 from mxcluster.ansible.role_specs import Options
 from mxcluster.errors import shown
 from mxcluster.file_io import replace
@@ -155,14 +155,19 @@ def refused_templates(
                 problems.setdefault((name, str(error)), []).append(host)
             except AnsibleError:  # the role that reads the variable reports the error
                 continue
-    return (
-        "\n".join(
-            "%s (on %s) is refused, because its template uses an undefined variable (%s): define "
-            "this variable, correct the template, or remove %s"
-            % (name, ", ".join(hosts), error, name)
-            for (name, error), hosts in problems.items()
-        )
-        or None
+    return undefined(problems) or None
+
+
+def undefined(problems: Mapping[Tuple[str, str], Sequence[str]]) -> str:
+    """Return an error message about variables whose templates use an undefined variable.
+
+    Args: `problems` {(variable, Ansible's error): hosts, [] for a variable of all hosts}.
+    """
+    return "\n".join(
+        "%s%s is refused, because its template uses an undefined variable (%s): define this "
+        "variable, correct the template, or remove %s"
+        % (name, " (on %s)" % ", ".join(hosts) if hosts else "", error, name)
+        for (name, error), hosts in problems.items()
     )
 
 
@@ -235,7 +240,7 @@ def full_name(name: str) -> Optional[str]:
     )
 
 
-def known_names(given: Mapping[str, object], hostvars: HostVars) -> Set[str]:
+def known_names(given: TaskVars, hostvars: HostVars) -> Set[str]:
     """Return the names of the inventory's variables and of the extra variables in templates.
 
     The function searches the templates of the inventory and of the extra variables.
@@ -243,23 +248,20 @@ def known_names(given: Mapping[str, object], hostvars: HostVars) -> Set[str]:
     Args: `given` {name: value} the extra variables.
     """
     manager, inventory = hostvars._variable_manager, hostvars._inventory
-    extra, found, texts = manager._extra_vars, set(), list(strings(given))  # type: HostVars, Set[str], List[str]
+    extra, found, values = manager._extra_vars, set(), [given]  # type: TaskVars, Set[str], List[object]
     # With these variables get_vars would return every name given with -e.
     manager._extra_vars = {}
     try:
         for host in inventory.get_hosts(ignore_limits=True):
             of_host = manager.get_vars(host=host, include_hostvars=False)
             found.update(of_host)
-            texts += strings(of_host)
+            values.append(of_host)
     finally:
         manager._extra_vars = extra
-    words: Set[str] = set()
-    for template in re.findall(r"\{[{%].*?[}%]\}", "\n".join(texts), re.DOTALL):
-        words.update(re.findall(r"\w+", template))
-    return found | {name for name in given if name in words}
+    return found | set(given) & words_of(values, {})
 
 
-def words_of(value: object, variables: Mapping[str, object]) -> Set[str]:
+def words_of(value: object, variables: TaskVars) -> Set[str]:
     """Return all words of the templates in `value`, and in the variables that they use.
 
     Args: `variables` {name: value} of the host.
@@ -281,5 +283,4 @@ def strings(value: object) -> Iterator[str]:
         yield value
     elif isinstance(value, (dict, list, tuple)):
         for part in value.values() if isinstance(value, dict) else value:
-            for text in strings(part):
-                yield text
+            yield from strings(part)

@@ -6,23 +6,22 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 import yaml
 
 import mxcluster
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json
+from mxcluster.model.sweep import Knobs
 from mxcluster.model.verdict import Verdict
 from mxcluster.node import processes
-
-Json = Dict[str, Any]
 
 PROJECT = pathlib.Path(mxcluster.__file__).resolve().parents[2]
 INTERRUPTED = 130  # as in shells: 128 + SIGINT
 
 
-def run(inventories: List[str], knobs: Json) -> int:
+def run(inventories: List[str], knobs: Knobs) -> int:
     """Run train.yml with `knobs`, and return the exit status of the job (see `status_of`).
 
     The child reads the knobs from a file that only this user can read. Ansible evaluates no
@@ -48,7 +47,7 @@ def run(inventories: List[str], knobs: Json) -> int:
 class _Verbatim(yaml.SafeDumper):
     """Writes each string with the tag `!unsafe`, in which Ansible evaluates no template."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         """Return True: Ansible's loader gets each value in its place."""
         return True
 

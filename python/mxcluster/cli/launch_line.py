@@ -9,15 +9,14 @@ import argparse
 import os
 import re
 import shlex
-from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
 from mxcluster import schemes
 from mxcluster.errors import BadInput, refuse
 from mxcluster.job.plan import round_robin
 from mxcluster.launchers import LAUNCHERS, SSH
 from mxcluster.model.job_knobs import MOST_PROCESSES
-
-Json = Dict[str, Any]
+from mxcluster.model.sweep import Knobs
 
 PYTHON = re.compile(r"(.*/)?(python|pypy)[0-9.]*$")
 PLAIN_OPTIONS = ("-u", "-O", "-B", "-s")  # options of Python that do not select the script
@@ -40,7 +39,13 @@ UNSUPPORTED = {
     "kubernetes": "Kubernetes starts no agent of mxcluster",
 }
 
-Line = NamedTuple("Line", [("inventories", List[str]), ("knobs", Json), ("notes", List[str])])
+
+class Line(NamedTuple):
+    """A command line: inventories, knobs of train.yml, and notes for the user."""
+
+    inventories: List[str]
+    knobs: Knobs
+    notes: List[str]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -90,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
 def parse(
     argv: List[str], cwd: Optional[str] = None, environ: Optional[Dict[str, str]] = None
 ) -> Line:
-    """Return the Line of a command line: inventories, knobs of train.yml, notes for the user.
+    """Return the Line of a command line.
 
     Args: `argv` the words after `launch`; `cwd` the folder of relative paths; `environ` the
     environment. The folder and the environment of this process are the defaults. Raises BadInput
@@ -112,22 +117,23 @@ def parse(
     script, arguments, notes = _script(command, cwd)
     kv, more = _kv(arguments)
     notes += more
-    knobs: Json = {
+    knobs: Dict[str, object] = {
         "launcher": given.launcher,
         "num_workers": given.num_workers,
         "num_servers": servers,
         "script": script,
         "script_args": arguments,
         "kv": kv,
+        "round_robin": _hosts(given.hostfile, cwd) if given.hostfile else [round_robin.ALL],
     }
-    knobs["round_robin"] = _hosts(given.hostfile, cwd) if given.hostfile else [round_robin.ALL]
-    if LAUNCHERS[given.launcher].is_batch:
-        knobs["num_nodes"] = given.num_workers  # --knob num_nodes=N requests another number
-    interface = given.dmlc_interface or environ.get("DMLC_INTERFACE", "")
-    knobs.update({"dmlc_interface": interface} if interface else {})
-    knobs.update({"ps_verbose": environ["PS_VERBOSE"]} if environ.get("PS_VERBOSE") else {})
-    staleness = _value(arguments, ("--staleness",))
-    knobs.update({"staleness": staleness} if kv == "dist_ssync" and staleness else {})
+    optional = {
+        # --knob num_nodes=N requests another number
+        "num_nodes": given.num_workers if LAUNCHERS[given.launcher].is_batch else None,
+        "dmlc_interface": given.dmlc_interface or environ.get("DMLC_INTERFACE"),
+        "ps_verbose": environ.get("PS_VERBOSE"),
+        "staleness": _value(arguments, ("--staleness",)) if kv == "dist_ssync" else None,
+    }
+    knobs.update((name, value) for name, value in optional.items() if value)
     if given.sync_dst_dir:
         notes.append(
             "--sync-dst-dir %s has no effect: each worker has its own copy of %s in the job's "
@@ -251,9 +257,9 @@ def _value(arguments: List[str], names: Iterable[str]) -> Optional[str]:
 
 def _kv(arguments: List[str]) -> Tuple[str, List[str]]:
     """Return (scheme, notes): the scheme in the script's arguments, which the servers must know."""
-    asked = _value(arguments, KV)
-    kv = schemes.known_as(str(asked))
-    if asked is None:
+    name = _value(arguments, KV)
+    kv = schemes.known_as(str(name))
+    if name is None:
         return "dist_sync", [
             "the script has no argument --kv-store, so the servers use dist_sync. For another "
             "scheme add --knob kv=NAME"
@@ -262,7 +268,7 @@ def _kv(arguments: List[str]) -> Tuple[str, List[str]]:
         raise BadInput(
             "--kv-store %s is unknown or needs no servers: use one of %s, or run the script "
             "without mxcluster launch"
-            % (asked, ", ".join(one.name for one in schemes.SCHEMES if one.is_distributed))
+            % (name, ", ".join(one.name for one in schemes.SCHEMES if one.is_distributed))
         )
     return kv, []
 
@@ -334,7 +340,7 @@ def _pairs(texts: Iterable[str], option: str, sign: str) -> Dict[str, str]:
 
 def _environment(
     given: argparse.Namespace, environ: Dict[str, str], assigned: Dict[str, str]
-) -> Json:
+) -> Dict[str, Dict[str, str]]:
     """Return the knobs env_server, env_worker and secret_env of the command line.
 
     Args: `given` the options; `environ` the environment; `assigned` {variable: value} of the

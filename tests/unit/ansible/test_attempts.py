@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import sys
 import time
@@ -37,9 +38,9 @@ def test_an_attempt_is_the_same_command_line_with_other_knobs(attempt):
         resume="mine",
         without=["node3"],
     )
-    told = json.loads(shown[False])
-    assert status == 0 and told[:4] == ["train.yml", "-e", "kv=local", "-e"] and told[5] == "1"
-    assert json.loads(told[4]) == {"resume": "mine", "without": ["node3"]}
+    *argv, knobs, attempt = json.loads(shown[False])
+    assert status == 0 and argv == ["train.yml", "-e", "kv=local", "-e"] and attempt == "1"
+    assert json.loads(knobs) == {"resume": "mine", "without": ["node3"]}
 
 
 @pytest.mark.parametrize(
@@ -69,12 +70,12 @@ def test_a_child_of_another_playbook_knows_its_parent(attempt, monkeypatch):
 
 
 def test_a_child_runs_the_other_playbook(tmp_path, monkeypatch):
-    program, told = tmp_path / "program.py", []
+    program, pieces = tmp_path / "program.py", []
     program.write_text("import os, sys\nprint(sys.argv[1:3], os.environ['MXCLUSTER_ATTEMPT'])\n")
     monkeypatch.setattr(sys, "argv", [str(program), "books/compare.yml", "-v"])
-    status = attempts.run({}, lambda *piece: told.append(piece), "books/compare.yml", "stop.yml")
-    said = "".join(text for text, is_stderr in told if not is_stderr)
-    assert status == 0 and said == "['books/stop.yml', '-v'] compare.yml\n"
+    status = attempts.run({}, lambda *piece: pieces.append(piece), "books/compare.yml", "stop.yml")
+    output = "".join(text for text, is_stderr in pieces if not is_stderr)
+    assert status == 0 and output == "['books/stop.yml', '-v'] compare.yml\n"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,21 @@ os.write(1, b"x" * 300000)
     assert status == 0 and shown == {False: "Gr\u00fc\u00dfe" + "x" * 300000, True: "a warning"}
 
 
+def test_a_child_inherits_a_terminal(attempt):
+    """Its output keeps colours and the live line. Only what is no terminal is shown as pieces."""
+    controller, terminal = pty.openpty()
+    stdout = os.dup(1)
+    os.dup2(terminal, 1)
+    try:
+        status, shown = attempt("print(sys.stdout.isatty(), sys.stderr.isatty())")
+    finally:
+        os.dup2(stdout, 1)
+    assert status == 0 and os.read(controller, 100).split() == [b"True", b"False"]
+    for fd in (controller, terminal, stdout):
+        os.close(fd)
+    assert shown == {False: "", True: ""}
+
+
 def test_a_process_that_keeps_the_output_open_delays_nothing(attempt):
     began = time.monotonic()
     status, shown = attempt("print(os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '300'))")
@@ -113,7 +129,7 @@ def alive(pids):
 def test_a_child_that_hears_nothing_is_ended_with_its_workers(attempt, monkeypatch, tmp_path):
     monkeypatch.setattr(attempts, "INTERRUPTED", 0.3)
     monkeypatch.setattr(attempts, "TERMINATED", 0.3)
-    monkeypatch.setattr(attempts, "_be_deaf", lambda: None)
+    monkeypatch.setattr(attempts, "_ignore_signals", lambda: None)
     pids = tmp_path / "pids"
     program = """
 import signal
@@ -142,9 +158,7 @@ time.sleep(300)
     "options,words",
     [
         ({}, None),
-        ({"vault_ids": ["@file"], "step": False}, None),
         ({"ask_pass": True}, "Ansible would prompt for a password again"),
-        ({"become_ask_pass": True}, "Ansible would prompt for a password again"),
         ({"ask_vault_pass": True}, "Ansible would prompt for a password again"),
         ({"vault_ids": ["mine@prompt"]}, "Ansible would prompt for a password again"),
         ({"step": True}, "with --step"),

@@ -49,11 +49,9 @@ def test_names_that_linux_allows_are_accepted():
     [
         {"default_ipv4": {"address": "10.0.0.5\nserver 10.0.0.9"}},
         {"default_ipv4": {"address": 7}},
-        {"default_ipv4": ["10.0.0.5"]},
         {"interfaces": [{}]},
         {"interfaces": ["x\ny"], "x\ny": {"ipv4": {"address": "10.0.0.5"}}},
         {"eth0": {"device": "../eth0"}},
-        {"eth0": {"device": 7}},
         *({"eth0": {"device": name}} for name in ("", "..", "-x", "x y", "{{ x }}", "{%x%}")),
         *({"eth0": {"device": name}} for name in ("x\x1b", "x\u2028", "x" * 16, "\u00e4" * 8)),
         {"eth0": {"ipv4": {"address": "10.0.0.5", "netmask": "x"}}},

@@ -51,11 +51,6 @@ def test_a_batch_system_gives_a_node_for_each_worker_unless_told_otherwise(parse
     assert parse(*words, "--knob", "num_nodes=2", *BARE).knobs["num_nodes"] == "2"
 
 
-def test_as_many_servers_as_workers_unless_given(parse):
-    assert parse("-n", "3", *BARE).knobs["num_servers"] == 3
-    assert parse("-n", "3", "-s", "1", *BARE).knobs["num_servers"] == 1
-
-
 @pytest.mark.parametrize(
     "arguments, kv",
     [
@@ -100,9 +95,7 @@ def test_variables_reach_their_processes_and_secrets_stay_secret(parse):
         ["--", "python -u ./train.py --kv-store dist_sync 'a b' \"--lr=0.1\""],
         ["A=1 B='2 3' KEY=k python train.py --kv-store dist_sync 'a b' --lr=0.1"],
         ["env A=1 'B=2 3' KEY=k python train.py --kv-store dist_sync a\\ b --lr=0.1"],
-        ["python -u train.py", "--kv-store", "dist_sync", "a b", "--lr=0.1"],
         ["A=1", "B=2 3", "KEY=k", "python", "train.py", *"--kv-store dist_sync".split(), "a b"],
-        ["B=2 3", "A=1", "KEY=k", "python", "train.py", "--kv-store", "dist_sync", "a b"],
         ["/usr/bin/env", "A=1", "B=2 3", "KEY=k", "train.py", "--kv-store", "dist_sync", "a b"],
     ],
 )
@@ -128,12 +121,8 @@ def test_quoted_signs_of_a_shell_reach_the_script(parse):
     "command, words",
     [
         ("cd mine && python train.py", "needs a shell for &,"),
-        ("python train.py > log", "needs a shell for >,"),
-        ("python train.py $HOME", "needs a shell for $,"),
         ('python train.py "$HOME"', "needs a shell for $,"),
-        ("python train.py `date`", "needs a shell for `,"),
         ("python train.py *.rec", "needs a shell for *,"),
-        ("python train.py ~/data", "needs a shell for ~,"),
         ("python train.py\npython train.py", "needs a shell for its lines,"),
         ("python train.py 'a", "cannot be read (No closing quotation): correct the quotes"),
         ("env -i python train.py", "has an option of env"),
@@ -157,18 +146,14 @@ def test_further_knobs_and_an_inventory(parse, tmp_path):
     [
         (BARE, ["-n/--num-workers"]),
         (["-n", "2"], ["the command is missing"]),
-        (["-n", "0", *BARE], ["-n 0", "at least one worker"]),
         (["-n", "2", "-s", "0", *BARE], ["-s 0", "at least one server"]),
         (["-n", "2", "--launcher", "yarn", *BARE], ["--launcher yarn", "YARN", "mpi, sge"]),
         (["-n", "2", "--launcher", "local", "-H", "hosts", *BARE], ["local", "leave -H hosts out"]),
-        (["-n", "2", "--launcher", "slurm", "-H", "hosts", *BARE], ["slurm", "leave -H hosts out"]),
         (["-n", "2", "--p3", *BARE], ["--p3", "P3 transport"]),
         (["-n", "2", "-p", "0", *BARE], ["-p 0", "profile.yml"]),
-        (["-n", "2", "--archives", "x.zip", *BARE], ["--archives"]),
         (["-n", "2", "--env", "NOT_SET", *BARE], ["--env NOT_SET", "not set here"]),
         (["-n", "2", "--env-server", "A=3", *BARE], ["--env-server A=3", "NAME:VALUE"]),
         (["-n", "2", "-H", "none", *BARE], ["none cannot be read", "No such file"]),
-        (["-n", "2", "python", "-m", "train"], ["python -m train", "has no script"]),
         (["-n", "2", "python", "gone.py"], ["gone.py does not exist"]),
         (["-n", "2", "./a.out", "x"], ["./a.out x", "no Python script"]),
         (["-n", "2", *BARE, "--kv-store", "local"], ["--kv-store local", "dist_gsync"]),

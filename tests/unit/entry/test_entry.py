@@ -18,6 +18,7 @@ import pytest
 
 from mxcluster import entry
 from mxcluster.ansible import node_program
+from mxcluster.ansible.contact import Output
 from mxcluster.entry import leftovers, programs
 from mxcluster.errors import MxclusterError
 from mxcluster.model.node_record import MachineFacts
@@ -28,7 +29,6 @@ from tests.plans import part_json
 ROOT = Path(__file__).parents[3]
 EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
 WAIT = {"seconds": 60}  # for a job with a lease of two minutes
-RUNNING = {"status": {"state": "running"}, "progress": {"worker-0": {}}}
 
 
 def request(command, **fields):
@@ -46,8 +46,11 @@ def enter(python=sys.executable, **given):
         stderr=subprocess.PIPE,
         timeout=120,
     )
-    out, err = done.stdout.decode(), done.stderr.decode()
-    return node_program.result(python, sent, done.returncode, out, err)
+    output = Output(rc=done.returncode, stdout=done.stdout.decode(), stderr=done.stderr.decode())
+    try:
+        return node_program.result(python, sent, "node1", output)
+    except MxclusterError as error:
+        return {"failed": True, "msg": str(error)}
 
 
 def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tmp_path):
@@ -192,125 +195,6 @@ def test_root_overrides_the_users_answer_on_folders_ports_and_units(monkeypatch)
 
 
 @pytest.mark.parametrize(
-    "command, answer, result",
-    [
-        ("wait", RUNNING, dict(RUNNING, changed=False, ended=False)),
-        (
-            "wait",
-            {"status": {"state": "ended"}, "progress": {}},
-            {"status": {"state": "ended"}, "progress": {}, "changed": False, "ended": True},
-        ),
-        ("stop", {"ran": True, "status": {}}, {"ran": True, "status": {}, "changed": True}),
-        ("stop", {"ran": False, "status": None}, {"ran": False, "status": None, "changed": False}),
-        (
-            "look",
-            {
-                "problems": [],
-                "ansible_facts": {"distribution": "Mine"},
-                "_ansible_no_log": True,
-                "add_host": {},
-                "failed": True,
-            },
-            {"problems": [], "changed": False},
-        ),
-        (
-            "jobs",
-            {"jobs": [{"job": "one"}], "cleared": []},
-            {
-                "jobs": [{"job": "one"}],
-                "cleared": [],
-                "has": True,
-                "asked": {"python": "/p", "jobs_dir": "/jobs"},
-                "changed": False,
-            },
-        ),
-        (
-            "jobs",
-            {"jobs": ["x"], "cleared": ["old"]},
-            {
-                "jobs": ["x"],
-                "cleared": ["old"],
-                "has": False,
-                "asked": {"python": "/p", "jobs_dir": "/jobs"},
-                "changed": True,
-            },
-        ),
-        ("record", {"host": "node1"}, {"record": {"host": "node1"}, "changed": False}),
-    ],
-)
-def test_the_result_is_the_answers_last_line(command, answer, result):
-    """Output of a library or a shell does not hide the answer; Ansible gets listed fields only."""
-    given = {"job": "one"} if command == "jobs" else {}
-    sent = request(command, job_dir="/jobs/j", jobs_dir="/jobs", output="/o", **given)
-    out = "a library says hello\n%s\n" % json.dumps(answer)
-    assert node_program.result("/p", sent, 0, out, "") == result
-
-
-@pytest.mark.parametrize(
-    "command, result",
-    [
-        ("start", {"changed": True}),
-        ("wait", {"changed": False, "status": None, "progress": {}, "ended": True}),
-        ("stop", {"changed": False, "status": None, "ran": False}),
-        ("collect", {"changed": True}),
-    ],
-)
-def test_check_mode_reports_that_the_command_did_not_run(command, result):
-    sent = request(command, job_dir="/jobs/j", output="/o")
-    assert node_program.of_check_mode(sent) == dict(
-        result, msg="check mode: mxcluster did not run the command %s" % command
-    )
-
-
-@pytest.mark.parametrize(
-    "code, out, err, msg",
-    [
-        (
-            1,
-            '{"error": "an agent is already running, pid 7"}\n',
-            "noise",
-            "an agent is already running, pid 7",
-        ),
-        (
-            1,
-            "",
-            "Traceback\n/p: No module named mxcluster\n",
-            "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: the "
-            "node may have another version of mxcluster; run "
-            "provision.yml (running jobs go on). The last output:\nTraceback\n"
-            "/p: No module named mxcluster",
-        ),
-        (
-            0,
-            "[1]\n",
-            "",
-            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer: correct "
-            "the error on the node, and run the playbook again. The last output:\n[1]",
-        ),
-        (
-            127,
-            "",
-            "sh: /p: not found",
-            "cannot run /p on this node (sh: /p: not found): run provision.yml",
-        ),
-        (
-            127,
-            "",
-            "sh: sudo: not found",
-            "cannot run /p on this node (sh: sudo: not found): correct the error on the node, and "
-            "run the playbook again",
-        ),
-    ],
-)
-def test_an_error_becomes_a_clean_message(code, out, err, msg):
-    assert node_program.result("/p", request("start", job_dir="/j"), code, out, err) == {
-        "failed": True,
-        "changed": False,
-        "msg": msg,
-    }
-
-
-@pytest.mark.parametrize(
     "data, words",
     [
         (b"[]", "value=[] is not an object"),
@@ -346,11 +230,11 @@ def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
         "command": ["sh", "-c", "test ${#TOKEN} = 6"],
         "env": {},
     }
-    plan = part_json(process, job="the-job", lease=120)
+    plan = part_json(process, job="job", lease=120)
     started = enter(
         command="start", plan=plan, secret_env={"TOKEN": "hush-1"}, job_dir=str(tmp_path / "job")
     )
-    assert started["job"] == "the-job" and "hush-1" not in str(started), started
+    assert started["job"] == "job" and "hush-1" not in str(started), started
     waited = enter(command="wait", job_dir=str(tmp_path / "job"), **WAIT)
     assert waited["status"]["reason"] == "done"
 
@@ -377,13 +261,13 @@ def everybodys(place):
 
 def pack_for(tmp_path, user, reader):
     process = {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"], "env": {}}
-    plan = part_json(process, job="j", lease=120)
+    plan = part_json(process, job="job", lease=120)
     job, python = {"job_dir": str(tmp_path / "jobs" / "job")}, everybodys(tmp_path)
     (tmp_path / "jobs").mkdir()
     if user:
         os.chown(str(tmp_path / "jobs"), pwd.getpwnam(user).pw_uid, -1)
     started = enter(python, command="start", plan=plan, user=user, **job)
-    assert started.get("job") == "j", started
+    assert started.get("job") == "job", started
     assert os.stat(job["job_dir"]).st_uid == pwd.getpwnam(user or "root").pw_uid
     enter(python, command="wait", user=user, **WAIT, **job)
     (tmp_path / "spool").mkdir()

@@ -9,13 +9,17 @@ from unittest import mock
 import pytest
 
 from mxcluster.ansible import contact, node_task
+from mxcluster.ansible.contact import NoLogin, Output
+from mxcluster.ansible.node_arguments import Connection
+from mxcluster.errors import BadInput
 from plugins.action import mxcluster_preflight as plugin
 
+NODE = contact.Node("node2", "10.0.0.2", 22, "joe")
 VIA = "Failed to connect to the host via ssh: "
 
 
 @pytest.mark.parametrize(
-    "port, said, told",
+    "port, output, words",
     [
         (
             2222,
@@ -37,13 +41,13 @@ VIA = "Failed to connect to the host via ssh: "
         (22, "", ["no answer"]),
     ],
 )
-def test_an_ssh_error_gets_a_cause_and_a_remedy(port, said, told):
-    message = contact.explain(VIA + said, "node2", "10.0.0.2", port, "joe")
+def test_an_ssh_error_gets_a_cause_and_a_remedy(port, output, words):
+    message = contact.explain(VIA + output, NODE._replace(port=port))
     assert message.startswith("node2 (10.0.0.2, port %d): " % port)
-    assert not [part for part in told if part not in message], message
+    assert not [part for part in words if part not in message], message
 
 
-def say_hello(monkeypatch, answer, transport="ssh", **arguments):
+def connect(monkeypatch, answer, transport="ssh", **arguments):
     """Return the action plugin's result when the shell's answer is `answer(command)`."""
     monkeypatch.setattr(
         plugin.ActionModule,
@@ -64,7 +68,7 @@ def say_hello(monkeypatch, answer, transport="ssh", **arguments):
 
 def noisy(command):
     """Return the output over ssh -tt of a shell that repeats its commands, with foreign lines."""
-    said = subprocess.run(
+    output = subprocess.run(
         ["sh", "-xc", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ).stdout.decode()
     return {
@@ -72,21 +76,21 @@ def noisy(command):
         "stderr": "",
         "stdout": "bash: warning: setlocale: LC_ALL: cannot change locale (C.UTF-8)\r\n"
         "sudo: unable to resolve host node2\r\nWelcome!"
-        + said.replace("\n", "\r\n")
+        + output.replace("\n", "\r\n")
         + "Shared connection closed.\r\n",
     }
 
 
 def test_foreign_output_is_not_taken_for_the_answer(monkeypatch):
     me = pwd.getpwuid(os.geteuid()).pw_name
-    told = say_hello(monkeypatch, noisy, users=[me])
-    assert (told.get("user"), told.get("uid"), told.get("python")) == (
-        me,
-        str(os.geteuid()),
-        sys.executable,
-    ), told
-    assert told["over_ssh"]
-    refused = say_hello(monkeypatch, noisy, users=["somebody-else"])
+    assert connect(monkeypatch, noisy, users=[me]) == {
+        "user": me,
+        "uid": str(os.geteuid()),
+        "python": sys.executable,
+        "over_ssh": True,
+        "changed": False,
+    }
+    refused = connect(monkeypatch, noisy, users=["somebody-else"])
     assert refused["failed"] and refused["msg"].startswith(
         "node2: Ansible runs as %s on this node, but this playbook needs somebody-else" % me
     )
@@ -101,13 +105,13 @@ class Templar:
         ]
 
 
-def hello_with(variables, answer):
-    """Return the result of `check_connection` on a node with these host variables."""
+def login_with(variables, answer):
+    """Return the login on a node with these host variables."""
     action = object.__new__(plugin.ActionModule)
     action._connection, action._templar = mock.Mock(transport="ssh"), Templar()
     action._low_level_execute_command = lambda command, in_data=None: answer(command)
     return action.check_connection(
-        {"users": []}, dict({"inventory_hostname": "node2"}, **variables)
+        Connection(users=[], trainer=None), dict({"inventory_hostname": "node2"}, **variables)
     )[0]
 
 
@@ -117,25 +121,22 @@ def test_templates_in_the_variables_of_a_connection_are_evaluated():
             VIA + "No ED25519 host key is known for x\nHost key verification failed."
         )
 
-    told = hello_with(
-        {"ansible_host": "{{ own_host }}", "ansible_port": "{{ own_port }}"}, no_answer
-    )
-    assert "ssh-keyscan -p 2222 10.9.9.9" in told["msg"], told
-    refused = hello_with({"ansible_port": "ssh"}, no_answer)
-    assert refused["failed"] and "node2: ansible_port='ssh' is refused" in refused["msg"]
+    with pytest.raises(NoLogin, match="ssh-keyscan -p 2222 10.9.9.9"):
+        login_with({"ansible_host": "{{ own_host }}", "ansible_port": "{{ own_port }}"}, no_answer)
+    with pytest.raises(BadInput, match="node2: ansible_port='ssh' is refused"):
+        login_with({"ansible_port": "ssh"}, no_answer)
 
 
 @pytest.mark.parametrize(
-    "interpreter, asked",
+    "interpreter, pythons",
     [
         ("{{ own }}", "for p in python3; do"),
         ("python3.8", "for p in python3.8; do"),
-        ("/opt/python", "for p in /opt/python; do"),
         ("auto_silent", "for p in python3 python3.13"),
         (None, "for p in python3 python3.13"),
     ],
 )
-def test_the_named_python_of_a_node_is_used(interpreter, asked):
+def test_the_named_python_of_a_node_is_used(interpreter, pythons):
     """A program name and a template once meant any Python of the node."""
     commands = []
 
@@ -143,21 +144,22 @@ def test_the_named_python_of_a_node_is_used(interpreter, asked):
         commands.append(command)
         return {"rc": 0, "stdout": "", "stderr": ""}
 
-    hello_with({"ansible_python_interpreter": interpreter}, answer)
-    assert asked in commands[0], commands
+    with pytest.raises(NoLogin):
+        login_with({"ansible_python_interpreter": interpreter}, answer)
+    assert pythons in commands[0], commands
 
 
 def test_a_node_without_the_named_python_is_refused():
-    told = hello_with({"ansible_python_interpreter": "python3.99"}, noisy)
-    assert told["failed"] and "(looked for python3.99)" in told["msg"], told
+    with pytest.raises(NoLogin, match=r"\(looked for python3.99\)"):
+        login_with({"ansible_python_interpreter": "python3.99"}, noisy)
 
 
 def test_a_node_without_python_or_a_shell_fails(monkeypatch):
-    bare = say_hello(
+    bare = connect(
         monkeypatch, lambda command: noisy(command.replace(sys.executable, "/no/python"))
     )
     assert bare["failed"] and "the node has no Python" in bare["msg"], bare
-    mute = say_hello(
+    mute = connect(
         monkeypatch,
         lambda command: {"rc": 0, "stdout": "This account is not available.\r\n", "stderr": ""},
     )
@@ -165,17 +167,16 @@ def test_a_node_without_python_or_a_shell_fails(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "said, words",
+    "stderr, words",
     [
         ("sudo: sorry, you must have a tty to run sudo", "add the line `Defaults:joe !requiretty`"),
-        ("sudo: no tty present and no askpass program specified", "--ask-become-pass"),
         ("noise\r\nsudo: a password is required\r\n", "let joe use sudo without a password"),
         ("sudo: command not found", "instead of the user's name"),
     ],
 )
-def test_a_refusal_of_sudo_has_a_remedy(said, words):
-    told = contact.no_shell("node2", "10.0.0.2", {"stderr": said, "rc": 1}, "joe")
-    assert told.startswith("node2 (10.0.0.2): ") and words in told and "sudo" in told, told
+def test_a_refusal_of_sudo_has_a_remedy(stderr, words):
+    message = contact.no_shell(NODE, Output(rc=1, stdout="", stderr=stderr))
+    assert message.startswith("node2 (10.0.0.2): ") and words in message, message
 
 
 def test_a_missing_password_of_sudo_names_the_node():
@@ -184,10 +185,8 @@ def test_a_missing_password_of_sudo_names_the_node():
     def no_password(command):
         raise node_task.AnsibleError("Missing sudo password")
 
-    told = hello_with({"ansible_user": "joe"}, no_password)
-    assert told["failed"] and told["msg"].startswith("node2 (node2): sudo on the node asks for"), (
-        told
-    )
+    with pytest.raises(NoLogin, match=r"^node2 \(node2\): sudo on the node asks for"):
+        login_with({"ansible_user": "joe"}, no_password)
 
 
 @pytest.mark.parametrize("pipelined", [True, False])
@@ -207,12 +206,15 @@ def test_the_check_runs_as_a_module_does(monkeypatch, pipelined, program, stdin)
     action._connection, action._templar = mock.Mock(transport="ssh"), Templar()
     action._low_level_execute_command = answer
     monkeypatch.setattr(action, "_is_pipelining_enabled", lambda *_: pipelined)
-    action.check_connection({"users": []}, {"inventory_hostname": "node2"}, program, stdin)
+    with pytest.raises(NoLogin):
+        action.check_connection(
+            Connection(users=[], trainer=None), {"inventory_hostname": "node2"}, program, stdin
+        )
     assert sent == ([stdin or b"\n"] if pipelined else [None]), sent
 
 
 def test_a_lost_node_that_is_not_required_is_marked_lost(monkeypatch):
-    lost = say_hello(
+    lost = connect(
         monkeypatch,
         lambda command: {"rc": 0, "stdout": "This account is not available.\r\n", "stderr": ""},
         required=False,
@@ -225,26 +227,25 @@ def test_a_lost_node_that_is_not_required_is_marked_lost(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "said, oldest, words",
+    "version, oldest, words",
     [
         ("Python 3.6.8", (3, 8), "node2: %s is Python 3.6, and the modules of this ansible-core"),
-        ("Python 3.8.2", (3, 8), ""),
         ("Python 3.10.1", (3, 9), ""),
     ],
 )
-def test_a_python_too_old_for_the_modules_is_refused(monkeypatch, tmp_path, said, oldest, words):
+def test_a_python_too_old_for_the_modules_is_refused(monkeypatch, tmp_path, version, oldest, words):
     """Only nodes on which modules will run are refused, and only under a newer ansible-core."""
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho '%s' >&2\n" % said)
+    python.write_text("#!/bin/sh\necho '%s' >&2\n" % version)
     python.chmod(0o755)
     monkeypatch.setattr(node_task, "oldest_python", lambda core: oldest)
     monkeypatch.setattr(
         plugin.ActionModule, "_pythons_of_modules", lambda self, task_vars: [str(python)]
     )
-    told = say_hello(monkeypatch, noisy, modules=True)
-    assert bool(told.get("failed")) == bool(words), told
-    assert not words or (words % python if "%s" in words else words) in told["msg"], told
-    assert "failed" not in say_hello(monkeypatch, noisy, modules=False)
+    result = connect(monkeypatch, noisy, modules=True)
+    assert bool(result.get("failed")) == bool(words), result
+    assert not words or (words % python if "%s" in words else words) in result["msg"], result
+    assert "failed" not in connect(monkeypatch, noisy, modules=False)
 
 
 def test_a_node_without_a_python_for_the_modules_is_refused(monkeypatch):
@@ -252,11 +253,11 @@ def test_a_node_without_a_python_for_the_modules_is_refused(monkeypatch):
     monkeypatch.setattr(
         plugin.ActionModule, "_pythons_of_modules", lambda self, task_vars: ["/no/python3"]
     )
-    told = say_hello(monkeypatch, noisy, modules=True)
+    result = connect(monkeypatch, noisy, modules=True)
     assert (
-        told["failed"]
-        and "node2: the node has none of the Pythons that Ansible looks for, and" in told["msg"]
-    ), told
+        result["failed"]
+        and "node2: the node has none of the Pythons that Ansible looks for, and" in result["msg"]
+    ), result
 
 
 @pytest.mark.parametrize(
@@ -264,41 +265,26 @@ def test_a_node_without_a_python_for_the_modules_is_refused(monkeypatch):
     [
         ("", "0", "ssh", "so root would train"),
         ("", "0", "local", ""),
-        ("", "1000", "ssh", ""),
         ("mxcluster", "0", "ssh", ""),
         ("root", "1000", "local", "mxcluster_user is root"),
     ],
 )
 def test_root_trains_on_the_local_machine_only(monkeypatch, trainer, uid, transport, words):
     def answer(command):
-        said = "mxcluster-user=toor\nmxcluster-uid=%s\nmxcluster-python=/p\nmxcluster-end=\n" % uid
-        return {"rc": 0, "stderr": "", "stdout": said}
+        marked = "mxcluster-user=toor\nmxcluster-uid=%s\nmxcluster-python=/p\nmxcluster-end=\n"
+        return {"rc": 0, "stderr": "", "stdout": marked % uid}
 
-    told = say_hello(monkeypatch, answer, transport, trainer=trainer)
-    assert words in told.get("msg", "") and bool(told.get("failed")) == bool(words), told
+    result = connect(monkeypatch, answer, transport, trainer=trainer)
+    assert words in result.get("msg", "") and bool(result.get("failed")) == bool(words), result
 
 
-def test_output_after_the_answer_is_ignored(monkeypatch):
+def test_output_after_the_answer_is_ignored():
     """The output of a later program may contain names that other users chose."""
-    said = "mxcluster-user=toor\nmxcluster-uid=0\nmxcluster-python=/p\nmxcluster-end=\n%s"
-    assert contact.heard(said % 'mxcluster-uid=5)"}\nmxcluster-user=joe\n') == {
+    answer = "mxcluster-user=toor\nmxcluster-uid=0\nmxcluster-python=/p\nmxcluster-end=\n%s"
+    assert contact.marked(answer % 'mxcluster-uid=5)"}\nmxcluster-user=joe\n') == {
         "user": "toor",
         "uid": "0",
         "python": "/p",
     }
-    assert contact.heard("Welcome!\nnot mxcluster-user=joe\n" + said % "")["user"] == "toor"
-    assert contact.heard("mxcluster-user=toor\nmxcluster-uid=0\n")["user"] == "", (
-        "the answer was cut off"
-    )
-
-
-def test_ansibles_words_around_a_broken_connection_are_dropped():
-    said = (
-        'Data could not be sent to remote host "10.0.0.2". Make sure this host can be reached over '
-        "ssh: ssh: connect to host "
-        "10.0.0.2 port 22: Connection refused\r\n"
-    )
-    assert (
-        "cannot reach the node (ssh: connect to host 10.0.0.2 port 22: Connection refused)"
-        in contact.explain(said, "node2", "10.0.0.2", 22, "joe")
-    )
+    assert contact.marked("Welcome!\nnot mxcluster-user=joe\n" + answer % "")["user"] == "toor"
+    assert contact.marked("mxcluster-user=toor\nmxcluster-uid=0\n")["user"] == "", "cut off"

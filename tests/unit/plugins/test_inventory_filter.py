@@ -34,5 +34,5 @@ def test_a_host_variable_with_an_undefined_variable_is_refused(tmp_path):
     hostvars = HostVars(inventory=hosts, variable_manager=variables, loader=loader)
     found = mxcluster_inventory(hostvars, {"workers": ["node1"]})
     assert found["hosts"] == {"node1": {"worker_group": "a"}}
-    with pytest.raises(AnsibleFilterError, match="worker_group of node2 is refused.*rack"):
+    with pytest.raises(AnsibleFilterError, match="worker_group .on node2. is refused.*rack"):
         mxcluster_inventory(hostvars, {"workers": ["node1", "node2"]})

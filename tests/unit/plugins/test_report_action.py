@@ -11,6 +11,7 @@ from mxcluster.ansible import controller_task
 from mxcluster.job.plan import packed
 from plugins.action import mxcluster_report
 from tests.ansible_modules import carry_out
+from tests.unit import statuses
 from tests.unit.job.report import fake_run
 
 
@@ -35,6 +36,13 @@ def run(tmp_path, monkeypatch):
         )
 
     return go
+
+
+def ended_job(tmp_path):
+    """Return the plan and the archives of a job of two workers that has ended well."""
+    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
+    folder = str(tmp_path / "nodes")
+    return plan, fake_run.make_archives(folder, plan, epochs=2, batches=4)
 
 
 def test_a_failed_job_is_reported_and_does_not_fail_the_task(run, tmp_path):
@@ -64,15 +72,15 @@ def test_a_failed_job_is_reported_and_does_not_fail_the_task(run, tmp_path):
 
 def test_the_verdict_is_in_the_file_that_the_environment_names(run, tmp_path, monkeypatch):
     """`mxcluster launch` finds the true exit status there."""
-    monkeypatch.setenv(mxcluster_report.VERDICT_FILE, str(tmp_path / "told"))
+    monkeypatch.setenv(mxcluster_report.VERDICT_FILE, str(tmp_path / "verdict"))
     plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
     archives = fake_run.make_archives(
         str(tmp_path / "nodes"), plan, epochs=2, batches=4, until=1.9, failed=("worker-0", 3, [])
     )
     answer = run(run_dir=os.path.join("runs", plan.job), plan=plan, archives=archives)
-    told = json.loads((tmp_path / "told").read_text())
-    assert told == answer["verdict"] and told["first_failure"]["exit_code"] == 3
-    assert (tmp_path / "told").stat().st_mode & 0o777 == 0o600
+    verdict = json.loads((tmp_path / "verdict").read_text())
+    assert verdict == answer["verdict"] and verdict["first_failure"]["exit_code"] == 3
+    assert (tmp_path / "verdict").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_that_cannot_be_created_is_named(run, tmp_path):
@@ -99,8 +107,7 @@ def test_without_matplotlib_the_message_says_what_to_install(run, tmp_path, monk
 
 
 def test_losses_and_leftovers_of_the_waits_are_in_the_verdict(run, tmp_path):
-    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
+    plan, archives = ended_job(tmp_path)
     last = sorted(plan.nodes)[-1]
     archives.pop(last)
     waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
@@ -124,20 +131,6 @@ def test_results_of_nodes_are_read_without_templating(tmp_path):
     found = controller_task.registered("waited", {"hostvars": hostvars})
     assert found == {"a": {"msg": "{{ evil }}"}, "b": {}} and found["a"] is hostvars["a"]["waited"]
     assert controller_task.registered({"a": 1}, {}) == {"a": 1}
-
-
-def test_an_end_that_root_denies_fails_the_job(run, tmp_path):
-    """The training user can write all files that report the end."""
-    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
-    waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
-    assert run(run_dir="runs/j", plan=plan, archives=archives, waits=waits)["verdict"]["ok"]
-    waits["node1"]["packed"]["untrue"] = (
-        "the node answered that its part of the job was done, but the agent has failed"
-    )
-    verdict = run(run_dir="runs/k", plan=plan, archives=archives, waits=waits)["verdict"]
-    assert not verdict["ok"] and verdict["first_failure"]["host"] == "node1"
-    assert verdict["first_failure"]["reason"] == waits["node1"]["packed"]["untrue"]
 
 
 def test_an_unreachable_node_is_named_and_the_others_are_collected(run, tmp_path):
@@ -174,40 +167,24 @@ def test_archives_of_a_killed_controller_are_removed(run, tmp_path):
 
 
 def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
-    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
+    plan, archives = ended_job(tmp_path)
     last = sorted(plan.nodes)[-1]
     archives.pop(last)
-    cause = {
-        "host": last,
-        "role": "worker",
-        "index": 1,
-        "name": "worker-1",
-        "reason": "exited with status 1",
-        "exit_code": 1,
-        "time": 5.0,
-        "log": ["OSError: [Errno 28] No space left on device"],
-        "kind": "program",
-    }
-    status = {
-        "job": plan.job,
-        "host": last,
-        "agent": {"pid": 7, "start_time": 8},
-        "state": "ended",
-        "reason": "failed",
-        "started": 1.0,
-        "ended": 6.0,
-        "processes": [],
-        "first_failure": cause,
-    }
-    answer = run(
-        run_dir="runs/j",
-        plan=plan,
-        archives=archives,
-        waits={
-            last: {"status": status, "packed": {"left": [], "problem": "cannot pack the files"}}
-        },
-    )
+    cause = statuses.failure(
+        {
+            "host": last,
+            "name": "worker-1",
+            "reason": "exited with status 1",
+            "exit_code": 1,
+            "time": 5.0,
+            "log": ["OSError: [Errno 28] No space left on device"],
+            "kind": "program",
+        }
+    ).encode()
+    status = {"job": plan.job, "host": last, "state": "ended", "reason": "failed", "ended": 6.0}
+    status = statuses.status(dict(status, processes=[], first_failure=cause)).encode()
+    waits = {last: {"status": status, "packed": {"left": [], "problem": "cannot pack the files"}}}
+    answer = run(run_dir="runs/j", plan=plan, archives=archives, waits=waits)
     assert answer["verdict"]["first_failure"] == cause, answer
 
 

@@ -47,11 +47,11 @@ class Login:
     def ask(self, command):
         """Return the output of a command."""
         os.write(self.terminal, b"echo BEG''IN; %s; echo EN''D\n" % command.encode())
-        heard = b""
-        while b"\nEND" not in heard.replace(b"\r", b""):
-            heard += os.read(self.terminal, 4096)
+        output = b""
+        while b"\nEND" not in output.replace(b"\r", b""):
+            output += os.read(self.terminal, 4096)
         return re.search(
-            r"\nBEGIN\n(.*?)\n?END", heard.decode().replace("\r", ""), re.DOTALL
+            r"\nBEGIN\n(.*?)\n?END", output.decode().replace("\r", ""), re.DOTALL
         ).group(1)
 
     def wait(self):
@@ -119,21 +119,21 @@ def test_the_end_of_a_shell_ends_no_process_of_the_user(home):
     "options", [["-c"], ["-lc"], ["-ic"]], ids=["plain", "login", "interactive"]
 )
 def test_other_shells_get_no_agent_and_no_output(home, options):
-    told = subprocess.run(
+    output = subprocess.run(
         ["bash", *options, ". ~/.bashrc; echo ${SSH_AUTH_SOCK-none}"],
         env=environment(home),
         check=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     ).stdout
-    assert told == b"none\n"
+    assert output == b"none\n"
 
 
 def test_an_existing_agent_is_kept(home):
-    told = subprocess.run(
+    output = subprocess.run(
         ["bash", "-lic", "echo $SSH_AUTH_SOCK; " + WATCH],
         stdout=subprocess.PIPE,
         env=dict(environment(home), SSH_AUTH_SOCK="/mine"),
         stdin=subprocess.DEVNULL,
     ).stdout
-    assert told == b"/mine\n"
+    assert output == b"/mine\n"

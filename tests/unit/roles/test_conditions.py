@@ -35,7 +35,11 @@ def returned_flags():
         importlib.import_module("plugins.action." + path.stem)
     answers = [command.ANSWER for command in protocol.COMMANDS.values()]
     modules = module_answers.ANSWERS.values()
-    for cls in [*controller_task.Result.__subclasses__(), *modules, *answers]:
+    results = [
+        *controller_task.Result.__subclasses__(),
+        *controller_task.PlannedJob.__subclasses__(),
+    ]
+    for cls in [*results, *modules, *answers]:
         flags = (arguments.flag, shapes.flag)
         found.update(name for name, item in cls.FIELDS.items() if item.shape in flags)
     return found | {"ended", "has", "spooled"}  # from the action plugin mxcluster_node, and root
@@ -122,22 +126,6 @@ def test_conditions_are_true_or_false(path):
     )
 
 
-@pytest.mark.parametrize(
-    "text,boolean",
-    [
-        ("a and not b", False),
-        ("not a", True),
-        ("a == '' or b", False),
-        ("a is defined and b | bool", True),
-        ("a | length", False),
-        ("ansible_check_mode", True),
-        ("__train_job_not_started", False),
-    ],
-)
-def test_is_boolean_expression(text, boolean):
-    assert is_boolean_expression(text) == boolean
-
-
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 INNERMOST = re.compile(r"[(\[{]([^()\[\]{}]*)[)\]}]")
 
@@ -174,19 +162,3 @@ def test_parentheses_separate_and_from_or(path):
     assert [
         text for text in expressions(yaml.safe_load(path.read_text())) if mixes_and_with_or(text)
     ] == []
-
-
-@pytest.mark.parametrize(
-    "text,mixed",
-    [
-        ("a or b and c", True),
-        ("a or (b and c)", False),
-        ("(a or b and c) == d", True),
-        ("a and 'this or that' in b", False),
-        ("x if a and b else y or z", False),
-        ("f(a and b, c or d)", False),
-        ("a and b and not c", False),
-    ],
-)
-def test_mixes_and_with_or(text, mixed):
-    assert mixes_and_with_or(text) == mixed

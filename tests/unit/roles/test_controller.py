@@ -45,12 +45,12 @@ def keys(value):
 def test_no_role_or_playbook_states_them_again():
     paths = list(PROJECT.glob("roles/*/*/*.yml")) + list(PROJECT.glob("playbooks/*.yml"))
     assert len(paths) > 100
-    told = {
+    found = {
         str(path.relative_to(PROJECT))
         for path in paths
         if OF_THE_HOST & set(keys(yaml.safe_load(path.read_text())))
     }
-    assert told == set()
+    assert found == set()
 
 
 @pytest.mark.slow

@@ -34,17 +34,17 @@ def test_a_renewed_record_keeps_the_ssh_key_of_the_last_record(tmp_path):
     places = dict.fromkeys(("mxcluster_env_dir", "mxcluster_job_dir", "mxcluster_data_dir"), "")
     known.update(places, versions_chosen={"target": "cpu", "gpus": 0, "installed": {}})
 
-    def told(**more):
+    def key_and_user(**more):
         return [decided("node_record", one, **dict(known, **more)) for one in key]
 
-    assert told() == ["", ""], "the first record of a node without the role"
+    assert key_and_user() == ["", ""], "the first record of a node without the role"
     record = {"ssh": {"public_key": "ssh-ed25519 A", "user": "mx", "port": 22}}
     (tmp_path / "nodes" / "gpu2.json").write_text(json.dumps(record))
-    assert told() == ["ssh-ed25519 A", "mx"]
-    assert told(ssh_mesh_key={"public_key": "ssh-ed25519 B", "user": "my"}) == [
+    assert key_and_user() == ["ssh-ed25519 A", "mx"]
+    assert key_and_user(ssh_mesh_key={"public_key": "ssh-ed25519 B", "user": "my"}) == [
         *("ssh-ed25519 B", "my")
     ]
-    assert told(ssh_mesh_mode="none") == ["", ""]
+    assert key_and_user(ssh_mesh_mode="none") == ["", ""]
 
 
 def asserted():
@@ -62,8 +62,8 @@ def asserted():
 def accepted(says, code=0, trusted=False, listed=LISTED):
     checked = {"item": {"path": "/tmp/a.rpm", "trusted": trusted}, "rc": code}
     checked.update(stdout="/tmp/a.rpm: " + says, stderr="")
-    told = {"stdout": "\n".join(listed)}
-    return decided("cuda", asserted(), item=[checked, told])
+    files = {"stdout": "\n".join(listed)}
+    return decided("cuda", asserted(), item=[checked, files])
 
 
 @pytest.mark.parametrize("says", ["rsa sha1 (md5) pgp md5 OK", "digests signatures OK"])
@@ -76,21 +76,14 @@ def test_a_signed_rpm_is_accepted(says):
     [
         ("sha1 md5 OK", 0),
         ("digests OK", 0),  # not signed at all
-        ("RSA sha1 ((MD5) PGP) md5 NOT OK (MISSING KEYS: (MD5) PGP#7fa2af80)", 1),
         ("RSA sha1 ((MD5) PGP) md5 NOT OK (MISSING KEYS: (MD5) PGP#7fa2af80)", 0),
-        ("digests SIGNATURES NOT OK", 1),
         ("digests SIGNATURES NOT OK", 0),
-        ("DIGESTS signatures NOT OK", 1),
         ("rsa sha1 (md5) pgp md5 OK", 1),
     ],
 )
 def test_an_rpm_without_a_good_signature_is_accepted_by_its_sha256_alone(says, code):
     assert accepted(says, code) is False
     assert accepted(says, code, trusted=True) is True
-
-
-def test_an_rpm_without_packages_is_refused():
-    assert accepted("digests signatures OK", listed=["/etc/yum.repos.d/cuda.repo"]) is False
 
 
 def test_a_repository_lies_where_its_uppermost_packages_do():
@@ -127,24 +120,9 @@ def test_updates_that_remain_are_refused_even_if_yum_names_none(status, good):
 
 
 @pytest.mark.parametrize(
-    "source, ids, file",
-    [
-        ("local_rpm", ["mxcluster-cuda-9-2-0", "mxcluster-cuda-9-2-1"], "mxcluster-cuda-9-2"),
-        ("network_repo", ["mxcluster-nvidia-cuda"], "mxcluster-nvidia-cuda"),
-    ],
-)
-def test_the_repositories_of_cuda_are_known_before_the_installation(source, ids, file):
-    chosen = {"cuda": {"version": "9.2", "source": source, "rpm": [{"name": "a"}, {"name": "b"}]}}
-    assert decided("cuda", "__cuda_repositories", versions_chosen=chosen) == ids
-    found = decided("cuda", "__cuda_repo_file", versions_chosen=chosen)
-    assert found == "/etc/yum.repos.d/%s.repo" % file
-
-
-@pytest.mark.parametrize(
     "planned, wanted, own",
     [
         ({"action": "install", "own": None}, True, True),
-        ({"action": "change", "own": "470.57.02"}, True, True),
         ({"action": "keep", "own": "470.82.01"}, False, True),
         ({"action": "keep", "own": None}, False, False),
         ({}, False, False),  # a system on which no driver is planned
@@ -160,7 +138,7 @@ def test_a_driver_of_another_source_is_left_alone(planned, wanted, own):
 @pytest.mark.parametrize("status", [0, 1])
 def test_an_installer_gets_its_options_and_a_patch_its_own(tmp_path, index, option, status):
     (tmp_path / "cuda").mkdir()
-    script = 'echo "$@" >%s/told; exit %d' % (tmp_path, status)
+    script = 'echo "$@" >%s/arguments; exit %d' % (tmp_path, status)
     (tmp_path / "cuda" / "a.run").write_text(script)
     shutil.copy(str(ROLES / "cuda" / "files" / "run_installer.sh"), str(tmp_path / "cuda"))
     tasks = yaml.safe_load((ROLES / "cuda" / "tasks" / "runfile_one.yml").read_text())
@@ -175,7 +153,7 @@ def test_an_installer_gets_its_options_and_a_patch_its_own(tmp_path, index, opti
         versions_chosen={"cuda": {"version": "9.2"}},
     )
     assert subprocess.call(argv) == status
-    assert (tmp_path / "told").read_text().startswith("--silent " + option)
+    assert (tmp_path / "arguments").read_text().startswith("--silent " + option)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +162,6 @@ def test_an_installer_gets_its_options_and_a_patch_its_own(tmp_path, index, opti
         ({}, False),
         ({"gpu_users": ["python (pid 7)"]}, False),  # not in the record
         ({"driver": "470.82.01"}, True),
-        ({"driver_installed": "470.82.01"}, True),
         ({"nouveau": False}, True),
     ],
 )
@@ -212,7 +189,6 @@ def test_a_driver_that_was_loaded_at_the_end_renews_the_record(change, differs):
             True,
         ),
         (["GPU 0: A100 (UUID: GPU-a)"], False),  # a GPU that has fallen off the bus
-        (["GPU 0: A100 (UUID: GPU-a)", "  MIG 3g.20gb     Device  0: (UUID: MIG-c)"], False),
         ([], False),
     ],
 )
@@ -241,7 +217,7 @@ def test_both_systems_get_epel_and_only_centos_its_older_releases(system):
 
 
 @pytest.mark.parametrize(
-    "asked, busy, reboots",
+    "jobs, busy, reboots",
     [
         ({"skipped": True}, "", False),  # no restart is needed or requested
         ({"jobs": []}, "", True),
@@ -249,35 +225,11 @@ def test_both_systems_get_epel_and_only_centos_its_older_releases(system):
         ({"jobs": []}, "end python (pid 7)", False),
     ],
 )
-def test_only_an_idle_node_is_restarted(asked, busy, reboots):
+def test_only_an_idle_node_is_restarted(jobs, busy, reboots):
     tasks = yaml.safe_load((ROLES / "nvidia_driver" / "tasks" / "state.yml").read_text())
     (task,) = [one for one in tasks if one.get("ansible.builtin.include_tasks", "") == "reboot.yml"]
-    variables = {"__nvidia_driver_jobs": asked, "__nvidia_driver_busy": busy}
+    variables = {"__nvidia_driver_jobs": jobs, "__nvidia_driver_busy": busy}
     assert decided("nvidia_driver", task["when"], **variables) is reboots
-    told = decided(
-        "nvidia_driver",
-        "__nvidia_driver_told",
-        __nvidia_driver_stale="driver 2 is installed, but 1 is loaded",
-        __nvidia_driver_controller=False,
-        nvidia_driver_reboot=True,
-        inventory_hostname="gpu2",
-        **variables,
-    )
-    assert "change this: %srestart gpu2, then run" % (busy and busy + ", ") in told
-
-
-@pytest.mark.parametrize(
-    "source, known", [("local_rpm", True), ("runfile", True), ("network_repo", False)]
-)
-def test_the_needed_space_is_told_only_if_it_is_known(source, known):
-    places = decided(
-        "cuda",
-        "__cuda_places",
-        mxcluster_cache_dir="/cache",
-        versions_chosen={"cuda": {"source": source}},
-    )
-    assert "/usr/local" in places
-    assert all(places.values()) if known else not any(places.values())
 
 
 @pytest.mark.parametrize("role, name", [("cuda", "bring.yml"), ("mxnet", "build.yml")])

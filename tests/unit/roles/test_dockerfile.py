@@ -68,8 +68,8 @@ def test_pip_runs_from_a_known_wheel(build):
 def test_nothing_of_an_archive_with_an_unknown_file_runs(build, name):
     """Before, root of the build ran any pip of the archive, which then checked the others."""
     build.make_wheel(name, "open(%r, 'w').close()  # of another node")
-    told = build.run()
-    assert told.startswith(name + " is no wheel of requirements.txt"), told
+    errors = build.run()
+    assert errors.startswith(name + " is no wheel of requirements.txt"), errors
     assert not build.marker.exists()
 
 

@@ -92,10 +92,10 @@ class Role:
     def look(self):
         """Return (True if the library is complete, the version that the command found)."""
         archive = pathlib.Path("/nowhere/cuda/a.tgz")
-        told = self._run(
+        done = self._run(
             "library.yml", "Check the installed version of the library on the node", archive
         )
-        looked = {"rc": told.returncode, "stdout_lines": told.stdout.decode().splitlines()}
+        looked = {"rc": done.returncode, "stdout_lines": done.stdout.decode().splitlines()}
         variables = self._variables(archive, __cuda_library_looked=looked)
         found = templated("{{ __cuda_library_found }}", variables)
         return templated("{{ __cuda_library_done | bool }}", variables), found
@@ -160,14 +160,14 @@ def test_what_is_no_archive_changes_nothing(cudnn, tmp_path, harm):
     cudnn.unpack(pack(tmp_path / "a.tgz"))
     path = pack(tmp_path / "b.tgz")
     path.write_bytes(harm(path.read_bytes()))
-    code, said = cudnn.unpack(path)
-    assert code == 1 and "%s is damaged" % path in said and cudnn.look()[0] is True
+    code, errors = cudnn.unpack(path)
+    assert code == 1 and "%s is damaged" % path in errors and cudnn.look()[0] is True
 
 
 def test_another_version_than_was_asked_for_changes_nothing(cudnn, tmp_path):
     archive = pack(tmp_path / "a.tgz")
-    code, said = Role(cudnn.folder, "7.3.1.20").unpack(archive)
-    assert code == 1 and "holds another cuDNN than 7.3.1.20" in said
+    code, errors = Role(cudnn.folder, "7.3.1.20").unpack(archive)
+    assert code == 1 and "holds another cuDNN than 7.3.1.20" in errors
     assert cudnn.look() == (False, "none") and os.listdir(str(cudnn.folder / "lib64")) == []
 
 
@@ -186,8 +186,8 @@ def test_a_disk_that_fills_up_while_the_library_is_unpacked(cudnn, tmp_path):
     archive = pack(tmp_path / "a.tgz")
     mount = 'mount -t tmpfs -o size=32k tmpfs "$0" && exec "$@"'
     small = ["unshare", "--mount", "sh", "-c", mount, str(cudnn.folder / "lib64")]
-    code, said = cudnn.unpack(archive, small)
-    assert code != 0 and install_failures.is_full({"stderr": said}), said
+    code, errors = cudnn.unpack(archive, small)
+    assert code != 0 and install_failures.is_full({"stderr": errors}), errors
     assert not (cudnn.folder / ".mxcluster-cudnn").exists() and cudnn.look()[0] is False
     assert cudnn.unpack(archive) == (0, "") and cudnn.look()[0] is True
 
@@ -204,8 +204,8 @@ def test_nccl_is_unpacked_beside_the_libraries_of_cuda(cudnn, tmp_path):
     ]
     assert os.readlink(str(cudnn.folder / "lib64" / "libnccl.so.2")) == "libnccl.so.2.7.8"
     assert stat.S_IMODE((cudnn.folder / "lib64" / "libnccl.so.2.7.8").stat().st_mode) == 0o644
-    code, said = Role(cudnn.folder, "2.6.4", "nccl").unpack(tmp_path / "a.txz")
-    assert code == 1 and "holds another NCCL than 2.6.4" in said and nccl.look()[0] is True
+    code, errors = Role(cudnn.folder, "2.6.4", "nccl").unpack(tmp_path / "a.txz")
+    assert code == 1 and "holds another NCCL than 2.6.4" in errors and nccl.look()[0] is True
 
 
 def test_a_missing_xz_is_named(cudnn, tmp_path, monkeypatch):
@@ -214,5 +214,5 @@ def test_a_missing_xz_is_named(cudnn, tmp_path, monkeypatch):
     for program in ("sh", "tar", "rm", "chmod"):
         (tmp_path / "bin" / program).symlink_to(shutil.which(program))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    code, said = Role(cudnn.folder, "2.7.8", "nccl").unpack(tmp_path / "a.txz")
-    assert code == 1 and "the program xz, which unpacks NCCL, is missing: install" in said
+    code, errors = Role(cudnn.folder, "2.7.8", "nccl").unpack(tmp_path / "a.txz")
+    assert code == 1 and "the program xz, which unpacks NCCL, is missing: install" in errors

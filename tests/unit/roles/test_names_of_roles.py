@@ -36,12 +36,6 @@ def made(tasks):
         yield from set(task.get("ansible.builtin.set_fact", {})) - {"cacheable"}
 
 
-def test_the_owner_is_the_role_of_the_longest_prefix():
-    assert owner("__mxnet_asked") == "mxnet" and owner("__cuda") == "cuda"
-    assert owner("versions_chosen") == "versions" and owner("__train_jobs") is None
-    assert private("a __cuda_x, {{ __jobs_y }} __init__.py x__z") == {"__cuda_x", "__jobs_y"}
-
-
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_reads_no_private_variable_of_another_role(role):
     paths = [

@@ -37,12 +37,12 @@ def test_each_rpm_key_has_a_fingerprint():
         for path in ROLES.glob("*/tasks/*.yml")
         for task in yaml.safe_load(path.read_text()) or []
     ]
-    told = [task["ansible.builtin.rpm_key"] for task in tasks if "ansible.builtin.rpm_key" in task]
-    assert told and [(key.name, len(key.fingerprint)) for key in keys] == [
+    found = [task["ansible.builtin.rpm_key"] for task in tasks if "ansible.builtin.rpm_key" in task]
+    assert found and [(key.name, len(key.fingerprint)) for key in keys] == [
         ("7fa2af80", 40),
         ("D42D0685", 40),
     ]
-    for arguments in told:
+    for arguments in found:
         for key in keys:
             shown = {name: render(value, item=key.encode()) for name, value in arguments.items()}
             assert shown == {"key": "/x/cuda/" + key.name, "fingerprint": key.fingerprint}

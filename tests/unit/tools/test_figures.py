@@ -1,7 +1,5 @@
 """The figures of the code: what counts as a line of code, and as an untyped dictionary."""
 
-import ast
-
 from tools import figures
 
 SOURCE = '''"""A docstring
@@ -36,12 +34,3 @@ def test_documentation_is_no_code(tmp_path):
 def test_each_use_of_an_untyped_dictionary_counts(tmp_path):
     (tmp_path / "a.py").write_text(SOURCE)
     assert figures.untyped(tmp_path / "a.py") == [10, 14, 14]
-
-
-def test_long_and_wide_functions_are_found(tmp_path):
-    (tmp_path / "a.py").write_text(SOURCE + "\n\ndef f(a, b, *, c):\n    pass\n")
-    assert sorted(figures.large_functions(tmp_path / "a.py")) == [
-        (2, 3, "a.py:f"),
-        (6, 2, "a.py:one"),
-    ]
-    assert not figures.is_untyped(ast.parse("Dict[str, int]", mode="eval").body)

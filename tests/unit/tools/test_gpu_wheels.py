@@ -81,8 +81,3 @@ def test_rows_are_those_of_the_table(tmp_path, capsys, wheel):
     with open(version_table.FOLDER + "/gpu_wheels.yml") as stream:
         table = stream.read()
     assert gpu_wheels.rows(measured) in table
-
-
-def test_what_is_no_elf_file_is_refused():
-    with pytest.raises(ValueError, match="not an ELF file"):
-        gpu_wheels.sections(b"\x7fELF\x01" + bytes(60))

@@ -18,10 +18,10 @@ def test_a_user_gets_the_names_of_the_missing_packages(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    told = done.stdout.decode()
+    output = done.stdout.decode()
     assert done.returncode == 1
-    assert told.startswith("mxcluster: please install make git python3"), told
-    assert "(Debian's names), then run this again" in told
+    assert output.startswith("mxcluster: please install make git python3"), output
+    assert "(Debian's names), then run this again" in output
     for program, package in (("nft", "nftables"), ("iptables-legacy", "iptables")):
         there = any(os.path.exists("/%s/%s" % (folder, program)) for folder in ("usr/sbin", "sbin"))
-        assert (package in told.split()) != there, told
+        assert (package in output.split()) != there, output

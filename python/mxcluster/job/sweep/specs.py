@@ -192,7 +192,7 @@ def base_of(playbook: str, options: Knobs, given: Iterable[str], cwd: str) -> Kn
     found = dict(zip(names, for_each(lambda name: value_of(_option(name), options[name]), names)))
     for name in _PATHS:
         if found.get(name):
-            found[name] = os.path.abspath(os.path.join(cwd, os.path.expanduser(found[name])))
+            found[name] = os.path.abspath(os.path.join(cwd, os.path.expanduser(str(found[name]))))
     return {name: value for name, value in found.items() if name not in _OF_THE_RUN}
 
 
