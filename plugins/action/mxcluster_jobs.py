@@ -13,6 +13,8 @@ from mxcluster.file_io import replace
 from mxcluster.job import job_messages, listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
+from mxcluster.model.answers import JobList
+from mxcluster.model.answers import Stopped as StopAnswer
 from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, each, optional
@@ -33,10 +35,10 @@ class OfNodes(Arguments):
     """{host: result of mxcluster_node command=jobs}."""
 
     @property
-    def lists(self) -> OfHosts:
+    def lists(self) -> listing.JobLists:
         """{host: job list, None without a list}."""
         return {
-            host: answer if isinstance((answer or {}).get("jobs"), list) else None
+            host: JobList.decode(answer) if has_list(answer) else None
             for host, answer in self.answers.items()
         }
 
@@ -145,20 +147,19 @@ class Ended(controller_task.Result):
     """Whether all nodes of the jobs have answered and have no leftovers."""
 
 
-class Adopted(controller_task.Result):
+class Adopted(controller_task.Result, packed.Summary):
     """The plan as mxcluster_plan returns it, with the paths of this controller.
 
     A node without a job list has empty paths.
     """
 
-    job: str = field(arguments.text)
-    options: Json = field(arguments.json)
-    nodes: Sequence[str] = field(arguments.texts)
-    start: str = field(arguments.text)
-    trainers: Sequence[str] = field(arguments.texts)
-    packed_plan: str = field(arguments.text)
     asked: Sequence[str] = field(arguments.texts)
     """The nodes of the job with a job list."""
+
+
+def has_list(answer: Optional[Json]) -> bool:
+    """Return True if the result of the command jobs has a job list."""
+    return isinstance((answer or {}).get("jobs"), list)
 
 
 def successes(results: OfHosts) -> Dict[str, Json]:
@@ -216,8 +217,8 @@ def adopt(given: Adopt, check: bool) -> Adopted:
     """
     results_folder(given.runs_dir, os.path.dirname(os.path.abspath(given.records_dir)), given.job)
     asked = {
-        host: answer["asked"] if answer is not None else None
-        for host, answer in given.lists.items()
+        host: listing.Paths(**answer["asked"]) if answer and has_list(answer) else None
+        for host, answer in given.answers.items()
     }
     plans = {
         host: answer["plan"]
@@ -225,7 +226,9 @@ def adopt(given: Adopt, check: bool) -> Adopted:
         if host not in given.without
     }
     plan = listing.adopt(listing.agreed(plans, given.job), given.job, asked)
-    return Adopted(asked=[host for host in plan.nodes if asked[host]], **packed.summary(plan, {}))
+    return Adopted(
+        asked=[host for host in plan.nodes if asked[host]], **vars(packed.summary(plan, {}))
+    )
 
 
 def logs(given: Logs, check: bool) -> Chosen:
@@ -238,11 +241,13 @@ def logs(given: Logs, check: bool) -> Chosen:
 
 def stopped(given: Stopped, check: bool) -> Ended:
     """Describe the jobs `given.stopping`. In check mode the lines describe a dry run."""
-    parts: Dict[str, Dict[str, Optional[Json]]] = {}
+    parts: Dict[str, Dict[str, Optional[StopAnswer]]] = {}
     for host, answer in given.results.items():
         for part in (answer or {}).get("results", []):
             is_lost = part.get("failed") or part.get("unreachable")
-            parts.setdefault(part["item"], {})[host] = None if is_lost else part
+            parts.setdefault(part["item"], {})[host] = (
+                None if is_lost or check else StopAnswer.decode(part)
+            )
     jobs = [job for job in given.jobs if job.job in given.stopping]
     ended = job_messages.of_stops(jobs, parts, check)
     return Ended(ok=ended.ok, mxcluster_verdict_text=ended.lines)

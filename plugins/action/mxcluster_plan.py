@@ -18,7 +18,7 @@ from mxcluster.job.plan import inputs, mpi_inputs, packed
 from mxcluster.job.plan.ports import Held
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.record import field
-from mxcluster.model.shapes import anything, table, text
+from mxcluster.model.shapes import table, text
 
 TRAIN = "train.yml"
 PROFILE = "profile.yml"
@@ -36,20 +36,9 @@ class Arguments(arguments.Planning):
     """The knobs of mpi.yml; empty for a training job."""
 
 
-class Result(controller_task.Result):
+class Result(controller_task.Result, packed.Summary):
     """The plan, from `packed.summary` and `inputs.plan_job`."""
 
-    job: str = field(arguments.text)
-    options: object = field(anything)
-    """The effective values of all options."""
-    nodes: Sequence[str] = field(arguments.texts)
-    """The hosts that run a process of the job."""
-    start: str = field(arguments.text)
-    """The file of train_job's tasks that starts the agents."""
-    trainers: Sequence[str] = field(arguments.texts)
-    """The hosts that run workers."""
-    packed_plan: str = field(arguments.text)
-    """The plan and the required resources of each node as one string."""
     table: Sequence[str] = field(arguments.texts)
     script: str = field(arguments.text)
     """The folder of the user's script as a zip file in base64, or empty."""
@@ -123,7 +112,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         needs_profile=planned.plan.needs_profile,
         model=planned.model,
         resume=planned.resume,
-        **packed.summary(planned.plan, planned.looks),
+        **vars(packed.summary(planned.plan, planned.looks)),
     )
 
 

@@ -6,7 +6,7 @@ check the knob `secret_env`.
 """
 
 import json
-from typing import Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Tuple
+from typing import Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Tuple, TypeVar
 
 from mxcluster import batch_systems, schemes
 from mxcluster.datasets import DATASETS, training_samples
@@ -17,6 +17,8 @@ from mxcluster.model.job_knobs import HOST, MEASURING, Options
 from mxcluster.model.knob import WITH_SCHEME, knobs_of, read
 from mxcluster.model.written import MOST_ALL_TEXTS, MOST_TEXT, environment, to_environment
 from mxcluster.numbers import to_int
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 DEFAULT_STALENESS = 3
 
@@ -254,7 +256,7 @@ def cast(given: Mapping[str, object]) -> Options:
     return checked(read(Options, given))
 
 
-def checked(options: Options) -> Options:
+def checked(options: AnyOptions) -> AnyOptions:
     """Return `options` with the staleness of the scheme.
 
     Raises BadInput with all contradictions between the options.

@@ -2,14 +2,12 @@
 
 import os
 import re
-from typing import Any, Dict, Iterable, List, Mapping, Sequence
+from typing import Iterable, List, Mapping, Sequence
 
 from mxcluster.lists import several
 from mxcluster.model.failures import Failure
 from mxcluster.model.verdict import Verdict
 from mxcluster.package import OWN_FOLDERS
-
-Json = Dict[str, Any]
 
 # (messages in a log, the advice for them)
 _HINTS = (

@@ -904,6 +904,11 @@ SECTIONS: Tuple[Type[Record], ...] = (
 class Options(Scheme, Program, Training, Rules, Machines, Run, Launching, Measurements):
     """The knobs of a training job, as its plan holds them."""
 
+    @property
+    def measures_cluster(self) -> bool:
+        """True for a job of profile.yml, which measures the cluster and trains nothing."""
+        return self.program == MEASURING and not self.script
+
     def of_role(self, role: str) -> Mapping[str, str]:
         """Return the variables of env, env_server and env_worker for a process with `role`."""
         if role == "scheduler":

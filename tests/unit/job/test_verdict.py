@@ -428,7 +428,7 @@ def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
     answers = compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
     plan = HEARTBEAT.replaced(options=HEARTBEAT.options.replaced(max_restarts=1))
     decision = restarts.decide(plan, Verdict.decode(answers), None, lambda _: False)
-    assert decision.extra["without"] == ["node2"], decision
+    assert decision.extra.without == ["node2"], decision
 
 
 @pytest.mark.parametrize("reason", ["stopped", "lease", "engine", "shutdown"])

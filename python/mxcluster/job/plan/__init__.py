@@ -7,6 +7,7 @@ The stages: `site` finds the nodes, `division` divides workers and data, `work` 
 its GPUs and sizes, and `processes` gives each process its address, command and environment.
 """
 
+import posixpath
 from typing import List, Mapping, Optional
 
 from mxcluster import cluster_files, schemes
@@ -177,11 +178,10 @@ def _equipped(plan: Plan, inputs: Inputs, done: work.Work) -> List[Process]:
     """Return the processes of `plan` with GPUs, group, share, folder, command and environment."""
     options = plan.options.replaced(lr=step_size(plan.options, plan.workers))
     group_of = {index: number for number, group in enumerate(plan.groups) for index in group}
-    common, result = processes.of_all(plan), []
+    common, sizes, result = processes.of_all(plan), paces.unusual_sizes(plan), []
     for process in plan.processes:
-        arguments: Mapping[str, object] = {}
+        arguments = None
         if process.role == WORKER and process.index is not None:
-            arguments = paces.arguments(plan, process.index)
             process = process.replaced(
                 gpus=done.gpus[process.index],
                 work_load=done.loads[process.index],
@@ -189,14 +189,15 @@ def _equipped(plan: Plan, inputs: Inputs, done: work.Work) -> List[Process]:
                 share=plan.shares[process.index],
                 folder=processes.own_folder(process, plan.options),
             )
-        command = processes.command(
-            process,
-            plan.nodes[process.host],
-            options,
-            inputs.records[process.host].data_dir,
-            inputs.model_file,
-            arguments,
-        )
+            # A saved model lies in the job folder.
+            model = posixpath.join(plan.nodes[process.host].job_dir, inputs.model_file or "")
+            arguments = processes.program_arguments(
+                process,
+                options,
+                inputs.records[process.host].data_dir,
+                model if inputs.model_file else None,
+            ).replaced(slowdown=plan.slowdowns[process.index or 0], **sizes)
+        command = processes.command(process, plan, arguments)
         env = processes.environment(process, plan, common)
         result.append(process.replaced(command=command, env=env))
     return result

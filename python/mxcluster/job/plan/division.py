@@ -3,6 +3,7 @@
 from typing import List, NamedTuple, Optional, Tuple
 
 from mxcluster import cluster_files, schemes
+from mxcluster.cluster import grouping, profile
 from mxcluster.cluster.profile import Fit
 from mxcluster.errors import for_each
 from mxcluster.job.plan import groups, profiled, shares
@@ -53,9 +54,9 @@ def _groups(
     labelled = groups.from_labels(everyone, site.variables)
     if labelled:
         return labelled, profiled.LABELS
-    proposed = profiled.groups(fitted) if schemes.of(kv).waits == schemes.GROUP else None
-    if proposed:
-        return proposed, profiled.PROFILE
+    known = profiled.complete(fitted)
+    if known and schemes.of(kv).waits == schemes.GROUP:
+        return profile.groups_of(known), profiled.PROFILE
     return ([list(range(len(everyone)))], ["all"]), profiled.NOBODY
 
 
@@ -79,9 +80,10 @@ def _shares(
     # group of one worker.
     alone = [[index] for index in range(count)]
     counted = division.groups if options.balance == "none" else alone
-    measured = profiled.weights(fitted, counted) if wanted else None
+    known = profiled.complete(fitted) if wanted else None
     name = site.names["data_sharding"]
-    if measured is not None:
+    if known:
+        measured = grouping.shares(profile.job_speeds(known), counted)
         parts = cluster_files.tile(measured, range(count), "the shares of the profile")
     elif text is not None:
         parts = shares.from_file(text, len(everyone), count, name)

@@ -7,15 +7,14 @@ a process with the role node runs the daemon of mpirun. See `mxcluster.node.mpi_
 
 import os
 import posixpath
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence
 
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import BadInput, for_each, refuse, shown
-from mxcluster.job.options import LOADER_VARIABLES, is_own
+from mxcluster.job.options import LOADER_VARIABLES, checked, is_own
 from mxcluster.job.plan import Inputs, addresses, check_job, containers, gpus, members, ports
 from mxcluster.job.plan.site import Site, node_of
 from mxcluster.lists import aligned, several, unique
-from mxcluster.model import job_knobs
 from mxcluster.model.job_knobs import HOST, MpiOptions, Options
 from mxcluster.model.knob import MPI, names_read, read
 from mxcluster.model.node_record import NodeRecord
@@ -33,20 +32,19 @@ from mxcluster.model.plan import (
 )
 from mxcluster.package import OWN_FOLDERS
 
-# The knobs of train.yml that mpi.yml reads, too, and all knobs of mpi.yml.
-OF_TRAIN = names_read(Options, MPI)
+# The knobs that mpi.yml reads.
 KNOBS = names_read(MpiOptions, MPI)
 PROGRAM = "mxcluster.node.mpi_job"
 
 
-def cast(given: Mapping[str, object]) -> job_knobs.MpiProgram:
+def cast(given: Mapping[str, object]) -> MpiOptions:
     """Return the knobs of an MPI program. Raises BadInput with all wrong values.
 
     Args: `given` {name: value} from the user; the function ignores the names of other knobs.
     """
-    own = {name: value for name, value in given.items() if name in job_knobs.MpiProgram.FIELDS}
+    own = {name: given[name] for name in KNOBS if name in given}
     # The shape refuses an empty command, so that a missing mpi_command raises BadInput.
-    options = read(job_knobs.MpiProgram, dict({"mpi_command": ""}, **own))
+    options = checked(read(MpiOptions, dict({"mpi_command": ""}, **own, kv="local")))
     refuse(
         "mpi_env: %s=%s is refused: %s"
         % (
@@ -82,14 +80,8 @@ def check_image(options: MpiOptions) -> None:
     )
 
 
-def make_plan(inputs: Inputs) -> Tuple[Plan, MpiProgram]:
-    """Return the plan of an MPI job, and its program.
-
-    Raises BadInput with all faults of the inputs.
-
-    Args: `inputs` with the typed knobs of mpi.yml and of train.yml. Knobs of train.yml outside
-    OF_TRAIN have their defaults.
-    """
+def make_plan(inputs: Inputs) -> Plan:
+    """Return the plan of an MPI job. Raises BadInput with all faults of the inputs."""
     options, records = _options(inputs.options), inputs.records
     check_job(inputs.job)
     hosts = instances(unique(inputs.inventory.groups.get("workers") or []), options)
@@ -104,7 +96,6 @@ def make_plan(inputs: Inputs) -> Tuple[Plan, MpiProgram]:
     counts = for_each(lambda host: _processes(host, gpu_lists[host], options), hosts)
     port = ports.root_port(options.root_port, lay_out(hosts, nodes, ports.FIRST), inputs.held or {})
     processes = lay_out(hosts, nodes, port)
-    started = program(options, addresses.network(found, records), processes, nodes, counts)
     plan = Plan(
         job=inputs.job,
         kv=MPI_KIND,
@@ -116,10 +107,11 @@ def make_plan(inputs: Inputs) -> Tuple[Plan, MpiProgram]:
         container=containers.of(options, options.mpi_image, options.mpi_shm_size),
         nodes=nodes,
         processes=processes,
-        mpi=started,
+        mpi=program(options, addresses.network(found, records), processes, nodes, counts),
     )
-    equipped = [_equipped(process, plan, gpu_lists[process.host]) for process in processes]
-    return plan.replaced(processes=equipped), started
+    return plan.replaced(
+        processes=[_equipped(process, plan, gpu_lists[process.host]) for process in processes]
+    )
 
 
 def _node(found: addresses.Node, record: NodeRecord, job: str, options: MpiOptions) -> Node:
@@ -251,29 +243,26 @@ def _processes(host: str, numbers: List[int], options: MpiOptions) -> int:
     return len(numbers)
 
 
-def table(plan: Plan, started: MpiProgram) -> str:
-    """Return the plan of the MPI program `started` as text, with a line for each node."""
+def table(plan: Plan) -> str:
+    """Return the plan of an MPI program as text, with a line for each node."""
+    options = _options(plan.options)
+    counts = (several(plan.workers, "process", "processes"), several(len(plan.nodes), "node"))
+    engine = "of mpirun in the PATH of the nodes"
     lines = [
         "job %s" % plan.job,
-        "MPI program in %s on %s: %s"
-        % (
-            several(plan.workers, "process", "processes"),
-            several(len(plan.nodes), "node"),
-            started.command,
-        ),
-        "engine %s" % (started.runtime or "of mpirun in the PATH of the nodes"),
+        "MPI program in %s on %s: %s" % (counts + (options.mpi_command,)),
+        "engine %s" % (engine if options.mpi_runtime == "auto" else options.mpi_runtime),
     ]
     lines += containers.lines(plan)
-    for title, text in (
-        ("before mpirun and its daemons", started.pre_execution),
-        ("once on each node", started.coordination),
-    ):
-        if text:
-            lines.append("%s: %s" % (title, text))
-    resources = _options(plan.options).mpi_resource_files
-    if resources:
-        named = map(os.path.basename, resources)
-        lines.append("files for each node: %s" % ", ".join(named))
+    lines += [
+        "%s: %s" % (title, text)
+        for title, text in (
+            ("before mpirun and its daemons", options.mpi_pre_execution_command),
+            ("once on each node", options.mpi_coordination_command),
+            ("files for each node", ", ".join(map(os.path.basename, options.mpi_resource_files))),
+        )
+        if text
+    ]
     rows = [("process", "host", "address:port", "interface", "GPUs", "MPI processes")]
     rows += [
         (
@@ -284,7 +273,7 @@ def table(plan: Plan, started: MpiProgram) -> str:
             ",".join(map(str, process.gpus)) or "-",
             str(one.processes),
         )
-        for process, one in zip(plan.processes, started.hosts)
+        for process, one in zip(plan.processes, plan.mpi.hosts if plan.mpi else ())
     ]
     lines += ["", *aligned(rows)]
     return "\n".join(lines) + "\n"

@@ -137,20 +137,12 @@ def own_folder(process: Process, options: Options) -> Optional[str]:
     return posixpath.join(OWN_FOLDERS, process.name)
 
 
-def command(
-    process: Process,
-    node: Node,
-    options: Options,
-    data_dir: str,
-    model_file: Optional[str],
-    more: Mapping[str, object],
-) -> List[str]:
-    """Return the command line that starts `process` on `node`, as a list of arguments.
+def command(process: Process, plan: Plan, arguments: Optional[ProgramArguments]) -> List[str]:
+    """Return the command line that starts `process`, as a list.
 
-    Args: `data_dir` the folder of the data set on the node; `model_file` the path of the saved
-    model to start from, absolute or relative to the job folder; `more` further values of a worker's
-    ProgramArguments.
+    Args: `arguments` of the training program, which a worker without a script needs.
     """
+    options, node = plan.options, plan.nodes[process.host]
     run = [containers.python(options, node), "-u", "-m", "mxcluster.training"]
     if process.role != WORKER:
         return run + ["serve"]
@@ -159,13 +151,8 @@ def command(
             node.job_dir, process.folder or "", posixpath.basename(options.script)
         )
         return run + ["script", script, "--"] + list(options.script_args)
-    if model_file:
-        model_file = posixpath.join(node.job_dir, model_file)
-    return (
-        run
-        + ["program", options.program, "--"]
-        + program_arguments(process, options, data_dir, model_file).replaced(**more).command_line()
-    )
+    assert arguments
+    return run + ["program", options.program, "--"] + arguments.command_line()
 
 
 def program_arguments(
@@ -174,6 +161,9 @@ def program_arguments(
     """Return the arguments of the training program for the worker `process`.
 
     The GPUs count from 0, because CUDA_VISIBLE_DEVICES hides all other GPUs of the node.
+
+    Args: `data_dir` the folder of the data set on the node; `model_file` the path of the saved
+    model to start from.
     """
     values = {
         name: value for name, value in vars(options).items() if name in ProgramArguments.FIELDS

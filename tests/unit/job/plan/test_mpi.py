@@ -199,20 +199,21 @@ def test_two_resource_files_of_one_name_are_refused(planned, tmp_path):
 
 
 def test_different_versions_are_named_with_their_hosts():
-    engine = {"engine": "openmpi", "version": "4.1.4"}
-    assert mpi_inputs.different_engines({"a": engine, "b": dict(engine), "c": None}) == ""
-    message = mpi_inputs.different_engines({"a": engine, "b": dict(engine, version="5.0.1")})
+    engine = mpi_inputs.Engine(engine="openmpi", version="4.1.4")
+    assert mpi_inputs.different_engines({"a": engine, "b": engine, "c": None}) == ""
+    newer = engine.replaced(version="5.0.1")
+    message = mpi_inputs.different_engines({"a": engine, "b": newer})
     assert "(openmpi 4.1.4: a; openmpi 5.0.1: b)" in message
 
 
 def test_a_controller_can_adopt_the_plan(planned):
     plan = plan_of(planned(job_id="one"))
-    asked = {host: {"python": "/env/bin/python", "jobs_dir": "/jobs/" + host} for host in HOSTS}
-    adopted = listing.adopt(json.loads(json.dumps(plan.encode())), "one", asked)
+    paths = {host: listing.Paths("/env/bin/python", "/jobs/" + host) for host in HOSTS}
+    adopted = listing.adopt(json.loads(json.dumps(plan.encode())), "one", paths)
     assert adopted.nodes["b"].job_dir == "/jobs/b/one"
-    assert packed.summary(plan, {})["trainers"] == []
+    assert packed.summary(plan, {}).trainers == []
     contained = plan_of(planned(job_id="one", runtime="docker", mpi_image="cntk"))
-    assert listing.adopt(json.loads(json.dumps(contained.encode())), "one", asked).job == "one"
+    assert listing.adopt(json.loads(json.dumps(contained.encode())), "one", paths).job == "one"
 
 
 def test_the_knobs_of_mpi_belong_to_mpi_yml_only():

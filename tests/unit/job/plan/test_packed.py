@@ -15,7 +15,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[4]
 PLAN = fake_run.make_plan(workers=4, groups=2, servers=1)
 HOST = sorted(PLAN.nodes)[0]
 LOOKS = {host: LookRequest(address=host) for host in PLAN.nodes}
-PACKED = packed.summary(PLAN, LOOKS)["packed_plan"]
+PACKED = packed.summary(PLAN, LOOKS).packed_plan
 
 
 def completed(**asked):
@@ -23,9 +23,9 @@ def completed(**asked):
 
 
 def test_tasks_get_small_values_and_the_plan_as_one_text():
-    told = packed.summary(PLAN, LOOKS)
-    assert packed.unpack(told.pop("packed_plan")) == packed.Packed(plan=PLAN, looks=LOOKS)
-    assert told == {
+    found = packed.summary(PLAN, LOOKS).encode()
+    assert packed.unpack(found.pop("packed_plan")) == packed.Packed(plan=PLAN, looks=LOOKS)
+    assert found == {
         "job": PLAN.job,
         "options": PLAN.options.encode(),
         "nodes": list(PLAN.nodes),
@@ -66,7 +66,7 @@ def test_a_wait_names_the_engine_that_started_the_agents():
     """Root of a node looks for processes outside of a unit only if the job has a unit."""
     assert completed(command="wait")["request"] == {"engine": ""}
     plan = PLAN.replaced(launcher="mpi")
-    asked = {"command": "wait", "packed_plan": packed.summary(plan, {})["packed_plan"]}
+    asked = {"command": "wait", "packed_plan": packed.summary(plan, {}).packed_plan}
     assert packed.completed(asked, HOST)["request"] == {"engine": "mpirun"}
 
 
@@ -77,7 +77,7 @@ def test_a_check_asks_for_the_plans_cuda():
     asked = {
         "command": "check",
         "request": {"peers": []},
-        "packed_plan": packed.summary(plan, {})["packed_plan"],
+        "packed_plan": packed.summary(plan, {}).packed_plan,
     }
     request = packed.completed(asked, HOST)["request"]
     assert request == {"peers": [], "cuda": dict(cuda, sass=[])}
@@ -97,7 +97,7 @@ def test_a_plan_with_paths_of_other_variables_is_refused(told, refused):
         "command": "look",
         "python": "/opt/env/bin/python",
         "job_dir": "/opt/jobs/j",
-        "packed_plan": packed.summary(plan, LOOKS)["packed_plan"],
+        "packed_plan": packed.summary(plan, LOOKS).packed_plan,
     }
     problems = packed.completed(dict(asked, problems=["known"]), HOST)["problems"]
     assert problems[0] == "known" and len(problems) == 1 + refused
