@@ -10,8 +10,8 @@ import posixpath
 from typing import Dict, List, Mapping, Sequence
 
 from mxcluster.environment import GPU_ORDER
-from mxcluster.errors import BadInput, for_each, refuse, shown
-from mxcluster.job.options import LOADER_VARIABLES, checked, is_own
+from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.job.options import LOADER_VARIABLES, checked, refused_variables
 from mxcluster.job.plan import Inputs, addresses, check_job, containers, gpus, members, ports
 from mxcluster.job.plan.site import Site, node_of
 from mxcluster.lists import aligned, several, unique
@@ -45,19 +45,10 @@ def cast(given: Mapping[str, object]) -> MpiOptions:
     own = {name: given[name] for name in KNOBS if name in given}
     # The shape refuses an empty command, so that a missing mpi_command raises BadInput.
     options = checked(read(MpiOptions, dict({"mpi_command": ""}, **own, kv="local")))
-    refuse(
-        "mpi_env: %s=%s is refused: %s"
-        % (
-            name,
-            shown(text),
-            "mxcluster sets %s itself. Remove this variable" % name
-            if is_own(name)
-            else "mxcluster's own processes would get this variable. Set the variable in "
-            "mpi_pre_execution_command, as export %s=..." % name,
-        )
-        for name, text in sorted(options.mpi_env.items())
-        if is_own(name) or name in LOADER_VARIABLES
-    )
+    cure = "mxcluster's own processes would get this variable. Set the variable in "
+    cure += "mpi_pre_execution_command, as export %s=..."
+    forbidden = {name: cure % name for name in LOADER_VARIABLES}
+    refuse(refused_variables("mpi_env", options.mpi_env, forbidden))
     return options
 
 
