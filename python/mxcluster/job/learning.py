@@ -1,9 +1,10 @@
 """Decide whether a job learned, from the losses that its workers reported."""
 
 import math
-from typing import Dict, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from mxcluster.datasets import DATASETS
+from mxcluster.lists import grouped
 from mxcluster.model.events import Batch, Event
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import Plan
@@ -94,8 +95,9 @@ def _noise(losses: List[float]) -> float:
 
 def by_epoch(events: Sequence[Event]) -> List[float]:
     """Return the mean loss of each epoch, in the order of the epochs. `events` of all nodes."""
-    losses: Dict[int, List[float]] = {}
-    for event in events:
-        if isinstance(event, Batch) and event.epoch is not None and event.loss is not None:
-            losses.setdefault(event.epoch, []).append(event.loss)
+    losses = grouped(
+        (event.epoch, event.loss)
+        for event in events
+        if isinstance(event, Batch) and event.epoch is not None and event.loss is not None
+    )
     return [sum(losses[epoch]) / len(losses[epoch]) for epoch in sorted(losses)]

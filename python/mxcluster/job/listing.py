@@ -15,7 +15,7 @@ from mxcluster.lists import aligned, grouped
 from mxcluster.model import shapes
 from mxcluster.model.answers import JobEntry, JobList, JobState
 from mxcluster.model.listing import Held, ListedJob
-from mxcluster.model.plan import Plan, free_json
+from mxcluster.model.plan import Plan
 
 JobLists = Mapping[str, Optional[JobList]]  # {host: its job list, None without a list}
 
@@ -252,14 +252,9 @@ def agreed(plans: Mapping[str, object], job: str) -> object:
     """Return the plan of the job `job` from `plans`, {host: plan that this host keeps}.
 
     Each node keeps the plan of the whole job, and the training user can write to this copy. Raises
-    BadInput if `plans` is empty, a plan has too many levels, or the plans differ. The message names
-    the hosts of each plan, and proposes to leave out the hosts of the rarest plan.
+    BadInput if `plans` is empty, or the plans differ. The message names the hosts of each plan, and
+    proposes to leave out the hosts of the rarest plan. `answers.WholePlan` limits the levels.
     """
-    for host, plan in sorted(plans.items()):
-        try:
-            free_json(plan)
-        except shapes.Wrong as wrong:
-            raise _invalid(job, wrong.inside(host)) from None
     parties = grouped(
         (json.dumps(plan, sort_keys=True), host) for host, plan in sorted(plans.items())
     )
@@ -299,7 +294,10 @@ def adopt(plan: object, job: str, places: Mapping[str, Optional[Paths]]) -> Plan
         if known.job != job:
             raise shapes.Wrong("the requested job %s" % job, known.job, ".job")
     except shapes.Wrong as wrong:
-        raise _invalid(job, wrong) from None
+        raise BadInput(
+            "the plan of the job %s on its nodes is invalid: %s: end the job with stop.yml -e "
+            "job=%s" % (job, wrong, job)
+        ) from None
     strangers = [host for host in sorted(known.nodes) if host not in places]
     if strangers:
         raise BadInput(
@@ -315,11 +313,3 @@ def adopt(plan: object, job: str, places: Mapping[str, Optional[Paths]]) -> Plan
         for own in [places[host]]
     }
     return known.replaced(options=known.options.replaced(plan_only=False), nodes=nodes)
-
-
-def _invalid(job: str, wrong: shapes.Wrong) -> BadInput:
-    """Return the error for a plan of `job` that has not its shape."""
-    return BadInput(
-        "the plan of the job %s on its nodes is invalid: %s: end the job with stop.yml -e job=%s"
-        % (job, wrong, job)
-    )

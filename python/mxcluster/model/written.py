@@ -246,16 +246,14 @@ def to_environment(value: object) -> Dict[str, str]:
     if not isinstance(found, dict):
         raise ValueError("the value must be a dict")
     for name, content in found.items():
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(
-                "each name must consist of letters, digits and '_', and begin with a letter or '_'"
-            )
         if (
-            isinstance(content, bool)
+            not isinstance(name, str)
+            or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+            or isinstance(content, bool)
             or not isinstance(content, (str, int, float))
             or re.search("[\0\r\n]", str(content))
         ):
-            raise ValueError("each value must be a string of one line")
+            raise ValueError("the dict must have names of variables, and strings of one line")
     _all_passable(["%s=%s" % item for item in found.items()])
     return {str(name): str(content) for name, content in found.items()}
 

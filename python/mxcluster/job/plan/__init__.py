@@ -8,7 +8,7 @@ its GPUs and sizes, and `processes` gives each process its address, command and 
 """
 
 import posixpath
-from typing import List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional
 
 from mxcluster import cluster_files, schemes
 from mxcluster.cluster.profile import Fit
@@ -35,7 +35,6 @@ from mxcluster.launchers import LAUNCHERS
 from mxcluster.lists import unique
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.names import is_job_id
 from mxcluster.model.node_record import MachineFacts
 from mxcluster.model.plan import (
     SERVER,
@@ -61,7 +60,6 @@ RENDEZVOUS_CLOCK = 1.0  # largest allowed difference between the clocks of two n
 def make_plan(inputs: Inputs) -> Plan:
     """Return the plan of one job. Raises BadInput with all faults of the inputs."""
     options, records = inputs.options, inputs.records
-    check_job(inputs.job)
     hosts = site.hosts_of(inputs.inventory)
     there = site.Site(options, inputs.inventory, hosts, records, inputs.files)
     crew = site.members_of(there, options)
@@ -113,15 +111,6 @@ def make_plan(inputs: Inputs) -> Plan:
     return plan
 
 
-def check_job(job: str) -> None:
-    """Refuse a wrong id of a job."""
-    if not is_job_id(job):
-        raise BadInput(
-            "job_id='%s' is refused: use at most 100 letters, digits, '.', '_' and '-', beginning "
-            "with a letter or digit" % job
-        )
-
-
 def _open_hosts(crew: site.Members, options: Options, there: site.Site) -> List[str]:
     """Return the hosts on which the job runs without root, and so cannot close its ports.
 
@@ -150,25 +139,19 @@ def _with_processes(plan: Plan, inputs: Inputs, crew: site.Members, done: work.W
     servers, each = processes.servers_of(crew.servers, plan.kv, plan.groups)
     members.check_total(len(servers), "server processes")
     processes.check_bound(plan.options, len(servers))
-    laid_out = processes.lay_out(crew.scheduler, servers, crew.workers, plan.nodes, ports.FIRST)
+    laid_out = processes.lay_out(crew.scheduler, servers, crew.workers, plan.nodes)
     port = ports.root_port(plan.options.root_port, laid_out, inputs.held or {}, inputs.first_port)
     lines = [plan.nodes[host].address for host in crew.workers]
     root = plan.nodes[crew.scheduler].address if crew.scheduler else ""
     plan = plan.replaced(
         servers=len(servers),
         root=Root(address=root, port=port) if root else None,
-        files={
-            "hosts": cluster_files.render_hosts(lines),
-            "groups": cluster_files.render_groups(plan.groups, lines),
-            "data_sharding": cluster_files.render_data_sharding(done.shares),
-        },
+        files=_texts(lines, plan.groups, done.shares),
         processes=[
             process.replaced(group=process.index % each)
             if process.role == SERVER and each > 1 and process.index is not None
             else process
-            for process in processes.lay_out(
-                crew.scheduler, servers, crew.workers, plan.nodes, port
-            )
+            for process in ports.moved(laid_out, port)
         ],
     )
     return plan.replaced(processes=_equipped(plan, inputs, done))
@@ -245,13 +228,20 @@ def make_cluster_files(
     used = profiled.used(options, fitted, sources)
     return ClusterFiles(
         nodes={node.host: Place(address=node.address, interface=node.interface) for node in found},
-        files={
-            "hosts": cluster_files.render_hosts(lines),
-            "groups": cluster_files.render_groups(divided.groups, lines),
-            "data_sharding": cluster_files.render_data_sharding(divided.shares),
-        },
+        files=_texts(lines, divided.groups, divided.shares),
         notes=used.notes if used else [],
     )
+
+
+def _texts(
+    lines: List[str], groups: List[List[int]], shares: List[cluster_files.Share]
+) -> Dict[str, str]:
+    """Return the texts of the three cluster files. Args: `lines` the address of each worker."""
+    return {
+        "hosts": cluster_files.render_hosts(lines),
+        "groups": cluster_files.render_groups(groups, lines),
+        "data_sharding": cluster_files.render_data_sharding(shares),
+    }
 
 
 def for_node(plan: Plan, host: str) -> NodePlan:

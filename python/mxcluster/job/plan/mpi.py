@@ -12,7 +12,7 @@ from typing import Dict, List, Mapping, Sequence
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.options import LOADER_VARIABLES, checked, refused_variables
-from mxcluster.job.plan import Inputs, addresses, check_job, containers, gpus, members, ports
+from mxcluster.job.plan import Inputs, addresses, containers, gpus, members, ports
 from mxcluster.job.plan.site import Site, node_of
 from mxcluster.lists import aligned, several, unique
 from mxcluster.model.job_knobs import HOST, MpiOptions, Options
@@ -74,7 +74,6 @@ def check_image(options: MpiOptions) -> None:
 def make_plan(inputs: Inputs) -> Plan:
     """Return the plan of an MPI job. Raises BadInput with all faults of the inputs."""
     options, records = _options(inputs.options), inputs.records
-    check_job(inputs.job)
     hosts = instances(unique(inputs.inventory.groups.get("workers") or []), options)
     there = Site(options, inputs.inventory, hosts, records, {})
     found = there.locate(hosts)
@@ -85,8 +84,9 @@ def make_plan(inputs: Inputs) -> Plan:
     numbers = gpus.per_worker(hosts, options.mpi_gpus, there.variables, records, inputs.held)
     gpu_lists = dict(zip(hosts, numbers))
     counts = for_each(lambda host: _processes(host, gpu_lists[host], options), hosts)
-    port = ports.root_port(options.root_port, lay_out(hosts, nodes, ports.FIRST), inputs.held or {})
-    processes = lay_out(hosts, nodes, port)
+    laid_out = lay_out(hosts, nodes)
+    port = ports.root_port(options.root_port, laid_out, inputs.held or {})
+    processes = ports.moved(laid_out, port)
     plan = Plan(
         job=inputs.job,
         kv=MPI_KIND,
@@ -149,7 +149,8 @@ def _equipped(process: Process, plan: Plan, numbers: List[int]) -> Process:
     """Return `process` with its GPUs, folder, command and environment."""
     known = process.replaced(gpus=numbers, folder=posixpath.join(OWN_FOLDERS, process.name))
     python = containers.python(plan.options, plan.nodes[process.host])
-    return known.replaced(command=command(known, python), env=environment(known, plan))
+    command = [python, "-u", "-m", PROGRAM, "run" if process.role == MPIRUN else "serve"]
+    return known.replaced(command=command, env=environment(known, plan))
 
 
 def instances(hosts: List[str], options: MpiOptions) -> List[str]:
@@ -173,11 +174,11 @@ def instances(hosts: List[str], options: MpiOptions) -> List[str]:
     return hosts[:wanted]
 
 
-def lay_out(hosts: Sequence[str], nodes: Mapping[str, Node], port: int) -> List[Process]:
+def lay_out(hosts: Sequence[str], nodes: Mapping[str, Node]) -> List[Process]:
     """Return the processes of the job, one on each host.
 
-    Each process listens on `port` at the address of the node, so that the rendezvous can test the
-    network in both directions. In a job with one node, the port is None.
+    Each process listens on the port FIRST at the address of the node, so that the rendezvous can
+    test the network in both directions. In a job with one node, the port is None.
     """
     return [
         Process(
@@ -186,15 +187,10 @@ def lay_out(hosts: Sequence[str], nodes: Mapping[str, Node], port: int) -> List[
             index=index or None,
             host=host,
             address=nodes[host].address,
-            port=port if len(hosts) > 1 else None,
+            port=ports.FIRST if len(hosts) > 1 else None,
         )
         for index, host in enumerate(hosts)
     ]
-
-
-def command(process: Process, python: str) -> List[str]:
-    """Return the command line of `process`, which the program `python` runs, as a list."""
-    return [python, "-u", "-m", PROGRAM, "run" if process.role == MPIRUN else "serve"]
 
 
 def environment(process: Process, plan: Plan) -> Dict[str, str]:

@@ -42,6 +42,14 @@ def root_port(
     )
 
 
+def moved(laid_out: Sequence[Process], first: int) -> List[Process]:
+    """Return the processes of `root_port` with ports from `first` on."""
+    return [
+        process if process.port is None else process.replaced(port=process.port - FIRST + first)
+        for process in laid_out
+    ]
+
+
 def _taken(base: int, offsets: List[Tuple[str, str, int]], held: Held) -> List[str]:
     """Return a line for each port in use, then a line with the cure; [] if all ports are free."""
     lines = [

@@ -10,6 +10,7 @@ from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND, GPU_ORDER
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.job.plan import containers
+from mxcluster.job.plan.ports import FIRST
 from mxcluster.model.job_knobs import NETWORKS, Options
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.plan import SCHEDULER, SERVER, WORKER, Node, Plan, Process
@@ -24,13 +25,11 @@ def lay_out(
     servers: Sequence[str],
     workers: Sequence[str],
     nodes: Mapping[str, Node],
-    port: int,
 ) -> List[Process]:
     """Return the processes with their addresses and ports: scheduler, servers, workers.
 
-    At each address the
-    first process gets `port`, and each further process gets the next number. The scheduler comes
-    first and gets `port`. Without a scheduler (kv local, device), all ports are None.
+    At each address the first process gets the port FIRST, and each further process gets the next
+    number. Without a scheduler (kv local, device), all ports are None.
 
     Args: `scheduler` the host of the scheduler, or None; `servers` and `workers` the host of each
     server and worker.
@@ -48,7 +47,7 @@ def lay_out(
                 index=index,
                 host=host,
                 address=address,
-                port=port + taken[address] if scheduler else None,
+                port=FIRST + taken[address] if scheduler else None,
             )
         )
         taken[address] += 1
@@ -177,10 +176,6 @@ def program_arguments(
     return ProgramArguments(**values)
 
 
-def _numbers(numbers: Sequence[float]) -> str:
-    return ",".join("%.12g" % number for number in numbers)
-
-
 def _group_of_each(groups: Sequence[Sequence[int]]) -> str:
     """Return the group number of each worker as text, in the order of the workers: "0,0,1"."""
     group_of = {index: number for number, members in enumerate(groups) for index in members}
@@ -255,7 +250,7 @@ def environment(process: Process, plan: Plan, common: Dict[str, str]) -> Dict[st
         if options.data_dir:
             env["MXCLUSTER_DATA_DIR"] = options.data_dir
         if process.work_load:
-            env["MXCLUSTER_WORK_LOAD"] = _numbers(process.work_load)
+            env["MXCLUSTER_WORK_LOAD"] = ",".join("%.12g" % speed for speed in process.work_load)
     env.update(_of_ps_lite(process, plan, node.interface))
     own_env = options.of_role(process.role)
     env.update(own_env)

@@ -15,7 +15,7 @@ from mxcluster.job.plan import Inputs, make_plan, processes
 from mxcluster.job.plan.ports import FIRST, Held
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.lists import several
-from mxcluster.model.host_variables import Given, of_host, of_hosts
+from mxcluster.model.host_variables import of_host, of_hosts
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import NodeFacts, NodeRecord
@@ -64,15 +64,7 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
     """
     options, variables = inputs.options, inputs.inventory.hosts
     host = submit_host(options, inputs.inventory.groups)
-    record = inputs.records.get(host)
-    if record is None:
-        raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
-    record.refuse_damaged()
-    if not record.python:
-        raise BadInput(
-            "%s: another version of mxcluster has provisioned the submit host: run provision.yml"
-            % host
-        )
+    record = _record_of_submit_host(host, inputs.records.get(host))
     common = {name: value for name, value in (variables.get(host) or {}).items() if name in COMMON}
     # All hosts of the inventory may become nodes.
     of_hosts([host] + sorted(set(variables) - {host}), variables)
@@ -108,27 +100,29 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
         processes=[],
         batch=request,
     )
-    if are_equal(variables, common):
+    # `rehearse` needs no other host variable: labels, weights and addresses of the nodes cannot
+    # make its refusals wrong.
+    if all(
+        (own or {}).get(name, common.get(name)) == common.get(name)
+        for own in variables.values()
+        for name in COMMON
+    ):
         rehearse(plan, request, record)
     elif not options.script:
         processes.check_network(options.network, host, record)
     return plan, request
 
 
-def are_equal(variables: Given, common: Mapping[str, object]) -> bool:
-    """Return True if no host has another value of a variable of COMMON than the submit host.
-
-    `rehearse` needs no other host variable: labels, weights and addresses of the nodes cannot make
-    its refusals wrong.
-
-    Args: `variables` {host: {host variable: value}}; `common` {variable of COMMON: value} of the
-    submit host, which counts for a host without an own value.
-    """
-    return all(
-        (own or {}).get(name, common.get(name)) == common.get(name)
-        for own in variables.values()
-        for name in COMMON
-    )
+def _record_of_submit_host(host: str, record: Optional[NodeRecord]) -> NodeRecord:
+    if record is None:
+        raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
+    record.refuse_damaged()
+    if not record.python:
+        raise BadInput(
+            "%s: another version of mxcluster has provisioned the submit host: run provision.yml"
+            % host
+        )
+    return record
 
 
 def rehearse(plan: Plan, request: Submission, record: NodeRecord) -> None:
