@@ -108,7 +108,7 @@ def _needs(name: str, other: str, cure: str) -> Contradiction:
     """Return the contradiction between the knob `name` and the default of the knob `other`."""
     return (
         lambda given: _is_set(given, name) and not _is_set(given, other),
-        "{0}=%({0})s needs {1}: {2}".format(name, other, cure),
+        "{0}=%({0})s needs {1}: {2}".format(name, other.replace("script", "a script"), cure),
     )
 
 

@@ -99,17 +99,17 @@ def look(folder: str, about: str) -> Folder:
         folder, onerror=lambda error: found.unreadable.append(_inside(error.filename, folder))
     ):
         folders[:] = sorted(name for name in folders if package.is_source(name))
-        for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
-            skip("links to folders", _inside(os.path.join(parent, name), folder))
-        found.folders.extend(
-            _inside(os.path.join(parent, name), folder) + "/"
-            for name in folders
-            if _is_text(name) and not os.path.islink(os.path.join(parent, name))
-        )
-        for name in filter(package.is_source, names):
+        for name in folders:
             path = _inside(os.path.join(parent, name), folder)
+            if os.path.islink(os.path.join(parent, name)):
+                skip("links to folders", path)
+            elif _is_text(name):
+                found.folders.append(path + "/")
+        for name in filter(package.is_source, names):
+            full = os.path.join(parent, name)
+            path = _inside(full, folder)
             try:
-                seen = os.stat(os.path.join(parent, name))
+                seen = os.stat(full)
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ELOOP):
                     skip("broken links", path)
@@ -118,7 +118,7 @@ def look(folder: str, about: str) -> Folder:
                 continue
             if not stat.S_ISREG(seen.st_mode):
                 skip("sockets, FIFOs or devices", path)
-            elif not os.access(os.path.join(parent, name), os.R_OK) or not _is_text(path):
+            elif not os.access(full, os.R_OK) or not _is_text(path):
                 found.unreadable.append(path)
             else:
                 found.files.append(path)

@@ -6,13 +6,14 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
 from mxcluster.job import learning, stall_cause
+from mxcluster.job.stall_cause import of_process
 from mxcluster.job.verdict_text import printable
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.model import failures
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.events import Done, End, Event
 from mxcluster.model.failures import ENGINE_REASON, KINDS, LOSS, NETWORK, OF_REASON, STALL, Failure
-from mxcluster.model.plan import WORKER, Plan, Process
+from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.status import Expiry, Part, Status
 from mxcluster.model.verdict import Verdict
 
@@ -146,22 +147,6 @@ def _gives_way(failure: Optional[Failure], cause: int) -> bool:
     return failure is None or failure.row.gives_way >= cause
 
 
-def _of_process(
-    process: Process, kind: str, reason: str, code: Optional[int], when: Optional[float]
-) -> Failure:
-    """Return the failure of `process`, an entry of the plan."""
-    return Failure(
-        host=process.host,
-        role=process.role,
-        index=process.index,
-        name=process.name,
-        reason=reason,
-        exit_code=code,
-        time=when,
-        kind=kind,
-    )
-
-
 def _uncollected(results: Results, blamed: str) -> List[str]:
     """Return warnings about the nodes without files, except the host `blamed` of the failure."""
     return [
@@ -284,7 +269,7 @@ def _learned(
     cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options.lr
     if options.lr_scale == "none" and schemes.updates_each_push(schemes.of(plan.kv)):
         cure += ", or leave lr_scale=none out"
-    return _of_process(worker, failures.LEARNING, "%s. %s" % (found, cure), 0, None), []
+    return of_process(worker, failures.LEARNING, "%s. %s" % (found, cure), 0, None), []
 
 
 def _not_collected(plan: Plan, results: Results) -> Optional[Failure]:
@@ -310,7 +295,7 @@ def _silent(plan: Plan, parts: Mapping[str, Part], done: Set[Optional[int]]) -> 
         part = parts.get(process.name)
         gone = part and part.exit_code == 0 and part.ended_by == "self"
         if part and gone and process.role == WORKER and process.index not in done:
-            return _of_process(process, failures.PROGRAM, NOT_DONE, 0, part.ended_at)
+            return of_process(process, failures.PROGRAM, NOT_DONE, 0, part.ended_at)
     return None
 
 
@@ -348,7 +333,7 @@ def _not_finished(
             kind, reason = failures.PROGRAM, NOT_DONE
         else:
             continue
-        return _of_process(process, kind, reason, code, statuses[process.host].ended)
+        return of_process(process, kind, reason, code, statuses[process.host].ended)
     return None
 
 

@@ -60,20 +60,6 @@ def test_a_knob_of_another_launcher_is_refused_on_the_command_line():
     assert "-e mpi_pre_execution_command" in told
 
 
-@pytest.mark.parametrize(
-    "launcher, name, cure",
-    [
-        ("ssh", "queue", "-e launcher=sge or -e launcher=slurm"),
-        ("slurm", "parallel_environment", "-e launcher=sge"),
-    ],
-)
-def test_a_knob_of_a_batch_system_is_refused_elsewhere(launcher, name, cure):
-    launchers.refuse_unread("sge", [name])
-    with pytest.raises(BadInput) as refusal:
-        launchers.refuse_unread(launcher, [name])
-    assert str(refusal.value).endswith("use " + cure), str(refusal.value)
-
-
 def test_the_plan_says_how_the_agents_start():
     nodes = ["head", "b"]
     plan = plan_with(launcher="mpi", nodes=dict.fromkeys(nodes, {}), ports_open=nodes)

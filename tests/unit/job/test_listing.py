@@ -117,14 +117,6 @@ def test_the_list_shows_ports_gpus_and_progress():
     assert json.loads(job_messages.as_json([found], ["c"], {}))["not_asked"] == ["c"]
 
 
-def test_an_expired_lease_is_shown_in_words():
-    found = listing.merge(answers(entry("one", "ended", reason="lease"), b=None), now=1060.0)
-    assert found[0].state == "lease", "the value for programs"
-    text = listing.table(found, now=1060.0)
-    assert text[1].split()[:5] == ["one", "lease", "ran", "out", "1:00"], text
-    assert "the lease ran out, the node received no renewal" in text[2], text
-
-
 def test_a_failure_is_shown_without_control_characters():
     place = {"host": "a", "role": "worker", "index": 1, "name": "worker-1"}
     failure = dict(place, reason="killed \x1b[31mred", time=1.0, log=[], exit_code=1)
@@ -315,7 +307,7 @@ def test_two_fields_of_a_plan_must_agree():
 @pytest.mark.parametrize("value", [None, [], "plan", 1, {}, deep(5000), {"job": deep(5000)}])
 def test_a_plan_of_another_type_is_refused(value):
     with pytest.raises(BadInput, match="the plan of the job one on its nodes is invalid: "):
-        listing.adopt(listing.agreed({"a": value}, "one"), "one", PATHS)
+        listing.adopt(value, "one", PATHS)
 
 
 def test_the_result_of_a_stop_is_shown():

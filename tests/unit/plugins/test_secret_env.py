@@ -82,5 +82,5 @@ def test_reserved_names_are_refused():
     ):
         options.refuse_secret_env(["LD_LIBRARY_PATH"], [], {})
     bound = "MXNET_KVSTORE_BIGARRAY_BOUND"
-    with pytest.raises(BadInput, match="%s is refused, because the plan must know" % bound):
+    with pytest.raises(BadInput, match="%s is refused: the plan must know" % bound):
         options.refuse_secret_env([bound], [], {})

@@ -22,6 +22,7 @@ from mxcluster.job.plan import (
     firewall,
     gpus,
     members,
+    nodes,
     paces,
     ports,
     processes,
@@ -62,10 +63,10 @@ def make_plan(inputs: Inputs) -> Plan:
     options, records = inputs.options, inputs.records
     hosts = site.hosts_of(inputs.inventory)
     there = site.Site(options, inputs.inventory, hosts, records, inputs.files)
-    crew = site.members_of(there, options)
+    crew = members.members_of(there, options)
     found = there.locate(crew.hosts)
-    nodes = site.nodes_of(found, records, inputs.job, options)
-    launchers.check(options.launcher, nodes, there.variables)
+    in_plan = nodes.nodes_of(found, records, inputs.job, options)
+    launchers.check(options.launcher, in_plan, there.variables)
     containers.check_units(options.runtime, crew.hosts, there.variables)
     fitted = profiled.fit(inputs.profile, crew.workers) if crew.scheduler else None
     divided = division.divide(there, options, crew.everyone, len(crew.workers), fitted)
@@ -97,7 +98,7 @@ def make_plan(inputs: Inputs) -> Plan:
             slowdowns=paces.slowdowns(options, crew.workers, there.variables),
             options=options,
             container=containers.of(options, options.image),
-            nodes=nodes,
+            nodes=in_plan,
             ports_open=_open_hosts(crew, options, there),
             processes=[],
             profile=profiled.used(options, fitted, sources),
@@ -111,7 +112,7 @@ def make_plan(inputs: Inputs) -> Plan:
     return plan
 
 
-def _open_hosts(crew: site.Members, options: Options, there: site.Site) -> List[str]:
+def _open_hosts(crew: members.Members, options: Options, there: site.Site) -> List[str]:
     """Return the hosts on which the job runs without root, and so cannot close its ports.
 
     On all other hosts, the look reports whether the ports are open.
@@ -134,7 +135,7 @@ def _needs_profile(options: Options, divided: division.Division, workers: int) -
     )
 
 
-def _with_processes(plan: Plan, inputs: Inputs, crew: site.Members, done: work.Work) -> Plan:
+def _with_processes(plan: Plan, inputs: Inputs, crew: members.Members, done: work.Work) -> Plan:
     """Return `plan` with its processes, ports and cluster files."""
     servers, each = processes.servers_of(crew.servers, plan.kv, plan.groups)
     members.check_total(len(servers), "server processes")
@@ -215,10 +216,7 @@ def make_cluster_files(
     """
     options = options.replaced(data_allocator=1, kv="dist_gsync")
     there = site.Site(options, inventory, site.hosts_of(inventory), records, files)
-    servers = members.servers(there.groups, there.variables, 0)
-    workers = members.workers(
-        there.groups, there.variables, files.get("hosts"), there.names["hosts"], there.find
-    )
+    servers, workers = members.servers(there, 0), members.workers(there)
     found = there.locate(unique([members.scheduler(there.groups)] + servers + workers))
     located = {node.host: node.address for node in found}
     lines = [located[host] for host in workers]

@@ -7,13 +7,14 @@ a process with the role node runs the daemon of mpirun. See `mxcluster.node.mpi_
 
 import os
 import posixpath
-from typing import Dict, List, Mapping, Sequence
+from typing import List, Mapping, Sequence
 
-from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.options import LOADER_VARIABLES, checked, refused_variables
-from mxcluster.job.plan import Inputs, addresses, containers, gpus, members, ports
-from mxcluster.job.plan.site import Site, node_of
+from mxcluster.job.plan import Inputs, addresses, containers, gpus, ports
+from mxcluster.job.plan.nodes import check_provisioned, node_of
+from mxcluster.job.plan.processes import of_any
+from mxcluster.job.plan.site import Site
 from mxcluster.lists import aligned, several, unique
 from mxcluster.model.job_knobs import HOST, MpiOptions, Options
 from mxcluster.model.knob import MPI, names_read, read
@@ -77,7 +78,7 @@ def make_plan(inputs: Inputs) -> Plan:
     hosts = instances(unique(inputs.inventory.groups.get("workers") or []), options)
     there = Site(options, inputs.inventory, hosts, records, {})
     found = there.locate(hosts)
-    members.check_provisioned(hosts, records)
+    check_provisioned(hosts, records)
     check_image(options)
     containers.check_units(options.runtime, hosts, there.variables)
     nodes = {one.host: _node(one, records[one.host], inputs.job, options) for one in found}
@@ -150,7 +151,10 @@ def _equipped(process: Process, plan: Plan, numbers: List[int]) -> Process:
     known = process.replaced(gpus=numbers, folder=posixpath.join(OWN_FOLDERS, process.name))
     python = containers.python(plan.options, plan.nodes[process.host])
     command = [python, "-u", "-m", PROGRAM, "run" if process.role == MPIRUN else "serve"]
-    return known.replaced(command=command, env=environment(known, plan))
+    work_dir = posixpath.join(plan.nodes[process.host].job_dir, known.folder or "")
+    more, own = {"MXCLUSTER_WORK_DIR": work_dir}, _options(plan.options).mpi_env
+    # The processes of the MPI program on the same node inherit these variables.
+    return known.replaced(command=command, env=of_any(known, plan, more, own))
 
 
 def instances(hosts: List[str], options: MpiOptions) -> List[str]:
@@ -191,27 +195,6 @@ def lay_out(hosts: Sequence[str], nodes: Mapping[str, Node]) -> List[Process]:
         )
         for index, host in enumerate(hosts)
     ]
-
-
-def environment(process: Process, plan: Plan) -> Dict[str, str]:
-    """Return {variable: value} of the environment of `process`.
-
-    The processes of the MPI program on the same node inherit these variables.
-    """
-    node = plan.nodes[process.host]
-    env = {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpus)),
-        **GPU_ORDER,
-        "MXCLUSTER_JOB": plan.job,
-        "MXCLUSTER_ROLE": process.role,
-        "MXCLUSTER_HOST": process.host,
-        "MXCLUSTER_JOB_DIR": node.job_dir,
-        "MXCLUSTER_WORK_DIR": posixpath.join(node.job_dir, process.folder or ""),
-    }
-    libraries = [node.cuda.folder + "/lib64"] if node.cuda else []
-    own = _options(plan.options).mpi_env
-    libraries += [own["LD_LIBRARY_PATH"]] if "LD_LIBRARY_PATH" in own else []
-    return dict(env, **dict(own, **({"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {})))
 
 
 def _processes(host: str, numbers: List[int], options: MpiOptions) -> int:

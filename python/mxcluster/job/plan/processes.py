@@ -202,11 +202,7 @@ def of_all(plan: Plan) -> Dict[str, str]:
     The function needs a time that grows with the number of processes.
     """
     options = plan.options
-    env = {
-        "MXCLUSTER_JOB": plan.job,
-        "MXCLUSTER_KV": plan.kv,
-        "MXCLUSTER_GROUPS": _group_of_each(plan.groups),
-    }
+    env = {"MXCLUSTER_KV": plan.kv, "MXCLUSTER_GROUPS": _group_of_each(plan.groups)}
     scheme = schemes.of(plan.kv)
     if len(plan.groups) > 1 or not scheme.with_one_group:
         if scheme.servers_of_a_group:
@@ -232,17 +228,7 @@ def environment(process: Process, plan: Plan, common: Dict[str, str]) -> Dict[st
     Args: `common` the result of `of_all`.
     """
     node, options = plan.nodes[process.host], plan.options
-    env = {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpus)),
-        **GPU_ORDER,
-        **common,
-        "MXCLUSTER_ROLE": process.role,
-        "MXCLUSTER_INDEX": str(process.index),
-        "MXCLUSTER_HOST": process.host,
-        "MXCLUSTER_JOB_DIR": node.job_dir,
-    }
-    if node.cuda:  # For servers, too: MXNet's GPU library needs CUDA's libraries.
-        env["LD_LIBRARY_PATH"] = node.cuda.folder + "/lib64"
+    env = dict(common, MXCLUSTER_INDEX=str(process.index))
     if process.group is not None:
         env["MXCLUSTER_GROUP"] = str(process.group)
     if process.share is not None:
@@ -252,11 +238,31 @@ def environment(process: Process, plan: Plan, common: Dict[str, str]) -> Dict[st
         if process.work_load:
             env["MXCLUSTER_WORK_LOAD"] = ",".join("%.12g" % speed for speed in process.work_load)
     env.update(_of_ps_lite(process, plan, node.interface))
-    own_env = options.of_role(process.role)
-    env.update(own_env)
-    # The user's libraries come after CUDA's libraries.
-    if node.cuda and "LD_LIBRARY_PATH" in own_env:
-        env["LD_LIBRARY_PATH"] = "%s/lib64:%s" % (node.cuda.folder, own_env["LD_LIBRARY_PATH"])
+    return of_any(process, plan, env, options.of_role(process.role))
+
+
+def of_any(
+    process: Process, plan: Plan, more: Mapping[str, str], own: Mapping[str, str]
+) -> Dict[str, str]:
+    """Return the environment of a process of any job.
+
+    Args: `more` further variables of mxcluster; `own` the variables of the user.
+    """
+    node = plan.nodes[process.host]
+    env = {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpus)),
+        **GPU_ORDER,
+        "MXCLUSTER_JOB": plan.job,
+        "MXCLUSTER_ROLE": process.role,
+        "MXCLUSTER_HOST": process.host,
+        "MXCLUSTER_JOB_DIR": node.job_dir,
+        **more,
+        **own,
+    }
+    # For servers, too: MXNet's GPU library needs CUDA's libraries. The user's libraries come last.
+    if node.cuda:
+        libraries = [node.cuda.folder + "/lib64", own.get("LD_LIBRARY_PATH")]
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
     return env
 
 

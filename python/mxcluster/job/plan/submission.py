@@ -64,7 +64,7 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
     """
     options, variables = inputs.options, inputs.inventory.hosts
     host = submit_host(options, inputs.inventory.groups)
-    record = _record_of_submit_host(host, inputs.records.get(host))
+    record, python = _record_of_submit_host(host, inputs.records.get(host))
     common = {name: value for name, value in (variables.get(host) or {}).items() if name in COMMON}
     # All hosts of the inventory may become nodes.
     of_hosts([host] + sorted(set(variables) - {host}), variables)
@@ -80,7 +80,7 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
         # A node that has the name of a host in the inventory gets the variables of this host.
         own=variables,
         shared=SharedFacts(
-            python=record.python,
+            python=python,
             job_dir=record.job_dir,
             data_dir=record.data_dir,
             target=record.target,
@@ -96,7 +96,7 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
         lease=0 if options.detach else options.lease,
         launcher=options.launcher,
         options=options,
-        nodes={host: Node(job_dir=job_dir, python=record.python, build=record.target)},
+        nodes={host: Node(job_dir=job_dir, python=python, build=record.target)},
         processes=[],
         batch=request,
     )
@@ -113,7 +113,8 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
     return plan, request
 
 
-def _record_of_submit_host(host: str, record: Optional[NodeRecord]) -> NodeRecord:
+def _record_of_submit_host(host: str, record: Optional[NodeRecord]) -> Tuple[NodeRecord, str]:
+    """Return the node record of the submit host, and its Python. Refuse a missing record."""
     if record is None:
         raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
     record.refuse_damaged()
@@ -122,7 +123,7 @@ def _record_of_submit_host(host: str, record: Optional[NodeRecord]) -> NodeRecor
             "%s: another version of mxcluster has provisioned the submit host: run provision.yml"
             % host
         )
-    return record
+    return record, record.python
 
 
 def rehearse(plan: Plan, request: Submission, record: NodeRecord) -> None:

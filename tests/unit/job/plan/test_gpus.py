@@ -14,7 +14,6 @@ RECORDS = records_of({"a": {"gpus": 4}, "b": {"gpus": 1}, "c": {"gpus": 0}, "d":
     [
         (["a", "b", "c", "d"], "auto", {}, [[0, 1, 2, 3], [0], [], []]),
         (["a", "b"], [0], {"a": {"gpus": "3"}}, [[0], [0]]),
-        (["a"], "auto", {"a": {"gpus": "auto"}}, [[0, 1, 2, 3]]),
         (["a", "a"], "auto", {}, [[0, 1], [2, 3]]),
         (["a", "a"], "auto", {"a": {"gpus": [2, 0, 1]}}, [[2, 0], [1]]),
     ],
@@ -43,7 +42,6 @@ def test_speeds_of_a_workers_gpus(lines, gpu_lists, speeds, expected):
     [
         (4, [2, 5], [20.0, 1.0], ["batch_size=4", "GPUs 2,5 of worker-0 on a", "4, 0", "speeds"]),
         (6, [0, 1, 2, 3], [], ["batch_size=6", "2, 2, 2, 0 samples. Use"]),
-        (6, [0, 1], [20.0, 1.0], ["6, 0"]),
         (8, [0, 1, 2, 3], [], []),
     ],
 )

@@ -17,6 +17,7 @@ from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import MPI_ENGINES
 from mxcluster.model.plan import Container
 from mxcluster.node import mpi_engines
+from tests.plans import write_record
 
 HOSTS = {"a": ("10.0.0.1", 2), "b": ("10.0.0.2", 4), "c": ("10.0.0.3", 0)}
 INVENTORY = Inventory(
@@ -31,19 +32,9 @@ def planned(tmp_path):
     """Return a function that plans with the given knobs, in a project of three nodes."""
     (tmp_path / "nodes").mkdir()
     for host, (address, gpus) in HOSTS.items():
-        record = {
-            "schema": 2,
-            "host": host,
-            "interfaces": {"lo": ["127.0.0.1/8"], "eth0": [address + "/24"]},
-            "address_of_default_route": address,
-            "gpus": gpus,
-            "python": "/env/bin/python",
-            "mxnet": "1.9.1",
-            "model_zoo": [],
-            "job_dir": "/jobs/" + host,
-            "data_dir": "/data",
-        }
-        (tmp_path / "nodes" / (host + ".json")).write_text(json.dumps(record))
+        interfaces = {"lo": ["127.0.0.1/8"], "eth0": [address + "/24"]}
+        place = {"interfaces": interfaces, "address_of_default_route": address}
+        write_record(tmp_path / "nodes", host, gpus=gpus, **place)
 
     def run(**given):
         secrets, held = given.pop("secrets", None), given.pop("held", None)

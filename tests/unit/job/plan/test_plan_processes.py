@@ -39,7 +39,7 @@ def test_known_networks(network):
 
 
 def plan_of(**given):
-    return plan_with(nodes={"a": NODE.encode()}).replaced(options=options.cast(given))
+    return plan_with(nodes={"node1": NODE.encode()}).replaced(options=options.cast(given))
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server"])
