@@ -57,12 +57,17 @@ def plan(given: Arguments, runs_dir: str) -> inputs.Planned:
     """
     inventory = Inventory.decode(dict(given.inventory, forks=given.forks))
     folders = inputs.Folders(given.records_dir, runs_dir, given.cwd)
-    secrets = inputs.Secrets(given.secrets.names, given.secrets.problems)
     if given.mpi:
         knobs = dict(given.options, **given.mpi)
-        return mpi_inputs.plan_job(knobs, inventory, folders, secrets, given.held)
+        return mpi_inputs.plan_job(knobs, inventory, folders, given.secrets, given.held)
     return inputs.plan_job(
-        dict(given.options), inventory, folders, secrets, given.held, given.given, given.measures
+        dict(given.options),
+        inventory,
+        folders,
+        given.secrets,
+        given.held,
+        given.given,
+        given.measures,
     )
 
 

@@ -10,7 +10,6 @@ from typing import (
     Callable,
     Collection,
     Dict,
-    Iterable,
     Iterator,
     List,
     Mapping,
@@ -24,7 +23,7 @@ from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, refuse, shown
 from mxcluster.launchers import LAUNCHERS
-from mxcluster.model.job_knobs import HOST, MEASURING, Options
+from mxcluster.model.job_knobs import HOST, MEASURING, Options, Secrets
 from mxcluster.model.knob import WITH_SCHEME, knobs_of, read
 from mxcluster.model.written import MOST_ALL_TEXTS, MOST_TEXT, environment, to_environment
 from mxcluster.numbers import to_int
@@ -346,13 +345,10 @@ def cast_secret_env(value: object) -> Tuple[Dict[str, str], List[str]]:
     return found, problems
 
 
-def refuse_secret_env(
-    names: Iterable[str], problems: Iterable[str], env: Mapping[str, str]
-) -> None:
+def refuse_secret_env(secrets: Secrets, env: Mapping[str, str]) -> None:
     """Raise BadInput if secret_env has a problem or a forbidden name.
 
-    Args: `names` the variables of secret_env; `problems` the problems from `cast_secret_env`; `env`
-    the option env, whose names are forbidden in secret_env.
+    Args: `env` the public variables, whose names are forbidden in secret_env.
     """
     public = (
         "%s is in env too, and everybody can read the values in env: remove the variable from env "
@@ -361,8 +357,8 @@ def refuse_secret_env(
     forbidden = {name: public % name for name in env}
     forbidden.update(LOADER_VARIABLES, LD_LIBRARY_PATH="move the variable to env")
     forbidden[BOUND] = "the plan must know its value: set bigarray_bound instead"
-    hidden = dict.fromkeys(names)
-    refuse([*problems, *refused_variables("secret_env", hidden, forbidden)])
+    hidden = dict.fromkeys(secrets.names)
+    refuse([*secrets.problems, *refused_variables("secret_env", hidden, forbidden)])
 
 
 def refused_variables(

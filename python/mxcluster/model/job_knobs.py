@@ -29,8 +29,8 @@ from mxcluster.model.knob import (
     knobs_of,
 )
 from mxcluster.model.names import JOB_ID, MOST_GPU
-from mxcluster.model.record import Record
-from mxcluster.model.shapes import Wrong
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import Wrong, each, text
 from mxcluster.model.written import (
     MOST,
     Written,
@@ -855,6 +855,14 @@ class Controller(Record):
     )
 
 
+class Secrets(Record, strict=True):
+    """The names in the knob secret_env, and the problems of this knob. No plan has the values."""
+
+    names: Sequence[str] = field(each(text), default=[])
+    problems: Sequence[str] = field(each(text), default=[])
+
+
+NO_SECRETS = Secrets()
 SECTIONS: Tuple[Type[Record], ...] = (
     Scheme,
     Program,

@@ -30,7 +30,7 @@ from mxcluster.job.plan.look import look
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.host_variables import of_hosts
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.job_knobs import MEASURING, Controller, Options
+from mxcluster.model.job_knobs import MEASURING, NO_SECRETS, Controller, Options, Secrets
 from mxcluster.model.knob import PROFILE as MEASURES
 from mxcluster.model.knob import names_read, read
 from mxcluster.model.node_record import MachineFacts, Network
@@ -54,13 +54,6 @@ class Folders(NamedTuple):
     records: str
     runs: str
     cwd: str
-
-
-class Secrets(NamedTuple):
-    """The names in the knob secret_env, and the problems of this knob. No plan has the values."""
-
-    names: Sequence[str]
-    problems: Sequence[str]
 
 
 class Planned(NamedTuple):
@@ -87,7 +80,7 @@ def plan_job(
     given: Mapping[str, object],
     inventory: Inventory,
     folders: Folders,
-    secrets: Optional[Secrets] = None,
+    secrets: Secrets = NO_SECRETS,
     held: Optional[ports.Held] = None,
     anew: Iterable[str] = (),
     measures: bool = False,
@@ -118,7 +111,8 @@ def plan_job(
     containers.refuse_unread(options.runtime, list(anew))
     if measures:
         options = options.replaced(program=MEASURING)
-    refuse_secrets(secrets, [options.env, options.env_server, options.env_worker])
+    public = dict(options.env_server, **dict(options.env_worker, **options.env))
+    knobs.refuse_secret_env(secrets, public)
     job = new_job(options.job_id, MEASURING if measures else options.kv, folders.runs)
     model = _model(options, folders.runs) if options.model_load_epoch else ""
     inputs = Inputs(
@@ -202,13 +196,6 @@ def _script(inputs: Inputs, hosts: Sequence[str]) -> Tuple[str, List[str]]:
         return "", []
     pythons = [inputs.records[host].python_version for host in hosts]
     return user_script.pack(inputs.options.script, pythons)
-
-
-def refuse_secrets(secrets: Optional[Secrets], environments: Sequence[Mapping[str, str]]) -> None:
-    """Refuse a wrong secret_env, and a variable in secret_env and in one of `environments`."""
-    if secrets:
-        public = {name: text for one in environments for name, text in one.items()}
-        knobs.refuse_secret_env(secrets.names, secrets.problems, public)
 
 
 def results_folder(runs_dir: object, state_dir: str, job: str = "") -> str:

@@ -9,10 +9,12 @@ from typing import List, Mapping, Optional, Tuple
 from mxcluster import package
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput, refuse
+from mxcluster.job.options import refuse_secret_env
 from mxcluster.job.plan import Inputs, inputs, mpi
 from mxcluster.job.plan.ports import Held
 from mxcluster.lists import grouped
 from mxcluster.model.inventory import Inventory
+from mxcluster.model.job_knobs import NO_SECRETS, Secrets
 from mxcluster.model.plan import MPI_KIND
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import optional, words
@@ -31,7 +33,7 @@ def plan_job(
     given: Mapping[str, object],
     inventory: Inventory,
     folders: inputs.Folders,
-    secrets: Optional[inputs.Secrets] = None,
+    secrets: Secrets = NO_SECRETS,
     held: Optional[Held] = None,
 ) -> inputs.Planned:
     """Return the plan of an MPI job and the data for the start of the job.
@@ -41,7 +43,7 @@ def plan_job(
     """
     # An MPI job uses only the group workers. With kv=local, `inputs.without` checks only workers.
     options = mpi.cast(given)
-    inputs.refuse_secrets(secrets, [options.mpi_env])
+    refuse_secret_env(secrets, options.mpi_env)
     job = inputs.new_job(options.job_id, MPI_KIND, folders.runs)
     paths = [
         inputs.existing("mpi_resource_files", path, folders.cwd, folder=None)

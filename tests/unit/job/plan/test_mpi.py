@@ -14,7 +14,7 @@ from mxcluster.job import listing
 from mxcluster.job.plan import for_node, inputs, mpi, mpi_inputs, packed
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.job_knobs import MPI_ENGINES
+from mxcluster.model.job_knobs import MPI_ENGINES, Secrets
 from mxcluster.model.plan import Container
 from mxcluster.node import mpi_engines
 from tests.plans import write_record
@@ -37,7 +37,7 @@ def planned(tmp_path):
         write_record(tmp_path / "nodes", host, gpus=gpus, **place)
 
     def run(**given):
-        secrets, held = given.pop("secrets", None), given.pop("held", None)
+        secrets, held = given.pop("secrets", Secrets()), given.pop("held", None)
         given = dict({"mpi_command": "./solve a"}, **given)
         folders = inputs.Folders(str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path))
         return mpi_inputs.plan_job(given, INVENTORY, folders, secrets, held)
@@ -131,7 +131,7 @@ def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "mpi_runtime='lam' is refused" in refused(planned, mpi_runtime="lam")
     (tmp_path / "runs" / "old").mkdir(parents=True)
     assert "job_id='old' belongs to an earlier job" in refused(planned, job_id="old")
-    secrets = inputs.Secrets(["MXCLUSTER_JOB"], [])
+    secrets = Secrets(names=["MXCLUSTER_JOB"])
     assert "secret_env: MXCLUSTER_JOB is refused" in refused(planned, secrets=secrets)
 
 
