@@ -43,7 +43,6 @@ from mxcluster.model.plan import (
     ClusterFiles,
     Heartbeat,
     NodePlan,
-    Place,
     Plan,
     Process,
     RendezvousRequest,
@@ -64,8 +63,8 @@ def make_plan(inputs: Inputs) -> Plan:
     hosts = site.hosts_of(inputs.inventory)
     there = site.Site(options, inputs.inventory, hosts, records, inputs.files)
     crew = members.members_of(there, options)
-    found = there.locate(crew.hosts)
-    in_plan = nodes.nodes_of(found, records, inputs.job, options)
+    places = there.locate(crew.hosts)
+    in_plan = nodes.nodes_of(places, records, inputs.job, options)
     launchers.check(options.launcher, in_plan, there.variables)
     containers.check_units(options.runtime, crew.hosts, there.variables)
     fitted = profiled.fit(inputs.profile, crew.workers) if crew.scheduler else None
@@ -82,7 +81,7 @@ def make_plan(inputs: Inputs) -> Plan:
             kv=options.kv,
             lease=0 if options.detach else options.lease,
             launcher=options.launcher,
-            subnet=addresses.network(found, records),
+            subnet=addresses.network(places, records),
             workers=len(crew.workers),
             heartbeat=Heartbeat(
                 interval=processes.HEARTBEAT_INTERVAL, timeout=options.heartbeat_timeout
@@ -217,15 +216,14 @@ def make_cluster_files(
     options = options.replaced(data_allocator=1, kv="dist_gsync")
     there = site.Site(options, inventory, site.hosts_of(inventory), records, files)
     servers, workers = members.servers(there, 0), members.workers(there)
-    found = there.locate(unique([members.scheduler(there.groups)] + servers + workers))
-    located = {node.host: node.address for node in found}
-    lines = [located[host] for host in workers]
+    places = there.locate(unique([members.scheduler(there.groups)] + servers + workers))
+    lines = [places[host].address for host in workers]
     fitted = profiled.fit(profile, workers)
     divided = division.divide(there, options, workers, len(workers), fitted)
     sources = profiled.Sources(groups=divided.origin, shares=divided.wants_profile)
     used = profiled.used(options, fitted, sources)
     return ClusterFiles(
-        nodes={node.host: Place(address=node.address, interface=node.interface) for node in found},
+        nodes=places,
         files=_texts(lines, divided.groups, divided.shares),
         notes=used.notes if used else [],
     )

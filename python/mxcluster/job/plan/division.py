@@ -48,8 +48,9 @@ def _groups(
     """
     text = site.files.get("groups")
     if text is not None:
-        located = {node.host: node.address for node in for_each(site.find, unique(everyone))}
-        lines = [located[host] for host in everyone]
+        hosts = unique(everyone)
+        places = dict(zip(hosts, for_each(site.find, hosts)))
+        lines = [places[host].address for host in everyone]
         return groups.from_file(text, lines, site.names["groups"]), profiled.FILE
     labelled = groups.from_labels(everyone, site.variables)
     if labelled:

@@ -27,6 +27,7 @@ from mxcluster.model.plan import (
     MpiHost,
     MpiProgram,
     Node,
+    Place,
     Plan,
     Process,
     Timeouts,
@@ -77,11 +78,11 @@ def make_plan(inputs: Inputs) -> Plan:
     options, records = _options(inputs.options), inputs.records
     hosts = instances(unique(inputs.inventory.groups.get("workers") or []), options)
     there = Site(options, inputs.inventory, hosts, records, {})
-    found = there.locate(hosts)
+    places = there.locate(hosts)
     check_provisioned(hosts, records)
     check_image(options)
     containers.check_units(options.runtime, hosts, there.variables)
-    nodes = {one.host: _node(one, records[one.host], inputs.job, options) for one in found}
+    nodes = {host: _node(places[host], records[host], inputs.job, options) for host in hosts}
     numbers = gpus.per_worker(hosts, options.mpi_gpus, there.variables, records, inputs.held)
     gpu_lists = dict(zip(hosts, numbers))
     counts = for_each(lambda host: _processes(host, gpu_lists[host], options), hosts)
@@ -99,18 +100,18 @@ def make_plan(inputs: Inputs) -> Plan:
         container=containers.of(options, options.mpi_image, options.mpi_shm_size),
         nodes=nodes,
         processes=processes,
-        mpi=program(options, addresses.network(found, records), processes, nodes, counts),
+        mpi=program(options, addresses.network(places, records), processes, nodes, counts),
     )
     return plan.replaced(
         processes=[_equipped(process, plan, gpu_lists[process.host]) for process in processes]
     )
 
 
-def _node(found: addresses.Node, record: NodeRecord, job: str, options: MpiOptions) -> Node:
+def _node(place: Place, record: NodeRecord, job: str, options: MpiOptions) -> Node:
     """Return a node of the plan. An image has the CUDA of the program."""
     if options.runtime != HOST:
-        return node_of(found, record, job).replaced(mounts=containers.mounts(options.data_dir))
-    return node_of(found, record, job).replaced(cuda=record.cuda)
+        return node_of(place, record, job).replaced(mounts=containers.mounts(options.data_dir))
+    return node_of(place, record, job).replaced(cuda=record.cuda)
 
 
 def program(

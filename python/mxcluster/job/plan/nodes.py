@@ -1,19 +1,19 @@
 """Make the nodes of a plan from the node records, and check the records."""
 
 import posixpath
-from typing import Dict, Iterable, Mapping, Sequence
+from typing import Dict, Iterable, Mapping
 
 from mxcluster.cluster.driver import restarts
 from mxcluster.errors import refuse
-from mxcluster.job.plan import addresses, containers
+from mxcluster.job.plan import containers
 from mxcluster.lists import grouped, unique
 from mxcluster.model.job_knobs import HOST, Options
 from mxcluster.model.node_record import NodeRecord
-from mxcluster.model.plan import Node
+from mxcluster.model.plan import Node, Place
 
 
 def nodes_of(
-    found: Sequence[addresses.Node],
+    places: Mapping[str, Place],
     records: Mapping[str, NodeRecord],
     job: str,
     options: Options,
@@ -22,25 +22,24 @@ def nodes_of(
 
     Raises BadInput if a node is not provisioned, or if the versions of MXNet differ.
     """
-    hosts = [one.host for one in found]
-    check_provisioned(hosts, records)
-    check_versions(hosts, records)
+    check_provisioned(places, records)
+    check_versions(places, records)
     nodes = {}
-    for one in found:
-        record = records[one.host]
+    for host, place in places.items():
+        record = records[host]
         folders = (options.data_dir, record.data_dir, record.cuda.folder if record.cuda else "")
-        nodes[one.host] = node_of(one, record, job).replaced(
+        nodes[host] = node_of(place, record, job).replaced(
             cuda=record.cuda,
             mounts=None if options.runtime == HOST else containers.mounts(*folders),
         )
     return nodes
 
 
-def node_of(found: addresses.Node, record: NodeRecord, job: str) -> Node:
+def node_of(place: Place, record: NodeRecord, job: str) -> Node:
     """Return the node of a plan, without CUDA."""
     return Node(
-        address=found.address,
-        interface=found.interface,
+        address=place.address,
+        interface=place.interface,
         job_dir=posixpath.join(record.job_dir, job),
         python=record.python or "",
         build=record.target,

@@ -66,7 +66,7 @@ def _host(entry: str, known: List[str], site: Site) -> str:
 
 def _address(host: str, site: Site) -> Optional[str]:
     try:
-        return str(site.find(host).address)
+        return site.find(host).address
     except BadInput:  # make_plan refuses this host if the job uses the host
         return None
 

@@ -10,6 +10,7 @@ from mxcluster.model.host_variables import HostVariables, of_hosts
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import MachineFacts, NodeRecord
+from mxcluster.model.plan import Place
 from mxcluster.model.profile import Profile
 
 Texts = Mapping[str, Optional[str]]
@@ -74,12 +75,12 @@ class Site:
         self.records, self.files = records, files
         self._interface = options.dmlc_interface
 
-    def find(self, host: str) -> addresses.Node:
+    def find(self, host: str) -> Place:
         """Return the address and interface of a host. Raises BadInput if they are unknown."""
         return addresses.locate(host, self.variables[host], self.records.get(host), self._interface)
 
-    def locate(self, hosts: Sequence[str]) -> List[addresses.Node]:
-        """Return the address and interface of each host.
+    def locate(self, hosts: Sequence[str]) -> Dict[str, Place]:
+        """Return {host: its address and interface}.
 
         Raises BadInput if Ansible has too few forks, if two hosts have the same address, or if a
         host has an address that the others cannot reach.
@@ -92,10 +93,10 @@ class Site:
                 "call ansible-playbook with -f %d"
                 % (self.forks, len(hosts), len(hosts), len(hosts))
             )
-        found: List[addresses.Node] = for_each(self.find, hosts)
-        addresses.check_distinct(found)
-        addresses.check_loopback(found, self.records)
-        return found
+        places = dict(zip(hosts, for_each(self.find, hosts)))
+        addresses.check_distinct(places)
+        addresses.check_loopback(places, self.records)
+        return places
 
 
 def hosts_of(inventory: Inventory) -> List[str]:
