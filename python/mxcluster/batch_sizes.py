@@ -140,6 +140,8 @@ def check_sizes(
 ) -> None:
     """Raise BadInput unless `sizes` has a valid batch size for each worker, and the sum `total`.
 
+    The sizes come from the command line of a worker, which a user may start by hand.
+
     Args: `least` and `most` the bounds of each worker's size, in samples.
     """
     check_count("the batch sizes", sizes, len(least))

@@ -111,34 +111,34 @@ def _whole(nodes: Mapping[str, str]) -> str:
     return "done" if "done" in states and not states - {"done", "not asked"} else "incomplete"
 
 
-def choose(jobs: Sequence[ListedJob], wanted: str, lost: Sequence[str] = ()) -> Optional[ListedJob]:
-    """Return the job named `wanted`. If `wanted` is "", return the only running or prepared job.
+def choose(jobs: Sequence[ListedJob], job_id: str, lost: Sequence[str] = ()) -> Optional[ListedJob]:
+    """Return the job named `job_id`. If `job_id` is "", return the only running or prepared job.
 
-    If `wanted` is "" and no job is running or prepared, the result is None. Raises BadInput with a
-    list of jobs if no job is named `wanted`. Also raises BadInput if `wanted` is "" and several
+    If `job_id` is "" and no job is running or prepared, the result is None. Raises BadInput with a
+    list of jobs if no job is named `job_id`. Also raises BadInput if `job_id` is "" and several
     jobs are running or prepared.
 
     Args: `lost` the hosts that did not answer.
     """
     alive = [job for job in jobs if job.state in ("running", "prepared")]
-    if not wanted:
+    if not job_id:
         if len(alive) > 1:
             raise BadInput(
                 "%d jobs are running or prepared: name a job with -e job=<id>\n%s"
                 % (len(alive), "\n".join(table(alive)))
             )
         return alive[0] if alive else None
-    found = next((job for job in jobs if job.job == wanted), None)
+    found = next((job for job in jobs if job.job == job_id), None)
     if found is None:
         names = [job.job for job in jobs]
         raise BadInput(
             "job='%s' is on no node %s%s: %s"
             % (
-                wanted,
+                job_id,
                 "that answered (no answer from %s)" % some(sorted(lost))
                 if lost
                 else "of the inventory",
-                did_you_mean(wanted, names),
+                did_you_mean(job_id, names),
                 "name one of these jobs\n" + "\n".join(table(jobs))
                 if jobs
                 else "correct the job id or the inventory, or make the other nodes reachable"
@@ -151,24 +151,24 @@ def choose(jobs: Sequence[ListedJob], wanted: str, lost: Sequence[str] = ()) -> 
 
 
 def choose_to_stop(
-    jobs: Sequence[ListedJob], wanted: str, every: bool, lost: Sequence[str] = ()
+    jobs: Sequence[ListedJob], job_id: str, every: bool, lost: Sequence[str] = ()
 ) -> List[ListedJob]:
-    """Return the jobs to end: the job named `wanted`, or with `every` all running or prepared jobs.
+    """Return the jobs to end: the job named `job_id`, or with `every` all running or prepared jobs.
 
-    Raises BadInput if no job is named `wanted`. Also raises BadInput if the caller gives both
-    `wanted` and `every`, or neither. The user must name even the only running job, because this job
+    Raises BadInput if no job is named `job_id`. Also raises BadInput if the caller gives both
+    `job_id` and `every`, or neither. The user must name even the only running job, because this job
     may belong to another user.
 
     Args: `lost` the hosts that did not answer.
     """
     alive = [job for job in jobs if job.state in ("running", "prepared")]
-    if wanted and every:
+    if job_id and every:
         raise BadInput(
-            "job='%s' and all=true are both set: give either -e job=<id> or -e all=true" % wanted
+            "job='%s' and all=true are both set: give either -e job=<id> or -e all=true" % job_id
         )
     if every:
         return alive
-    if not wanted:
+    if not job_id:
         raise BadInput(
             "stop.yml needs the id of a job: give -e job=<id>, or -e all=true for all of these "
             "running and prepared jobs\n%s" % "\n".join(table(alive))
@@ -176,7 +176,7 @@ def choose_to_stop(
             else "no job is running or prepared on the nodes%s: list the ended jobs with status.yml"
             % (" that answered (no answer from %s)" % some(sorted(lost)) if lost else "")
         )
-    found = choose(jobs, wanted, lost)
+    found = choose(jobs, job_id, lost)
     return [found] if found else []
 
 

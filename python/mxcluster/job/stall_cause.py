@@ -37,12 +37,12 @@ def explain(failure: Failure, plan: Plan, statuses: Iterable[Status]) -> Failure
         return busy
     if pulses[blamed.name].phase in (phases.ENDING, phases.LEAVING):
         return failure
-    mates = _waiting_for_each_other(plan, parts, blamed)
-    waiting = [name for name in mates if pulses[name].phase == phases.TRAINING]
+    mates = {name: pulses[name] for name in _waiting_for_each_other(plan, parts, blamed)}
+    waiting = [name for name, pulse in mates.items() if pulse.phase == phases.TRAINING]
     merges = schemes.of(plan.kv).merges != schemes.NOBODY
     return (
-        _ended_script(failure, parts, {name: pulses[name] for name in mates}, waiting)
-        or (_missing_key(failure, parts, {n: pulses[n] for n in mates}) if merges else None)
+        _ended_script(failure, parts, mates, waiting)
+        or (_missing_key(failure, parts, mates) if merges else None)
         or _slowest(failure, parts, pulses, waiting or [blamed.name])
     )
 

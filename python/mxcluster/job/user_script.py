@@ -88,6 +88,8 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
 def look(folder: str, about: str) -> Folder:
     """Return a Folder with the paths to send, the skipped paths and the unreadable paths.
 
+    The reasons for skipped paths explain an import that fails on the nodes only.
+
     Raises BadInput, with a message that starts with `about`, if `folder` is too large.
     """
     size, found = 0, Folder([], [], {}, [])

@@ -130,7 +130,8 @@ def printable(text: str) -> str:
 
     The function drops escape sequences, control characters, characters without width, and
     characters that reverse the direction of writing. A tab becomes four spaces. A newline becomes
-    one space, so that the text of a node cannot add a line to the report.
+    one space, so that the text of a node cannot add a line to the report. `shapes.words` cleans one
+    value when the codec reads it. This function also cleans logs, which no codec reads.
     """
     if text.isprintable():
         return text

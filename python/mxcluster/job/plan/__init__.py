@@ -22,16 +22,16 @@ from mxcluster.job.plan import (
     firewall,
     gpus,
     members,
-    nodes,
     paces,
     ports,
     processes,
     profiled,
-    site,
-    work,
 )
-from mxcluster.job.plan.site import Inputs
+from mxcluster.job.plan.members import Members, members_of
+from mxcluster.job.plan.nodes import nodes_of
+from mxcluster.job.plan.site import Inputs, Site, Texts, hosts_of
 from mxcluster.job.plan.table import batches, table
+from mxcluster.job.plan.work import Work, work_of
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.lists import unique
 from mxcluster.model.inventory import Inventory
@@ -60,21 +60,23 @@ RENDEZVOUS_CLOCK = 1.0  # largest allowed difference between the clocks of two n
 def make_plan(inputs: Inputs) -> Plan:
     """Return the plan of one job. Raises BadInput with all faults of the inputs."""
     options, records = inputs.options, inputs.records
-    hosts = site.hosts_of(inputs.inventory)
-    there = site.Site(options, inputs.inventory, hosts, records, inputs.files)
-    crew = members.members_of(there, options)
-    places = there.locate(crew.hosts)
-    in_plan = nodes.nodes_of(places, records, inputs.job, options)
-    launchers.check(options.launcher, in_plan, there.variables)
-    containers.check_units(options.runtime, crew.hosts, there.variables)
-    fitted = profiled.fit(inputs.profile, crew.workers) if crew.scheduler else None
-    divided = division.divide(there, options, crew.everyone, len(crew.workers), fitted)
-    placement, note = profiled.placement(inputs.profile, options, crew.servers, len(divided.groups))
+    hosts = hosts_of(inputs.inventory)
+    site = Site(options, inputs.inventory, hosts, records, inputs.files)
+    chosen = members_of(site, options)
+    places = site.locate(chosen.hosts)
+    nodes = nodes_of(places, records, inputs.job, options)
+    launchers.check(options.launcher, nodes, site.variables)
+    containers.check_units(options.runtime, chosen.hosts, site.variables)
+    fitted = profiled.fit(inputs.profile, chosen.workers) if chosen.scheduler else None
+    divided = division.divide(site, options, chosen.everyone, len(chosen.workers), fitted)
+    placement, note = profiled.placement(
+        inputs.profile, options, chosen.servers, len(divided.groups)
+    )
     if not options.script:
-        first = crew.workers[0]
+        first = chosen.workers[0]
         processes.check_network(options.network, first, records[first])
-    done = work.work_of(inputs, there, crew.workers, divided, fitted)
-    sources = done.sources._replace(placement=bool(placement), note=note)
+    work = work_of(inputs, site, chosen.workers, divided, fitted)
+    sources = work.sources._replace(placement=bool(placement), note=note)
     plan = _with_processes(
         Plan(
             job=inputs.job,
@@ -82,36 +84,36 @@ def make_plan(inputs: Inputs) -> Plan:
             lease=0 if options.detach else options.lease,
             launcher=options.launcher,
             subnet=addresses.network(places, records),
-            workers=len(crew.workers),
+            workers=len(chosen.workers),
             heartbeat=Heartbeat(
                 interval=processes.HEARTBEAT_INTERVAL, timeout=options.heartbeat_timeout
             ),
             timeouts=Timeouts(start=options.start_timeout, stall=options.stall_timeout),
             groups=divided.groups,
             group_labels=divided.labels,
-            together=done.together,
-            shares=done.shares,
+            together=work.together,
+            shares=work.shares,
             placement=placement,
             staleness=options.staleness,
-            balance=done.balance,
-            slowdowns=paces.slowdowns(options, crew.workers, there.variables),
+            balance=work.balance,
+            slowdowns=paces.slowdowns(options, chosen.workers, site.variables),
             options=options,
             container=containers.of(options, options.image),
-            nodes=in_plan,
-            ports_open=_open_hosts(crew, options, there),
+            nodes=nodes,
+            ports_open=_open_hosts(chosen, options, site),
             processes=[],
             profile=profiled.used(options, fitted, sources),
-            needs_profile=_needs_profile(options, divided, len(crew.workers)),
+            needs_profile=_needs_profile(options, divided, len(chosen.workers)),
         ),
         inputs,
-        crew,
-        done,
+        chosen,
+        work,
     )
-    _check_batches(plan, crew.workers, divided, fitted)
+    _check_batches(plan, chosen.workers, divided, fitted)
     return plan
 
 
-def _open_hosts(crew: members.Members, options: Options, there: site.Site) -> List[str]:
+def _open_hosts(chosen: Members, options: Options, site: Site) -> List[str]:
     """Return the hosts on which the job runs without root, and so cannot close its ports.
 
     On all other hosts, the look reports whether the ports are open.
@@ -119,8 +121,8 @@ def _open_hosts(crew: members.Members, options: Options, there: site.Site) -> Li
     engine = LAUNCHERS[options.launcher].engine
     return [
         host
-        for host in crew.hosts
-        if crew.scheduler and (engine or not there.variables[host].mxcluster_user)
+        for host in chosen.hosts
+        if chosen.scheduler and (engine or not site.variables[host].mxcluster_user)
     ]
 
 
@@ -134,19 +136,19 @@ def _needs_profile(options: Options, divided: division.Division, workers: int) -
     )
 
 
-def _with_processes(plan: Plan, inputs: Inputs, crew: members.Members, done: work.Work) -> Plan:
+def _with_processes(plan: Plan, inputs: Inputs, chosen: Members, work: Work) -> Plan:
     """Return `plan` with its processes, ports and cluster files."""
-    servers, each = processes.servers_of(crew.servers, plan.kv, plan.groups)
+    servers, each = processes.servers_of(chosen.servers, plan.kv, plan.groups)
     members.check_total(len(servers), "server processes")
     processes.check_bound(plan.options, len(servers))
-    laid_out = processes.lay_out(crew.scheduler, servers, crew.workers, plan.nodes)
+    laid_out = processes.lay_out(chosen.scheduler, servers, chosen.workers, plan.nodes)
     port = ports.root_port(plan.options.root_port, laid_out, inputs.held or {}, inputs.first_port)
-    lines = [plan.nodes[host].address for host in crew.workers]
-    root = plan.nodes[crew.scheduler].address if crew.scheduler else ""
+    lines = [plan.nodes[host].address for host in chosen.workers]
+    root = plan.nodes[chosen.scheduler].address if chosen.scheduler else ""
     plan = plan.replaced(
         servers=len(servers),
         root=Root(address=root, port=port) if root else None,
-        files=_texts(lines, plan.groups, done.shares),
+        files=_texts(lines, plan.groups, work.shares),
         processes=[
             process.replaced(group=process.index % each)
             if process.role == SERVER and each > 1 and process.index is not None
@@ -154,10 +156,10 @@ def _with_processes(plan: Plan, inputs: Inputs, crew: members.Members, done: wor
             for process in ports.moved(laid_out, port)
         ],
     )
-    return plan.replaced(processes=_equipped(plan, inputs, done))
+    return plan.replaced(processes=_equipped(plan, inputs, work))
 
 
-def _equipped(plan: Plan, inputs: Inputs, done: work.Work) -> List[Process]:
+def _equipped(plan: Plan, inputs: Inputs, work: Work) -> List[Process]:
     """Return the processes of `plan` with GPUs, group, share, folder, command and environment."""
     options = plan.options.replaced(lr=step_size(plan.options, plan.workers))
     group_of = {index: number for number, group in enumerate(plan.groups) for index in group}
@@ -166,8 +168,8 @@ def _equipped(plan: Plan, inputs: Inputs, done: work.Work) -> List[Process]:
         arguments = None
         if process.role == WORKER and process.index is not None:
             process = process.replaced(
-                gpus=done.gpus[process.index],
-                work_load=done.loads[process.index],
+                gpus=work.gpus[process.index],
+                work_load=work.loads[process.index],
                 group=group_of[process.index],
                 share=plan.shares[process.index],
                 folder=processes.own_folder(process, plan.options),
@@ -201,7 +203,7 @@ def make_cluster_files(
     options: Options,
     inventory: Inventory,
     records: Mapping[str, MachineFacts],
-    files: site.Texts,
+    files: Texts,
     profile: Optional[Profile] = None,
 ) -> ClusterFiles:
     """Return the addresses and cluster files of the whole cluster.
@@ -214,12 +216,12 @@ def make_cluster_files(
     function can refuse an inventory before provision.yml installs MXNet.
     """
     options = options.replaced(data_allocator=1, kv="dist_gsync")
-    there = site.Site(options, inventory, site.hosts_of(inventory), records, files)
-    servers, workers = members.servers(there, 0), members.workers(there)
-    places = there.locate(unique([members.scheduler(there.groups)] + servers + workers))
+    site = Site(options, inventory, hosts_of(inventory), records, files)
+    servers, workers = members.servers(site, 0), members.workers(site)
+    places = site.locate(unique([members.scheduler(site.groups)] + servers + workers))
     lines = [places[host].address for host in workers]
     fitted = profiled.fit(profile, workers)
-    divided = division.divide(there, options, workers, len(workers), fitted)
+    divided = division.divide(site, options, workers, len(workers), fitted)
     sources = profiled.Sources(groups=divided.origin, shares=divided.wants_profile)
     used = profiled.used(options, fitted, sources)
     return ClusterFiles(

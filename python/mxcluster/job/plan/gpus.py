@@ -122,11 +122,11 @@ def check_batch(batch_size: int, workers: Sequence[Process]) -> None:
 def _of_host(
     host: str,
     workers: int,
-    wanted: Union[str, List[int]],
+    knob: Union[str, List[int]],
     there: int,
     held: Dict[str, str],
 ) -> List[List[int]]:
-    numbers = list(range(there)) if isinstance(wanted, str) else list(wanted)
+    numbers = list(range(there)) if isinstance(knob, str) else list(knob)
     if any(number >= there for number in numbers):
         named = ", ".join(spans(range(there), " to "))
         raise BadInput(
@@ -134,13 +134,13 @@ def _of_host(
             % (host, ",".join(map(str, numbers)), _count(there), named and ", " + named)
         )
     busy = [number for number in numbers if str(number) in held]
-    numbers = [number for number in numbers if number not in busy] if wanted == "auto" else numbers
-    if busy and (wanted != "auto" or len(numbers) < workers):
+    numbers = [number for number in numbers if number not in busy] if knob == "auto" else numbers
+    if busy and (knob != "auto" or len(numbers) < workers):
         has = ", ".join("GPU %d is held by %s" % (number, held[str(number)]) for number in busy)
-        cure = "leave gpus at auto to take the free GPUs, " if wanted != "auto" else ""
+        cure = "leave gpus at auto to take the free GPUs, " if knob != "auto" else ""
         left = (
             ", and %d GPUs are free for %d workers" % (len(numbers), workers)
-            if wanted == "auto"
+            if knob == "auto"
             else ""
         )
         raise BadInput(

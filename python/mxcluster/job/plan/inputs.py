@@ -215,12 +215,12 @@ def results_folder(runs_dir: object, state_dir: str, job: str = "") -> str:
     return folder
 
 
-def new_job(wanted: str, kind: str, runs_dir: str) -> str:
-    """Return the id of a new job: `wanted`, or the time and `kind` if `wanted` is "".
+def new_job(job_id: str, kind: str, runs_dir: str) -> str:
+    """Return the id of a new job: `job_id`, or the time and `kind` if `job_id` is "".
 
     Raises BadInput if a run in `runs_dir` has this id.
     """
-    job = wanted or time.strftime("%Y%m%d-%H%M%S-") + kind
+    job = job_id or time.strftime("%Y%m%d-%H%M%S-") + kind
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput(
             "job_id='%s' belongs to an earlier job in %s: choose another job_id, or leave job_id "
@@ -295,11 +295,11 @@ def without(inputs: Inputs) -> Tuple[Inputs, List[str]]:
         there = sum(
             one.workers_per_host if role == "workers" else one.servers_per_host for one in variables
         )
-        wanted = options.num_workers if role == "workers" else options.num_servers
-        if wanted > there:
+        number = options.num_workers if role == "workers" else options.num_servers
+        if number > there:
             notes.append(
                 "num_%s=%d is too high without these hosts, so the job uses %d"
-                % (role, wanted, there)
+                % (role, number, there)
             )
             options = options.replaced(**{"num_" + role: there})
     return inputs._replace(options=options, inventory=inventory.replaced(groups=left)), notes

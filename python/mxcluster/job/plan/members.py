@@ -40,8 +40,8 @@ def members_of(site: Site, options: Options) -> Members:
     distributed = schemes.of(options.kv).is_distributed
     in_batch = LAUNCHERS[options.launcher].is_batch
     first = scheduler(site.groups) if distributed else None
-    wanted = 0 if options.round_robin else options.num_servers
-    serving = servers(site, wanted, in_batch) if distributed else []
+    number = 0 if options.round_robin else options.num_servers
+    serving = servers(site, number, in_batch) if distributed else []
     everyone = workers(site)
     if options.round_robin:
         dealt = round_robin.place(site, options)
@@ -69,16 +69,16 @@ def scheduler(groups: Mapping[str, Sequence[str]]) -> str:
     return hosts[0]
 
 
-def servers(site: Site, wanted: int, in_batch: bool = False) -> List[str]:
-    """Return the host of each of the first `wanted` servers, in the order of the group servers.
+def servers(site: Site, number: int, in_batch: bool = False) -> List[str]:
+    """Return the host of each of the first `number` servers, in the order of the group servers.
 
-    With `wanted` 0, the list has all servers. Raises BadInput if the group has fewer servers.
+    With `number` 0, the list has all servers. Raises BadInput if the group has fewer servers.
 
     Args: `in_batch` True for a job of a batch system, whose nodes have no groups.
     """
     hosts = _in_group("servers", site.groups)
     hosts = [host for host in hosts for _ in range(site.variables[host].servers_per_host)]
-    return hosts[: _count("num_servers", wanted, len(hosts), "servers", in_batch)]
+    return hosts[: _count("num_servers", number, len(hosts), "servers", in_batch)]
 
 
 def workers(site: Site) -> List[str]:
@@ -148,13 +148,13 @@ def _in_group(group: str, groups: Mapping[str, Sequence[str]]) -> List[str]:
     return hosts
 
 
-def _count(option: str, wanted: int, there: int, role: str, in_batch: bool) -> int:
-    if wanted > there:
+def _count(option: str, number: int, there: int, role: str, in_batch: bool) -> int:
+    if number > there:
         raise BadInput(
             "%s=%d, but %s has only %d %s: use at most %d, or %s"
             % (
                 option,
-                wanted,
+                number,
                 "the job" if in_batch else "the cluster",
                 there,
                 role,
@@ -164,4 +164,4 @@ def _count(option: str, wanted: int, there: int, role: str, in_batch: bool) -> i
                 else "add hosts to the group %s" % role,
             )
         )
-    return wanted or there
+    return number or there

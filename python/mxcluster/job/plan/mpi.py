@@ -77,13 +77,13 @@ def make_plan(inputs: Inputs) -> Plan:
     """Return the plan of an MPI job. Raises BadInput with all faults of the inputs."""
     options, records = _options(inputs.options), inputs.records
     hosts = instances(unique(inputs.inventory.groups.get("workers") or []), options)
-    there = Site(options, inputs.inventory, hosts, records, {})
-    places = there.locate(hosts)
+    site = Site(options, inputs.inventory, hosts, records, {})
+    places = site.locate(hosts)
     check_provisioned(hosts, records)
     check_image(options)
-    containers.check_units(options.runtime, hosts, there.variables)
+    containers.check_units(options.runtime, hosts, site.variables)
     nodes = {host: _node(places[host], records[host], inputs.job, options) for host in hosts}
-    numbers = gpus.per_worker(hosts, options.mpi_gpus, there.variables, records, inputs.held)
+    numbers = gpus.per_worker(hosts, options.mpi_gpus, site.variables, records, inputs.held)
     gpu_lists = dict(zip(hosts, numbers))
     counts = for_each(lambda host: _processes(host, gpu_lists[host], options), hosts)
     laid_out = lay_out(hosts, nodes)
@@ -167,16 +167,16 @@ def instances(hosts: List[str], options: MpiOptions) -> List[str]:
     """
     if not hosts:
         raise BadInput("the group workers has no host: put at least one host into this group")
-    wanted = options.mpi_num_instances
-    if isinstance(wanted, str):
+    knob = options.mpi_num_instances
+    if isinstance(knob, str):
         return hosts
-    if wanted > len(hosts):
+    if knob > len(hosts):
         raise BadInput(
             "mpi_num_instances=%d, but the group workers has only %s (%s): give at most "
             "%d, or all, or add hosts to the group"
-            % (wanted, several(len(hosts), "node"), ", ".join(hosts), len(hosts))
+            % (knob, several(len(hosts), "node"), ", ".join(hosts), len(hosts))
         )
-    return hosts[:wanted]
+    return hosts[:knob]
 
 
 def lay_out(hosts: Sequence[str], nodes: Mapping[str, Node]) -> List[Process]:
@@ -203,9 +203,9 @@ def _processes(host: str, numbers: List[int], options: MpiOptions) -> int:
 
     Args: `numbers` the GPU numbers of the job on this host; `options` the typed MPI knobs.
     """
-    wanted = options.mpi_processes_per_node
-    if wanted != "gpus":
-        return int(wanted)
+    knob = options.mpi_processes_per_node
+    if knob != "gpus":
+        return int(knob)
     if not numbers:
         raise BadInput(
             "%s: mpi_processes_per_node=gpus, but the job has no GPU on this node: use a number, "

@@ -37,10 +37,10 @@ def submit_host(options: Options, groups: Mapping[str, List[str]]) -> str:
     Args: `options` the typed knobs; `groups` {name: hosts} of the inventory.
     """
     known = [host for group in ("scheduler", "servers", "workers") for host in groups[group]]
-    wanted = options.submit_host or next(iter(groups["scheduler"]), "")
-    if wanted in known:
-        return str(wanted)
-    if not wanted:
+    name = options.submit_host or next(iter(groups["scheduler"]), "")
+    if name in known:
+        return str(name)
+    if not name:
         raise BadInput(
             "launcher=%s needs a submit host: put a host with the client of %s into the group "
             "scheduler, or name a host of the inventory with -e submit_host="
@@ -49,8 +49,8 @@ def submit_host(options: Options, groups: Mapping[str, List[str]]) -> str:
     raise BadInput(
         "submit_host=%s is not in the inventory%s: name one of %s"
         % (
-            wanted,
-            did_you_mean(wanted, known),
+            name,
+            did_you_mean(name, known),
             ", ".join(dict.fromkeys(known)) or "its hosts (it has none)",
         )
     )
@@ -230,8 +230,8 @@ def complete(
         for host in hosts
     }
     for host, own in variables.items():
-        wanted_gpus = of_host(host, own).gpus
-        own["gpus"] = _gpus(host, plan.options.gpus, wanted_gpus, facts[host].granted)
+        own_gpus = of_host(host, own).gpus
+        own["gpus"] = _gpus(host, plan.options.gpus, own_gpus, facts[host].granted)
     folder = posixpath.join(request.shared.job_dir, plan.job, NODES)
     return make_plan(
         Inputs(
@@ -267,18 +267,18 @@ def record_of(request: Submission, host: str, facts: NodeFacts) -> NodeRecord:
 def _gpus(
     host: str,
     knob: Union[str, Sequence[int]],
-    wanted: Union[str, List[int]],
+    own: Union[str, List[int]],
     granted: Optional[Sequence[int]],
 ) -> Union[str, Sequence[int]]:
     """Return the GPUs of the job on `host`, as the value of the host variable `gpus`.
 
     Raises BadInput if the job names GPUs that the batch system has not given to it. `knob`: the
-    knob `gpus`. `wanted`: the host variable `gpus`. `granted`: the GPUs that the batch system gives
+    knob `gpus`. `own`: the host variable `gpus`. `granted`: the GPUs that the batch system gives
     to the job, None if it says nothing.
     """
     if granted is None:
-        return wanted
-    named = wanted if knob == "auto" else knob
+        return own
+    named = own if knob == "auto" else knob
     if named == "auto":
         return granted
     foreign = [number for number in named if number not in granted]
@@ -292,4 +292,4 @@ def _gpus(
                 "the GPUs " + ",".join(map(str, granted)) if granted else "no GPU",
             )
         )
-    return wanted
+    return own
