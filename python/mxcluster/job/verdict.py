@@ -40,7 +40,7 @@ def compute(
       `mxcluster.training` writes this event at the end of a program or script;
     - the controller reached every node and collected its files;
     - no searched node has a leftover process, file, unit or firewall rule of the job;
-    - a program of mxcluster that began with new weights learned (see `learning.problem`).
+    - a program of mxcluster that began with new weights learned (see `learning.judge`).
 
     Args:
         plan: the plan of the whole job.
@@ -259,12 +259,10 @@ def _learned(
     """
     if plan.options.measured or plan.mpi:
         return None, []
-    options, found = plan.options, learning.problem(plan, events, accuracy)
-    if found is None:
-        warning = learning.cannot_tell(plan, events, accuracy)
-        return None, [warning] if warning else []
-    if options.script or options.model_load_epoch:
-        return None, [found]
+    options = plan.options
+    found, warning = learning.judge(plan, events, accuracy)
+    if not found or options.script or options.model_load_epoch:
+        return None, list(filter(None, [found, warning]))
     worker = plan.of_role(WORKER)[0]
     cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options.lr
     if options.lr_scale == "none" and schemes.updates_each_push(schemes.of(plan.kv)):

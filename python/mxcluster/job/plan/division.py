@@ -72,7 +72,7 @@ def _shares(
     """
     count = sum(map(len, division.groups))
     text, allocator, kv = site.files.get("data_sharding"), options.data_allocator, options.kv
-    weight = shares.weights(everyone[:count], site.variables)
+    weight = [site.variables[host].weight for host in everyone[:count]]
     weighted, waits = allocator == 1 and text is None, schemes.of(kv).waits == schemes.GROUP
     if division.origin == profiled.LABELS or weighted and waits:
         shares.check_equal_inside(division.groups, division.labels, everyone, weight)

@@ -5,7 +5,7 @@ import pytest
 from mxcluster.job import options
 from mxcluster.job.options import PLANNED_VARIABLES
 from mxcluster.job.plan import processes
-from mxcluster.model.node_record import Cuda, NodeFacts
+from mxcluster.model.node_record import Cuda
 from mxcluster.model.plan import Node
 from tests.plans import plan_with, process_of
 
@@ -31,11 +31,6 @@ def test_order_names_and_ports():
 
 def test_without_a_scheduler_no_process_listens():
     assert [process.port for process in processes.lay_out(None, [], ["a"], NODES)] == [None]
-
-
-@pytest.mark.parametrize("network", ["mlp", "lenet", "resnet20", "inception-bn-28-small", "vgg11"])
-def test_known_networks(network):
-    processes.check_network(network, "a", NodeFacts(model_zoo=["vgg11"]))
 
 
 def plan_of(**given):

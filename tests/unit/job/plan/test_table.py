@@ -117,19 +117,6 @@ def test_the_table_shows_the_learning_rate_that_the_workers_get(options, expecte
     )
 
 
-def test_gsync_with_one_group_gives_a_hint():
-    told = "dist_gsync with one group of all workers trains as dist_sync does: for several"
-    one = load("good/local")
-    for host in one["hosts"].values():
-        host.pop("worker_group", None)
-    text = table(plan_of(changed(one, {"options": {"kv": "dist_gsync"}})))
-    assert told in text
-    for way in ("worker_group", "groups_file", "-e grouping=auto"):
-        assert way in text
-    assert told not in table(plan_of(changed(one, {"options": {"kv": "dist_sync"}})))
-    assert told not in table(plan(kv="dist_gsync"))
-
-
 def test_knobs_for_late_updates_without_a_good_effect_are_told():
     one = load("good/local")
     for host in one["hosts"].values():
