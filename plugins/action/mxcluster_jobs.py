@@ -246,7 +246,7 @@ def stopped(given: Stopped, check: bool) -> Ended:
         for part in (answer or {}).get("results", []):
             is_lost = part.get("failed") or part.get("unreachable")
             parts.setdefault(part["item"], {})[host] = (
-                None if is_lost or check else StopAnswer.decode(part)
+                StopAnswer.decode(part) if "ran" in part and not is_lost else None
             )
     jobs = [job for job in given.jobs if job.job in given.stopping]
     ended = job_messages.of_stops(jobs, parts, check)

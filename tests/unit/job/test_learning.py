@@ -16,7 +16,7 @@ LEARNING = [1.695, 1.638, 0.7, 0.913, 0.515, 0.163, 0.17, 0.135, 0.127, 0.139]
 GUESS = math.log(10)
 
 
-def told(losses):
+def events_of(losses):
     """Return the events of two workers with these losses, one per epoch."""
     return [
         Batch(role="worker", index=index, epoch=epoch, loss=loss)
@@ -28,7 +28,7 @@ def told(losses):
 def judged(losses, accuracy=0.1, kv="dist_async", **options):
     plan = PLAN.replaced(kv=kv, options=PROGRAM.replaced(**options))
     end = End(role="worker", index=0, time=130.0, accuracy=accuracy, samples=10, seconds=1.0)
-    return compute(plan, statuses(), told(losses) + [end] + DONE)
+    return compute(plan, statuses(), events_of(losses) + [end] + DONE)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_another_failure_takes_precedence():
     plan = PLAN.replaced(options=PROGRAM)
     assert (
         "before its training was complete"
-        in compute(plan, statuses(), told([GUESS] * 5))["first_failure"]["reason"]
+        in compute(plan, statuses(), events_of([GUESS] * 5))["first_failure"]["reason"]
     )
 
 
 def test_a_batch_without_its_epoch_or_loss_does_not_count():
-    events = told([2.0, 1.0]) + [Batch(epoch=1), Batch(loss=9.0), Epoch(epoch=1)]
+    events = events_of([2.0, 1.0]) + [Batch(epoch=1), Batch(loss=9.0), Epoch(epoch=1)]
     assert learning.by_epoch(events) == [2.0, 1.0]
 
 

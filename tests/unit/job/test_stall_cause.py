@@ -147,15 +147,15 @@ BLOCKING = BlockingWorker(name="worker-1", time=NOW)
 def test_the_reason_names_the_skipped_key():
     seen = with_pulses({"worker-0": training(0, 7), "worker-1": training(1, 8, b=6)})
     failure = stall_cause.failure(plan_with(*PROCESSES), "b", BLOCKING)
-    told = stall_cause.explain(failure, plan_with(*PROCESSES, kv="dist_gsync"), seen)
+    message = stall_cause.explain(failure, plan_with(*PROCESSES, kv="dist_gsync"), seen)
     assert (
-        told.name == "worker-1"
-        and "has pushed the key b 6 times and other keys up to 8 times" in told.reason
+        message.name == "worker-1"
+        and "has pushed the key b 6 times and other keys up to 8 times" in message.reason
     )
-    assert "worker-0 has pushed that key 7 times, and waits" in told.reason, told
+    assert "worker-0 has pushed that key 7 times, and waits" in message.reason, message
     for kv in ("dist_ssync", "dist_async"):
-        told = stall_cause.explain(failure, plan_with(*PROCESSES, kv=kv), seen)
-        assert "the key" not in told.reason, told
+        message = stall_cause.explain(failure, plan_with(*PROCESSES, kv=kv), seen)
+        assert "the key" not in message.reason, message
 
 
 def test_the_other_group_does_not_count():

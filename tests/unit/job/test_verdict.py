@@ -358,8 +358,10 @@ def test_a_node_that_went_down_in_order_is_the_cause_and_the_job_starts_again():
     echo = failure("worker-0", 110.0, 91, host="node1")
     found["node1"].update(first_failure=echo, reason="failed")
     found["node2"].update(reason="shutdown", first_failure=None)
-    told = compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"]["reason"]
-    assert told.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in told
+    message = compute(HEARTBEAT, found, [], {}, lost={"node2": GONE})["first_failure"]["reason"]
+    assert (
+        message.startswith("node2 is gone: ") and "its agent got SIGTERM before, as when" in message
+    )
     answers = compute(HEARTBEAT, found, [], left={"node1": [], "node2": []})
     plan = HEARTBEAT.replaced(options=HEARTBEAT.options.replaced(max_restarts=1))
     decision = restarts.decide(plan, Verdict.decode(answers), None, lambda _: False)
@@ -394,11 +396,11 @@ def test_an_untrue_answer_is_the_cause_of_later_failures(cause):
         found["node2"]["reason"] = "shutdown"
     if cause == "echo":
         found["node1"]["first_failure"] = failure("worker-0", 120.0, 91, host="node1")
-    told = compute(
+    message = compute(
         PLAN, found, ENDS, untrue={"node2": "the node answered that its part of the job had ended"}
     )
-    assert not told["ok"]
-    assert first(told) == "agent on node2: the node answered that its part of the job had ended"
+    assert not message["ok"]
+    assert first(message) == "agent on node2: the node answered that its part of the job had ended"
     found["node1"]["first_failure"] = failure("server-0", 110.0, 1, host="node1")
     assert compute(PLAN, found, ENDS, untrue={"node2": "x"})["first_failure"]["name"] == "server-0"
 
@@ -425,8 +427,8 @@ def test_warnings_and_a_scripts_files_are_shown_at_the_end():
     found = compute(
         PLAN, statuses(), ENDS, warnings=["node1: worker-0: 1 file stays\x1b[31m"], files=6
     )
-    told = verdict_text.text(Verdict.decode(found), "runs/j1")
-    assert found["ok"] and told[-3:-1] == [
+    message = verdict_text.text(Verdict.decode(found), "runs/j1")
+    assert found["ok"] and message[-3:-1] == [
         "warning   node1: worker-0: 1 file stays",
         "files     6 files of the program, in runs/j1/nodes/*/files",
     ]

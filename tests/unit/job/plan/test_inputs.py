@@ -107,15 +107,15 @@ def test_planning_time_is_linear_in_the_number_of_nodes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "asked, all_gpus",
+    "knob, all_gpus",
     [("auto", {"record": 0, "bus": 2}), ("", None), ("default of the host", None)],
 )
-def test_a_look_compares_the_gpus_with_the_record(plan, tmp_path, monkeypatch, asked, all_gpus):
+def test_a_look_compares_the_gpus_with_the_record(plan, tmp_path, monkeypatch, knob, all_gpus):
     path = tmp_path / "nodes" / "b.json"
     path.write_text(json.dumps(dict(json.loads(path.read_text()), bus=2)))
-    if asked == "default of the host":
+    if knob == "default of the host":
         monkeypatch.setitem(INVENTORY.hosts["b"], "gpus", "")
-    assert plan(gpus="" if asked == "" else "auto").looks["b"].encode().get("all_gpus") == all_gpus
+    assert plan(gpus="" if knob == "" else "auto").looks["b"].encode().get("all_gpus") == all_gpus
 
 
 def test_a_node_with_an_old_record_is_named(plan, tmp_path):

@@ -82,9 +82,13 @@ def test_a_node_whose_driver_needs_a_restart_is_refused():
     nodes.check_provisioned("a", records_of(records))
     with pytest.raises(BadInput) as refusal:
         nodes.check_provisioned("abc", records_of(records))
-    said = str(refusal.value)
-    assert "b: driver 470.82.01 is installed, but 470.57.02 is loaded, and only a restart" in said
-    assert "but nouveau is loaded, and only a restart can change this: restart c, then run" in said
+    message = str(refusal.value)
+    assert (
+        "b: driver 470.82.01 is installed, but 470.57.02 is loaded, and only a restart" in message
+    )
+    assert (
+        "but nouveau is loaded, and only a restart can change this: restart c, then run" in message
+    )
 
 
 @pytest.mark.parametrize(

@@ -170,8 +170,8 @@ def test_grouping_auto_says_when_it_needs_a_profile(of, found, needed):
     case = changed(LOCAL, {"options": dict(of, grouping="auto")})
     got = plan_of(case, profile=found)
     assert got.needs_profile is needed
-    told = "as dist_sync does: no profile fits this job, so grouping=auto measures the workers"
-    assert (told in table(got)) is needed
+    message = "as dist_sync does: no profile fits this job, so grouping=auto measures the workers"
+    assert (message in table(got)) is needed
     assert not plan_of(changed(case, {"options": {"grouping": "given"}})).needs_profile
     assert not plan_of(changed(LABELLED, {"options": {"grouping": "auto"}})).needs_profile
 
