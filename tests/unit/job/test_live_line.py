@@ -158,11 +158,6 @@ def test_a_failure_replaces_the_line():
     assert line(answers) == "worker-3 on node2 killed by signal 9 (SIGKILL); ending the job"
 
 
-def test_a_null_loss_is_left_out():
-    answers = {"a": answer("a", {"worker-0": "running"}, worker_0=training(1, None, None, 0.0))}
-    assert line(answers) == "gsync  epoch 1/20  step 1"
-
-
 def test_texts_of_a_node_are_printable_and_its_events_are_valid():
     answers = two_nodes(batch={"epoch": "\x1b[2J", "step": 7, "time": 3.0})
     answers["node1"]["status"]["kv"] = "dist_\x1b]0;owned\x07gsync\nOK"
