@@ -35,7 +35,7 @@ from mxcluster.model.written import (
     MOST,
     Written,
     above_0,
-    anything,
+    converted,
     environment,
     free,
     gpus,
@@ -176,9 +176,8 @@ class Program(Record):
         "`train.yml` copies the script's folder to the nodes.",
     )
     script_args: Sequence[str] = _of_train(
-        Written(
+        converted(
             to_list,
-            anything,
             "a list of strings (write numbers in quotes), such as "
             '\'{"script_args": ["--lr", "0.1"]}\'',
         ),
@@ -402,7 +401,7 @@ class Machines(Record):
         playbooks=_MEASURED,
     )
     without: Sequence[str] = knob(
-        Written(to_names, anything, "the names of hosts, such as node3,node4"),
+        converted(to_names, "the names of hosts, such as node3,node4"),
         [],
         "Hosts of the inventory that the job does not use, such as `node3,node4`. Ansible does not "
         "contact these hosts, so they may be down.",
@@ -675,11 +674,7 @@ class Launching(Record):
     )
     gres: str = knob(_word, "", "Resources: %s." % ", or ".join(one.gres for one in _SYSTEMS))
     engine_options: Sequence[str] = knob(
-        Written(
-            to_list,
-            anything,
-            'a list of strings, such as \'{"engine_options": ["--mem=8G"]}\'',
-        ),
+        converted(to_list, 'a list of strings, such as \'{"engine_options": ["--mem=8G"]}\''),
         [],
         "Further arguments of {programs}, a list of strings. Arguments that change what {programs} "
         "does for mxcluster are refused, such as `--array` and `--wait`. The arguments of other "
@@ -744,9 +739,8 @@ class MpiProgram(Record):
         "The size of `/dev/shm` of a container of `mpi_image`, in MB.",
     )
     mpi_gpus: Union[str, List[int]] = _mpi(
-        Written(
+        converted(
             or_word("all", to_gpus, "auto"),
-            anything,
             "all or auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU,
             limits="From 0 to %d." % MOST_GPU,
         ),
@@ -755,7 +749,7 @@ class MpiProgram(Record):
         "or numbers such as `0,1`.",
     )
     mpi_infiniband: Union[str, bool] = _mpi(
-        Written(or_word("auto", to_bool), anything, "auto, true or false"),
+        converted(or_word("auto", to_bool), "auto, true or false"),
         "auto",
         "`true` lets the engine use only InfiniBand between nodes, and refuses nodes without "
         "InfiniBand. `false` forbids InfiniBand. `auto` leaves the choice to the engine.",
@@ -767,7 +761,7 @@ class MpiProgram(Record):
         "of the engine are allowed, such as `OMPI_MCA_btl`.",
     )
     mpi_resource_files: Sequence[str] = _mpi(
-        Written(to_names, anything, "paths on the controller, such as solve,input.txt"),
+        converted(to_names, "paths on the controller, such as solve,input.txt"),
         [],
         "Files and folders on the controller. `mpi.yml` copies these files and folders, under "
         "their own names, into the folder `$MXCLUSTER_WORK_DIR` of every node.",

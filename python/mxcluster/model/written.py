@@ -66,9 +66,11 @@ class Written(Generic[T_co]):
         return found
 
 
-def anything(value: object) -> bool:
-    """Return True: the check of a Written whose conversion refuses all wrong values."""
-    return True
+def converted(
+    convert: Callable[[object], T], what: str, type: str = "raw", limits: str = ""
+) -> Written[T]:
+    """Return a shape for every value that `convert` accepts. The other arguments: see Written."""
+    return Written(convert, lambda _: True, what, type, limits)
 
 
 def whole_number(low: int, high: int, what: str = "", zero: str = "") -> Written[int]:
@@ -138,7 +140,7 @@ def matching(pattern: str, what: str) -> Written[str]:
 
 def free(what: str) -> Written[str]:
     """Return a shape for every text. Args: `what` the meaning of the text, such as "a path"."""
-    return Written(to_text, anything, what, "str")
+    return converted(to_text, what, "str")
 
 
 def needed(what: str) -> Written[str]:
@@ -291,13 +293,12 @@ def _from_json(value: object, empty: object) -> object:
     return json.loads(value) if value.strip() else empty
 
 
-switch: Written[bool] = Written(to_bool, anything, "true or false", "bool")
-environment: Written[Dict[str, str]] = Written(
+switch: Written[bool] = converted(to_bool, "true or false", "bool")
+environment: Written[Dict[str, str]] = converted(
     to_environment,
-    anything,
     "a dict of environment variables with strings of one line and at most %d KiB, such as "
     '\'{"OMP_NUM_THREADS": "1"}\'' % (MOST_TEXT >> 10),
 )
-gpus: Written[Union[str, List[int]]] = Written(
-    to_gpus, anything, "auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU
+gpus: Written[Union[str, List[int]]] = converted(
+    to_gpus, "auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU
 )
