@@ -15,9 +15,9 @@ from mxcluster.model import names
 from mxcluster.model.failures import Failure
 from mxcluster.model.plan import SCHEDULER, WORKER, Plan
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import each, number, optional, or_empty, text, whole, words
+from mxcluster.model.shapes import each, optional, or_empty, text, words
 from mxcluster.model.verdict import Verdict
-from mxcluster.model.written import real_number
+from mxcluster.model.written import MOST, real_number, whole_number
 
 MISSING = "missing"  # the state of a node in a verdict
 
@@ -26,12 +26,13 @@ class Attempt(Record, strict=True):
     """The knobs of the next attempt, which override those of the command line."""
 
     job_id: str = field(names.job_id)
-    max_restarts: int = field(whole())
-    restart_delay: float = field(number)
+    # Ansible may give a number as text.
+    max_restarts: int = field(whole_number(0, MOST))
+    restart_delay: float = field(real_number(0, 1e9))
     without: Sequence[str] = field(each(text, 100000))
     resume: Optional[str] = field(optional(names.job_id), default=None)
     """None for an attempt from the beginning."""
-    model_load_epoch: Optional[int] = field(optional(whole()), default=None)
+    model_load_epoch: Optional[int] = field(optional(whole_number(0, MOST)), default=None)
     model_load_job: Optional[str] = field(optional(or_empty(names.job_id)), default=None)
 
 
@@ -42,8 +43,7 @@ class Decision(Record, strict=True, nulls=True):
     """A line for the user."""
     extra: Optional[Attempt] = field(optional(record(Attempt)), default=None)
     """None for no attempt."""
-    # Ansible may give the number as text.
-    delay: float = field(real_number(0, 1e9, "a number from 0 to 1e9"), default=0.0)
+    delay: float = field(real_number(0, 1e9), default=0.0)
     """Seconds before the attempt."""
 
 
