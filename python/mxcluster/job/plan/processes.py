@@ -209,17 +209,15 @@ def of_all(plan: Plan) -> Dict[str, str]:
             env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(plan.of_role(SERVER))))
         for name in scheme.knobs:
             env["MXCLUSTER_" + name.upper()] = str(vars(options)[name])
-    if plan.placement:
-        env["MXCLUSTER_PLACEMENT"] = homes(plan)
-    if options.server_classes:
-        env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options.server_classes)
-    if options.compression != "none":
-        env["MXCLUSTER_COMPRESSION"] = options.compression
-    if options.bigarray_bound:
-        env[BOUND] = str(options.bigarray_bound)
-    if options.resume:
-        env["MXCLUSTER_RESUME"] = checkpoints.name_of(options.network, options.model_load_epoch)
-    return env
+    checkpoint = checkpoints.name_of(options.network, options.model_load_epoch)
+    if_set = {
+        "MXCLUSTER_PLACEMENT": homes(plan),
+        "MXCLUSTER_SERVER_CLASSES": ",".join(options.server_classes),
+        "MXCLUSTER_COMPRESSION": "" if options.compression == "none" else options.compression,
+        BOUND: str(options.bigarray_bound or ""),
+        "MXCLUSTER_RESUME": checkpoint if options.resume else "",
+    }
+    return dict(env, **{name: text for name, text in if_set.items() if text})
 
 
 def environment(process: Process, plan: Plan, common: Dict[str, str]) -> Dict[str, str]:
