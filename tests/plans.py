@@ -1,8 +1,27 @@
 """Plans and processes for tests, with the fields that count."""
 
+import json
+
 from mxcluster.model.plan import NodePlan, Plan, Process
 
 OPTIONS = {"lease": 60.0}
+
+
+def write_record(folder, host, **fields):
+    """Write the node record of `host` into a folder; `fields` are other fields."""
+    given = {
+        "schema": 2,
+        "host": host,
+        "interfaces": {"lo": ["127.0.0.1/8"]},
+        "address_of_default_route": None,
+        "gpus": 0,
+        "python": "/env/bin/python",
+        "mxnet": "1.9.1",
+        "model_zoo": [],
+        "job_dir": "/jobs/" + host,
+        "data_dir": "/data",
+    }
+    (folder / (host + ".json")).write_text(json.dumps(dict(given, **fields)))
 
 
 def process_of(role="worker", index=0, **fields):

@@ -14,6 +14,7 @@ from mxcluster.cluster import node_records, ssh_mesh
 from mxcluster.job.plan import inputs
 from mxcluster.model.host_variables import Given, of_hosts
 from mxcluster.model.inventory import Inventory
+from mxcluster.model.node_record import Network
 from mxcluster.model.record import Record, encode, field, record
 from mxcluster.model.shapes import anything, table
 
@@ -36,7 +37,7 @@ class Files(Arguments, kind="files"):
     inventory: Json = field(arguments.json)
     """The result of the filter mxcluster_inventory."""
     forks: int = field(arguments.whole(0, 10**6))
-    facts: Json = field(arguments.json, default={})
+    facts: Mapping[str, Network] = field(table(arguments.text, record(Network)), default={})
     """{host: result of the filter mxcluster_interfaces} of the nodes of this play. The node records
     supply the interfaces of the other nodes."""
     cwd: str = field(arguments.path)

@@ -14,6 +14,8 @@ from mxcluster.file_io import replace
 from mxcluster.job import job_messages, listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
+from mxcluster.model.answers import JobList
+from mxcluster.model.answers import Stopped as StopAnswer
 from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, each, optional
@@ -32,10 +34,10 @@ class OfNodes(Arguments):
     """{host: result of mxcluster_node command=jobs}."""
 
     @property
-    def lists(self) -> OfHosts:
+    def lists(self) -> listing.JobLists:
         """{host: job list, None without a list}."""
         return {
-            host: answer if isinstance((answer or {}).get("jobs"), list) else None
+            host: JobList.decode(answer) if has_list(answer) else None
             for host, answer in self.answers.items()
         }
 
@@ -144,11 +146,16 @@ class Ended(controller_task.Result):
     """Whether all nodes of the jobs have answered and have no leftovers."""
 
 
-class Adopted(controller_task.PlannedJob):
+class Adopted(controller_task.Result, packed.Summary):
     """The plan with the paths of this controller. A node without a job list has empty paths."""
 
     answering: Sequence[str] = field(arguments.texts)
     """The nodes of the job with a job list."""
+
+
+def has_list(answer: Optional[TaskResult]) -> bool:
+    """Return True if the result of the command jobs has a job list."""
+    return isinstance((answer or {}).get("jobs"), list)
 
 
 def successes(results: OfHosts) -> Dict[str, TaskResult]:
@@ -206,8 +213,8 @@ def adopt(given: Adopt, check: bool) -> Adopted:
     """
     results_folder(given.runs_dir, os.path.dirname(os.path.abspath(given.records_dir)), given.job)
     paths = {
-        host: answer["paths"] if answer is not None else None
-        for host, answer in given.lists.items()
+        host: listing.Paths(**answer["paths"]) if answer and has_list(answer) else None
+        for host, answer in given.answers.items()
     }
     plans = {
         host: answer["plan"]
@@ -216,7 +223,7 @@ def adopt(given: Adopt, check: bool) -> Adopted:
     }
     plan = listing.adopt(listing.agreed(plans, given.job), given.job, paths)
     answering = [host for host in plan.nodes if paths[host]]
-    return Adopted(answering=answering, **packed.summary(plan, {}))
+    return Adopted(answering=answering, **vars(packed.summary(plan, {})))
 
 
 def logs(given: Logs, check: bool) -> Chosen:
@@ -229,11 +236,13 @@ def logs(given: Logs, check: bool) -> Chosen:
 
 def stopped(given: Stopped, check: bool) -> Ended:
     """Describe the jobs `given.stopping`. In check mode the lines describe a dry run."""
-    parts: Dict[str, Dict[str, Optional[TaskResult]]] = {}
+    parts: Dict[str, Dict[str, Optional[StopAnswer]]] = {}
     for host, answer in given.results.items():
         for part in (answer or {}).get("results", []):
             is_lost = part.get("failed") or part.get("unreachable")
-            parts.setdefault(part["item"], {})[host] = None if is_lost else part
+            parts.setdefault(part["item"], {})[host] = (
+                StopAnswer.decode(part) if "ran" in part and not is_lost else None
+            )
     jobs = [job for job in given.jobs if job.job in given.stopping]
     ended = job_messages.of_stops(jobs, parts, check)
     return Ended(ok=ended.ok, mxcluster_verdict_text=ended.lines)

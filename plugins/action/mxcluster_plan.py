@@ -36,8 +36,8 @@ class Arguments(arguments.Planning):
     """The knobs of mpi.yml; empty for a training job."""
 
 
-class Result(controller_task.PlannedJob):
-    """The plan, and what its start needs."""
+class Result(controller_task.Result, packed.Summary):
+    """The plan, from `packed.summary` and `inputs.plan_job`."""
 
     table: Sequence[str] = field(arguments.texts)
     script: str = field(arguments.text)
@@ -57,12 +57,17 @@ def plan(given: Arguments, runs_dir: str) -> inputs.Planned:
     """
     inventory = Inventory.decode(dict(given.inventory, forks=given.forks))
     folders = inputs.Folders(given.records_dir, runs_dir, given.cwd)
-    secrets = inputs.Secrets(given.secrets.names, given.secrets.problems)
     if given.mpi:
         knobs = dict(given.options, **given.mpi)
-        return mpi_inputs.plan_job(knobs, inventory, folders, secrets, given.held)
+        return mpi_inputs.plan_job(knobs, inventory, folders, given.secrets, given.held)
     return inputs.plan_job(
-        dict(given.options), inventory, folders, secrets, given.held, given.given, given.measures
+        dict(given.options),
+        inventory,
+        folders,
+        given.secrets,
+        given.held,
+        given.given,
+        given.measures,
     )
 
 
@@ -112,7 +117,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         needs_profile=planned.plan.needs_profile,
         model=planned.model,
         resume=planned.resume,
-        **packed.summary(planned.plan, planned.looks),
+        **vars(packed.summary(planned.plan, planned.looks)),
     )
 
 

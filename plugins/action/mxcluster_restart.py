@@ -77,8 +77,8 @@ def carry_out(given: Arguments, check: bool) -> Result:
             display.display(line)
         display.display(decision.text, color=C.COLOR_CHANGED)
         time.sleep(decision.delay)
-        status = attempts.run(decision.extra, show)
-        before, job = job, decision.extra["job_id"]
+        status = attempts.run(decision.extra.encode(), show)
+        before, job = job, decision.extra.job_id
         found, lines, decision = judged(os.path.join(os.path.dirname(given.run_dir), job)) or (
             None,
             [

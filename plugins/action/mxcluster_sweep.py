@@ -65,7 +65,7 @@ def means_of(given: Arguments, runs_dir: str, playbook: str) -> runner.Means:
             dict(given.options, **dict(knobs, job_id=PLANNED)),
             Inventory.decode(dict(given.inventory, forks=given.forks)),
             inputs.Folders(given.records_dir, runs_dir, given.cwd),
-            inputs.Secrets(given.secrets.names, given.secrets.problems),
+            given.secrets,
             anew=list(given.given) + sorted(knobs),
         ).plan
 

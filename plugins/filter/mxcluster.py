@@ -14,7 +14,7 @@ from mxcluster.ansible import network_facts
 from mxcluster.ansible.preflight_checks import undefined
 from mxcluster.cluster import container_image, driver, install_failures, ssh_mesh, versions
 from mxcluster.errors import MxclusterError
-from mxcluster.job.plan.mpi_inputs import different_engines
+from mxcluster.job.plan.mpi_inputs import Engine, different_engines
 from mxcluster.job.verdict_text import printable
 from mxcluster.model import node_record
 from mxcluster.model.host_variables import PLAN, read_by
@@ -132,6 +132,15 @@ def defined(value):
     return value
 
 
+def mxcluster_mpi_engines(engines):
+    """Return a message if nodes have different MPI engines, from {host: engine of the look}."""
+    found = {
+        host: Engine.decode(one) if (one or {}).get("engine") else None
+        for host, one in engines.items()
+    }
+    return printable(different_engines(found))
+
+
 FILTERS = {
     "mxcluster_driver_plan": named(mxcluster_driver_plan),
     "mxcluster_driver_choose": named(lambda *given: driver.choose(*given).encode()),
@@ -151,7 +160,7 @@ FILTERS = {
     "mxcluster_inventory": mxcluster_inventory,
     "mxcluster_is_full": install_failures.is_full,
     "mxcluster_lacks_dependencies": install_failures.lacks_dependencies,
-    "mxcluster_mpi_engines": lambda engines: printable(different_engines(engines)),
+    "mxcluster_mpi_engines": mxcluster_mpi_engines,
     "mxcluster_needs": install_failures.needs,
     "mxcluster_other_cublas": versions.other_cublas,
     "mxcluster_record": refusing(mxcluster_record),

@@ -13,7 +13,7 @@ are exact fractions, so all workers get the same sizes on any node. The function
 
 import math
 from fractions import Fraction
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxcluster.cluster_files import largest_remainder
 from mxcluster.errors import BadInput, refuse
@@ -23,6 +23,7 @@ from mxcluster.errors import BadInput, refuse
 # LEAST_MOVE samples.
 DEAD_BAND, LEAST_MOVE = Fraction(1, 20), Fraction(3, 4)
 SMOOTHING = 0.2  # weight of the newest step in the moving average of a worker's seconds per step
+Weight = Union[float, Fraction]
 MOST_MEASURED = 16  # maximum number of steps that a worker measures in an epoch
 
 
@@ -88,7 +89,7 @@ def follow(
 
 
 def divide(
-    weights: Sequence[Any], total: int, least: Sequence[int], most: Sequence[int]
+    weights: Sequence[Weight], total: int, least: Sequence[int], most: Sequence[int]
 ) -> List[int]:
     """Return batch sizes in proportion to `weights`, with the sum `total`, in samples.
 
@@ -138,6 +139,8 @@ def check_sizes(
     sizes: Sequence[int], total: int, least: Sequence[int], most: Sequence[int]
 ) -> None:
     """Raise BadInput unless `sizes` has a valid batch size for each worker, and the sum `total`.
+
+    The sizes come from the command line of a worker, which a user may start by hand.
 
     Args: `least` and `most` the bounds of each worker's size, in samples.
     """
@@ -274,7 +277,7 @@ def _check_speeds(speeds: Dict[int, float]) -> None:
 
 
 def _quotas(
-    weights: Sequence[Any], total: int, least: Sequence[int], most: Sequence[int]
+    weights: Sequence[Weight], total: int, least: Sequence[int], most: Sequence[int]
 ) -> List[Fraction]:
     """Return exact parts of `total` in proportion to `weights`, within `least` and `most`.
 

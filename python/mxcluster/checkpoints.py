@@ -22,8 +22,7 @@ complete checkpoint as held.
 
 import json
 import os
-import re
-from typing import Callable, List, NamedTuple, Optional, Pattern, Sequence, Tuple, Type, TypeVar
+from typing import Callable, List, Match, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json, sha256
@@ -103,14 +102,11 @@ def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
     every manifest on disk names only existing files.
     """
     found = [
-        (match, name)
-        for name in os.listdir(folder)
-        for match in [_pattern(network).fullmatch(name)]
-        if match
-        and int(match.group(1)) <= epochs
-        and name_of(network, int(match.group(1))) != spare
+        name
+        for epoch, name in _files(folder, network)
+        if epoch <= epochs and name_of(network, epoch) != spare
     ]
-    for _, name in sorted(found, key=lambda pair: (not pair[1].endswith(".json"), pair[1])):
+    for name in sorted(found, key=lambda name: (not name.endswith(".json"), name)):
         try:
             os.remove(os.path.join(folder, name))
         except FileNotFoundError:  # Another server of this node deleted the file first.
@@ -237,8 +233,7 @@ def networks(folder: str) -> List[str]:
 
     The checkpoints may be incomplete.
     """
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    return sorted({match.group("network") for match in map(FILE.fullmatch, names) if match})
+    return sorted({match.group("network") for match in _matches(folder)})
 
 
 def _epochs(folder: str, network: str) -> List[int]:
@@ -246,12 +241,16 @@ def _epochs(folder: str, network: str) -> List[int]:
 
     The list includes the epochs of incomplete checkpoints.
     """
+    return sorted({epoch for epoch, _ in _files(folder, network)}, reverse=True)
+
+
+def _files(folder: str, network: str) -> List[Tuple[int, str]]:
+    """Return [(epoch, name)] of the files of the network's checkpoints in `folder`."""
+    matches = [match for match in _matches(folder) if match.group("network") == network]
+    return [(int(match.group("epoch")), match.group()) for match in matches]
+
+
+def _matches(folder: str) -> List[Match[str]]:
+    """Return the match of FILE for each file of a checkpoint in `folder`."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    return sorted(
-        {int(match.group(1)) for match in map(_pattern(network).fullmatch, names) if match},
-        reverse=True,
-    )
-
-
-def _pattern(network: str) -> Pattern[str]:
-    return re.compile(re.escape(network) + r"-([0-9]{4,})(\.server-[0-9]+)?\.(params|npz|json)")
+    return [match for match in map(FILE.fullmatch, names) if match]

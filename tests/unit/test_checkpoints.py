@@ -80,7 +80,6 @@ def test_the_last_checkpoint_is_found_with_all_its_files(tmp_path):
     [
         (lambda at: (at / "mlp-0010.json").unlink(), "mlp-0010.json does not exist"),
         (lambda at: (at / "mlp-0010.json").write_text("{"), "mlp-0010.json is damaged"),
-        (lambda at: (at / "mlp-0010.json").write_text("[]"), "mlp-0010.json is damaged"),
         (
             lambda at: (at / "mlp-0010.params").write_text("weight"),
             "mlp-0010.params differs from its digest or size",
@@ -265,21 +264,10 @@ def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "null", "{}", "[" * 100000, "\xff"]
-    + ['{"options": %s}' % value for value in ("null", "[]", '"x"', "3")]
+    ["{", "null", "{}", "[" * 100000, "\xff", '{"options": null}', '{"options": "x"}']
     + [
         json.dumps({"options": dict(OLD, **wrong)})
-        for wrong in (
-            {"kv": "dist_x"},
-            {"kv": ["dist_sync"]},
-            {"network": []},
-            {"num_epochs": "many"},
-            {"lr": {}},
-            {"script": {}},
-            {"resume": ["older"]},
-            {"resume": "../older"},
-            {"staleness": -1},
-        )
+        for wrong in ({"kv": "dist_x"}, {"lr": {}}, {"resume": "../older"}, {"staleness": -1})
     ],
 )
 def test_a_damaged_plan_of_a_resumed_job_is_named(runs, content):

@@ -12,6 +12,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from mxcluster.errors import BadInput
 from mxcluster.model import shapes
+from mxcluster.model.job_knobs import Secrets
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import Shape, Wrong
 from mxcluster.numbers import to_float, to_int
@@ -80,13 +81,6 @@ def json(value: object) -> Dict[str, object]:
 
 
 by_host = shapes.table(text, shapes.optional(json), MOST)
-
-
-class Secrets(Record, strict=True):
-    """The names in the knob secret_env, and the problems of this knob. No plan has the values."""
-
-    names: Sequence[str] = field(texts, default=[])
-    problems: Sequence[str] = field(texts, default=[])
 
 
 class Planning(Record, strict=True):

@@ -14,7 +14,7 @@ from mxcluster.ansible import arguments
 from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.errors import MxclusterError
 from mxcluster.model.record import Record, field
-from mxcluster.model.shapes import anything, each, flag, optional, text, whole
+from mxcluster.model.shapes import each, flag, optional, text, whole
 
 
 class Result(Record):
@@ -25,22 +25,6 @@ class Result(Record):
     """The lines that the callback shows at the end."""
     mxcluster_exit_status: Optional[int] = field(optional(whole(0, 255)), default=None)
     """The exit status of ansible-playbook, which the callback sets."""
-
-
-class PlannedJob(Result):
-    """A plan, from `mxcluster.job.plan.packed.summary`."""
-
-    job: str = field(text)
-    options: object = field(anything)
-    """The effective values of all options."""
-    nodes: Sequence[str] = field(each(text))
-    """The hosts that run a process of the job."""
-    start: str = field(text)
-    """The file of train_job's tasks that starts the agents."""
-    trainers: Sequence[str] = field(each(text))
-    """The hosts that run workers."""
-    packed_plan: str = field(text)
-    """The plan and the required resources of each node as one string."""
 
 
 class ControllerTask(ActionBase):  # type: ignore[misc]  # ansible has no types

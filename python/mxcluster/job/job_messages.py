@@ -1,15 +1,16 @@
 """Make the lines of status.yml, stop.yml, logs.yml and of jobs without a controller."""
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster.errors import BadInput
 from mxcluster.job import verdict_text
-from mxcluster.job.listing import some_hosts
+from mxcluster.job.listing import ABSENT, some_hosts
+from mxcluster.model import answers
 from mxcluster.model.listing import InterruptedJob, ListedJob
 from mxcluster.model.record import encode
 
-Stops = Mapping[str, Optional[Dict[str, Any]]]  # {host: result of stop, None without a result}
+Stops = Mapping[str, Optional[answers.Stopped]]  # {host: answer to stop, None without an answer}
 
 
 class Stopped(NamedTuple):
@@ -63,12 +64,8 @@ def of_stop(job: ListedJob, stopped: Stops, is_dry_run: bool) -> Stopped:
             else "does not run, so stop.yml would do nothing"
         )
         return Stopped(["CHECK     the job %s %s" % (job.job, what)], True)
-    ran = [host for host, answer in stopped.items() if (answer or {}).get("ran")]
-    searched = {
-        host: answer["left"]
-        for host, answer in stopped.items()
-        if answer and isinstance(answer.get("left"), list)
-    }
+    ran = [host for host, answer in stopped.items() if answer and answer.ran]
+    searched = {host: answer.left for host, answer in stopped.items() if answer}
     lost = [
         host
         for host, state in job.nodes.items()
@@ -84,7 +81,7 @@ def of_stop(job: ListedJob, stopped: Stops, is_dry_run: bool) -> Stopped:
         )
     ]
     if searched:
-        there = [host for host, state in job.nodes.items() if state not in ("missing", "not asked")]
+        there = [host for host, state in job.nodes.items() if state not in ABSENT]
         lines += verdict_text.of_leftovers(there, searched)
     lines += [
         "not asked %s: the job may still run on this node. Make the node reachable, then run "

@@ -34,15 +34,11 @@ def check(launcher: str, nodes: Nodes, variables: Mapping[str, HostVariables]) -
     Only `ansible_connection` counts.
     """
     here = [host for host in nodes if variables[host].ansible_connection == "local"]
-    if launcher == LOCAL:
-        away = [host for host in nodes if host not in here]
-        refuse(
-            [
-                "launcher=local starts all processes on this machine, but Ansible reaches %s over "
-                "ssh: leave -i out to use inventory/local, or choose another launcher" % some(away)
-            ]
-            if away
-            else []
+    away = [host for host in nodes if host not in here]
+    if launcher == LOCAL and away:
+        raise BadInput(
+            "launcher=local starts all processes on this machine, but Ansible reaches %s over ssh: "
+            "leave -i out to use inventory/local, or choose another launcher" % some(away)
         )
     if launcher == MPI:
         if here:

@@ -1,66 +1,53 @@
 """List the jobs of all nodes, choose a job, and adopt the plan of a job.
 
-The job list of a node is the answer to the command `jobs`: {"jobs": [summary, ...]},
-see `agent.jobs`. The training user can write to the job folders, so the content of a job folder is
-untrusted input.
+The training user can write to the job folders, so the content of a job folder is untrusted input.
 """
 
 import json
 import posixpath
 import time
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, some
 from mxcluster.job import live_line, verdict_text
 from mxcluster.job.verdict import first_failure
 from mxcluster.lists import aligned, grouped
 from mxcluster.model import shapes
-from mxcluster.model.answers import JobState
+from mxcluster.model.answers import JobEntry, JobList, JobState
 from mxcluster.model.listing import Held, ListedJob
-from mxcluster.model.names import is_job_id
-from mxcluster.model.plan import Plan, free_json
+from mxcluster.model.plan import Plan
 
-Json = Dict[str, Any]
-Answers = Dict[str, Optional[Json]]
+JobLists = Mapping[str, Optional[JobList]]  # {host: its job list, None without a list}
 
 HEADINGS = ("job", "state", "started", "kv", "nodes", "ports", "GPUs")
 STATES = {"lease": "lease ran out"}  # {state: text in the table}, if the state's name is unclear
 # A job has the first of these states that a node has.
 _ORDER = "running failed peer lease shutdown stopped engine broken prepared".split()
+ABSENT = ("missing", "not asked")  # the states of a node without a known part of a job
 NAMED = 6  # maximum number of hosts that a line names
-# The summary of a job that runs on a node, but is missing from the node's job list.
-HIDDEN: Json = {
-    "why": None,
-    "kv": None,
-    "started": None,
-    "lease": None,
-    "nodes": [],
-    "ports": {},
-    "address": None,
-    "gpus": [],
-    "status": None,
-    "progress": {},
-}
 
 
-def merge(answers: Answers, now: Optional[float] = None) -> List[ListedJob]:
+class Paths(NamedTuple):
+    """The paths of this controller's inventory on a node."""
+
+    python: str
+    jobs_dir: str
+
+
+def merge(answers: JobLists, now: Optional[float] = None) -> List[ListedJob]:
     """Return the jobs of all nodes. Running jobs come first, and newer jobs before older jobs.
 
-    Args: `answers` {host: job list of this host, None without a list}; `now` in unix seconds
-    (default: the clock).
+    Args: `now` in unix seconds (default: the clock).
     """
-    parts = {}  # type: Dict[str, Dict[str, Json]]
+    parts: Dict[str, Dict[str, JobEntry]] = {}
     for host, answer in sorted(answers.items()):
-        for entry in (answer or {}).get("jobs", []):
-            if is_job_id(str(entry.get("job"))):
-                parts.setdefault(entry["job"], {})[host] = entry
+        for entry in answer.jobs if answer else ():
+            parts.setdefault(entry.job, {})[host] = entry
         # Root lists the running units, so this list overrides the job list of the training user.
-        for name in (answer or {}).get("units") or []:
-            known = parts.setdefault(name, {}).get(host)
-            if not known or known["state"] in ("ended", "prepared"):
-                parts[name][host] = dict(
-                    HIDDEN, **dict(known or {}, job=name, state="running", reason=None, ended=None)
-                )
+        for name in (answer and answer.units) or ():
+            known = parts.setdefault(name, {}).get(host) or JobEntry(job=name, state="ended")
+            if known.state in ("ended", "prepared"):
+                parts[name][host] = known.replaced(state="running", reason=None, ended=None)
     found = [_job(name, entries, answers, now) for name, entries in parts.items()]
     return sorted(
         found,
@@ -69,20 +56,22 @@ def merge(answers: Answers, now: Optional[float] = None) -> List[ListedJob]:
     )
 
 
-def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[float]) -> ListedJob:
+def _job(
+    name: str, entries: Mapping[str, JobEntry], answers: JobLists, now: Optional[float]
+) -> ListedJob:
     """Return the job `name` for `merge`.
 
     Args: `entries` {host: summary of the job by this host}; `answers` and `now` as for `merge`.
     """
-    members = set(entries).union(*(map(str, entry["nodes"]) for entry in entries.values()))
+    members = set(entries).union(*(entry.nodes for entry in entries.values()))
     nodes = {host: _state(entries.get(host), answers.get(host)) for host in sorted(members)}
-    running = {host: entry for host, entry in entries.items() if entry["state"] == "running"}
+    running = {host: entry for host, entry in entries.items() if entry.is_running}
     states = {
-        host: JobState.decode({key: entry[key] for key in ("status", "progress")}).of_host(host)
+        host: JobState(status=entry.status, progress=entry.progress).of_host(host)
         for host, entry in entries.items()
     }
-    started = [entry["started"] for entry in entries.values() if entry["started"]]
-    ended = [entry["ended"] for entry in entries.values() if entry["ended"]]
+    started = [entry.started for entry in entries.values() if entry.started]
+    ended = [entry.ended for entry in entries.values() if entry.ended]
     state, progress, failure = _whole(nodes), None, None
     if running:
         progress = live_line.line({host: states[host] for host in running}, now=now)
@@ -90,21 +79,19 @@ def _job(name: str, entries: Dict[str, Json], answers: Answers, now: Optional[fl
         failure = first_failure(one.status for one in states.values() if one.status)
     return ListedJob(
         job=name,
-        kv=next((entry["kv"] for entry in entries.values() if entry["kv"]), None),
+        kv=next((entry.kv for entry in entries.values() if entry.kv), None),
         state=state,
-        detached=any(entry["lease"] == 0 for entry in entries.values()),
+        detached=any(entry.lease == 0 for entry in entries.values()),
         started=min(started, default=None),
         ended=None if running else max(ended, default=None),
         nodes=nodes,
-        holds={
-            host: Held(ports=entry["ports"], gpus=entry["gpus"]) for host, entry in running.items()
-        },
+        holds={host: Held(ports=entry.ports, gpus=entry.gpus) for host, entry in running.items()},
         progress=progress,
         first_failure=failure,
     )
 
 
-def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
+def _state(entry: Optional[JobEntry], answer: Optional[JobList]) -> str:
     """Return the state of one node in a job; `ListedJob` lists the states.
 
     Args: `entry` the node's summary of the job, None without a summary; `answer` the node's whole
@@ -112,10 +99,10 @@ def _state(entry: Optional[Json], answer: Optional[Json]) -> str:
     """
     if entry is None:
         return "not asked" if answer is None else "missing"
-    return str(entry["reason"]) if entry["state"] == "ended" else entry["state"]
+    return str(entry.reason) if entry.state == "ended" else entry.state
 
 
-def _whole(nodes: Dict[str, str]) -> str:
+def _whole(nodes: Mapping[str, str]) -> str:
     """Return the state of a job, see `ListedJob`, from the states `nodes`, {host: state}."""
     states = set(nodes.values())
     for state in _ORDER:
@@ -124,34 +111,34 @@ def _whole(nodes: Dict[str, str]) -> str:
     return "done" if "done" in states and not states - {"done", "not asked"} else "incomplete"
 
 
-def choose(jobs: Sequence[ListedJob], wanted: str, lost: Sequence[str] = ()) -> Optional[ListedJob]:
-    """Return the job named `wanted`. If `wanted` is "", return the only running or prepared job.
+def choose(jobs: Sequence[ListedJob], job_id: str, lost: Sequence[str] = ()) -> Optional[ListedJob]:
+    """Return the job named `job_id`. If `job_id` is "", return the only running or prepared job.
 
-    If `wanted` is "" and no job is running or prepared, the result is None. Raises BadInput with a
-    list of jobs if no job is named `wanted`. Also raises BadInput if `wanted` is "" and several
+    If `job_id` is "" and no job is running or prepared, the result is None. Raises BadInput with a
+    list of jobs if no job is named `job_id`. Also raises BadInput if `job_id` is "" and several
     jobs are running or prepared.
 
     Args: `lost` the hosts that did not answer.
     """
     alive = [job for job in jobs if job.state in ("running", "prepared")]
-    if not wanted:
+    if not job_id:
         if len(alive) > 1:
             raise BadInput(
                 "%d jobs are running or prepared: name a job with -e job=<id>\n%s"
                 % (len(alive), "\n".join(table(alive)))
             )
         return alive[0] if alive else None
-    found = next((job for job in jobs if job.job == wanted), None)
+    found = next((job for job in jobs if job.job == job_id), None)
     if found is None:
         names = [job.job for job in jobs]
         raise BadInput(
             "job='%s' is on no node %s%s: %s"
             % (
-                wanted,
+                job_id,
                 "that answered (no answer from %s)" % some(sorted(lost))
                 if lost
                 else "of the inventory",
-                did_you_mean(wanted, names),
+                did_you_mean(job_id, names),
                 "name one of these jobs\n" + "\n".join(table(jobs))
                 if jobs
                 else "correct the job id or the inventory, or make the other nodes reachable"
@@ -164,24 +151,24 @@ def choose(jobs: Sequence[ListedJob], wanted: str, lost: Sequence[str] = ()) -> 
 
 
 def choose_to_stop(
-    jobs: Sequence[ListedJob], wanted: str, every: bool, lost: Sequence[str] = ()
+    jobs: Sequence[ListedJob], job_id: str, every: bool, lost: Sequence[str] = ()
 ) -> List[ListedJob]:
-    """Return the jobs to end: the job named `wanted`, or with `every` all running or prepared jobs.
+    """Return the jobs to end: the job named `job_id`, or with `every` all running or prepared jobs.
 
-    Raises BadInput if no job is named `wanted`. Also raises BadInput if the caller gives both
-    `wanted` and `every`, or neither. The user must name even the only running job, because this job
+    Raises BadInput if no job is named `job_id`. Also raises BadInput if the caller gives both
+    `job_id` and `every`, or neither. The user must name even the only running job, because this job
     may belong to another user.
 
     Args: `lost` the hosts that did not answer.
     """
     alive = [job for job in jobs if job.state in ("running", "prepared")]
-    if wanted and every:
+    if job_id and every:
         raise BadInput(
-            "job='%s' and all=true are both set: give either -e job=<id> or -e all=true" % wanted
+            "job='%s' and all=true are both set: give either -e job=<id> or -e all=true" % job_id
         )
     if every:
         return alive
-    if not wanted:
+    if not job_id:
         raise BadInput(
             "stop.yml needs the id of a job: give -e job=<id>, or -e all=true for all of these "
             "running and prepared jobs\n%s" % "\n".join(table(alive))
@@ -189,7 +176,7 @@ def choose_to_stop(
             else "no job is running or prepared on the nodes%s: list the ended jobs with status.yml"
             % (" that answered (no answer from %s)" % some(sorted(lost)) if lost else "")
         )
-    found = choose(jobs, wanted, lost)
+    found = choose(jobs, job_id, lost)
     return [found] if found else []
 
 
@@ -198,7 +185,7 @@ def parts(chosen: Iterable[ListedJob]) -> Dict[str, List[str]]:
     found = {}  # type: Dict[str, List[str]]
     for job in chosen:
         for host, state in job.nodes.items():
-            if state not in ("missing", "not asked"):
+            if state not in ABSENT:
                 found.setdefault(host, []).append(job.job)
     return found
 
@@ -261,18 +248,13 @@ def _ago(when: Optional[float], now: Optional[float]) -> str:
     )
 
 
-def agreed(plans: Dict[str, Any], job: str) -> Any:
+def agreed(plans: Mapping[str, object], job: str) -> object:
     """Return the plan of the job `job` from `plans`, {host: plan that this host keeps}.
 
     Each node keeps the plan of the whole job, and the training user can write to this copy. Raises
-    BadInput if `plans` is empty, a plan has too many levels, or the plans differ. The message names
-    the hosts of each plan, and proposes to leave out the hosts of the rarest plan.
+    BadInput if `plans` is empty, or the plans differ. The message names the hosts of each plan, and
+    proposes to leave out the hosts of the rarest plan. `answers.WholePlan` limits the levels.
     """
-    for host, plan in sorted(plans.items()):
-        try:
-            free_json(plan)
-        except shapes.Wrong as wrong:
-            raise _invalid(job, wrong.inside(host)) from None
     parties = grouped(
         (json.dumps(plan, sort_keys=True), host) for host, plan in sorted(plans.items())
     )
@@ -297,23 +279,25 @@ def agreed(plans: Dict[str, Any], job: str) -> Any:
     return plans[min(plans)]
 
 
-def adopt(plan: object, job: str, places: Dict[str, Optional[Json]]) -> Plan:
+def adopt(plan: object, job: str, places: Mapping[str, Optional[Paths]]) -> Plan:
     """Return the plan with which this controller continues a job of another controller.
 
     The paths of this controller's inventory replace the paths of the plan. The paths decide which
     program runs on a node, and the training user can change the plan in a job folder.
 
-    Args: `plan` the plan that the nodes hold; `job` the job's id; `places` {host: {"python",
-    "jobs_dir"}}, the paths of this controller's inventory. The value is None for a host that has
-    not answered, and this host gets empty paths. Raises BadInput if the plan is invalid, or if the
-    plan names a host that `places` lacks.
+    Args: `plan` the plan that the nodes hold; `job` the job's id; `places` {host: its Paths}. The
+    value is None for a host that has not answered, and this host gets empty paths. Raises BadInput
+    if the plan is invalid, or if the plan names a host that `places` lacks.
     """
     try:
         known = Plan.checked(plan)
         if known.job != job:
             raise shapes.Wrong("the requested job %s" % job, known.job, ".job")
     except shapes.Wrong as wrong:
-        raise _invalid(job, wrong) from None
+        raise BadInput(
+            "the plan of the job %s on its nodes is invalid: %s: end the job with stop.yml -e "
+            "job=%s" % (job, wrong, job)
+        ) from None
     strangers = [host for host in sorted(known.nodes) if host not in places]
     if strangers:
         raise BadInput(
@@ -322,18 +306,10 @@ def adopt(plan: object, job: str, places: Dict[str, Optional[Json]]) -> Plan:
         )
     nodes = {
         host: node.replaced(
-            python=own["python"] if own else "",
-            job_dir=posixpath.join(own["jobs_dir"], job) if own else "",
+            python=own.python if own else "",
+            job_dir=posixpath.join(own.jobs_dir, job) if own else "",
         )
         for host, node in known.nodes.items()
         for own in [places[host]]
     }
     return known.replaced(options=known.options.replaced(plan_only=False), nodes=nodes)
-
-
-def _invalid(job: str, wrong: shapes.Wrong) -> BadInput:
-    """Return the error for a plan of `job` that has not its shape."""
-    return BadInput(
-        "the plan of the job %s on its nodes is invalid: %s: end the job with stop.yml -e job=%s"
-        % (job, wrong, job)
-    )

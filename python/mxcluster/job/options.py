@@ -6,17 +6,29 @@ check the knob `secret_env`.
 """
 
 import json
-from typing import Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Tuple
+from typing import (
+    Callable,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    TypeVar,
+)
 
 from mxcluster import batch_systems, schemes
 from mxcluster.datasets import DATASETS, training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import BadInput, refuse, shown
 from mxcluster.launchers import LAUNCHERS
-from mxcluster.model.job_knobs import HOST, MEASURING, Options
+from mxcluster.model.job_knobs import HOST, MEASURING, Options, Secrets
 from mxcluster.model.knob import WITH_SCHEME, knobs_of, read
 from mxcluster.model.written import MOST_ALL_TEXTS, MOST_TEXT, environment, to_environment
 from mxcluster.numbers import to_int
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 DEFAULT_STALENESS = 3
 
@@ -53,8 +65,6 @@ LOADER_VARIABLES = {
     "the script, with ctypes.CDLL",
     "LD_AUDIT": "the servers and the scheduler would load this library too. Remove LD_AUDIT",
 }
-# The knobs with variables of processes: of all processes, of the servers, of the workers.
-ENVIRONMENTS = ("env", "env_server", "env_worker")
 # The schemes whose update keeps its size under unequal batches.
 BALANCED = tuple(one.name for one in schemes.SCHEMES if schemes.sums_every_step(one))
 # A function that returns a true value for contradictory options, and the message, a %-format with
@@ -70,12 +80,34 @@ def _engine(options: Options) -> str:
     return LAUNCHERS[options.launcher].engine
 
 
+def _is_set(options: Options, name: str) -> bool:
+    """Return True if the knob `name` has another value than its default."""
+    return bool(vars(options)[name] != knobs_of(Options)[name].default)
+
+
+def _not_with_script(name: str, why: str, cure: str = "") -> Contradiction:
+    """Return the contradiction between the knob `name`, if it is set, and a script."""
+    cure = cure or "leave %s or the script out" % name
+    return (
+        lambda given: given.script and _is_set(given, name),
+        "{0}=%({0})s is refused with a script, because {1}: {2}".format(name, why, cure),
+    )
+
+
 def _not_for_batch(name: str, cure: str) -> Contradiction:
     """Return the contradiction between the knob `name`, which names nodes, and a batch system."""
     return (
-        lambda given: getattr(given, name) and _is_batch(given),
-        "%s=%%(%s)s is refused with launcher=%%(launcher)s, because the nodes are unknown before "
-        "the job starts: %s" % (name, name, cure),
+        lambda given: _is_batch(given) and _is_set(given, name),
+        "{0}=%({0})s is refused with launcher=%(launcher)s, because the nodes are unknown before "
+        "the job starts: {1}".format(name, cure),
+    )
+
+
+def _needs(name: str, other: str, cure: str) -> Contradiction:
+    """Return the contradiction between the knob `name` and the default of the knob `other`."""
+    return (
+        lambda given: _is_set(given, name) and not _is_set(given, other),
+        "{0}=%({0})s needs {1}: {2}".format(name, other.replace("script", "a script"), cure),
     )
 
 
@@ -85,11 +117,11 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "runtime=%(runtime)s is refused with launcher=%(launcher)s, because %(engine)s does not "
         "control containers: use launcher=ssh, or runtime=host",
     ),
-    (
-        lambda given: given.compression != "none" and given.script,
-        "compression=%(compression)s is refused with a script, which sets the compression itself: "
+    _not_with_script(
+        "compression",
+        "a script sets the compression itself",
         "leave compression out, and call kv.set_gradient_compression({'type': '%(compression)s', "
-        "'threshold': %(compression_threshold)g}) in the script before the first init()",
+        "'threshold': %(compression_threshold)s}) in the script before the first init()",
     ),
     (
         lambda given: (
@@ -100,7 +132,7 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
     ),
     (
         lambda given: given.bigarray_bound and BOUND in given.env,
-        "bigarray_bound=%(bigarray_bound)d and {bound}=%(given_bound)s in env set the same value: "
+        "bigarray_bound=%(bigarray_bound)s and {bound}=%(given_bound)s in env set the same value: "
         "leave bigarray_bound or the variable out".format(bound=BOUND),
     ),
     (
@@ -113,11 +145,7 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "round_robin=%(round_robin)s, hosts_file and without all choose the hosts of the job: "
         "leave all but one of these knobs out",
     ),
-    (
-        lambda given: given.script_args and not given.script,
-        "script_args=%(script_args)s needs a script: add the script, as -e "
-        "script=path/to/script.py",
-    ),
+    _needs("script_args", "script", "add the script, as -e script=path/to/script.py"),
     (
         lambda given: (
             not given.script and DATASETS[given.data].from_data_dir and not given.data_dir
@@ -125,18 +153,17 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "data=%(data)s needs data_dir: set data_dir to the folder on the nodes with the files of "
         "the data set",
     ),
-    (
-        lambda given: given.balance != "none" and given.script,
-        "balance=%(balance)s is refused with a script, because only the program of mxcluster can "
-        "change batch sizes: use -e balance=none, or leave the script out",
+    _not_with_script(
+        "balance",
+        "only the program of mxcluster can change batch sizes",
+        "use -e balance=none, or leave the script out",
     ),
     (
         lambda given: given.balance != "none" and given.kv not in BALANCED,
         "balance=%(balance)s is refused with kv=%(kv)s. Each update must sum one batch of every "
         "worker of the job or group, so that unequal batches keep the size of an update. Use kv="
         + " or ".join(BALANCED)
-        + ", or "
-        "-e balance=none",
+        + ", or -e balance=none",
     ),
     (
         lambda given: (
@@ -147,70 +174,50 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "balance=%(balance)s is refused with data_allocator=1 and kv=%(kv)s, because the batch "
         "sizes decide the shares of the data: leave data_allocator out, or use -e balance=none",
     ),
-    (
-        lambda given: given.step_ms and given.script,
-        "step_ms=%(step_ms)g is refused with a script, because only the program of mxcluster can "
-        "lengthen a step: leave step_ms or the script out",
+    _not_with_script("step_ms", "only the program of mxcluster can lengthen a step"),
+    _needs(
+        "server_classes",
+        "script",
+        "add the script that defines the classes, as -e script=path/to/script.py",
     ),
-    (
-        lambda given: given.server_classes and not given.script,
-        "server_classes=%(server_classes)s needs a script: add the script that defines the "
-        "classes, as -e script=path/to/script.py",
-    ),
-    (
-        lambda given: given.data_src and not given.data_dir,
-        "data_src=%(data_src)s needs data_dir: set data_dir to the folder on the nodes for the "
-        "copied files",
-    ),
+    _needs("data_src", "data_dir", "set data_dir to the folder on the nodes for the copied files"),
     (
         lambda given: given.max_restarts and given.detach,
-        "max_restarts=%(max_restarts)d is refused with detach=true, because only a controller can "
+        "max_restarts=%(max_restarts)s is refused with detach=true, because only a controller can "
         "restart a job: leave max_restarts or detach out",
     ),
-    (
-        lambda given: given.max_restarts and given.script,
-        "max_restarts=%(max_restarts)d is refused with a script, because mxcluster can resume only "
-        "its own training program: leave max_restarts out, and restart the script yourself",
+    _not_with_script(
+        "max_restarts",
+        "mxcluster can resume only its own training program",
+        "leave max_restarts out, and restart the script yourself",
     ),
     (
         lambda given: given.max_restarts and not given.script and not given.savemodel,
-        "max_restarts=%(max_restarts)d needs savemodel=true, because a restart continues from a "
+        "max_restarts=%(max_restarts)s needs savemodel=true, because a restart continues from a "
         "saved checkpoint: add -e savemodel=true",
     ),
-    (
-        lambda given: given.resume and given.script,
-        "resume=%(resume)s is refused with a script, which saves and loads its own checkpoints: "
-        "leave resume or the script out",
+    _not_with_script("resume", "a script saves and loads its own checkpoints"),
+    _needs(
+        "model_load_epoch",
+        "model_load_job",
+        "set model_load_job to the job in runs/ that saved the model",
     ),
-    (
-        lambda given: given.model_load_epoch and not given.model_load_job,
-        "model_load_epoch=%(model_load_epoch)d needs model_load_job: set model_load_job to the "
-        "job in runs/ that saved the model",
-    ),
-    (
-        lambda given: given.model_load_job and not given.model_load_epoch,
-        "model_load_job=%(model_load_job)s needs model_load_epoch: set model_load_epoch to the "
-        "epoch (1 or more) after which the job saved the model",
+    _needs(
+        "model_load_job",
+        "model_load_epoch",
+        "set model_load_epoch to the epoch (1 or more) after which the job saved the model",
     ),
     (
         lambda given: not given.script and given.model_load_epoch >= given.num_epochs,
-        "model_load_epoch=%(model_load_epoch)d leaves nothing to train with "
-        "num_epochs=%(num_epochs)d, which counts the epochs of the loaded model too: raise "
+        "model_load_epoch=%(model_load_epoch)s leaves nothing to train with "
+        "num_epochs=%(num_epochs)s, which counts the epochs of the loaded model too: raise "
         "num_epochs",
     ),
-    (
-        lambda given: given.measured and given.script,
-        "measured=%(measured)d is refused with a script, because only the program of mxcluster "
-        "measures its batches: leave measured or the script out",
-    ),
-    (
-        lambda given: given.measure_waits and given.script,
-        "measure_waits=true is refused with a script, because only the program of mxcluster "
-        "measures its waits: leave measure_waits or the script out",
-    ),
+    _not_with_script("measured", "only the program of mxcluster measures its batches"),
+    _not_with_script("measure_waits", "only the program of mxcluster measures its waits"),
     (
         lambda given: given.measured and given.savemodel,
-        "measured=%(measured)d is refused with savemodel=true, because a measurement ends with an "
+        "measured=%(measured)s is refused with savemodel=true, because a measurement ends with an "
         "incomplete model: leave measured or savemodel out",
     ),
     _not_for_batch("hosts_file", "leave hosts_file out, and set num_nodes"),
@@ -222,10 +229,8 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "round_robin=%(round_robin)s is refused with launcher=%(launcher)s, because the nodes are "
         "unknown before the job starts: use -e round_robin=all",
     ),
-    (
-        lambda given: given.data_src and _is_batch(given),
-        "data_src=%(data_src)s is refused with launcher=%(launcher)s: copy the data to the file "
-        "system that the nodes share, and leave data_src out",
+    _not_for_batch(
+        "data_src", "copy the data to the file system that the nodes share, and leave data_src out"
     ),
     (
         lambda given: given.grouping == "auto" and _is_batch(given),
@@ -238,7 +243,7 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
     ),
     (
         lambda given: given.measured and given.resume,
-        "measured=%(measured)d is refused with resume=%(resume)s, because a measurement does not "
+        "measured=%(measured)s is refused with resume=%(resume)s, because a measurement does not "
         "continue a training: leave measured or resume out",
     ),
 )
@@ -254,7 +259,7 @@ def cast(given: Mapping[str, object]) -> Options:
     return checked(read(Options, given))
 
 
-def checked(options: Options) -> Options:
+def checked(options: AnyOptions) -> AnyOptions:
     """Return `options` with the staleness of the scheme.
 
     Raises BadInput with all contradictions between the options.
@@ -340,44 +345,42 @@ def cast_secret_env(value: object) -> Tuple[Dict[str, str], List[str]]:
     return found, problems
 
 
-def refuse_secret_env(
-    names: Iterable[str], problems: Iterable[str], env: Mapping[str, str]
-) -> None:
+def refuse_secret_env(secrets: Secrets, env: Mapping[str, str]) -> None:
     """Raise BadInput if secret_env has a problem or a forbidden name.
 
-    Args: `names` the variables of secret_env; `problems` the problems from `cast_secret_env`; `env`
-    the option env, whose names are forbidden in secret_env.
+    Args: `env` the public variables, whose names are forbidden in secret_env.
     """
-    refuse(
-        list(problems)
-        + [
-            "secret_env: %s is refused, because mxcluster sets %s itself: remove the variable"
-            % (name, name)
-            for name in sorted(names)
-            if is_own(name)
-        ]
-        + [
-            "secret_env: %s is refused: %s"
-            % (
-                name,
-                dict(LOADER_VARIABLES, LD_LIBRARY_PATH="move the variable to env")[name],
-            )
-            for name in sorted(names)
-            if name in LOADER_VARIABLES or name == "LD_LIBRARY_PATH"
-        ]
-        + [
-            "secret_env: %s is in env too, and everybody can read the values in env: remove the "
-            "variable from env or from secret_env" % name
-            for name in sorted(names)
-            if name in env
-        ]
-        + [
-            "secret_env: %s is refused, because the plan must know its value: set bigarray_bound "
-            "instead" % name
-            for name in names
-            if name == BOUND
-        ]
+    public = (
+        "%s is in env too, and everybody can read the values in env: remove the variable from env "
     )
+    public += "or from secret_env"
+    forbidden = {name: public % name for name in env}
+    forbidden.update(LOADER_VARIABLES, LD_LIBRARY_PATH="move the variable to env")
+    forbidden[BOUND] = "the plan must know its value: set bigarray_bound instead"
+    hidden = dict.fromkeys(secrets.names)
+    refuse([*secrets.problems, *refused_variables("secret_env", hidden, forbidden)])
+
+
+def refused_variables(
+    knob: str,
+    variables: Mapping[str, Optional[str]],
+    forbidden: Mapping[str, str] = LOADER_VARIABLES,
+) -> Iterator[str]:
+    """Yield a message for each variable that mxcluster sets itself, or that is forbidden.
+
+    Args: `knob` the name of the knob; `variables` {variable: value, None for a secret value};
+    `forbidden` {variable: the reason, and what to do}.
+    """
+    for name, value in sorted(variables.items()):
+        setting = name if value is None else "%s=%s" % (name, shown(value))
+        if is_own(name):
+            yield "%s: %s is refused, because mxcluster sets %s itself: remove the variable" % (
+                knob,
+                setting,
+                name,
+            )
+        elif name in forbidden:
+            yield "%s: %s is refused: %s" % (knob, setting, forbidden[name])
 
 
 def _is_bound(text: str) -> bool:
@@ -419,31 +422,28 @@ def _refused_of_batch(options: Options) -> Iterator[str]:
     yield from batch_systems.refusals(options.launcher, options.engine_options)
 
 
-def _refused_of_environment(options: Options, knob: str) -> Iterator[str]:
-    """Yield a message for each variable that the user may not set with `knob`, such as env."""
-    variables: Mapping[str, str] = vars(options)[knob]
-    for name in sorted(variables):
-        given = "%s: %s=%s is refused" % (knob, name, shown(variables[name]))
-        if is_own(name):
-            yield "%s, because mxcluster sets %s itself: remove the variable" % (given, name)
-        elif name in LOADER_VARIABLES:
-            yield "%s: %s" % (given, LOADER_VARIABLES[name])
-        elif name == BOUND and knob != "env":
-            yield (
-                "%s, because all processes need the same value: set bigarray_bound instead" % given
-            )
-        elif name == BOUND and not _is_bound(variables[name]):
-            yield "%s: it must be a whole number from 1 to %d" % (given, 2**31 - 1)
+def _refused_of_environments(options: Options) -> Iterator[str]:
+    """Yield a message for each variable that the user may not set."""
+    same = "all processes need the same value: set bigarray_bound instead"
+    forbidden = (
+        {}
+        if _is_bound(options.env.get(BOUND, "1"))
+        else {BOUND: "it must be a whole number from 1 to %d" % (2**31 - 1)}
+    )
+    yield from refused_variables("env", options.env, dict(LOADER_VARIABLES, **forbidden))
+    for knob in ("env_server", "env_worker"):
+        yield from refused_variables(
+            knob, vars(options)[knob], dict(LOADER_VARIABLES, **{BOUND: same})
+        )
 
 
 def _contradictions(options: Options) -> Iterator[str]:
-    cut = ("script_args", "server_classes", "data_src", "round_robin")
-    texts = dict(
-        vars(options),
+    texts = {name: _text(value) for name, value in vars(options).items()}
+    texts.update(
         no_compression=schemes.of(options.kv).no_compression,
         engine=_engine(options),
         given_bound=shown(options.env.get(BOUND)),
-        **{name: shown(vars(options)[name]) for name in cut},
+        data_src=shown(options.data_src),
     )
     yield from _refused_of_scheme(options)
     for contradict, message in CONTRADICTIONS:
@@ -456,5 +456,17 @@ def _contradictions(options: Options) -> Iterator[str]:
             training_samples(options.data, options.num_examples)
         except BadInput as refusal:
             yield str(refusal)
-    for knob in ENVIRONMENTS:
-        yield from _refused_of_environment(options, knob)
+    yield from _refused_of_environments(options)
+
+
+def _text(value: object) -> str:
+    """Return the value of a knob as text for a message."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return (
+        "%g" % value
+        if isinstance(value, float)
+        else value
+        if isinstance(value, str)
+        else shown(value)
+    )

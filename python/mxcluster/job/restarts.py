@@ -6,20 +6,34 @@ of its input causes no restart, because the error would recur.
 
 import os
 import re
-from typing import Callable, List, Mapping, Optional, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from mxcluster import exit_codes
 from mxcluster.job.plan.resume import find_checkpoint
 from mxcluster.launchers import LAUNCHERS
+from mxcluster.model import names
 from mxcluster.model.failures import Failure
-from mxcluster.model.names import is_job_id
 from mxcluster.model.plan import SCHEDULER, WORKER, Plan
-from mxcluster.model.record import Record, field
-from mxcluster.model.shapes import json_object, optional, words
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.shapes import each, optional, or_empty, text, words
 from mxcluster.model.verdict import Verdict
-from mxcluster.model.written import real_number
+from mxcluster.model.written import MOST, real_number, whole_number
 
 MISSING = "missing"  # the state of a node in a verdict
+
+
+class Attempt(Record, strict=True):
+    """The knobs of the next attempt, which override those of the command line."""
+
+    job_id: str = field(names.job_id)
+    # Ansible may give a number as text.
+    max_restarts: int = field(whole_number(0, MOST))
+    restart_delay: float = field(real_number(0, 1e9))
+    without: Sequence[str] = field(each(text, 100000))
+    resume: Optional[str] = field(optional(names.job_id), default=None)
+    """None for an attempt from the beginning."""
+    model_load_epoch: Optional[int] = field(optional(whole_number(0, MOST)), default=None)
+    model_load_job: Optional[str] = field(optional(or_empty(names.job_id)), default=None)
 
 
 class Decision(Record, strict=True, nulls=True):
@@ -27,10 +41,9 @@ class Decision(Record, strict=True, nulls=True):
 
     text: str = field(words)
     """A line for the user."""
-    extra: Optional[Mapping[str, object]] = field(optional(json_object(8)), default=None)
-    """{knob: value} of the attempt, None for no attempt."""
-    # Ansible may give the number as text.
-    delay: float = field(real_number(0, 1e9, "a number from 0 to 1e9"), default=0.0)
+    extra: Optional[Attempt] = field(optional(record(Attempt)), default=None)
+    """None for no attempt."""
+    delay: float = field(real_number(0, 1e9), default=0.0)
     """Seconds before the attempt."""
 
 
@@ -81,14 +94,9 @@ def decide(
     job, number = next_id(plan.job, used)
     without = sorted(set(options.without) | set(lost))
     delay = options.restart_delay
-    extra = {
-        "job_id": job,
-        "max_restarts": more - 1,
-        "restart_delay": 2 * delay,
-        "without": without,
-    }
+    extra = Attempt(job_id=job, max_restarts=more - 1, restart_delay=2 * delay, without=without)
     if epoch is not None:
-        extra.update(resume=plan.job, model_load_epoch=0, model_load_job="")
+        extra = extra.replaced(resume=plan.job, model_load_epoch=0, model_load_job="")
     line = ["job %s, %d of %d" % (job, number, number + more - 1)] + (
         ["without " + ", ".join(without)] if without else []
     )
@@ -119,7 +127,7 @@ def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
         number += 1
         name = "%s-r%d" % (base[:90], number)
         if not used(name):
-            assert is_job_id(name)
+            assert names.is_job_id(name)
             return name, number
 
 

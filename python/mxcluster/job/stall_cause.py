@@ -37,12 +37,12 @@ def explain(failure: Failure, plan: Plan, statuses: Iterable[Status]) -> Failure
         return busy
     if pulses[blamed.name].phase in (phases.ENDING, phases.LEAVING):
         return failure
-    mates = _waiting_for_each_other(plan, parts, blamed)
-    waiting = [name for name in mates if pulses[name].phase == phases.TRAINING]
+    mates = {name: pulses[name] for name in _waiting_for_each_other(plan, parts, blamed)}
+    waiting = [name for name, pulse in mates.items() if pulse.phase == phases.TRAINING]
     merges = schemes.of(plan.kv).merges != schemes.NOBODY
     return (
-        _ended_script(failure, parts, {name: pulses[name] for name in mates}, waiting)
-        or (_missing_key(failure, parts, {n: pulses[n] for n in mates}) if merges else None)
+        _ended_script(failure, parts, mates, waiting)
+        or (_missing_key(failure, parts, mates) if merges else None)
         or _slowest(failure, parts, pulses, waiting or [blamed.name])
     )
 
@@ -140,15 +140,24 @@ def failure(plan: Plan, host: str, found: BlockingWorker) -> Failure:
 
     Args: `plan` of the job; `host` of the worker.
     """
-    part = next(one for one in plan.processes if one.name == found.name)
+    part = next(one for one in plan.processes if one.name == found.name).replaced(host=host)
+    reason = "other workers wait for the next push of this worker"
+    return of_process(part, STALL, reason, None, found.time)
+
+
+def of_process(
+    process: Process, kind: str, reason: str, code: Optional[int], when: Optional[float]
+) -> Failure:
+    """Return the failure of `process`, an entry of the plan."""
     return Failure(
-        host=host,
-        role=part.role,
-        index=part.index,
-        name=found.name,
-        reason="other workers wait for the next push of this worker",
-        time=found.time,
-        kind=STALL,
+        host=process.host,
+        role=process.role,
+        index=process.index,
+        name=process.name,
+        reason=reason,
+        exit_code=code,
+        time=when,
+        kind=kind,
     )
 
 
@@ -242,11 +251,5 @@ def _blame(failure: Failure, part: Process, reason: str) -> Failure:
 
     The log lines of `failure` stay only if they belong to `part`.
     """
-    return failure.replaced(
-        host=part.host,
-        role=part.role,
-        index=part.index,
-        name=part.name,
-        reason=reason,
-        log=failure.log if part.name == failure.name else [],
-    )
+    found = of_process(part, failure.kind, reason, failure.exit_code, failure.time)
+    return found.replaced(log=failure.log if part.name == failure.name else [])

@@ -14,20 +14,19 @@ from mxcluster.errors import BadInput, refuse, some
 MOST_CODE = 16 << 20  # maximum size of a script's folder, in bytes
 MOST_FILES = 5000
 NAMED = 5  # maximum number of names in a message
-OURS = ("mxcluster", "mxnet", "numpy")
+INSTALLED = ("mxcluster", "mxnet", "numpy")  # packages of the nodes' environment
 PYTHONS = ("python", "pypy", "uv run")  # Python interpreters in the first line of a script
 # Older Pythons accept `async` and `await` as names, but the controller's Python refuses them.
 OLDEST_JUDGED = (3, 7)
 
-Folder = NamedTuple(
-    "Folder",
-    [
-        ("files", List[str]),
-        ("folders", List[str]),
-        ("skipped", Dict[str, List[str]]),
-        ("unreadable", List[str]),
-    ],
-)
+
+class Folder(NamedTuple):
+    """The paths in the folder of a script, relative to this folder."""
+
+    files: List[str]
+    folders: List[str]
+    skipped: Dict[str, List[str]]  # {reason: paths}
+    unreadable: List[str]
 
 
 def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:
@@ -40,42 +39,35 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
     folder, name = os.path.split(script)
     about = "script='%s': " % script
     found = look(folder, about)
-    refuse(
-        [
+    if found.unreadable:
+        raise BadInput(
             about
             + "%s in the script's folder cannot be read. Correct the mode of these paths, rename "
             "paths that are not UTF-8, or put the script and its imports into a separate folder"
             % _named(found.unreadable)
-        ]
-        if found.unreadable
-        else []
-    )
+        )
     if name not in found.files:
         raise BadInput(
             about + "hidden and compiled files stay on the controller. Rename the script, without "
             "'.' at the beginning and without .pyc or .pyo at the end"
         )
-    shadowing = sorted(module for module in _modules(found.files) if module in OURS)
+    modules = _modules(found.files)
     refuse(
         about
         + "the nodes would import the module %s of the script's folder in place of the installed "
         "package. Rename %s"
-        % (
-            module,
-            "the script"
-            if name == module + ".py"
-            else "%s in %s" % (_modules(found.files)[module], folder),
-        )
-        for module in shadowing
+        % (module, "the script" if name == module + ".py" else "%s in %s" % (path, folder))
+        for module, path in sorted(modules.items())
+        if module in INSTALLED
     )
     notes = _judge(script, pythons, about)
     notes += [
         "skipped in the script's folder: %s (%s)" % (_named(names), why)
         for why, names in sorted(found.skipped.items())
     ]
-    hidden = sorted(
-        file for module, file in _modules(found.files).items() if module in _standard_library()
-    )
+    # The attribute exists since Python 3.10, the oldest Python of a controller.
+    standard = getattr(sys, "stdlib_module_names", ())
+    hidden = sorted(file for module, file in modules.items() if module in standard)
     if hidden:
         notes.append(
             "the script imports these files of its folder in place of modules of Python's standard "
@@ -96,8 +88,9 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
 def look(folder: str, about: str) -> Folder:
     """Return a Folder with the paths to send, the skipped paths and the unreadable paths.
 
-    All paths are relative to `folder`. The field `skipped` is {reason: [path, ...]}. Raises
-    BadInput, with a message that starts with `about`, if `folder` is too large.
+    The reasons for skipped paths explain an import that fails on the nodes only.
+
+    Raises BadInput, with a message that starts with `about`, if `folder` is too large.
     """
     size, found = 0, Folder([], [], {}, [])
 
@@ -108,17 +101,17 @@ def look(folder: str, about: str) -> Folder:
         folder, onerror=lambda error: found.unreadable.append(_inside(error.filename, folder))
     ):
         folders[:] = sorted(name for name in folders if package.is_source(name))
-        for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
-            skip("links to folders", _inside(os.path.join(parent, name), folder))
-        found.folders.extend(
-            _inside(os.path.join(parent, name), folder) + "/"
-            for name in folders
-            if _is_text(name) and not os.path.islink(os.path.join(parent, name))
-        )
-        for name in filter(package.is_source, names):
+        for name in folders:
             path = _inside(os.path.join(parent, name), folder)
+            if os.path.islink(os.path.join(parent, name)):
+                skip("links to folders", path)
+            elif _is_text(name):
+                found.folders.append(path + "/")
+        for name in filter(package.is_source, names):
+            full = os.path.join(parent, name)
+            path = _inside(full, folder)
             try:
-                seen = os.stat(os.path.join(parent, name))
+                seen = os.stat(full)
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ELOOP):
                     skip("broken links", path)
@@ -127,7 +120,7 @@ def look(folder: str, about: str) -> Folder:
                 continue
             if not stat.S_ISREG(seen.st_mode):
                 skip("sockets, FIFOs or devices", path)
-            elif not os.access(os.path.join(parent, name), os.R_OK) or not _is_text(path):
+            elif not os.access(full, os.R_OK) or not _is_text(path):
                 found.unreadable.append(path)
             else:
                 found.files.append(path)
@@ -199,11 +192,6 @@ def _modules(files: Iterable[str]) -> Dict[str, str]:
         elif rest == "__init__.py":
             found[top] = top
     return found
-
-
-def _standard_library() -> Iterable[str]:
-    # The attribute exists since Python 3.10, the oldest Python of a controller.
-    return getattr(sys, "stdlib_module_names", ())
 
 
 def _inside(path: str, folder: str) -> str:

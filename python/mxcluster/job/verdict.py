@@ -6,13 +6,14 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
 from mxcluster.job import learning, stall_cause
+from mxcluster.job.stall_cause import of_process
 from mxcluster.job.verdict_text import printable
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.model import failures
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.events import Done, End, Event
 from mxcluster.model.failures import ENGINE_REASON, KINDS, LOSS, NETWORK, OF_REASON, STALL, Failure
-from mxcluster.model.plan import WORKER, Plan, Process
+from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.status import Expiry, Part, Status
 from mxcluster.model.verdict import Verdict
 
@@ -39,7 +40,7 @@ def compute(
       `mxcluster.training` writes this event at the end of a program or script;
     - the controller reached every node and collected its files;
     - no searched node has a leftover process, file, unit or firewall rule of the job;
-    - a program of mxcluster that began with new weights learned (see `learning.problem`).
+    - a program of mxcluster that began with new weights learned (see `learning.judge`).
 
     Args:
         plan: the plan of the whole job.
@@ -144,22 +145,6 @@ def _code(parts: Mapping[str, Part], name: str) -> Optional[int]:
 def _gives_way(failure: Optional[Failure], cause: int) -> bool:
     """Return True without a failure, or if `cause` (see `failures.Kind`) may have caused it."""
     return failure is None or failure.row.gives_way >= cause
-
-
-def _of_process(
-    process: Process, kind: str, reason: str, code: Optional[int], when: Optional[float]
-) -> Failure:
-    """Return the failure of `process`, an entry of the plan."""
-    return Failure(
-        host=process.host,
-        role=process.role,
-        index=process.index,
-        name=process.name,
-        reason=reason,
-        exit_code=code,
-        time=when,
-        kind=kind,
-    )
 
 
 def _uncollected(results: Results, blamed: str) -> List[str]:
@@ -274,17 +259,15 @@ def _learned(
     """
     if plan.options.measured or plan.mpi:
         return None, []
-    options, found = plan.options, learning.problem(plan, events, accuracy)
-    if found is None:
-        warning = learning.cannot_tell(plan, events, accuracy)
-        return None, [warning] if warning else []
-    if options.script or options.model_load_epoch:
-        return None, [found]
+    options = plan.options
+    found, warning = learning.judge(plan, events, accuracy)
+    if not found or options.script or options.model_load_epoch:
+        return None, list(filter(None, [found, warning]))
     worker = plan.of_role(WORKER)[0]
     cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options.lr
     if options.lr_scale == "none" and schemes.updates_each_push(schemes.of(plan.kv)):
         cure += ", or leave lr_scale=none out"
-    return _of_process(worker, failures.LEARNING, "%s. %s" % (found, cure), 0, None), []
+    return of_process(worker, failures.LEARNING, "%s. %s" % (found, cure), 0, None), []
 
 
 def _not_collected(plan: Plan, results: Results) -> Optional[Failure]:
@@ -310,7 +293,7 @@ def _silent(plan: Plan, parts: Mapping[str, Part], done: Set[Optional[int]]) -> 
         part = parts.get(process.name)
         gone = part and part.exit_code == 0 and part.ended_by == "self"
         if part and gone and process.role == WORKER and process.index not in done:
-            return _of_process(process, failures.PROGRAM, NOT_DONE, 0, part.ended_at)
+            return of_process(process, failures.PROGRAM, NOT_DONE, 0, part.ended_at)
     return None
 
 
@@ -348,7 +331,7 @@ def _not_finished(
             kind, reason = failures.PROGRAM, NOT_DONE
         else:
             continue
-        return _of_process(process, kind, reason, code, statuses[process.host].ended)
+        return of_process(process, kind, reason, code, statuses[process.host].ended)
     return None
 
 

@@ -2,57 +2,34 @@
 
 import os
 import re
-from typing import Any, Dict, Iterable, List, Mapping, Sequence
+from typing import Iterable, List, Mapping, Sequence
 
 from mxcluster.lists import several
 from mxcluster.model.failures import Failure
 from mxcluster.model.verdict import Verdict
 from mxcluster.package import OWN_FOLDERS
 
-Json = Dict[str, Any]
-
-# (messages in a log, the advice for them)
-_HINTS = (
-    (
-        ("bind failed",),
-        "the process could not listen on its port. If another program holds the port (see 'ss "
-        "-ltnp'), end that program, or choose another port with -e root_port=. If the node lacks "
-        "this address, correct node_address.",
-    ),
-    (
-        ("Address already in use",),
-        "another program holds the port; 'ss -ltnp' shows the program. If the program belongs to a "
-        "job, end that job with stop.yml. Otherwise choose another port with -e root_port=.",
-    ),
-    (
-        ("compile with USE_DIST_KVSTORE",),
-        "this MXNet was built without the distributed kv-store: install the official wheel with "
-        "provision.yml on this host.",
-    ),
-    (
-        ("No module named",),
-        "a Python module is missing on the nodes: put a module of your own beside the script. For "
-        "any other module, name its package in mxnet_packages and run provision.yml.",
-    ),
-    (
-        ("GPU support is disabled", "GPU is not enabled"),
-        "the job uses GPUs, but the host has an MXNet wheel for CPUs: provision the host with a "
-        "CUDA version, or train with -e gpus=''.",
-    ),
-    (
-        ("libcudart",),
-        "the host lacks the CUDA runtime of this MXNet wheel: provision the host with the wheel's "
-        "CUDA version.",
-    ),
-    (
-        ("No space left on device",),
-        "a disk is full: delete files on that node, or set mxcluster_job_dir to another disk.",
-    ),
-    (
-        ("bad_alloc", "MemoryError", "out of memory"),
-        "the process ran out of memory: use a smaller batch_size, or fewer workers on this host.",
-    ),
-)
+# {pattern of messages in a log: the advice for them}
+_HINTS = {
+    "bind failed": "the process could not listen on its port. If another program holds the port "
+    "(see 'ss -ltnp'), end that program, or choose another port with -e root_port=. If the node "
+    "lacks this address, correct node_address.",
+    "Address already in use": "another program holds the port; 'ss -ltnp' shows the program. If "
+    "the program belongs to a job, end that job with stop.yml. Otherwise choose another port with "
+    "-e root_port=.",
+    "compile with USE_DIST_KVSTORE": "this MXNet was built without the distributed kv-store: "
+    "install the official wheel with provision.yml on this host.",
+    "No module named": "a Python module is missing on the nodes: put a module of your own beside "
+    "the script. For any other module, name its package in mxnet_packages and run provision.yml.",
+    "GPU support is disabled|GPU is not enabled": "the job uses GPUs, but the host has an MXNet "
+    "wheel for CPUs: provision the host with a CUDA version, or train with -e gpus=''.",
+    "libcudart": "the host lacks the CUDA runtime of this MXNet wheel: provision the host with the "
+    "wheel's CUDA version.",
+    "No space left on device": "a disk is full: delete files on that node, or set "
+    "mxcluster_job_dir to another disk.",
+    "bad_alloc|MemoryError|out of memory": "the process ran out of memory: use a smaller "
+    "batch_size, or fewer workers on this host.",
+}
 
 # Sequences that a terminal interprets: CSI (colours, cursor), strings (titles, links, the
 # clipboard), and other escapes.
@@ -106,8 +83,8 @@ def _of_failure(verdict: Verdict, failure: Failure, run_dir: str) -> List[str]:
 
 def hints(failure: Failure) -> List[str]:
     """Return a line of advice for each known error message in the log lines of `failure`."""
-    log = "\n".join(failure.log).lower()
-    return [hint for messages, hint in _HINTS if any(one.lower() in log for one in messages)]
+    log = "\n".join(failure.log)
+    return [hint for messages, hint in _HINTS.items() if re.search(messages, log, re.IGNORECASE)]
 
 
 def of_leftovers(nodes: Iterable[str], left: Mapping[str, Sequence[str]]) -> List[str]:
@@ -153,7 +130,8 @@ def printable(text: str) -> str:
 
     The function drops escape sequences, control characters, characters without width, and
     characters that reverse the direction of writing. A tab becomes four spaces. A newline becomes
-    one space, so that the text of a node cannot add a line to the report.
+    one space, so that the text of a node cannot add a line to the report. `shapes.words` cleans one
+    value when the codec reads it. This function also cleans logs, which no codec reads.
     """
     if text.isprintable():
         return text

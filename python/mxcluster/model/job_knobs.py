@@ -10,7 +10,7 @@ A worker's training program gets the knobs of Scheme, Training and Measurements 
 """
 
 import re
-from typing import List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from mxcluster import batch_systems, schemes
 from mxcluster.datasets import DATASETS
@@ -29,13 +29,13 @@ from mxcluster.model.knob import (
     knobs_of,
 )
 from mxcluster.model.names import JOB_ID, MOST_GPU
-from mxcluster.model.record import Record
-from mxcluster.model.shapes import Wrong
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import Wrong, each, text
 from mxcluster.model.written import (
     MOST,
     Written,
     above_0,
-    anything,
+    converted,
     environment,
     free,
     gpus,
@@ -55,6 +55,8 @@ from mxcluster.model.written import (
     whole_number,
 )
 from mxcluster.numbers import to_float, to_int
+
+T = TypeVar("T")
 
 PROGRAMS = ("image_classification",)
 MEASURING = "profile"  # the program of profile.yml
@@ -125,23 +127,37 @@ _timeout = Written(
 )
 
 
+def _inherited(shape: Written[T], default: T, about: str, playbooks: Sequence[str] = SWEPT) -> T:
+    """Return the definition of a knob that a resumed job takes from the job before."""
+    return knob(shape, default, about, True, playbooks)
+
+
+def _of_train(shape: Written[T], default: T, about: str) -> T:
+    """Return the definition of a knob that only train.yml reads."""
+    return knob(shape, default, about, playbooks=(TRAIN,))
+
+
+def _mpi(shape: Written[T], default: T, about: str) -> T:
+    """Return the definition of a knob that only mpi.yml reads."""
+    return knob(shape, default, about, playbooks=(MPI,))
+
+
 class Scheme(Record):
     """The parallel scheme."""
 
-    kv: str = knob(
+    kv: str = _inherited(
         one_of(*schemes.NAMES),
         "dist_sync",
         "The parallel scheme: %s."
         % ", ".join("`%s` (%s)" % (one.name, one.title) for one in schemes.SCHEMES),
-        inherited=True,
-        playbooks=(TRAIN,),
+        (TRAIN,),
     )
 
 
 class Program(Record):
     """The program: one of mxcluster or the user's script."""
 
-    program: str = knob(
+    program: str = _inherited(
         Written(
             to_text,
             lambda text: text in PROGRAMS + (MEASURING,),
@@ -151,28 +167,24 @@ class Program(Record):
         ),
         "image_classification",
         "The training program of mxcluster. Every worker runs the program.",
-        inherited=True,
-        playbooks=(TRAIN,),
+        (TRAIN,),
     )
-    script: str = knob(
+    script: str = _of_train(
         _path,
         "",
         "Your own script on the controller. Every worker runs the script instead of the program. "
         "`train.yml` copies the script's folder to the nodes.",
-        playbooks=(TRAIN,),
     )
-    script_args: Sequence[str] = knob(
-        Written(
+    script_args: Sequence[str] = _of_train(
+        converted(
             to_list,
-            anything,
             "a list of strings (write numbers in quotes), such as "
             '\'{"script_args": ["--lr", "0.1"]}\'',
         ),
         [],
         "The arguments of the script, a list of strings. The script gets each string unchanged.",
-        playbooks=(TRAIN,),
     )
-    server_classes: Sequence[str] = knob(
+    server_classes: Sequence[str] = _of_train(
         Written(
             to_list,
             lambda texts: all(
@@ -185,34 +197,30 @@ class Program(Record):
         "Classes of the script that the workers may send to the servers: a list of `module:Class`, "
         "in modules beside the script or of MXNet. The classes of `mx.optimizer` and "
         "`mx.lr_scheduler` need no entry. The servers refuse all other classes.",
-        playbooks=(TRAIN,),
     )
 
 
 class Training(Record):
     """The training: network, data, learning rate, checkpoints."""
 
-    network: str = knob(
+    network: str = _inherited(
         needed("the name of a network, such as mlp"),
         "mlp",
         "`mlp`, `lenet`, `resnet20`, `inception-bn-28-small`, or a network of MXNet's model zoo.",
-        inherited=True,
-        playbooks=(TRAIN, COMPARE, PROFILE),
+        (TRAIN, COMPARE, PROFILE),
     )
-    data: str = knob(
+    data: str = _inherited(
         one_of(*DATASETS),
         "digits",
         "The data set. `warped` has small noisy pictures of warped digits, a harder task.",
-        inherited=True,
-        playbooks=_MEASURED,
+        _MEASURED,
     )
-    data_dir: str = knob(
+    data_dir: str = _inherited(
         matching(r"(/.*)?", "a path on the nodes that begins with '/'"),
         "",
         "The folder on the nodes with the files of mnist, cifar10 or imagenet. An absolute path. "
         "Containers have the folder, too, and cannot write to it.",
-        inherited=True,
-        playbooks=SWEPT + (MPI,),
+        SWEPT + (MPI,),
     )
     data_allocator: int = knob(
         Written(
@@ -226,14 +234,13 @@ class Training(Record):
         "`data_sharding`.",
         playbooks=SWEPT + (VERIFY,),
     )
-    batch_size: int = knob(
+    batch_size: int = _inherited(
         whole_number(1, MOST),
         32,
         "The number of samples in a batch of one worker.",
-        inherited=True,
-        playbooks=(TRAIN, COMPARE, PROFILE),
+        (TRAIN, COMPARE, PROFILE),
     )
-    balance: str = knob(
+    balance: str = _inherited(
         one_of("none", "batch"),
         "none",
         "`batch` fits the batch sizes of the workers to their measured speeds at the end of every "
@@ -241,11 +248,10 @@ class Training(Record):
         "`dist_gsync`, the sum of each group stays the same too. `none` gives every worker "
         "`batch_size`. `batch` requires the training program of mxcluster, and one of the schemes "
         "%s." % _with(schemes.sums_every_step, ", "),
-        inherited=True,
-        playbooks=(TRAIN, BENCHMARK),
+        (TRAIN, BENCHMARK),
     )
     lr: float = knob(above_0(MOST), 0.05, "The learning rate.", inherited=True)
-    compression: str = knob(
+    compression: str = _inherited(
         one_of("none", "2bit"),
         "none",
         "The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` sends "
@@ -254,9 +260,8 @@ class Training(Record):
         "The worker keeps the new remainder for the next step. This knob is for the training "
         "program of mxcluster. A script calls `kv.set_gradient_compression` instead. `2bit` is "
         "refused under %s." % _with(lambda one: one.no_compression, " and "),
-        inherited=True,
     )
-    compression_threshold: float = knob(
+    compression_threshold: float = _inherited(
         Written(
             to_float,
             lambda number: 0 < number <= MOST and round(number, 6) == number,
@@ -268,90 +273,70 @@ class Training(Record):
         2.0,
         "The absolute value of the numbers other than 0 that `compression=2bit` sends for a "
         "gradient. The gradient is the sum over a worker's batch. MXNet's own default is 0.5.",
-        inherited=True,
     )
-    lr_factor: float = knob(
+    lr_factor: float = _inherited(
         above_0(1),
         1.0,
         "The program multiplies the learning rate by this factor every `lr_factor_epoch` epochs.",
-        inherited=True,
     )
-    lr_factor_epoch: float = knob(
-        above_0(MOST),
-        1.0,
-        "The number of epochs between two multiplications with `lr_factor`.",
-        inherited=True,
+    lr_factor_epoch: float = _inherited(
+        above_0(MOST), 1.0, "The number of epochs between two multiplications with `lr_factor`."
     )
-    on_nan: str = knob(
+    on_nan: str = _inherited(
         one_of("stop", "continue"),
         "stop",
         "The program's reaction to a loss of NaN: `stop` the job, or `continue`.",
-        inherited=True,
     )
-    num_epochs: int = knob(
-        whole_number(1, MOST),
-        20,
-        "The number of epochs to train.",
-        inherited=True,
-        playbooks=(TRAIN, COMPARE),
+    num_epochs: int = _inherited(
+        whole_number(1, MOST), 20, "The number of epochs to train.", (TRAIN, COMPARE)
     )
-    num_examples: int = knob(
+    num_examples: int = _inherited(
         whole_number(0, MOST_SAMPLES, zero="all"),
         0,
         "The number of training samples of an epoch; 0 takes all samples of the data set.",
-        inherited=True,
     )
-    seed: int = knob(
+    seed: int = _inherited(
         whole_number(0, 2**31 - 1),
         0,
         "The seed of initial weights, shuffling and synthetic data.",
-        inherited=True,
-        playbooks=_MEASURED,
+        _MEASURED,
     )
-    savemodel: bool = knob(
+    savemodel: bool = _inherited(
         switch,
         False,
         "With `true`, the job saves the weights and the optimizer's state after every epoch. The "
         "controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs.",
-        inherited=True,
-        playbooks=(TRAIN,),
+        (TRAIN,),
     )
-    keep_checkpoints: int = knob(
-        whole_number(1, MOST),
-        3,
-        "The number of most recent checkpoints to keep.",
-        inherited=True,
-        playbooks=(TRAIN,),
+    keep_checkpoints: int = _inherited(
+        whole_number(1, MOST), 3, "The number of most recent checkpoints to keep.", (TRAIN,)
     )
-    model_load_epoch: int = knob(
+    model_load_epoch: int = _of_train(
         whole_number(0, MOST, zero="start afresh"),
         0,
         "Start from the model that `model_load_job` saved after this epoch. 0 starts with new "
         "weights.",
-        playbooks=(TRAIN,),
     )
 
 
 class Rules(Record):
     """The rules of the schemes, and the start from a checkpoint."""
 
-    lr_scale: str = knob(
+    lr_scale: str = _inherited(
         one_of("auto", "none"),
         "auto",
         "`auto` divides the program's `lr` by the number of workers under %s, because there each "
         "push of a worker changes the weights. `none` uses `lr` unchanged."
         % _with(schemes.updates_each_push, " and "),
-        inherited=True,
-        playbooks=(TRAIN, BENCHMARK),
+        (TRAIN, BENCHMARK),
     )
-    gsync_y: str = knob(
+    gsync_y: str = _inherited(
         one_of("rate", "gradient", "one"),
         "rate",
         "The value that `dist_gsync` with several groups divides by Y, the number of updates since "
         "the group's previous update: `rate` is the learning rate, `gradient` is the gradient, and "
         "`one` disables the division. For SGD without weight decay and clipping, `rate` and "
         "`gradient` give the same result.",
-        inherited=True,
     )
     gsync_compensation: float = knob(
         real_number(0, MOST, zero="no compensation"),
@@ -382,19 +367,15 @@ class Rules(Record):
         "`dist_ssync` only. The default is 3.",
         inherited=WITH_SCHEME,
     )
-    resume: str = knob(
+    resume: str = _of_train(
         _job_of_runs,
         "",
         "The id of an interrupted job with `savemodel`. The new job continues from the last "
         "complete checkpoint, on any number of workers and servers. The new job inherits the "
         "training knobs unless you set them again.",
-        playbooks=(TRAIN,),
     )
-    model_load_job: str = knob(
-        _job_of_runs,
-        "",
-        "The id of the job for `model_load_epoch`, a folder of `runs/`.",
-        playbooks=(TRAIN,),
+    model_load_job: str = _of_train(
+        _job_of_runs, "", "The id of the job for `model_load_epoch`, a folder of `runs/`."
     )
     data_src: str = knob(
         _path,
@@ -420,7 +401,7 @@ class Machines(Record):
         playbooks=_MEASURED,
     )
     without: Sequence[str] = knob(
-        Written(to_names, anything, "the names of hosts, such as node3,node4"),
+        converted(to_names, "the names of hosts, such as node3,node4"),
         [],
         "Hosts of the inventory that the job does not use, such as `node3,node4`. Ansible does not "
         "contact these hosts, so they may be down.",
@@ -582,19 +563,17 @@ class Run(Record):
         "end of the job, on any controller.",
         playbooks=(TRAIN, MPI),
     )
-    max_restarts: int = knob(
+    max_restarts: int = _of_train(
         whole_number(0, 1000),
         0,
         "The maximum number of restarts of a job with `savemodel` after a fault of a node (a "
         "killed process or agent, a lost node). The job resumes from the last complete checkpoint "
         "on the remaining nodes. An error of the program never causes a restart.",
-        playbooks=(TRAIN,),
     )
-    restart_delay: float = knob(
+    restart_delay: float = _of_train(
         seconds(0, 86400),
         10.0,
         "The number of seconds before the first restart. Each further restart doubles the number.",
-        playbooks=(TRAIN,),
     )
     # With a timeout below 2 s, a single late heartbeat would end a healthy job.
     heartbeat_timeout: int = knob(
@@ -695,11 +674,7 @@ class Launching(Record):
     )
     gres: str = knob(_word, "", "Resources: %s." % ", or ".join(one.gres for one in _SYSTEMS))
     engine_options: Sequence[str] = knob(
-        Written(
-            to_list,
-            anything,
-            'a list of strings, such as \'{"engine_options": ["--mem=8G"]}\'',
-        ),
+        converted(to_list, 'a list of strings, such as \'{"engine_options": ["--mem=8G"]}\''),
         [],
         "Further arguments of {programs}, a list of strings. Arguments that change what {programs} "
         "does for mxcluster are refused, such as `--array` and `--wait`. The arguments of other "
@@ -712,15 +687,14 @@ class Launching(Record):
 class MpiProgram(Record):
     """An MPI program (mpi.yml)."""
 
-    mpi_command: str = knob(
+    mpi_command: str = _mpi(
         needed("the command of an MPI program, such as './solve input.txt'"),
         "",
         "The MPI program and its arguments, a command for bash. Every process of MPI runs this "
         "command in the folder `$MXCLUSTER_WORK_DIR` of its node. The folder holds the resource "
         "files.",
-        playbooks=(MPI,),
     )
-    mpi_num_instances: Union[str, int] = knob(
+    mpi_num_instances: Union[str, int] = _mpi(
         Written(
             or_word("all", to_int),
             lambda number: (
@@ -732,9 +706,8 @@ class MpiProgram(Record):
         "all",
         "The number of nodes to use, in the order of the group workers; `all` uses the whole "
         "group. mpirun runs on the first node.",
-        playbooks=(MPI,),
     )
-    mpi_processes_per_node: Union[str, int] = knob(
+    mpi_processes_per_node: Union[str, int] = _mpi(
         Written(
             _to_processes,
             lambda number: number == "gpus" or isinstance(number, int) and 1 <= number <= 1024,
@@ -743,16 +716,14 @@ class MpiProgram(Record):
         1,
         "The number of MPI processes on each node, from 1 to 1024. `gpus`, or Batch Shipyard's "
         "`nvidia-smi -L | wc -l`, starts one process for each GPU of the job on the node.",
-        playbooks=(MPI,),
     )
-    mpi_coordination_command: str = knob(
+    mpi_coordination_command: str = _mpi(
         free("a command for bash, such as './prepare.sh'"),
         "",
         "A command for bash that runs once on each node before mpirun starts. If the command "
         "fails, the job fails. Background processes of the command end with the job.",
-        playbooks=(MPI,),
     )
-    mpi_image: str = knob(
+    mpi_image: str = _mpi(
         matching(
             r"([A-Za-z0-9][\w./:@-]*)?",
             "the name of a container image, such as localhost/solve:1, or empty",
@@ -761,54 +732,46 @@ class MpiProgram(Record):
         "The container image with the MPI engine, the program, bash and Python 3.6 or newer. "
         "`runtime=docker` and `runtime=podman` run all processes of a node in one container of "
         "this image. Each node must have the image.",
-        playbooks=(MPI,),
     )
-    mpi_shm_size: int = knob(
+    mpi_shm_size: int = _mpi(
         whole_number(16, MOST_MB),
         1024,
         "The size of `/dev/shm` of a container of `mpi_image`, in MB.",
-        playbooks=(MPI,),
     )
-    mpi_gpus: Union[str, List[int]] = knob(
-        Written(
+    mpi_gpus: Union[str, List[int]] = _mpi(
+        converted(
             or_word("all", to_gpus, "auto"),
-            anything,
             "all or auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU,
             limits="From 0 to %d." % MOST_GPU,
         ),
         "auto",
         "The GPUs that the processes of each node see: `auto` or `all`, an empty string for none, "
         "or numbers such as `0,1`.",
-        playbooks=(MPI,),
     )
-    mpi_infiniband: Union[str, bool] = knob(
-        Written(or_word("auto", to_bool), anything, "auto, true or false"),
+    mpi_infiniband: Union[str, bool] = _mpi(
+        converted(or_word("auto", to_bool), "auto, true or false"),
         "auto",
         "`true` lets the engine use only InfiniBand between nodes, and refuses nodes without "
         "InfiniBand. `false` forbids InfiniBand. `auto` leaves the choice to the engine.",
-        playbooks=(MPI,),
     )
-    mpi_env: Mapping[str, str] = knob(
+    mpi_env: Mapping[str, str] = _mpi(
         environment,
         {},
         "Environment variables for every process, a dict, as `env` for a training job. Variables "
         "of the engine are allowed, such as `OMPI_MCA_btl`.",
-        playbooks=(MPI,),
     )
-    mpi_resource_files: Sequence[str] = knob(
-        Written(to_names, anything, "paths on the controller, such as solve,input.txt"),
+    mpi_resource_files: Sequence[str] = _mpi(
+        converted(to_names, "paths on the controller, such as solve,input.txt"),
         [],
         "Files and folders on the controller. `mpi.yml` copies these files and folders, under "
         "their own names, into the folder `$MXCLUSTER_WORK_DIR` of every node.",
-        playbooks=(MPI,),
     )
-    mpi_output: str = knob(
+    mpi_output: str = _mpi(
         one_of("always", "success", "failure"),
         "always",
         "The result of the job after which the controller fetches the files that the program wrote "
         "into `$MXCLUSTER_WORK_DIR`: `success`, `failure`, or `always` for both. The files go to "
         "`runs/<job>/nodes/<host>/files`. `collect_mb` limits the size of the files.",
-        playbooks=(MPI,),
     )
 
 
@@ -829,12 +792,11 @@ class Measurements(Record):
         "The number of batches before the batches that `measured` counts.",
         playbooks=(TRAIN, BENCHMARK),
     )
-    measure_waits: bool = knob(
+    measure_waits: bool = _of_train(
         switch,
         False,
         "Let every worker report the time of its waits for weights. With `true`, a step begins "
         "only after all weights have arrived.",
-        playbooks=(TRAIN,),
     )
     step_ms: float = knob(
         real_number(0, MOST_MS, "a number of milliseconds from 0 to %d" % MOST_MS),
@@ -887,6 +849,14 @@ class Controller(Record):
     )
 
 
+class Secrets(Record, strict=True):
+    """The names in the knob secret_env, and the problems of this knob. No plan has the values."""
+
+    names: Sequence[str] = field(each(text), default=[])
+    problems: Sequence[str] = field(each(text), default=[])
+
+
+NO_SECRETS = Secrets()
 SECTIONS: Tuple[Type[Record], ...] = (
     Scheme,
     Program,
@@ -903,6 +873,11 @@ SECTIONS: Tuple[Type[Record], ...] = (
 
 class Options(Scheme, Program, Training, Rules, Machines, Run, Launching, Measurements):
     """The knobs of a training job, as its plan holds them."""
+
+    @property
+    def measures_cluster(self) -> bool:
+        """True for a job of profile.yml, which measures the cluster and trains nothing."""
+        return self.program == MEASURING and not self.script
 
     def of_role(self, role: str) -> Mapping[str, str]:
         """Return the variables of env, env_server and env_worker for a process with `role`."""

@@ -33,7 +33,6 @@ interface_name = passing(
 hostname = matching(r"%s(\.%s)*" % (_LABEL, _LABEL), "a host name", 253)
 # A host of the inventory. The name is also the name of a folder.
 host = matching(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f-\x9f]+", "the name of a host", 253)
-process = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 user_name = matching(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?", "the name of a user")
 version = matching(r"[0-9][0-9A-Za-z.+_-]{0,39}", "a version")
 python_version = matching(r"[0-9]\.[0-9]{1,2}", "a version of Python, such as 3.11")

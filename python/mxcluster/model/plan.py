@@ -21,7 +21,6 @@ from mxcluster.model.shapes import (
     each,
     flag,
     ipv4,
-    is_json,
     json_object,
     number,
     one_of,
@@ -46,9 +45,6 @@ MPIRUN, NODE = "mpirun", "node"  # the roles of the processes of an MPI program
 DEEPEST = 12  # levels of a plan, about twice those of a real plan
 MOST = 100000  # processes, workers, groups, arguments or variables of a plan
 
-free_json = passing(
-    object, lambda value: is_json(value, DEEPEST), "JSON of at most %d levels" % DEEPEST
-)
 _positive = real(5e-324, LARGEST)
 _not_negative = real(0, LARGEST)
 _indices = each(whole(), MOST)

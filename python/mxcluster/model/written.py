@@ -66,9 +66,11 @@ class Written(Generic[T_co]):
         return found
 
 
-def anything(value: object) -> bool:
-    """Return True: the check of a Written whose conversion refuses all wrong values."""
-    return True
+def converted(
+    convert: Callable[[object], T], what: str, type: str = "raw", limits: str = ""
+) -> Written[T]:
+    """Return a shape for every value that `convert` accepts. The other arguments: see Written."""
+    return Written(convert, lambda _: True, what, type, limits)
 
 
 def whole_number(low: int, high: int, what: str = "", zero: str = "") -> Written[int]:
@@ -138,7 +140,7 @@ def matching(pattern: str, what: str) -> Written[str]:
 
 def free(what: str) -> Written[str]:
     """Return a shape for every text. Args: `what` the meaning of the text, such as "a path"."""
-    return Written(to_text, anything, what, "str")
+    return converted(to_text, what, "str")
 
 
 def needed(what: str) -> Written[str]:
@@ -246,16 +248,14 @@ def to_environment(value: object) -> Dict[str, str]:
     if not isinstance(found, dict):
         raise ValueError("the value must be a dict")
     for name, content in found.items():
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(
-                "each name must consist of letters, digits and '_', and begin with a letter or '_'"
-            )
         if (
-            isinstance(content, bool)
+            not isinstance(name, str)
+            or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+            or isinstance(content, bool)
             or not isinstance(content, (str, int, float))
             or re.search("[\0\r\n]", str(content))
         ):
-            raise ValueError("each value must be a string of one line")
+            raise ValueError("the dict must have names of variables, and strings of one line")
     _all_passable(["%s=%s" % item for item in found.items()])
     return {str(name): str(content) for name, content in found.items()}
 
@@ -293,13 +293,12 @@ def _from_json(value: object, empty: object) -> object:
     return json.loads(value) if value.strip() else empty
 
 
-switch: Written[bool] = Written(to_bool, anything, "true or false", "bool")
-environment: Written[Dict[str, str]] = Written(
+switch: Written[bool] = converted(to_bool, "true or false", "bool")
+environment: Written[Dict[str, str]] = converted(
     to_environment,
-    anything,
     "a dict of environment variables with strings of one line and at most %d KiB, such as "
     '\'{"OMP_NUM_THREADS": "1"}\'' % (MOST_TEXT >> 10),
 )
-gpus: Written[Union[str, List[int]]] = Written(
-    to_gpus, anything, "auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU
+gpus: Written[Union[str, List[int]]] = converted(
+    to_gpus, "auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU
 )

@@ -11,7 +11,7 @@ from mxcluster.agent import batch_job, claims
 from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.job import listing, live_line
-from mxcluster.model.answers import JobState
+from mxcluster.model.answers import JobList, JobState
 from tests import batch_systems
 from tests.plans import part_json
 from tests.unit.agent.jobs import ask, checked
@@ -74,7 +74,8 @@ def test_a_waiting_job_tells_the_reason_of_the_queue(state, folder):
     for name in ("token", "secret_env.json"):
         assert os.stat(folder.file(name)).st_mode & 0o777 == 0o600
     assert "PASSWORD" not in open(folder.file("plan.json")).read()
-    [job] = listing.merge({"login": ask("jobs", jobs_dir=os.path.dirname(folder.path), check=True)})
+    jobs = ask("jobs", jobs_dir=os.path.dirname(folder.path), check=True)
+    [job] = listing.merge({"login": JobList.decode(jobs)})
     assert job.state == "running" and job.nodes == {"login": "running"}
 
 

@@ -145,7 +145,7 @@ def test_a_restart_of_a_batch_job_leaves_out_no_lost_node(lost):
     verdict = failed(None, "x", host="node1", kind="node", nodes=dict.fromkeys(lost, "missing"))
     plan = plan_of(without=["node7"]).replaced(launcher="slurm")
     decision = restarts.decide(plan, statuses.of_verdict(verdict), 5, lambda name: False)
-    assert decision.extra and decision.extra["without"] == ["node7"], decision
+    assert decision.extra and decision.extra.without == ["node7"], decision
 
 
 def test_the_next_restart_waits_longer_and_counts_on():
@@ -184,7 +184,7 @@ def test_the_last_checkpoint_may_be_that_of_the_predecessor(tmp_path):
         (tmp_path / job / "plan.json").write_text(json.dumps(plan.encode()))
     save(tmp_path / "mine" / "checkpoints", 7)
     decision = restarts.after(plan, statuses.of_verdict(failed(-9)), str(tmp_path / "mine-r1"))
-    assert "from epoch 7" in decision.text and decision.extra["resume"] == "mine-r1"
+    assert "from epoch 7" in decision.text and decision.extra.resume == "mine-r1"
     assert (
         restarts.after(plan, statuses.of_verdict({"ok": True}), str(tmp_path / "mine-r1")) is None
     )

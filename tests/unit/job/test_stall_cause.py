@@ -78,13 +78,6 @@ def test_the_worker_with_the_fewest_pushes_is_the_cause():
     )
 
 
-def test_the_first_reported_process_keeps_its_log():
-    found = explained(
-        "dist_sync", "worker-1", worker_0=("training", 12, 301), worker_1=("training", 10, 299)
-    )
-    assert (found["name"], found["log"]) == ("worker-1", ["its words"])
-
-
 @pytest.mark.parametrize("kv", ["dist_sync", "dist_gsync"])
 def test_a_worker_that_finished_early_is_the_cause(kv):
     others = {"worker_2": ("training", 90, 1)} if kv == "dist_gsync" else {}
@@ -131,18 +124,16 @@ def training(name, most, **fewer):
 @pytest.mark.parametrize(
     "first, second, found",
     [
-        (training(0, 7), training(1, 8, b=6), "worker-1"),  # worker-1 went on without b
-        (training(0, 8, b=6), training(1, 7), "worker-0"),
+        (training(0, 7), training(1, 8, b=6), "worker-1"),
         (
             training(0, 7, a=3),
             training(1, 8, a=3, b=6),
             "worker-1",
-        ),  # both have skipped a for a while
+        ),
         (training(0, 7), training(1, 8), None),
-        (training(0, 8, b=7), training(1, 8, b=7), None),  # worker-1 is ahead; both are in a step
+        (training(0, 8, b=7), training(1, 8, b=7), None),
         (training(0, 8, b=7), training(1, 7), None),
         (training(0, 7), training(1, 8, b=6).replaced(keys=None), None),
-        (training(0, 7), training(1, 8, b=6).replaced(phase="finished"), None),
     ],
 )
 def test_a_worker_that_skipped_a_key_is_found(first, second, found):
@@ -156,25 +147,15 @@ BLOCKING = BlockingWorker(name="worker-1", time=NOW)
 def test_the_reason_names_the_skipped_key():
     seen = with_pulses({"worker-0": training(0, 7), "worker-1": training(1, 8, b=6)})
     failure = stall_cause.failure(plan_with(*PROCESSES), "b", BLOCKING)
-    told = stall_cause.explain(failure, plan_with(*PROCESSES, kv="dist_gsync"), seen)
+    message = stall_cause.explain(failure, plan_with(*PROCESSES, kv="dist_gsync"), seen)
     assert (
-        told.name == "worker-1"
-        and "has pushed the key b 6 times and other keys up to 8 times" in told.reason
+        message.name == "worker-1"
+        and "has pushed the key b 6 times and other keys up to 8 times" in message.reason
     )
-    assert "worker-0 has pushed that key 7 times, and waits" in told.reason, told
+    assert "worker-0 has pushed that key 7 times, and waits" in message.reason, message
     for kv in ("dist_ssync", "dist_async"):
-        told = stall_cause.explain(failure, plan_with(*PROCESSES, kv=kv), seen)
-        assert "the key" not in told.reason, told
-
-
-def test_the_reason_names_the_early_end():
-    failure = stall_cause.failure(plan_with(*PROCESSES), "b", BLOCKING)
-    seen = with_pulses(
-        {"worker-0": pulse("training", 8, NOW - 4), "worker-1": pulse("finished", 6, NOW - 5)}
-    )
-    told = stall_cause.explain(failure, plan_with(*PROCESSES), seen)
-    assert (told.host, told.name) == ("b", "worker-1")
-    assert "ended after 6 pushes, and worker-0, after 8 pushes, waits" in told.reason
+        message = stall_cause.explain(failure, plan_with(*PROCESSES, kv=kv), seen)
+        assert "the key" not in message.reason, message
 
 
 def test_the_other_group_does_not_count():
@@ -210,24 +191,9 @@ def test_a_server_in_a_long_update_is_the_cause():
     assert found["name"] == "server-0" and "302 s" in found["reason"]
 
 
-def test_a_server_at_work_is_not_the_cause():
-    found = explained(
-        "dist_async",
-        "worker-1",
-        worker_0=("training", 90, 0),
-        worker_1=("training", 8, 301),
-        server_0=("updating", 0, 0.1),
-    )
-    assert found["name"] == "worker-1"
-
-
 @pytest.mark.parametrize("phase", ["ending", "leaving"])
 def test_a_finished_worker_that_does_not_exit_is_the_cause(phase):
     found = explained(
         "dist_sync", "worker-0", worker_0=(phase, 8, 301), worker_1=("training", 8, 305)
     )
     assert (found["name"], found["reason"]) == ("worker-0", "has made no progress")
-
-
-def test_without_pulses_the_first_report_stays():
-    assert explained("dist_sync", "worker-1")["reason"] == "has made no progress"

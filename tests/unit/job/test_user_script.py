@@ -99,27 +99,13 @@ def test_an_unreadable_file_is_refused_by_name(tmp_path, what):
     "source,words",
     [
         (b"print 'Python 2'\n", "the script is not valid Python 3, line 1: "),
-        (b"import mxnet\nx = (1,\n", "the script is not valid Python 3, line 2: "),
         (b"\x7fELF\0\1\2", "the file holds NUL bytes"),
         (b"#!/bin/sh\nfoo=1\n", "the first line, #!/bin/sh, names another interpreter"),
-        (b"x = '\xff'\n", "the script is not valid Python 3, line 1: "),
     ],
 )
 def test_a_script_that_is_no_python_is_refused(mine, source, words):
     with pytest.raises(BadInput, match=r"train.py': " + words):
         mine(source)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        b"",
-        b"#!/usr/bin/env python3\n",
-        b"x = '\\d'\n",
-    ],
-)
-def test_a_valid_python_script_is_accepted(mine, source):
-    assert mine(source) == (["train.py"], [])
 
 
 @pytest.mark.parametrize(
@@ -134,9 +120,7 @@ def test_a_syntax_error_for_another_python_is_a_note(mine, pythons, source):
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["mxnet.py", "numpy.py", "mxcluster.py", "mxnet/__init__.py", "numpy.cpython-311.so"]
-)
+@pytest.mark.parametrize("name", ["mxnet.py", "numpy.py", "numpy.cpython-311.so"])
 def test_a_name_that_hides_a_needed_module_is_refused(mine, name):
     (mine.folder / name).parent.mkdir(exist_ok=True)
     (mine.folder / name).write_text("")

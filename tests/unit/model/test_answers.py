@@ -9,6 +9,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import listing
 from mxcluster.job.report import statuses
 from mxcluster.model import failures, protocol
+from mxcluster.model.answers import JobList
 from mxcluster.model.check_answer import RendezvousReport
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.status import Status
@@ -216,7 +217,7 @@ def test_a_job_whose_unit_runs_cannot_be_hidden(told):
         "node1": {"jobs": told, "units": ["j"]},
         "node2": {"jobs": [dict(ENTRY, nodes=["node2"])], "units": []},
     }
-    found = listing.merge(answers)
+    found = listing.merge({host: JobList.decode(one) for host, one in answers.items()})
     assert [job.job for job in found] == ["j"] and found[0].nodes == {
         "node1": "running",
         "node2": "done",

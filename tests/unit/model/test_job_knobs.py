@@ -10,8 +10,8 @@ from mxcluster import schemes
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.model import job_knobs, sweep_knobs
-from mxcluster.model.job_knobs import MOST_PROCESSES, MpiOptions, Options, of_plan
-from mxcluster.model.knob import WITH_SCHEME, knobs_of, read, value_of
+from mxcluster.model.job_knobs import MOST_PROCESSES, MpiOptions, of_plan
+from mxcluster.model.knob import WITH_SCHEME, knobs_of, value_of
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.written import to_text
 
@@ -64,11 +64,6 @@ def test_a_plan_of_an_earlier_version_has_the_options_of_its_time():
     for damaged in (None, [], {"lr": "fast"}, {"batch_size": True}, {"env": {"A": "x\ny"}}):
         with pytest.raises(Wrong):
             of_plan(damaged)
-
-
-def test_an_unknown_name_is_refused_with_the_nearest_one():
-    with pytest.raises(BadInput, match=r"'batchsize' is not .* \(did you mean 'batch_size'"):
-        read(Options, {"batchsize": 1})
 
 
 HUGE = ("9" * 30, 10**30, -(10**30), "1e300", -1e300)

@@ -30,7 +30,7 @@ def run(tmp_path, monkeypatch):
             mxcluster_report,
             check,
             run_dir=run_dir,
-            packed_plan=packed.summary(plan, {})["packed_plan"],
+            packed_plan=packed.summary(plan, {}).packed_plan,
             collected=str(tmp_path / "collected"),
             **params,
         )

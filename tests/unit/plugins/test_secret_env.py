@@ -4,6 +4,7 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import options
+from mxcluster.model.job_knobs import Secrets
 from plugins.filter.mxcluster_knobs import mxcluster_secret_env
 
 SECRET = "the-s3cret-t0ken"
@@ -51,7 +52,7 @@ def test_an_empty_secret_env(nothing):
 def test_a_wrong_secret_env_is_refused_without_its_value(given, words):
     result = mxcluster_secret_env(given)
     with pytest.raises(BadInput) as refusal:
-        options.refuse_secret_env(result["names"], result["problems"], {})
+        options.refuse_secret_env(Secrets(names=result["names"], problems=result["problems"]), {})
     assert words in str(refusal.value) and "values of secret_env are not shown" in str(
         refusal.value
     )
@@ -61,7 +62,8 @@ def test_a_wrong_secret_env_is_refused_without_its_value(given, words):
 def test_reserved_names_are_refused():
     with pytest.raises(BadInput) as refusal:
         options.refuse_secret_env(
-            ["TOKEN", "DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "HOME"], [], {"TOKEN": "1"}
+            Secrets(names=["TOKEN", "DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "HOME"], problems=[]),
+            {"TOKEN": "1"},
         )
     lines = str(refusal.value).splitlines()
     assert [line.split(" ")[1] for line in lines] == [
@@ -78,7 +80,7 @@ def test_reserved_names_are_refused():
     with pytest.raises(
         BadInput, match="secret_env: LD_LIBRARY_PATH is refused: move the variable to env"
     ):
-        options.refuse_secret_env(["LD_LIBRARY_PATH"], [], {})
+        options.refuse_secret_env(Secrets(names=["LD_LIBRARY_PATH"]), {})
     bound = "MXNET_KVSTORE_BIGARRAY_BOUND"
-    with pytest.raises(BadInput, match="%s is refused, because the plan must know" % bound):
-        options.refuse_secret_env([bound], [], {})
+    with pytest.raises(BadInput, match="%s is refused: the plan must know" % bound):
+        options.refuse_secret_env(Secrets(names=[bound]), {})

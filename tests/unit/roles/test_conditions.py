@@ -35,11 +35,7 @@ def returned_flags():
         importlib.import_module("plugins.action." + path.stem)
     answers = [command.ANSWER for command in protocol.COMMANDS.values()]
     modules = module_answers.ANSWERS.values()
-    results = [
-        *controller_task.Result.__subclasses__(),
-        *controller_task.PlannedJob.__subclasses__(),
-    ]
-    for cls in [*results, *modules, *answers]:
+    for cls in [*controller_task.Result.__subclasses__(), *modules, *answers]:
         flags = (arguments.flag, shapes.flag)
         found.update(name for name, item in cls.FIELDS.items() if item.shape in flags)
     return found | {"ended", "has", "spooled"}  # from the action plugin mxcluster_node, and root

@@ -7,7 +7,8 @@ The stages: `site` finds the nodes, `division` divides workers and data, `work` 
 its GPUs and sizes, and `processes` gives each process its address, command and environment.
 """
 
-from typing import List, Mapping, Optional
+import posixpath
+from typing import Dict, List, Mapping, Optional
 
 from mxcluster import cluster_files, schemes
 from mxcluster.cluster.profile import Fit
@@ -25,16 +26,16 @@ from mxcluster.job.plan import (
     ports,
     processes,
     profiled,
-    site,
-    work,
 )
-from mxcluster.job.plan.site import Inputs
+from mxcluster.job.plan.members import Members, members_of
+from mxcluster.job.plan.nodes import nodes_of
+from mxcluster.job.plan.site import Inputs, Site, Texts, hosts_of
 from mxcluster.job.plan.table import batches, table
+from mxcluster.job.plan.work import Work, work_of
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.lists import unique
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.names import is_job_id
 from mxcluster.model.node_record import MachineFacts
 from mxcluster.model.plan import (
     SERVER,
@@ -42,7 +43,6 @@ from mxcluster.model.plan import (
     ClusterFiles,
     Heartbeat,
     NodePlan,
-    Place,
     Plan,
     Process,
     RendezvousRequest,
@@ -60,68 +60,60 @@ RENDEZVOUS_CLOCK = 1.0  # largest allowed difference between the clocks of two n
 def make_plan(inputs: Inputs) -> Plan:
     """Return the plan of one job. Raises BadInput with all faults of the inputs."""
     options, records = inputs.options, inputs.records
-    check_job(inputs.job)
-    hosts = site.hosts_of(inputs.inventory)
-    there = site.Site(options, inputs.inventory, hosts, records, inputs.files)
-    crew = site.members_of(there, options)
-    found = there.locate(crew.hosts)
-    nodes = site.nodes_of(found, records, inputs.job, options)
-    launchers.check(options.launcher, nodes, there.variables)
-    containers.check_units(options.runtime, crew.hosts, there.variables)
-    fitted = profiled.fit(inputs.profile, crew.workers) if crew.scheduler else None
-    divided = division.divide(there, options, crew.everyone, len(crew.workers), fitted)
-    placement, note = profiled.placement(inputs.profile, options, crew.servers, len(divided.groups))
+    hosts = hosts_of(inputs.inventory)
+    site = Site(options, inputs.inventory, hosts, records, inputs.files)
+    chosen = members_of(site, options)
+    places = site.locate(chosen.hosts)
+    nodes = nodes_of(places, records, inputs.job, options)
+    launchers.check(options.launcher, nodes, site.variables)
+    containers.check_units(options.runtime, chosen.hosts, site.variables)
+    fitted = profiled.fit(inputs.profile, chosen.workers) if chosen.scheduler else None
+    divided = division.divide(site, options, chosen.everyone, len(chosen.workers), fitted)
+    placement, note = profiled.placement(
+        inputs.profile, options, chosen.servers, len(divided.groups)
+    )
     if not options.script:
-        first = crew.workers[0]
+        first = chosen.workers[0]
         processes.check_network(options.network, first, records[first])
-    done = work.work_of(inputs, there, crew.workers, divided, fitted)
-    sources = done.sources._replace(placement=bool(placement), note=note)
+    work = work_of(inputs, site, chosen.workers, divided, fitted)
+    sources = work.sources._replace(placement=bool(placement), note=note)
     plan = _with_processes(
         Plan(
             job=inputs.job,
             kv=options.kv,
             lease=0 if options.detach else options.lease,
             launcher=options.launcher,
-            subnet=addresses.network(found, records),
-            workers=len(crew.workers),
+            subnet=addresses.network(places, records),
+            workers=len(chosen.workers),
             heartbeat=Heartbeat(
                 interval=processes.HEARTBEAT_INTERVAL, timeout=options.heartbeat_timeout
             ),
             timeouts=Timeouts(start=options.start_timeout, stall=options.stall_timeout),
             groups=divided.groups,
             group_labels=divided.labels,
-            together=done.together,
-            shares=done.shares,
+            together=work.together,
+            shares=work.shares,
             placement=placement,
             staleness=options.staleness,
-            balance=done.balance,
-            slowdowns=paces.slowdowns(options, crew.workers, there.variables),
+            balance=work.balance,
+            slowdowns=paces.slowdowns(options, chosen.workers, site.variables),
             options=options,
             container=containers.of(options, options.image),
             nodes=nodes,
-            ports_open=_open_hosts(crew, options, there),
+            ports_open=_open_hosts(chosen, options, site),
             processes=[],
             profile=profiled.used(options, fitted, sources),
-            needs_profile=_needs_profile(options, divided, len(crew.workers)),
+            needs_profile=_needs_profile(options, divided, len(chosen.workers)),
         ),
         inputs,
-        crew,
-        done,
+        chosen,
+        work,
     )
-    _check_batches(plan, crew.workers, divided, fitted)
+    _check_batches(plan, chosen.workers, divided, fitted)
     return plan
 
 
-def check_job(job: str) -> None:
-    """Refuse a wrong id of a job."""
-    if not is_job_id(job):
-        raise BadInput(
-            "job_id='%s' is refused: use at most 100 letters, digits, '.', '_' and '-', beginning "
-            "with a letter or digit" % job
-        )
-
-
-def _open_hosts(crew: site.Members, options: Options, there: site.Site) -> List[str]:
+def _open_hosts(chosen: Members, options: Options, site: Site) -> List[str]:
     """Return the hosts on which the job runs without root, and so cannot close its ports.
 
     On all other hosts, the look reports whether the ports are open.
@@ -129,8 +121,8 @@ def _open_hosts(crew: site.Members, options: Options, there: site.Site) -> List[
     engine = LAUNCHERS[options.launcher].engine
     return [
         host
-        for host in crew.hosts
-        if crew.scheduler and (engine or not there.variables[host].mxcluster_user)
+        for host in chosen.hosts
+        if chosen.scheduler and (engine or not site.variables[host].mxcluster_user)
     ]
 
 
@@ -144,59 +136,53 @@ def _needs_profile(options: Options, divided: division.Division, workers: int) -
     )
 
 
-def _with_processes(plan: Plan, inputs: Inputs, crew: site.Members, done: work.Work) -> Plan:
+def _with_processes(plan: Plan, inputs: Inputs, chosen: Members, work: Work) -> Plan:
     """Return `plan` with its processes, ports and cluster files."""
-    servers, each = processes.servers_of(crew.servers, plan.kv, plan.groups)
+    servers, each = processes.servers_of(chosen.servers, plan.kv, plan.groups)
     members.check_total(len(servers), "server processes")
     processes.check_bound(plan.options, len(servers))
-    laid_out = processes.lay_out(crew.scheduler, servers, crew.workers, plan.nodes, ports.FIRST)
+    laid_out = processes.lay_out(chosen.scheduler, servers, chosen.workers, plan.nodes)
     port = ports.root_port(plan.options.root_port, laid_out, inputs.held or {}, inputs.first_port)
-    lines = [plan.nodes[host].address for host in crew.workers]
-    root = plan.nodes[crew.scheduler].address if crew.scheduler else ""
+    lines = [plan.nodes[host].address for host in chosen.workers]
+    root = plan.nodes[chosen.scheduler].address if chosen.scheduler else ""
     plan = plan.replaced(
         servers=len(servers),
         root=Root(address=root, port=port) if root else None,
-        files={
-            "hosts": cluster_files.render_hosts(lines),
-            "groups": cluster_files.render_groups(plan.groups, lines),
-            "data_sharding": cluster_files.render_data_sharding(done.shares),
-        },
+        files=_texts(lines, plan.groups, work.shares),
         processes=[
             process.replaced(group=process.index % each)
             if process.role == SERVER and each > 1 and process.index is not None
             else process
-            for process in processes.lay_out(
-                crew.scheduler, servers, crew.workers, plan.nodes, port
-            )
+            for process in ports.moved(laid_out, port)
         ],
     )
-    return plan.replaced(processes=_equipped(plan, inputs, done))
+    return plan.replaced(processes=_equipped(plan, inputs, work))
 
 
-def _equipped(plan: Plan, inputs: Inputs, done: work.Work) -> List[Process]:
+def _equipped(plan: Plan, inputs: Inputs, work: Work) -> List[Process]:
     """Return the processes of `plan` with GPUs, group, share, folder, command and environment."""
     options = plan.options.replaced(lr=step_size(plan.options, plan.workers))
     group_of = {index: number for number, group in enumerate(plan.groups) for index in group}
-    common, result = processes.of_all(plan), []
+    common, sizes, result = processes.of_all(plan), paces.unusual_sizes(plan), []
     for process in plan.processes:
-        arguments: Mapping[str, object] = {}
+        arguments = None
         if process.role == WORKER and process.index is not None:
-            arguments = paces.arguments(plan, process.index)
             process = process.replaced(
-                gpus=done.gpus[process.index],
-                work_load=done.loads[process.index],
+                gpus=work.gpus[process.index],
+                work_load=work.loads[process.index],
                 group=group_of[process.index],
                 share=plan.shares[process.index],
                 folder=processes.own_folder(process, plan.options),
             )
-        command = processes.command(
-            process,
-            plan.nodes[process.host],
-            options,
-            inputs.records[process.host].data_dir,
-            inputs.model_file,
-            arguments,
-        )
+            # A saved model lies in the job folder.
+            model = posixpath.join(plan.nodes[process.host].job_dir, inputs.model_file or "")
+            arguments = processes.program_arguments(
+                process,
+                options,
+                inputs.records[process.host].data_dir,
+                model if inputs.model_file else None,
+            ).replaced(slowdown=plan.slowdowns[process.index or 0], **sizes)
+        command = processes.command(process, plan, arguments)
         env = processes.environment(process, plan, common)
         result.append(process.replaced(command=command, env=env))
     return result
@@ -217,7 +203,7 @@ def make_cluster_files(
     options: Options,
     inventory: Inventory,
     records: Mapping[str, MachineFacts],
-    files: site.Texts,
+    files: Texts,
     profile: Optional[Profile] = None,
 ) -> ClusterFiles:
     """Return the addresses and cluster files of the whole cluster.
@@ -230,27 +216,30 @@ def make_cluster_files(
     function can refuse an inventory before provision.yml installs MXNet.
     """
     options = options.replaced(data_allocator=1, kv="dist_gsync")
-    there = site.Site(options, inventory, site.hosts_of(inventory), records, files)
-    servers = members.servers(there.groups, there.variables, 0)
-    workers = members.workers(
-        there.groups, there.variables, files.get("hosts"), there.names["hosts"], there.find
-    )
-    found = there.locate(unique([members.scheduler(there.groups)] + servers + workers))
-    located = {node.host: node.address for node in found}
-    lines = [located[host] for host in workers]
+    site = Site(options, inventory, hosts_of(inventory), records, files)
+    servers, workers = members.servers(site, 0), members.workers(site)
+    places = site.locate(unique([members.scheduler(site.groups)] + servers + workers))
+    lines = [places[host].address for host in workers]
     fitted = profiled.fit(profile, workers)
-    divided = division.divide(there, options, workers, len(workers), fitted)
+    divided = division.divide(site, options, workers, len(workers), fitted)
     sources = profiled.Sources(groups=divided.origin, shares=divided.wants_profile)
     used = profiled.used(options, fitted, sources)
     return ClusterFiles(
-        nodes={node.host: Place(address=node.address, interface=node.interface) for node in found},
-        files={
-            "hosts": cluster_files.render_hosts(lines),
-            "groups": cluster_files.render_groups(divided.groups, lines),
-            "data_sharding": cluster_files.render_data_sharding(divided.shares),
-        },
+        nodes=places,
+        files=_texts(lines, divided.groups, divided.shares),
         notes=used.notes if used else [],
     )
+
+
+def _texts(
+    lines: List[str], groups: List[List[int]], shares: List[cluster_files.Share]
+) -> Dict[str, str]:
+    """Return the texts of the three cluster files. Args: `lines` the address of each worker."""
+    return {
+        "hosts": cluster_files.render_hosts(lines),
+        "groups": cluster_files.render_groups(groups, lines),
+        "data_sharding": cluster_files.render_data_sharding(shares),
+    }
 
 
 def for_node(plan: Plan, host: str) -> NodePlan:

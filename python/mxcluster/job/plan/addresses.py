@@ -4,7 +4,6 @@ All functions are pure.
 """
 
 import ipaddress
-from collections import namedtuple
 from typing import List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster.cluster_files import is_ipv4
@@ -12,9 +11,9 @@ from mxcluster.errors import BadInput, refuse
 from mxcluster.lists import grouped
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import MachineFacts, Network, NodeRecord
+from mxcluster.model.plan import Place
 
-Node = namedtuple("Node", "host address interface")
-
+Places = Mapping[str, Place]  # of each host
 Interfaces = List[Tuple[str, List[ipaddress.IPv4Interface]]]
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 
@@ -24,8 +23,8 @@ def locate(
     variables: HostVariables,
     record: Optional[MachineFacts],
     dmlc_interface: str = "",
-) -> Node:
-    """Return the Node (host, address, interface) of `host`.
+) -> Place:
+    """Return the address and interface of `host`.
 
     The first source of this list with a value gives the address:
 
@@ -57,7 +56,8 @@ def locate(
         )
     interface = dmlc_interface or variables.dmlc_interface
     if interface:
-        return Node(host, _on_interface(host, interface, wanted, interfaces), interface)
+        address = _on_interface(host, interface, wanted, interfaces)
+        return Place(address=address, interface=interface)
     if not wanted and network:
         wanted = _in_network(host, network, interfaces)
     if not wanted:
@@ -74,7 +74,7 @@ def locate(
             "node_address, or bring the interface up and run provision.yml again"
             % (host, wanted, _listed(interfaces))
         )
-    return Node(host, wanted, holder)
+    return Place(address=wanted, interface=holder)
 
 
 def interface_of(address: str, record: Network) -> Optional[str]:
@@ -118,25 +118,25 @@ def _kind_of_no_node(text: str, interfaces: Interfaces) -> Optional[str]:
     return None
 
 
-def check_loopback(nodes: Sequence[Node], records: Mapping[str, MachineFacts]) -> None:
+def check_loopback(places: Places, records: Mapping[str, MachineFacts]) -> None:
     """Refuse loopback addresses in a job of several machines.
 
     A loopback address reaches only processes on the same machine. Nodes with the same hostname,
     such as the nodes of the local inventory, share one machine.
     """
-    machines = {records[node.host].hostname for node in nodes} - {""}
+    machines = {records[host].hostname for host in places} - {""}
     if len(machines) > 1:
         refuse(
             "%s: %s is a loopback address, which the other machines cannot reach: set node_address "
-            "or cluster_network" % (node.host, node.address)
-            for node in nodes
-            if ipaddress.IPv4Address(node.address) in _LOOPBACK
+            "or cluster_network" % (host, place.address)
+            for host, place in places.items()
+            if ipaddress.IPv4Address(place.address) in _LOOPBACK
         )
 
 
-def check_distinct(nodes: Sequence[Node]) -> None:
+def check_distinct(places: Places) -> None:
     """Refuse two nodes of one job with the same address."""
-    holders = grouped((node.address, node.host) for node in nodes)
+    holders = grouped((place.address, host) for host, place in places.items())
     refuse(
         "%s have the same address %s: give each host its own node_address, or list a machine with "
         "several names only once in the inventory" % (" and ".join(holders[address]), address)
@@ -145,17 +145,17 @@ def check_distinct(nodes: Sequence[Node]) -> None:
     )
 
 
-def network(nodes: Sequence[Node], records: Mapping[str, Network]) -> str:
-    """Return address/prefix of the one network that holds the addresses of all `nodes`, else "".
+def network(places: Places, records: Mapping[str, Network]) -> str:
+    """Return address/prefix of the one network that holds the addresses of all nodes, else "".
 
     "" for loopback addresses, too: Open MPI's daemons refuse them.
     """
     networks = {
         str(own.network)
-        for node in nodes
-        for text in records[node.host].interfaces.get(node.interface, [])
+        for host, place in places.items()
+        for text in records[host].interfaces.get(place.interface, [])
         for own in [ipaddress.ip_interface(text)]
-        if str(own.ip) == node.address and not own.is_loopback
+        if str(own.ip) == place.address and not own.is_loopback
     }
     return networks.pop() if len(networks) == 1 else ""
 

@@ -3,6 +3,7 @@
 from typing import List, NamedTuple, Optional, Tuple
 
 from mxcluster import cluster_files, schemes
+from mxcluster.cluster import grouping, profile
 from mxcluster.cluster.profile import Fit
 from mxcluster.errors import for_each
 from mxcluster.job.plan import groups, profiled, shares
@@ -47,15 +48,16 @@ def _groups(
     """
     text = site.files.get("groups")
     if text is not None:
-        located = {node.host: node.address for node in for_each(site.find, unique(everyone))}
-        lines = [located[host] for host in everyone]
+        hosts = unique(everyone)
+        places = dict(zip(hosts, for_each(site.find, hosts)))
+        lines = [places[host].address for host in everyone]
         return groups.from_file(text, lines, site.names["groups"]), profiled.FILE
     labelled = groups.from_labels(everyone, site.variables)
     if labelled:
         return labelled, profiled.LABELS
-    proposed = profiled.groups(fitted) if schemes.of(kv).waits == schemes.GROUP else None
-    if proposed:
-        return proposed, profiled.PROFILE
+    known = profiled.complete(fitted)
+    if known and schemes.of(kv).waits == schemes.GROUP:
+        return profile.groups_of(known), profiled.PROFILE
     return ([list(range(len(everyone)))], ["all"]), profiled.NOBODY
 
 
@@ -70,7 +72,7 @@ def _shares(
     """
     count = sum(map(len, division.groups))
     text, allocator, kv = site.files.get("data_sharding"), options.data_allocator, options.kv
-    weight = shares.weights(everyone[:count], site.variables)
+    weight = [site.variables[host].weight for host in everyone[:count]]
     weighted, waits = allocator == 1 and text is None, schemes.of(kv).waits == schemes.GROUP
     if division.origin == profiled.LABELS or weighted and waits:
         shares.check_equal_inside(division.groups, division.labels, everyone, weight)
@@ -79,9 +81,10 @@ def _shares(
     # group of one worker.
     alone = [[index] for index in range(count)]
     counted = division.groups if options.balance == "none" else alone
-    measured = profiled.weights(fitted, counted) if wanted else None
+    known = profiled.complete(fitted) if wanted else None
     name = site.names["data_sharding"]
-    if measured is not None:
+    if known:
+        measured = grouping.shares(profile.job_speeds(known), counted)
         parts = cluster_files.tile(measured, range(count), "the shares of the profile")
     elif text is not None:
         parts = shares.from_file(text, len(everyone), count, name)

@@ -5,7 +5,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Union
 from mxcluster import work_load
 from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.plan.ports import Held
-from mxcluster.lists import unique
+from mxcluster.lists import spans, unique
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeRecord
 from mxcluster.model.plan import Process
@@ -15,38 +15,30 @@ Measured = Dict[str, Dict[int, float]]  # {host: {GPU number: samples/s}}
 
 def per_worker(
     lines: Sequence[str],
-    wanted: Union[str, List[int]],
+    knob: Union[str, List[int]],
     variables: Mapping[str, HostVariables],
     records: Mapping[str, NodeRecord],
     held: Optional[Held] = None,
 ) -> List[List[int]]:
     """Return a list of GPU numbers for each worker, in the order of `lines`.
 
-    If `wanted` is 'auto', the host variable `gpus` decides. If the host variable is 'auto', too,
+    If `knob` is 'auto', the host variable `gpus` decides. If the host variable is 'auto', too,
     the workers of a host share all free GPUs of the host. Several workers on a host get equal parts
     of the GPUs, in order. If no equal parts are possible, each of the first workers gets one GPU
     more. On a host without GPUs, each worker gets []. Raises BadInput if a named GPU is missing or
     in use, or if a host with GPUs has fewer free GPUs than workers.
 
-    Args: `lines` the host of each worker; `wanted` the job's option `gpus`; `variables` {host: host
+    Args: `lines` the host of each worker; `knob` the job's option `gpus`; `variables` {host: host
     variables}; `records` {host: node record}; `held` the GPUs in use, see `ports.Held`.
     """
+
+    def of_host(host: str) -> List[List[int]]:
+        numbers = variables[host].gpus if knob == "auto" else knob
+        holders = ((held or {}).get(host) or {}).get("gpus") or {}
+        return _of_host(host, lines.count(host), numbers, records[host].gpus, holders)
+
     hosts = unique(lines)
-    queues = dict(
-        zip(
-            hosts,
-            for_each(
-                lambda host: _of_host(
-                    host,
-                    lines.count(host),
-                    variables[host].gpus if wanted == "auto" else wanted,
-                    records[host].gpus,
-                    ((held or {}).get(host) or {}).get("gpus") or {},
-                ),
-                hosts,
-            ),
-        )
-    )
+    queues = dict(zip(hosts, for_each(of_host, hosts)))
     return [queues[host].pop(0) for host in lines]
 
 
@@ -66,15 +58,12 @@ def work_loads(
     Args: `lines` the host of each worker; `gpu_lists` the GPU numbers of each worker; `measured`
     the speeds from `profiled.gpu_speeds`.
     """
+
+    def of_host(host: str) -> Sequence[float]:
+        return _speeds(host, variables[host].gpu_speeds, records[host].gpus)
+
     hosts = unique(lines)
-    by_host = dict(
-        zip(
-            hosts,
-            for_each(
-                lambda host: _speeds(host, variables[host].gpu_speeds, records[host].gpus), hosts
-            ),
-        )
-    )
+    by_host = dict(zip(hosts, for_each(of_host, hosts)))
     found = []
     for host, numbers in zip(lines, gpu_lists):
         there = (measured or {}).get(host, {})
@@ -94,10 +83,15 @@ def _speeds(host: str, speeds: Sequence[float], there: int) -> Sequence[float]:
                 host,
                 ",".join("%g" % speed for speed in speeds),
                 len(speeds),
-                "no GPU" if not there else "one GPU" if there == 1 else "%d GPUs" % there,
+                _count(there),
             )
         )
     return speeds
+
+
+def _count(gpus: int) -> str:
+    """Return a number of GPUs as text."""
+    return "no GPU" if not gpus else "one GPU" if gpus == 1 else "%d GPUs" % gpus
 
 
 def check_batch(batch_size: int, workers: Sequence[Process]) -> None:
@@ -128,31 +122,25 @@ def check_batch(batch_size: int, workers: Sequence[Process]) -> None:
 def _of_host(
     host: str,
     workers: int,
-    wanted: Union[str, List[int]],
+    knob: Union[str, List[int]],
     there: int,
     held: Dict[str, str],
 ) -> List[List[int]]:
-    numbers = list(range(there)) if isinstance(wanted, str) else list(wanted)
+    numbers = list(range(there)) if isinstance(knob, str) else list(knob)
     if any(number >= there for number in numbers):
-        has = (
-            "no GPU"
-            if not there
-            else "one GPU, number 0"
-            if there == 1
-            else "%d GPUs, 0 to %d" % (there, there - 1)
-        )
+        named = ", ".join(spans(range(there), " to "))
         raise BadInput(
-            "%s: gpus=%s, but the node has %s: name GPUs of this node, or leave gpus at auto"
-            % (host, ",".join(map(str, numbers)), has)
+            "%s: gpus=%s, but the node has %s%s: name GPUs of this node, or leave gpus at auto"
+            % (host, ",".join(map(str, numbers)), _count(there), named and ", " + named)
         )
     busy = [number for number in numbers if str(number) in held]
-    numbers = [number for number in numbers if number not in busy] if wanted == "auto" else numbers
-    if busy and (wanted != "auto" or len(numbers) < workers):
+    numbers = [number for number in numbers if number not in busy] if knob == "auto" else numbers
+    if busy and (knob != "auto" or len(numbers) < workers):
         has = ", ".join("GPU %d is held by %s" % (number, held[str(number)]) for number in busy)
-        cure = "leave gpus at auto to take the free GPUs, " if wanted != "auto" else ""
+        cure = "leave gpus at auto to take the free GPUs, " if knob != "auto" else ""
         left = (
             ", and %d GPUs are free for %d workers" % (len(numbers), workers)
-            if wanted == "auto"
+            if knob == "auto"
             else ""
         )
         raise BadInput(
@@ -166,7 +154,7 @@ def _of_host(
             % (
                 host,
                 ",".join(map(str, numbers)),
-                "one GPU" if len(numbers) == 1 else "%d GPUs" % len(numbers),
+                _count(len(numbers)),
                 workers,
                 len(numbers),
             )

@@ -7,7 +7,7 @@ module only read files. The pure functions are in `plan` and `options`.
 import glob
 import os
 import time
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster import checkpoints, package, schemes
 from mxcluster.cluster import node_records, profile
@@ -20,21 +20,20 @@ from mxcluster.job.plan import (
     containers,
     make_cluster_files,
     make_plan,
-    measuring,
     ports,
     resume,
+    site,
     submission,
     table,
 )
 from mxcluster.job.plan.look import look
-from mxcluster.job.plan.site import FILES
 from mxcluster.launchers import LAUNCHERS
-from mxcluster.lists import unique
-from mxcluster.model.host_variables import HostVariables, of_hosts
+from mxcluster.model.host_variables import of_hosts
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.job_knobs import Controller, Options
-from mxcluster.model.knob import read
-from mxcluster.model.node_record import MachineFacts, Network, NodeRecord
+from mxcluster.model.job_knobs import MEASURING, NO_SECRETS, Controller, Options, Secrets
+from mxcluster.model.knob import PROFILE as MEASURES
+from mxcluster.model.knob import names_read, read
+from mxcluster.model.node_record import MachineFacts, Network
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.plan import WORKER, ClusterFiles, Plan
 from mxcluster.model.profile import Profile
@@ -55,13 +54,6 @@ class Folders(NamedTuple):
     records: str
     runs: str
     cwd: str
-
-
-class Secrets(NamedTuple):
-    """The names in the knob secret_env, and the problems of this knob. No plan has the values."""
-
-    names: Sequence[str]
-    problems: Sequence[str]
 
 
 class Planned(NamedTuple):
@@ -88,7 +80,7 @@ def plan_job(
     given: Mapping[str, object],
     inventory: Inventory,
     folders: Folders,
-    secrets: Optional[Secrets] = None,
+    secrets: Secrets = NO_SECRETS,
     held: Optional[ports.Held] = None,
     anew: Iterable[str] = (),
     measures: bool = False,
@@ -107,7 +99,10 @@ def plan_job(
     checkpoint: Optional[checkpoints.Checkpoint] = None
     notes: List[str] = []
     if measures:
-        given = measuring.knobs_of(given)
+        # All other knobs keep their defaults, so that no knob of a training can make a measurement
+        # fail. Under dist_async no push waits for another worker, so one worker can measure alone.
+        given = {name: given[name] for name in names_read(Options, MEASURES) if name in given}
+        given["kv"] = "dist_async"
     options = read(Options, given)
     if options.resume:
         options, checkpoint, notes = resume.resumed(options, folders.runs, anew)
@@ -115,26 +110,24 @@ def plan_job(
     launchers.refuse_unread(options.launcher, list(anew))
     containers.refuse_unread(options.runtime, list(anew))
     if measures:
-        options = options.replaced(program=measuring.PROGRAM)
-    refuse_secrets(secrets, [options.env, options.env_server, options.env_worker])
-    kind = measuring.PROGRAM if measures else options.kv
-    job = new_job(options.job_id, kind, folders.runs)
-    records = node_records.read(folders.records)
-    files = _files(options)
+        options = options.replaced(program=MEASURING)
+    public = dict(options.env_server, **dict(options.env_worker, **options.env))
+    knobs.refuse_secret_env(secrets, public)
+    job = new_job(options.job_id, MEASURING if measures else options.kv, folders.runs)
     model = _model(options, folders.runs) if options.model_load_epoch else ""
-    if options.without:
-        options, inventory, fewer = without(options, inventory)
-        notes = notes + fewer
     inputs = Inputs(
         options=options,
         inventory=inventory,
-        records=records,
+        records=node_records.read(folders.records),
         job=job,
-        files=files,
+        files=_files(options),
         model_file="model.params" if model else None,
         held=held,
         checkpoint=checkpoint.manifest if checkpoint else None,
     )
+    if options.without:
+        inputs, fewer = without(inputs)
+        notes = notes + fewer
     if LAUNCHERS[options.launcher].is_batch:
         planned = _submission(inputs, notes, measures)
     else:
@@ -142,12 +135,22 @@ def plan_job(
     return planned._replace(model=model, resume=checkpoint.files if checkpoint else [])
 
 
+def planned(inputs: Inputs, plan: Plan, lines: List[str], script: str = "") -> Planned:
+    """Return the plan with its table `lines`, and the needs of the job on each node."""
+    packed = package.archive()[0]  # once for all nodes, because packing takes long
+    variables = of_hosts(list(plan.nodes), inputs.inventory.hosts)
+    looks = {
+        host: look(plan, host, inputs.records[host], variables[host], packed) for host in plan.nodes
+    }
+    return Planned(plan=plan, table="\n".join(lines), looks=looks, script=script)
+
+
 def _training(inputs: Inputs, notes: List[str], records_dir: str) -> Planned:
     """Return the plan of a training on nodes of the inventory.
 
     Args: `notes` the lines for the user; `records_dir` the folder beside the profile.
     """
-    options, records = inputs.options, inputs.records
+    options = inputs.options
     try:
         inputs = inputs._replace(profile=read_profile(records_dir))
     except BadInput as refusal:
@@ -164,17 +167,8 @@ def _training(inputs: Inputs, notes: List[str], records_dir: str) -> Planned:
                 "%s, too" % (refusal, ",".join(options.without), ", ".join(named))
             ) from None
         raise
-    script, more = _script(options, [records[one.host] for one in plan.of_role(WORKER)])
-    packed = package.archive()[0]  # once for all nodes, because packing takes long
-    variables = of_hosts(list(plan.nodes), inputs.inventory.hosts)
-    return Planned(
-        plan=plan,
-        table="\n".join(notes + more + [table(plan)]),
-        looks={
-            host: look(plan, host, records[host], variables[host], packed) for host in plan.nodes
-        },
-        script=script,
-    )
+    script, more = _script(inputs, [one.host for one in plan.of_role(WORKER)])
+    return planned(inputs, plan, notes + more + [table(plan)], script)
 
 
 def _submission(inputs: Inputs, notes: List[str], measures: bool) -> Planned:
@@ -189,36 +183,22 @@ def _submission(inputs: Inputs, notes: List[str], measures: bool) -> Planned:
             "launcher=ssh" % options.launcher
         )
     plan, request = submission.submission(inputs)
-    host = next(iter(plan.nodes))
-    record = inputs.records[host]
-    script, more = _script(options, [record])
-    wanted = look(plan, host, record, HostVariables(), package.archive()[0])
-    return Planned(
-        plan=plan,
-        table="\n".join(notes + more + [submission.table(plan, request)]),
-        looks={host: wanted.replaced(batch=request.resources)},
-        script=script,
-    )
+    script, more = _script(inputs, list(plan.nodes))
+    return planned(inputs, plan, notes + more + [submission.table(plan, request)], script)
 
 
-def _script(options: Options, records: Sequence[NodeRecord]) -> Tuple[str, List[str]]:
+def _script(inputs: Inputs, hosts: Sequence[str]) -> Tuple[str, List[str]]:
     """Return (the folder of the script as a zip file in base64, notes); ("", []) without a script.
 
-    Args: `records` of the nodes that run the script.
+    Args: `hosts` that run the script.
     """
-    if not options.script:
+    if not inputs.options.script:
         return "", []
-    return user_script.pack(options.script, [record.python_version for record in records])
+    pythons = [inputs.records[host].python_version for host in hosts]
+    return user_script.pack(inputs.options.script, pythons)
 
 
-def refuse_secrets(secrets: Optional[Secrets], environments: Sequence[Mapping[str, str]]) -> None:
-    """Refuse a wrong secret_env, and a variable in secret_env and in one of `environments`."""
-    if secrets:
-        public = {name: text for one in environments for name, text in one.items()}
-        knobs.refuse_secret_env(secrets.names, secrets.problems, public)
-
-
-def results_folder(runs_dir: Any, state_dir: str, job: str = "") -> str:
+def results_folder(runs_dir: object, state_dir: str, job: str = "") -> str:
     """Return the path of the folder of all runs, after a check of the controller's disk.
 
     The function looks for all that a job needs on the controller at its end. Raises BadInput if the
@@ -235,12 +215,12 @@ def results_folder(runs_dir: Any, state_dir: str, job: str = "") -> str:
     return folder
 
 
-def new_job(wanted: str, kind: str, runs_dir: str) -> str:
-    """Return the id of a new job: `wanted`, or the time and `kind` if `wanted` is "".
+def new_job(job_id: str, kind: str, runs_dir: str) -> str:
+    """Return the id of a new job: `job_id`, or the time and `kind` if `job_id` is "".
 
     Raises BadInput if a run in `runs_dir` has this id.
     """
-    job = wanted or time.strftime("%Y%m%d-%H%M%S-") + kind
+    job = job_id or time.strftime("%Y%m%d-%H%M%S-") + kind
     if os.path.exists(os.path.join(runs_dir, job)):
         raise BadInput(
             "job_id='%s' belongs to an earlier job in %s: choose another job_id, or leave job_id "
@@ -253,7 +233,7 @@ def plan_cluster(
     given: Mapping[str, object],
     inventory: Inventory,
     records_dir: str,
-    facts: Mapping[str, object],
+    facts: Mapping[str, Network],
     cwd: str,
 ) -> ClusterFiles:
     """Return the addresses and cluster files of an inventory, from `plan.make_cluster_files`.
@@ -261,13 +241,13 @@ def plan_cluster(
     Raises BadInput with all faults of the inventory. A damaged profile also raises BadInput,
     because the cluster files would lack the groups of the profile.
 
-    Args: `facts` {host: Network as JSON} of the nodes in this play; the records describe all other
+    Args: `facts` {host: its Network} of the nodes in this play; the records describe all other
     nodes. The other arguments are as for `plan_job`.
     """
     records: Dict[str, MachineFacts] = {}
     records.update(node_records.read(records_dir))
-    for host, value in facts.items():  # the play writes a new record of this host
-        known, seen = records.get(host), Network.decode(value)
+    for host, seen in facts.items():  # the play writes a new record of this host
+        known = records.get(host)
         records[host] = MachineFacts(
             address_of_default_route=seen.address_of_default_route,
             interfaces=seen.interfaces,
@@ -279,15 +259,15 @@ def plan_cluster(
     )
 
 
-def without(options: Options, inventory: Inventory) -> Tuple[Options, Inventory, List[str]]:
-    """Return (options, inventory, notes) of a job without the hosts of the option `without`.
+def without(inputs: Inputs) -> Tuple[Inputs, List[str]]:
+    """Return (inputs, notes) of a job without the hosts of the option `without`.
 
     If too few workers or servers are left, the options have a lower num_workers or num_servers. The
     notes are lines for the user. Raises BadInput if a host is unknown, or if a group of the
     inventory would be empty.
     """
-    named, groups = options.without, inventory.groups
-    known = unique(host for group in groups.values() for host in group)
+    options, inventory = inputs.options, inputs.inventory
+    named, groups, known = options.without, inventory.groups, site.hosts_of(inventory)
     refuse(
         "without=%s: the inventory has no such host%s: name one of %s"
         % (host, did_you_mean(host, known), ", ".join(known))
@@ -315,14 +295,14 @@ def without(options: Options, inventory: Inventory) -> Tuple[Options, Inventory,
         there = sum(
             one.workers_per_host if role == "workers" else one.servers_per_host for one in variables
         )
-        wanted = options.num_workers if role == "workers" else options.num_servers
-        if wanted > there:
+        number = options.num_workers if role == "workers" else options.num_servers
+        if number > there:
             notes.append(
                 "num_%s=%d is too high without these hosts, so the job uses %d"
-                % (role, wanted, there)
+                % (role, number, there)
             )
             options = options.replaced(**{"num_" + role: there})
-    return options, inventory.replaced(groups=left), notes
+    return inputs._replace(options=options, inventory=inventory.replaced(groups=left)), notes
 
 
 def read_profile(records_dir: str) -> Optional[Profile]:
@@ -357,7 +337,7 @@ def with_paths(options: Options, cwd: str) -> Options:
 
 def _files(options: Options) -> Dict[str, Optional[str]]:
     """Return the texts of the user's files: {"hosts": text or None, "groups": ..., ...}."""
-    return {name: _text(vars(options)[name + "_file"]) for name in FILES}
+    return {name: _text(vars(options)[name + "_file"]) for name in site.FILES}
 
 
 def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> str:

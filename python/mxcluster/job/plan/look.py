@@ -3,9 +3,9 @@
 import os
 
 from mxcluster.datasets import DATASETS
-from mxcluster.job.plan import measuring
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.job_knobs import MpiOptions
 from mxcluster.model.node_record import NodeRecord
 from mxcluster.model.node_requests import AllGpus, LookRequest, MpiRequest, Versions
 from mxcluster.model.plan import WORKER, Plan
@@ -26,10 +26,19 @@ def look(
     options, node, processes = plan.options, plan.nodes[host], plan.of_host(host)
     files, trains = [], any(process.role == WORKER for process in processes)
     gpus = variables.gpus if options.gpus == "auto" else options.gpus
-    # The playbook copies data_src to the nodes before the job starts.
-    if measuring.is_profile(options):
-        pass  # a measurement computes with random numbers
-    elif not options.script and trains and not options.data_src:
+    cuda, mpi = record.cuda, MpiRequest.of_training(options)
+    if plan.mpi and isinstance(options, MpiOptions):
+        # An image has the CUDA of the program.
+        cuda, files = node.cuda, [options.data_dir] if options.data_dir else []
+        mpi = MpiRequest(
+            runtime=plan.mpi.runtime,
+            pre_execution=plan.mpi.pre_execution,
+            infiniband=plan.mpi.infiniband is True,
+            env=options.mpi_env,
+        )
+    # A measurement computes with random numbers. The playbook copies data_src to the nodes before
+    # the job starts.
+    elif trains and not (options.script or options.measures_cluster or options.data_src):
         if DATASETS[options.data].from_data_dir:
             files = [options.data_dir]
         elif DATASETS[options.data].file:
@@ -51,7 +60,8 @@ def look(
         free={record.job_dir: LEAST_DISK, "/dev/shm": LEAST_SHM},
         open_files=LEAST_OPEN_FILES,
         engine=LAUNCHERS[options.launcher].engine,
-        mpi=MpiRequest.of_training(options),
+        mpi=mpi,
         container=plan.container,
-        cuda=record.cuda.folder if record.cuda else None,
+        cuda=cuda.folder if cuda else None,
+        batch=plan.batch.resources if plan.batch else None,
     )

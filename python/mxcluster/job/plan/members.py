@@ -1,18 +1,56 @@
 """Choose the hosts of the scheduler, of each server and of each worker."""
 
 from collections import Counter
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from mxcluster.cluster.driver import restarts
+from mxcluster import schemes
 from mxcluster.cluster_files import parse_hosts
 from mxcluster.errors import BadInput, refuse
-from mxcluster.job.plan.addresses import Node
-from mxcluster.lists import grouped, unique
-from mxcluster.model.host_variables import MOST_PER_HOST, HostVariables
-from mxcluster.model.job_knobs import MOST_PROCESSES
-from mxcluster.model.node_record import NodeRecord
+from mxcluster.job.plan import round_robin
+from mxcluster.job.plan.site import Site
+from mxcluster.launchers import LAUNCHERS
+from mxcluster.lists import unique
+from mxcluster.model.host_variables import MOST_PER_HOST
+from mxcluster.model.job_knobs import MOST_PROCESSES, Options
 
-Variables = Mapping[str, HostVariables]  # of each host in the groups
+
+class Members(NamedTuple):
+    """The host of each process of a training. The number of a worker is its place in a list.
+
+    The user's files describe `everyone`, and the job uses the first of these as its `workers`.
+    """
+
+    scheduler: Optional[str]
+    servers: List[str]
+    everyone: List[str]
+    workers: List[str]
+
+    @property
+    def hosts(self) -> List[str]:
+        """All hosts of the job."""
+        first = [self.scheduler] if self.scheduler else []
+        return unique(first + self.servers + self.workers)
+
+
+def members_of(site: Site, options: Options) -> Members:
+    """Return the hosts of the scheduler, the servers and the workers of a training.
+
+    Raises BadInput if the groups have too few hosts, or if the job has too many processes.
+    """
+    distributed = schemes.of(options.kv).is_distributed
+    in_batch = LAUNCHERS[options.launcher].is_batch
+    first = scheduler(site.groups) if distributed else None
+    number = 0 if options.round_robin else options.num_servers
+    serving = servers(site, number, in_batch) if distributed else []
+    everyone = workers(site)
+    if options.round_robin:
+        dealt = round_robin.place(site, options)
+        serving, everyone = dealt[0] if distributed else [], dealt[1]
+    count = _count("num_workers", options.num_workers, len(everyone), "workers", in_batch)
+    # Without a distributed scheme (kv local, device) a job has one worker.
+    working = everyone[: count if distributed else 1]
+    check_numbers({"servers": serving, "workers": working})
+    return Members(first, serving, everyone, working)
 
 
 def scheduler(groups: Mapping[str, Sequence[str]]) -> str:
@@ -31,52 +69,37 @@ def scheduler(groups: Mapping[str, Sequence[str]]) -> str:
     return hosts[0]
 
 
-def servers(
-    groups: Mapping[str, Sequence[str]],
-    variables: Variables,
-    wanted: int,
-    in_batch: bool = False,
-) -> List[str]:
-    """Return the host of each of the first `wanted` servers, in the order of the group servers.
+def servers(site: Site, number: int, in_batch: bool = False) -> List[str]:
+    """Return the host of each of the first `number` servers, in the order of the group servers.
 
-    With `wanted` 0, the list has all servers. Raises BadInput if the group has fewer servers.
+    With `number` 0, the list has all servers. Raises BadInput if the group has fewer servers.
 
-    Args: `groups` {name of a group: hosts}; `variables` {host: host variables}; `in_batch`
-    True for a job of a batch system, whose nodes have no groups.
+    Args: `in_batch` True for a job of a batch system, whose nodes have no groups.
     """
-    hosts = _in_group("servers", groups)
-    hosts = [host for host in hosts for _ in range(variables[host].servers_per_host)]
-    return hosts[: _count("num_servers", wanted, len(hosts), "servers", in_batch)]
+    hosts = _in_group("servers", site.groups)
+    hosts = [host for host in hosts for _ in range(site.variables[host].servers_per_host)]
+    return hosts[: _count("num_servers", number, len(hosts), "servers", in_batch)]
 
 
-def workers(
-    groups: Mapping[str, Sequence[str]],
-    variables: Variables,
-    hosts_text: Optional[str],
-    name: str,
-    find: Callable[[str], Node],
-) -> List[str]:
+def workers(site: Site) -> List[str]:
     """Return the host of each possible worker, in the order of the worker indices.
 
     Each line of the hosts file is a worker. Without this file, the hosts of the group workers give
     the workers. Raises BadInput if the group is empty or the file is invalid.
-
-    Args: `groups` {name of a group: hosts}; `variables` {host: host variables};
-    `hosts_text` the content of the hosts file, or None; `name` the name of the hosts file in
-    messages; `find` a function that returns the Node of a host.
     """
-    hosts = _in_group("workers", groups)
-    hosts = [host for host in hosts for _ in range(variables[host].workers_per_host)]
-    if hosts_text is None:
+    hosts = _in_group("workers", site.groups)
+    hosts = [host for host in hosts for _ in range(site.variables[host].workers_per_host)]
+    text, name = site.files.get("hosts"), site.names["hosts"]
+    if text is None:
         return hosts
     by_address, unknown = {}, []  # type: Dict[str, List[str]], List[str]
     for host in unique(hosts):
         try:
-            by_address.setdefault(find(host).address, []).append(host)
+            by_address.setdefault(site.find(host).address, []).append(host)
         except BadInput as refusal:  # shown only if the hosts file is invalid
             unknown.append(str(refusal))
     try:
-        lines = parse_hosts(hosts_text, name, list(by_address))
+        lines = parse_hosts(text, name, list(by_address))
     except BadInput as refusal:
         raise BadInput("\n".join([str(refusal)] + unknown)) from None
     refuse(
@@ -86,18 +109,6 @@ def workers(
         if len(by_address[line]) > 1
     )
     return [by_address[line][0] for line in lines]
-
-
-def number_of_workers(distributed: bool, wanted: int, there: int, in_batch: bool = False) -> int:
-    """Return the number of workers of the job: `wanted`, or `there` if `wanted` is 0.
-
-    Without a distributed scheme (kv local, device) a job has one worker. Raises BadInput if
-    `wanted` is larger than `there`.
-
-    Args: `there` the number of workers of the cluster; `in_batch` as for `servers`.
-    """
-    count = _count("num_workers", wanted, there, "workers", in_batch)
-    return count if distributed else 1
 
 
 def check_numbers(processes: Dict[str, Sequence[str]]) -> None:
@@ -130,73 +141,6 @@ def check_total(count: int, what: str) -> None:
         )
 
 
-def check_forks(hosts: Sequence[str], forks: int) -> None:
-    """Raise BadInput if Ansible has fewer forks than `hosts`.
-
-    Ansible runs a task on at most `forks` nodes at a time. The leases of all other nodes would
-    expire.
-    """
-    if forks < len(hosts):
-        raise BadInput(
-            "forks=%d is fewer than the %d nodes of the job: set forks = %d in ansible.cfg, or "
-            "call ansible-playbook with -f %d" % (forks, len(hosts), len(hosts), len(hosts))
-        )
-
-
-def check_provisioned(hosts: Iterable[str], records: Mapping[str, NodeRecord]) -> None:
-    """Refuse nodes whose driver waits for a restart, and records without the path of Python.
-
-    Other versions of mxcluster wrote such records (`node_record.from_file`).
-    """
-    waiting = restarts({host: records[host] for host in hosts})
-    refuse(
-        "%s: %s, and only a restart can change this: restart %s, then run provision.yml again"
-        % (host, why, host)
-        for host, why in waiting.items()
-    )
-    refuse(
-        "%s: another version of mxcluster has provisioned the node: run provision.yml" % host
-        for host in hosts
-        if not records[host].python
-    )
-
-
-def check_versions(hosts: Iterable[str], records: Mapping[str, NodeRecord]) -> None:
-    """Refuse nodes with different versions of MXNet.
-
-    Also refuse nodes with the same build of MXNet, such as cu92, but different files libmxnet.so.
-    Nodes with a CPU build and nodes with a GPU build may share a job.
-
-    Each version of MXNet has a different protocol between servers and workers. The versions of
-    Python and numpy may differ, because optimizers travel as JSON (`kvstore.optimizer_json`).
-    """
-    problems = []
-    versions = grouped((records[host].mxnet or "unknown", host) for host in hosts)
-    if len(versions) > 1:
-        problems.append(
-            "the nodes have different versions of MXNet (%s), and a job needs one version: set the "
-            "same mxnet_version for these nodes, and run provision.yml"
-            % "; ".join("%s: %s" % (version, ", ".join(versions[version])) for version in versions)
-        )
-    libraries = {host: records[host].fingerprints.get("libmxnet.so", "") for host in hosts}
-    # The files libmxnet.so of GPU builds and CPU builds differ, so compare nodes with equal builds.
-    for target in unique(records[host].target for host in hosts):
-        builds = grouped(
-            (digest, host)
-            for host, digest in libraries.items()
-            if digest and records[host].target == target
-        )
-        if len(builds) > 1:
-            problems.append(
-                "the nodes have different builds of libmxnet.so (sha256 %s): remove the folder "
-                "mxcluster_env_dir on the nodes with the wrong build, and run provision.yml"
-                % "; ".join(
-                    "%s: %s" % (digest[:12], ", ".join(builds[digest])) for digest in builds
-                )
-            )
-    refuse(problems)
-
-
 def _in_group(group: str, groups: Mapping[str, Sequence[str]]) -> List[str]:
     hosts = list(groups.get(group) or [])
     if not hosts:
@@ -204,13 +148,13 @@ def _in_group(group: str, groups: Mapping[str, Sequence[str]]) -> List[str]:
     return hosts
 
 
-def _count(option: str, wanted: int, there: int, role: str, in_batch: bool) -> int:
-    if wanted > there:
+def _count(option: str, number: int, there: int, role: str, in_batch: bool) -> int:
+    if number > there:
         raise BadInput(
             "%s=%d, but %s has only %d %s: use at most %d, or %s"
             % (
                 option,
-                wanted,
+                number,
                 "the job" if in_batch else "the cluster",
                 there,
                 role,
@@ -220,4 +164,4 @@ def _count(option: str, wanted: int, there: int, role: str, in_batch: bool) -> i
                 else "add hosts to the group %s" % role,
             )
         )
-    return wanted or there
+    return number or there

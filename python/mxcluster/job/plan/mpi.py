@@ -7,15 +7,15 @@ a process with the role node runs the daemon of mpirun. See `mxcluster.node.mpi_
 
 import os
 import posixpath
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import List, Mapping, Sequence
 
-from mxcluster.environment import GPU_ORDER
-from mxcluster.errors import BadInput, for_each, refuse, shown
-from mxcluster.job.options import LOADER_VARIABLES, is_own
-from mxcluster.job.plan import Inputs, addresses, check_job, containers, gpus, members, ports
-from mxcluster.job.plan.site import Site, node_of
+from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.job.options import LOADER_VARIABLES, checked, refused_variables
+from mxcluster.job.plan import Inputs, addresses, containers, gpus, ports
+from mxcluster.job.plan.nodes import check_provisioned, node_of
+from mxcluster.job.plan.processes import of_any
+from mxcluster.job.plan.site import Site
 from mxcluster.lists import aligned, several, unique
-from mxcluster.model import job_knobs
 from mxcluster.model.job_knobs import HOST, MpiOptions, Options
 from mxcluster.model.knob import MPI, names_read, read
 from mxcluster.model.node_record import NodeRecord
@@ -27,39 +27,30 @@ from mxcluster.model.plan import (
     MpiHost,
     MpiProgram,
     Node,
+    Place,
     Plan,
     Process,
     Timeouts,
 )
 from mxcluster.package import OWN_FOLDERS
 
-# The knobs of train.yml that mpi.yml reads, too, and all knobs of mpi.yml.
-OF_TRAIN = names_read(Options, MPI)
+# The knobs that mpi.yml reads.
 KNOBS = names_read(MpiOptions, MPI)
 PROGRAM = "mxcluster.node.mpi_job"
 
 
-def cast(given: Mapping[str, object]) -> job_knobs.MpiProgram:
+def cast(given: Mapping[str, object]) -> MpiOptions:
     """Return the knobs of an MPI program. Raises BadInput with all wrong values.
 
     Args: `given` {name: value} from the user; the function ignores the names of other knobs.
     """
-    own = {name: value for name, value in given.items() if name in job_knobs.MpiProgram.FIELDS}
+    own = {name: given[name] for name in KNOBS if name in given}
     # The shape refuses an empty command, so that a missing mpi_command raises BadInput.
-    options = read(job_knobs.MpiProgram, dict({"mpi_command": ""}, **own))
-    refuse(
-        "mpi_env: %s=%s is refused: %s"
-        % (
-            name,
-            shown(text),
-            "mxcluster sets %s itself. Remove this variable" % name
-            if is_own(name)
-            else "mxcluster's own processes would get this variable. Set the variable in "
-            "mpi_pre_execution_command, as export %s=..." % name,
-        )
-        for name, text in sorted(options.mpi_env.items())
-        if is_own(name) or name in LOADER_VARIABLES
-    )
+    options = checked(read(MpiOptions, dict({"mpi_command": ""}, **own, kv="local")))
+    cure = "mxcluster's own processes would get this variable. Set the variable in "
+    cure += "mpi_pre_execution_command, as export %s=..."
+    forbidden = {name: cure % name for name in LOADER_VARIABLES}
+    refuse(refused_variables("mpi_env", options.mpi_env, forbidden))
     return options
 
 
@@ -82,29 +73,22 @@ def check_image(options: MpiOptions) -> None:
     )
 
 
-def make_plan(inputs: Inputs) -> Tuple[Plan, MpiProgram]:
-    """Return the plan of an MPI job, and its program.
-
-    Raises BadInput with all faults of the inputs.
-
-    Args: `inputs` with the typed knobs of mpi.yml and of train.yml. Knobs of train.yml outside
-    OF_TRAIN have their defaults.
-    """
+def make_plan(inputs: Inputs) -> Plan:
+    """Return the plan of an MPI job. Raises BadInput with all faults of the inputs."""
     options, records = _options(inputs.options), inputs.records
-    check_job(inputs.job)
     hosts = instances(unique(inputs.inventory.groups.get("workers") or []), options)
-    there = Site(options, inputs.inventory, hosts, records, {})
-    found = there.locate(hosts)
-    members.check_provisioned(hosts, records)
+    site = Site(options, inputs.inventory, hosts, records, {})
+    places = site.locate(hosts)
+    check_provisioned(hosts, records)
     check_image(options)
-    containers.check_units(options.runtime, hosts, there.variables)
-    nodes = {one.host: _node(one, records[one.host], inputs.job, options) for one in found}
-    numbers = gpus.per_worker(hosts, options.mpi_gpus, there.variables, records, inputs.held)
+    containers.check_units(options.runtime, hosts, site.variables)
+    nodes = {host: _node(places[host], records[host], inputs.job, options) for host in hosts}
+    numbers = gpus.per_worker(hosts, options.mpi_gpus, site.variables, records, inputs.held)
     gpu_lists = dict(zip(hosts, numbers))
     counts = for_each(lambda host: _processes(host, gpu_lists[host], options), hosts)
-    port = ports.root_port(options.root_port, lay_out(hosts, nodes, ports.FIRST), inputs.held or {})
-    processes = lay_out(hosts, nodes, port)
-    started = program(options, addresses.network(found, records), processes, nodes, counts)
+    laid_out = lay_out(hosts, nodes)
+    port = ports.root_port(options.root_port, laid_out, inputs.held or {})
+    processes = ports.moved(laid_out, port)
     plan = Plan(
         job=inputs.job,
         kv=MPI_KIND,
@@ -116,17 +100,18 @@ def make_plan(inputs: Inputs) -> Tuple[Plan, MpiProgram]:
         container=containers.of(options, options.mpi_image, options.mpi_shm_size),
         nodes=nodes,
         processes=processes,
-        mpi=started,
+        mpi=program(options, addresses.network(places, records), processes, nodes, counts),
     )
-    equipped = [_equipped(process, plan, gpu_lists[process.host]) for process in processes]
-    return plan.replaced(processes=equipped), started
+    return plan.replaced(
+        processes=[_equipped(process, plan, gpu_lists[process.host]) for process in processes]
+    )
 
 
-def _node(found: addresses.Node, record: NodeRecord, job: str, options: MpiOptions) -> Node:
+def _node(place: Place, record: NodeRecord, job: str, options: MpiOptions) -> Node:
     """Return a node of the plan. An image has the CUDA of the program."""
     if options.runtime != HOST:
-        return node_of(found, record, job).replaced(mounts=containers.mounts(options.data_dir))
-    return node_of(found, record, job).replaced(cuda=record.cuda)
+        return node_of(place, record, job).replaced(mounts=containers.mounts(options.data_dir))
+    return node_of(place, record, job).replaced(cuda=record.cuda)
 
 
 def program(
@@ -166,7 +151,11 @@ def _equipped(process: Process, plan: Plan, numbers: List[int]) -> Process:
     """Return `process` with its GPUs, folder, command and environment."""
     known = process.replaced(gpus=numbers, folder=posixpath.join(OWN_FOLDERS, process.name))
     python = containers.python(plan.options, plan.nodes[process.host])
-    return known.replaced(command=command(known, python), env=environment(known, plan))
+    command = [python, "-u", "-m", PROGRAM, "run" if process.role == MPIRUN else "serve"]
+    work_dir = posixpath.join(plan.nodes[process.host].job_dir, known.folder or "")
+    more, own = {"MXCLUSTER_WORK_DIR": work_dir}, _options(plan.options).mpi_env
+    # The processes of the MPI program on the same node inherit these variables.
+    return known.replaced(command=command, env=of_any(known, plan, more, own))
 
 
 def instances(hosts: List[str], options: MpiOptions) -> List[str]:
@@ -178,23 +167,23 @@ def instances(hosts: List[str], options: MpiOptions) -> List[str]:
     """
     if not hosts:
         raise BadInput("the group workers has no host: put at least one host into this group")
-    wanted = options.mpi_num_instances
-    if isinstance(wanted, str):
+    knob = options.mpi_num_instances
+    if isinstance(knob, str):
         return hosts
-    if wanted > len(hosts):
+    if knob > len(hosts):
         raise BadInput(
             "mpi_num_instances=%d, but the group workers has only %s (%s): give at most "
             "%d, or all, or add hosts to the group"
-            % (wanted, several(len(hosts), "node"), ", ".join(hosts), len(hosts))
+            % (knob, several(len(hosts), "node"), ", ".join(hosts), len(hosts))
         )
-    return hosts[:wanted]
+    return hosts[:knob]
 
 
-def lay_out(hosts: Sequence[str], nodes: Mapping[str, Node], port: int) -> List[Process]:
+def lay_out(hosts: Sequence[str], nodes: Mapping[str, Node]) -> List[Process]:
     """Return the processes of the job, one on each host.
 
-    Each process listens on `port` at the address of the node, so that the rendezvous can test the
-    network in both directions. In a job with one node, the port is None.
+    Each process listens on the port FIRST at the address of the node, so that the rendezvous can
+    test the network in both directions. In a job with one node, the port is None.
     """
     return [
         Process(
@@ -203,36 +192,10 @@ def lay_out(hosts: Sequence[str], nodes: Mapping[str, Node], port: int) -> List[
             index=index or None,
             host=host,
             address=nodes[host].address,
-            port=port if len(hosts) > 1 else None,
+            port=ports.FIRST if len(hosts) > 1 else None,
         )
         for index, host in enumerate(hosts)
     ]
-
-
-def command(process: Process, python: str) -> List[str]:
-    """Return the command line of `process`, which the program `python` runs, as a list."""
-    return [python, "-u", "-m", PROGRAM, "run" if process.role == MPIRUN else "serve"]
-
-
-def environment(process: Process, plan: Plan) -> Dict[str, str]:
-    """Return {variable: value} of the environment of `process`.
-
-    The processes of the MPI program on the same node inherit these variables.
-    """
-    node = plan.nodes[process.host]
-    env = {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpus)),
-        **GPU_ORDER,
-        "MXCLUSTER_JOB": plan.job,
-        "MXCLUSTER_ROLE": process.role,
-        "MXCLUSTER_HOST": process.host,
-        "MXCLUSTER_JOB_DIR": node.job_dir,
-        "MXCLUSTER_WORK_DIR": posixpath.join(node.job_dir, process.folder or ""),
-    }
-    libraries = [node.cuda.folder + "/lib64"] if node.cuda else []
-    own = _options(plan.options).mpi_env
-    libraries += [own["LD_LIBRARY_PATH"]] if "LD_LIBRARY_PATH" in own else []
-    return dict(env, **dict(own, **({"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {})))
 
 
 def _processes(host: str, numbers: List[int], options: MpiOptions) -> int:
@@ -240,9 +203,9 @@ def _processes(host: str, numbers: List[int], options: MpiOptions) -> int:
 
     Args: `numbers` the GPU numbers of the job on this host; `options` the typed MPI knobs.
     """
-    wanted = options.mpi_processes_per_node
-    if wanted != "gpus":
-        return int(wanted)
+    knob = options.mpi_processes_per_node
+    if knob != "gpus":
+        return int(knob)
     if not numbers:
         raise BadInput(
             "%s: mpi_processes_per_node=gpus, but the job has no GPU on this node: use a number, "
@@ -251,29 +214,26 @@ def _processes(host: str, numbers: List[int], options: MpiOptions) -> int:
     return len(numbers)
 
 
-def table(plan: Plan, started: MpiProgram) -> str:
-    """Return the plan of the MPI program `started` as text, with a line for each node."""
+def table(plan: Plan) -> str:
+    """Return the plan of an MPI program as text, with a line for each node."""
+    options = _options(plan.options)
+    counts = (several(plan.workers, "process", "processes"), several(len(plan.nodes), "node"))
+    engine = "of mpirun in the PATH of the nodes"
     lines = [
         "job %s" % plan.job,
-        "MPI program in %s on %s: %s"
-        % (
-            several(plan.workers, "process", "processes"),
-            several(len(plan.nodes), "node"),
-            started.command,
-        ),
-        "engine %s" % (started.runtime or "of mpirun in the PATH of the nodes"),
+        "MPI program in %s on %s: %s" % (counts + (options.mpi_command,)),
+        "engine %s" % (engine if options.mpi_runtime == "auto" else options.mpi_runtime),
     ]
     lines += containers.lines(plan)
-    for title, text in (
-        ("before mpirun and its daemons", started.pre_execution),
-        ("once on each node", started.coordination),
-    ):
-        if text:
-            lines.append("%s: %s" % (title, text))
-    resources = _options(plan.options).mpi_resource_files
-    if resources:
-        named = map(os.path.basename, resources)
-        lines.append("files for each node: %s" % ", ".join(named))
+    lines += [
+        "%s: %s" % (title, text)
+        for title, text in (
+            ("before mpirun and its daemons", options.mpi_pre_execution_command),
+            ("once on each node", options.mpi_coordination_command),
+            ("files for each node", ", ".join(map(os.path.basename, options.mpi_resource_files))),
+        )
+        if text
+    ]
     rows = [("process", "host", "address:port", "interface", "GPUs", "MPI processes")]
     rows += [
         (
@@ -284,7 +244,7 @@ def table(plan: Plan, started: MpiProgram) -> str:
             ",".join(map(str, process.gpus)) or "-",
             str(one.processes),
         )
-        for process, one in zip(plan.processes, started.hosts)
+        for process, one in zip(plan.processes, plan.mpi.hosts if plan.mpi else ())
     ]
     lines += ["", *aligned(rows)]
     return "\n".join(lines) + "\n"

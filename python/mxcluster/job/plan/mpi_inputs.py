@@ -4,74 +4,63 @@ import base64
 import io
 import os
 import zipfile
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import List, Mapping, Optional, Tuple
 
 from mxcluster import package
 from mxcluster.cluster import node_records
 from mxcluster.errors import BadInput, refuse
-from mxcluster.job import options as knobs
+from mxcluster.job.options import refuse_secret_env
 from mxcluster.job.plan import Inputs, inputs, mpi
-from mxcluster.job.plan.look import look
 from mxcluster.job.plan.ports import Held
 from mxcluster.lists import grouped
-from mxcluster.model.host_variables import of_hosts
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.job_knobs import MpiOptions
-from mxcluster.model.node_requests import MpiRequest
+from mxcluster.model.job_knobs import NO_SECRETS, Secrets
 from mxcluster.model.plan import MPI_KIND
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import optional, words
 
 MOST = 64 << 20  # limit for the sum of all resource files, in bytes
+
+
+class Engine(Record):
+    """The MPI engine of a node."""
+
+    engine: str = field(words)
+    version: Optional[str] = field(optional(words), default=None)
 
 
 def plan_job(
     given: Mapping[str, object],
     inventory: Inventory,
     folders: inputs.Folders,
-    secrets: Optional[inputs.Secrets] = None,
+    secrets: Secrets = NO_SECRETS,
     held: Optional[Held] = None,
 ) -> inputs.Planned:
     """Return the plan of an MPI job and the data for the start of the job.
 
-    Arguments and result are as for `inputs.plan_job`. `given` has the MPI knobs, too. Of the knobs
-    of train.yml, the function reads only the knobs in `mpi.OF_TRAIN`.
+    Arguments and result are as for `inputs.plan_job`. The function reads only the
+    knobs of mpi.yml.
     """
     # An MPI job uses only the group workers. With kv=local, `inputs.without` checks only workers.
-    of_train = {name: given[name] for name in mpi.OF_TRAIN if name in given}
-    common, own = knobs.cast(dict(of_train, kv="local")), mpi.cast(given)
-    inputs.refuse_secrets(secrets, [own.mpi_env])
-    job = inputs.new_job(common.job_id, MPI_KIND, folders.runs)
-    notes: List[str] = []
-    if common.without:
-        common, inventory, notes = inputs.without(common, inventory)
+    options = mpi.cast(given)
+    refuse_secret_env(secrets, options.mpi_env)
+    job = inputs.new_job(options.job_id, MPI_KIND, folders.runs)
     paths = [
         inputs.existing("mpi_resource_files", path, folders.cwd, folder=None)
-        for path in own.mpi_resource_files
+        for path in options.mpi_resource_files
     ]
-    options = MpiOptions(**dict(vars(common), **dict(vars(own), mpi_resource_files=paths)))
-    records = node_records.read(folders.records)
-    plan, program = mpi.make_plan(Inputs(options, inventory, records, job, held=held))
-    packed = package.archive()[0]
-    variables = of_hosts(list(plan.nodes), inventory.hosts)
-    wanted = MpiRequest(
-        runtime=program.runtime,
-        pre_execution=program.pre_execution,
-        infiniband=program.infiniband is True,
-        env=options.mpi_env,
+    notes: List[str] = []
+    needs = Inputs(
+        options=options.replaced(mpi_resource_files=paths),
+        inventory=inventory,
+        records=node_records.read(folders.records),
+        job=job,
+        held=held,
     )
-    looks = {
-        host: look(plan, host, records[host], variables[host], packed).replaced(
-            cuda=node.cuda.folder if node.cuda else None,
-            files=[options.data_dir] if options.data_dir else [],
-            mpi=wanted,
-        )
-        for host, node in plan.nodes.items()
-    }
-    return inputs.Planned(
-        plan=plan,
-        table="\n".join(notes + [mpi.table(plan, program)]),
-        looks=looks,
-        script=pack(paths),
-    )
+    if options.without:
+        needs, notes = inputs.without(needs)
+    plan = mpi.make_plan(needs)
+    return inputs.planned(needs, plan, notes + [mpi.table(plan)], pack(paths))
 
 
 def pack(paths: List[str]) -> str:
@@ -127,18 +116,17 @@ def _files(paths: List[str]) -> List[Tuple[str, str]]:
     return sorted(found)
 
 
-def different_engines(engines: Dict[str, Any]) -> str:
+def different_engines(engines: Mapping[str, Optional[Engine]]) -> str:
     """Return a message if nodes have different MPI engines or versions, else "".
 
     Daemons of different versions cannot work together.
 
-    Args: `engines` {host: {"engine", "version"} from the look at this host, or None}. Hosts without
-    an engine do not count.
+    Args: `engines` {host: its engine, None without one}. Hosts without an engine do not count.
     """
     versions = grouped(
-        ("%s %s" % (known.get("engine"), known.get("version")), host)
+        ("%s %s" % (known.engine, known.version), host)
         for host, known in sorted(engines.items())
-        if isinstance(known, dict) and known.get("engine")
+        if known
     )
     if len(versions) < 2:
         return ""

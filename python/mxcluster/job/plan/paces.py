@@ -90,29 +90,25 @@ def slowdowns(options: Options, lines: Sequence[str], variables: Variables) -> L
     return found
 
 
-def arguments(plan: Plan, index: int) -> Dict[str, object]:
-    """Return the batch sizes and the slowdown of worker `index`, as values of ProgramArguments.
+def unusual_sizes(plan: Plan) -> Dict[str, List[int]]:
+    """Return {field of ProgramArguments: batch size of each worker} of a plan.
 
     The function leaves out batch sizes that are the program's defaults, so that the plan of a job
     with many workers stays small.
     """
-    result: Dict[str, object] = {"slowdown": plan.slowdowns[index]}
-    balance = plan.balance
-    if balance:
-        batch = plan.options.batch_size
-        count = len(plan.slowdowns)
-        totals = [0] * count
-        for members in plan.together:
-            for worker in members:
-                totals[worker] = batch * len(members)
-        for name, sizes, defaults in (
+    balance, batch, count = plan.balance, plan.options.batch_size, len(plan.slowdowns)
+    if not balance:
+        return {}
+    members_of = {worker: len(members) for members in plan.together for worker in members}
+    return {
+        name: sizes
+        for name, sizes, usual in (
             ("batch_sizes", balance.sizes, [batch] * count),
             ("batch_least", balance.least, [1] * count),
-            ("batch_most", balance.most, totals),
-        ):
-            if sizes != defaults:
-                result[name] = sizes
-    return result
+            ("batch_most", balance.most, [batch * members_of[one] for one in range(count)]),
+        )
+        if sizes != usual
+    }
 
 
 def emulated(plan: Plan) -> str:

@@ -10,45 +10,55 @@ import functools
 import json
 import posixpath
 import zlib
-from typing import Any, Dict, List, Mapping
+from typing import Dict, List, Mapping, Sequence
 
 from mxcluster.job.plan import for_node
 from mxcluster.launchers import LAUNCHERS
+from mxcluster.model.job_knobs import Options, of_plan
 from mxcluster.model.node_requests import LookRequest
-from mxcluster.model.plan import WORKER, Node, Plan
+from mxcluster.model.plan import MOST, WORKER, Node, Plan
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import table, text
+from mxcluster.model.shapes import each, table, text
 
-Json = Dict[str, Any]
+Arguments = Dict[str, object]  # of a task, as Ansible gives them: the codec has not read them
 
 
 class Packed(Record):
     """The content of a packed plan."""
 
     plan: Plan = field(record(Plan))
-    looks: Mapping[str, LookRequest] = field(table(text, record(LookRequest), 100000), default={})
+    looks: Mapping[str, LookRequest] = field(table(text, record(LookRequest), MOST), default={})
     """{host: the job's needs there}."""
 
 
-def summary(plan: Plan, looks: Mapping[str, LookRequest]) -> Json:
-    """Return {"job", "options", "nodes", "trainers", "packed_plan"} of a plan, for Ansible's tasks.
+class Summary(Record):
+    """A plan for Ansible's tasks."""
 
-    "nodes" lists all hosts of the job, and "trainers" lists the hosts with workers. "start" is the
-    name of the task file that starts the agents. "packed_plan" is a string with `plan` and `looks`,
-    for `unpack`.
+    job: str = field(text)
+    options: Options = field(of_plan)
+    """The effective values of all options."""
+    nodes: Sequence[str] = field(each(text, MOST))
+    """The hosts that run a process of the job."""
+    start: str = field(text)
+    """The file of train_job's tasks that starts the agents."""
+    trainers: Sequence[str] = field(each(text, MOST))
+    """The hosts that run workers."""
+    packed_plan: str = field(text)
+    """The plan and the needs of the job on each node, for `unpack`."""
 
-    Args: `looks` {host: the job's needs there}.
-    """
+
+def summary(plan: Plan, looks: Mapping[str, LookRequest]) -> Summary:
+    """Return a plan for Ansible's tasks. Args: `looks` {host: the job's needs there}."""
     content = Packed(plan=plan, looks=looks).encode()
     packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
-    return {
-        "job": plan.job,
-        "options": plan.options.encode(),
-        "nodes": list(plan.nodes),
-        "start": LAUNCHERS[plan.launcher].tasks,
-        "trainers": sorted({process.host for process in plan.of_role(WORKER)}),
-        "packed_plan": base64.b64encode(packed).decode(),
-    }
+    return Summary(
+        job=plan.job,
+        options=plan.options,
+        nodes=list(plan.nodes),
+        start=LAUNCHERS[plan.launcher].tasks,
+        trainers=sorted({process.host for process in plan.of_role(WORKER)}),
+        packed_plan=base64.b64encode(packed).decode(),
+    )
 
 
 @functools.lru_cache(maxsize=1)  # each poll of a wait unpacks the same string
@@ -61,53 +71,55 @@ def unpack(text: str) -> Packed:
 
 
 @functools.lru_cache(maxsize=1)
-def _plan_json(text: str) -> Json:
+def _plan_json(text: str) -> object:
     """Return the plan in `text` as JSON. See `unpack`."""
     return unpack(text).plan.encode()
 
 
-def completed(arguments: Json, host: str) -> Json:
+def completed(arguments: Arguments, host: str) -> Arguments:
     """Return the arguments of the module mxcluster_node for `host`, completed from "packed_plan".
 
     Args: `arguments` of the task. Without "packed_plan", the function returns these.
     """
-    if not arguments.get("packed_plan"):
+    packed = arguments.get("packed_plan")
+    if not packed:
         return arguments
-    known = unpack(arguments["packed_plan"])
+    known = unpack(str(packed))
     plan, command = known.plan, arguments["command"]
     found = {name: value for name, value in arguments.items() if name != "packed_plan"}
     if command == "look":
         found["request"] = known.looks[host].encode()
-        if "problems" in arguments:
-            found["problems"] = arguments["problems"] + moved(plan.nodes[host], arguments)
+        problems = arguments.get("problems")
+        if isinstance(problems, list):
+            place = str(arguments["python"]), str(arguments.get("job_dir"))
+            found["problems"] = problems + moved(plan.nodes[host], *place)
     elif command == "check":
-        cuda = plan.nodes[host].cuda
-        found["request"] = dict(arguments["request"], cuda=cuda.encode() if cuda else {})
+        cuda, request = plan.nodes[host].cuda, arguments["request"]
+        if isinstance(request, dict):
+            found["request"] = dict(request, cuda=cuda.encode() if cuda else {})
     elif command in ("start", "prepare"):
         part = for_node(plan, host)
         part = part.replaced(processes=[]) if arguments["only_meet"] else part.replaced(whole=plan)
         found["plan"] = part.encode()
     elif command == "wait":
         found["together"] = plan.together
-        found["request"] = {
-            "engine": LAUNCHERS[plan.launcher].engine
-        }  # for the collection of the files
-        if arguments.get("checkpoints"):
-            found["checkpoints"] = dict(
-                arguments["checkpoints"], plan=_plan_json(arguments["packed_plan"])
-            )
+        # For the collection of the files.
+        found["request"] = {"engine": LAUNCHERS[plan.launcher].engine}
+        checkpoints = arguments.get("checkpoints")
+        if isinstance(checkpoints, dict):
+            found["checkpoints"] = dict(checkpoints, plan=_plan_json(str(packed)))
     return found
 
 
-def moved(node: Node, arguments: Json) -> List[str]:
+def moved(node: Node, python: str, job_dir: str) -> List[str]:
     """Return [problem] if the plan and the role name different paths on the node, else [].
 
     Root runs the Python and removes the job folder at these paths. A program on a node may have
     changed the paths in a record or a plan, so the controller trusts only the paths of the role.
 
-    Args: `node` the node's entry in the plan; `arguments` of mxcluster_node.
+    Args: `node` of the plan; `python` and `job_dir` of the role.
     """
-    if (node.python, node.job_dir) == (arguments["python"], arguments.get("job_dir")):
+    if (node.python, node.job_dir) == (python, job_dir):
         return []
     return [
         "provision.yml has put Python at %s and the jobs in %s, but mxcluster_env_dir and "

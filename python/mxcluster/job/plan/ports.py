@@ -12,14 +12,14 @@ Held = Dict[str, Dict[str, Dict[str, str]]]
 
 
 def root_port(
-    wanted: Union[str, int], laid_out: Sequence[Process], held: Held, first: int = FIRST
+    knob: Union[str, int], laid_out: Sequence[Process], held: Held, first: int = FIRST
 ) -> int:
     """Return the first port of the job. The processes use this port and the next numbers.
 
     Raises BadInput with the holder of each requested port that is in use, or, with "auto", if the
     nodes have no range of free ports.
 
-    Args: `wanted` a port or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
+    Args: `knob` a port or "auto"; `laid_out` the processes from `processes.lay_out`, with ports
     from FIRST on; `held` the ports in use; `first` the port at which the search of "auto" begins.
     """
     offsets = [
@@ -27,9 +27,9 @@ def root_port(
         for process in laid_out
         if process.port is not None
     ]
-    if wanted != "auto":
-        refuse(_taken(int(wanted), offsets, held))
-        return int(wanted)
+    if knob != "auto":
+        refuse(_taken(int(knob), offsets, held))
+        return int(knob)
     taken = {
         host: {int(port) for port in of_host.get("ports") or {}} for host, of_host in held.items()
     }
@@ -40,6 +40,14 @@ def root_port(
         "root_port=auto: between %d and %d the nodes have no range of free ports for the job. End "
         "programs that listen on these ports of the nodes" % (FIRST, LAST)
     )
+
+
+def moved(laid_out: Sequence[Process], first: int) -> List[Process]:
+    """Return the processes of `root_port` with ports from `first` on."""
+    return [
+        process if process.port is None else process.replaced(port=process.port - FIRST + first)
+        for process in laid_out
+    ]
 
 
 def _taken(base: int, offsets: List[Tuple[str, str, int]], held: Held) -> List[str]:

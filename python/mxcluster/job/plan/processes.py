@@ -10,6 +10,7 @@ from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND, GPU_ORDER
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.job.plan import containers
+from mxcluster.job.plan.ports import FIRST
 from mxcluster.model.job_knobs import NETWORKS, Options
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.plan import SCHEDULER, SERVER, WORKER, Node, Plan, Process
@@ -24,13 +25,11 @@ def lay_out(
     servers: Sequence[str],
     workers: Sequence[str],
     nodes: Mapping[str, Node],
-    port: int,
 ) -> List[Process]:
     """Return the processes with their addresses and ports: scheduler, servers, workers.
 
-    At each address the
-    first process gets `port`, and each further process gets the next number. The scheduler comes
-    first and gets `port`. Without a scheduler (kv local, device), all ports are None.
+    At each address the first process gets the port FIRST, and each further process gets the next
+    number. Without a scheduler (kv local, device), all ports are None.
 
     Args: `scheduler` the host of the scheduler, or None; `servers` and `workers` the host of each
     server and worker.
@@ -48,7 +47,7 @@ def lay_out(
                 index=index,
                 host=host,
                 address=address,
-                port=port + taken[address] if scheduler else None,
+                port=FIRST + taken[address] if scheduler else None,
             )
         )
         taken[address] += 1
@@ -137,20 +136,12 @@ def own_folder(process: Process, options: Options) -> Optional[str]:
     return posixpath.join(OWN_FOLDERS, process.name)
 
 
-def command(
-    process: Process,
-    node: Node,
-    options: Options,
-    data_dir: str,
-    model_file: Optional[str],
-    more: Mapping[str, object],
-) -> List[str]:
-    """Return the command line that starts `process` on `node`, as a list of arguments.
+def command(process: Process, plan: Plan, arguments: Optional[ProgramArguments]) -> List[str]:
+    """Return the command line that starts `process`, as a list.
 
-    Args: `data_dir` the folder of the data set on the node; `model_file` the path of the saved
-    model to start from, absolute or relative to the job folder; `more` further values of a worker's
-    ProgramArguments.
+    Args: `arguments` of the training program, which a worker without a script needs.
     """
+    options, node = plan.options, plan.nodes[process.host]
     run = [containers.python(options, node), "-u", "-m", "mxcluster.training"]
     if process.role != WORKER:
         return run + ["serve"]
@@ -159,13 +150,8 @@ def command(
             node.job_dir, process.folder or "", posixpath.basename(options.script)
         )
         return run + ["script", script, "--"] + list(options.script_args)
-    if model_file:
-        model_file = posixpath.join(node.job_dir, model_file)
-    return (
-        run
-        + ["program", options.program, "--"]
-        + program_arguments(process, options, data_dir, model_file).replaced(**more).command_line()
-    )
+    assert arguments
+    return run + ["program", options.program, "--"] + arguments.command_line()
 
 
 def program_arguments(
@@ -174,6 +160,9 @@ def program_arguments(
     """Return the arguments of the training program for the worker `process`.
 
     The GPUs count from 0, because CUDA_VISIBLE_DEVICES hides all other GPUs of the node.
+
+    Args: `data_dir` the folder of the data set on the node; `model_file` the path of the saved
+    model to start from.
     """
     values = {
         name: value for name, value in vars(options).items() if name in ProgramArguments.FIELDS
@@ -185,10 +174,6 @@ def program_arguments(
         model_load_file=model_file if options.model_load_epoch and model_file else "",
     )
     return ProgramArguments(**values)
-
-
-def _numbers(numbers: Sequence[float]) -> str:
-    return ",".join("%.12g" % number for number in numbers)
 
 
 def _group_of_each(groups: Sequence[Sequence[int]]) -> str:
@@ -217,28 +202,22 @@ def of_all(plan: Plan) -> Dict[str, str]:
     The function needs a time that grows with the number of processes.
     """
     options = plan.options
-    env = {
-        "MXCLUSTER_JOB": plan.job,
-        "MXCLUSTER_KV": plan.kv,
-        "MXCLUSTER_GROUPS": _group_of_each(plan.groups),
-    }
+    env = {"MXCLUSTER_KV": plan.kv, "MXCLUSTER_GROUPS": _group_of_each(plan.groups)}
     scheme = schemes.of(plan.kv)
     if len(plan.groups) > 1 or not scheme.with_one_group:
         if scheme.servers_of_a_group:
             env["MXCLUSTER_SERVER_RANKS"] = ",".join(map(str, ranks(plan.of_role(SERVER))))
         for name in scheme.knobs:
             env["MXCLUSTER_" + name.upper()] = str(vars(options)[name])
-    if plan.placement:
-        env["MXCLUSTER_PLACEMENT"] = homes(plan)
-    if options.server_classes:
-        env["MXCLUSTER_SERVER_CLASSES"] = ",".join(options.server_classes)
-    if options.compression != "none":
-        env["MXCLUSTER_COMPRESSION"] = options.compression
-    if options.bigarray_bound:
-        env[BOUND] = str(options.bigarray_bound)
-    if options.resume:
-        env["MXCLUSTER_RESUME"] = checkpoints.name_of(options.network, options.model_load_epoch)
-    return env
+    checkpoint = checkpoints.name_of(options.network, options.model_load_epoch)
+    if_set = {
+        "MXCLUSTER_PLACEMENT": homes(plan),
+        "MXCLUSTER_SERVER_CLASSES": ",".join(options.server_classes),
+        "MXCLUSTER_COMPRESSION": "" if options.compression == "none" else options.compression,
+        BOUND: str(options.bigarray_bound or ""),
+        "MXCLUSTER_RESUME": checkpoint if options.resume else "",
+    }
+    return dict(env, **{name: text for name, text in if_set.items() if text})
 
 
 def environment(process: Process, plan: Plan, common: Dict[str, str]) -> Dict[str, str]:
@@ -247,17 +226,7 @@ def environment(process: Process, plan: Plan, common: Dict[str, str]) -> Dict[st
     Args: `common` the result of `of_all`.
     """
     node, options = plan.nodes[process.host], plan.options
-    env = {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpus)),
-        **GPU_ORDER,
-        **common,
-        "MXCLUSTER_ROLE": process.role,
-        "MXCLUSTER_INDEX": str(process.index),
-        "MXCLUSTER_HOST": process.host,
-        "MXCLUSTER_JOB_DIR": node.job_dir,
-    }
-    if node.cuda:  # For servers, too: MXNet's GPU library needs CUDA's libraries.
-        env["LD_LIBRARY_PATH"] = node.cuda.folder + "/lib64"
+    env = dict(common, MXCLUSTER_INDEX=str(process.index))
     if process.group is not None:
         env["MXCLUSTER_GROUP"] = str(process.group)
     if process.share is not None:
@@ -265,13 +234,33 @@ def environment(process: Process, plan: Plan, common: Dict[str, str]) -> Dict[st
         if options.data_dir:
             env["MXCLUSTER_DATA_DIR"] = options.data_dir
         if process.work_load:
-            env["MXCLUSTER_WORK_LOAD"] = _numbers(process.work_load)
+            env["MXCLUSTER_WORK_LOAD"] = ",".join("%.12g" % speed for speed in process.work_load)
     env.update(_of_ps_lite(process, plan, node.interface))
-    own_env = options.of_role(process.role)
-    env.update(own_env)
-    # The user's libraries come after CUDA's libraries.
-    if node.cuda and "LD_LIBRARY_PATH" in own_env:
-        env["LD_LIBRARY_PATH"] = "%s/lib64:%s" % (node.cuda.folder, own_env["LD_LIBRARY_PATH"])
+    return of_any(process, plan, env, options.of_role(process.role))
+
+
+def of_any(
+    process: Process, plan: Plan, more: Mapping[str, str], own: Mapping[str, str]
+) -> Dict[str, str]:
+    """Return the environment of a process of any job.
+
+    Args: `more` further variables of mxcluster; `own` the variables of the user.
+    """
+    node = plan.nodes[process.host]
+    env = {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, process.gpus)),
+        **GPU_ORDER,
+        "MXCLUSTER_JOB": plan.job,
+        "MXCLUSTER_ROLE": process.role,
+        "MXCLUSTER_HOST": process.host,
+        "MXCLUSTER_JOB_DIR": node.job_dir,
+        **more,
+        **own,
+    }
+    # For servers, too: MXNet's GPU library needs CUDA's libraries. The user's libraries come last.
+    if node.cuda:
+        libraries = [node.cuda.folder + "/lib64", own.get("LD_LIBRARY_PATH")]
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
     return env
 
 

@@ -1,16 +1,14 @@
 """Use a profile of the cluster in a plan: groups, shares, speeds and placement of parameters."""
 
 from collections import Counter
-from fractions import Fraction
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster import schemes, work_load
 from mxcluster.cluster import grouping, profile
-from mxcluster.cluster_files import cut
+from mxcluster.cluster_files import Share, cut
 from mxcluster.datasets import training_samples
 from mxcluster.environment import BOUND
 from mxcluster.errors import refuse
-from mxcluster.job.plan.groups import Groups
 from mxcluster.lists import listed
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import UsedProfile
@@ -39,21 +37,9 @@ def fit(found: Optional[Profile], workers: Sequence[str]) -> Optional[profile.Fi
     return None if found is None else profile.fits(found, numbered(workers))
 
 
-def groups(fitted: Optional[profile.Fit]) -> Optional[Groups]:
-    """Return (groups, labels) of the job's workers from a profile that fits, else None.
-
-    Each group is a list of worker indices. Each label is a string.
-    """
-    if fitted is None or fitted.positions is None:
-        return None
-    return profile.groups_of(fitted)
-
-
-def speeds(fitted: Optional[profile.Fit]) -> Optional[List[float]]:
-    """Return the samples/s of each worker of the job from a profile that fits, else None."""
-    if fitted is None or fitted.positions is None:
-        return None
-    return list(profile.job_speeds(fitted).values())
+def complete(fitted: Optional[profile.Fit]) -> Optional[profile.Fit]:
+    """Return `fitted` if the profile has the speeds of all workers of the job, else None."""
+    return fitted if fitted and fitted.positions is not None else None
 
 
 def gpu_speeds(
@@ -62,15 +48,16 @@ def gpu_speeds(
     workers: Sequence[str],
     batch: int,
 ) -> Dict[str, Dict[int, float]]:
-    """Return {host: {GPU number: samples/s}} of hosts with unequal GPUs, from a profile that fits.
+    """Return {host: {GPU number: samples/s}} of hosts with unequal GPUs, from a profile.
 
     A host has unequal GPUs if the speeds of one worker's GPUs differ by more than the noise of the
     profile. The result leaves out a host if a GPU would get no sample of a batch of `batch`
     samples.
 
-    Args: `gpu_lists` the GPU numbers of each worker; `workers` the host of each worker.
+    Args: `fitted` of `complete`; `gpu_lists` the GPU numbers of each worker; `workers` the host of
+    each worker.
     """
-    if fitted is None or fitted.positions is None:
+    if fitted is None:
         return {}
     found = profile.gpu_speeds(fitted.profile)
     different, starving = set(), set()
@@ -83,20 +70,6 @@ def gpu_speeds(
         if 0 in work_load.split(batch, speeds):
             starving.add(host)
     return {host: found[host] for host in different - starving}
-
-
-def weights(
-    fitted: Optional[profile.Fit], grouped: Sequence[Sequence[int]]
-) -> Optional[List[Fraction]]:
-    """Return the exact share of each worker from a profile that fits, else None.
-
-    The shares add up to 1.
-
-    Args: `grouped` the groups of the job, as lists of worker indices.
-    """
-    if fitted is None or fitted.positions is None:
-        return None
-    return grouping.shares(profile.job_speeds(fitted), grouped)
 
 
 def placement(
@@ -142,7 +115,7 @@ def placement(
     )
 
 
-def check_batches(options: Options, shares: Sequence[Any], workers: Sequence[str]) -> None:
+def check_batches(options: Options, shares: Sequence[Share], workers: Sequence[str]) -> None:
     """Refuse shares of a profile that give a worker fewer samples than a batch.
 
     A worker with such a shard would repeat the same samples in every batch. With shares from the

@@ -1,40 +1,32 @@
 """Place the processes of a job on a list of hosts in turn, as MXNet's launch.py does."""
 
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, for_each
-from mxcluster.job.plan.addresses import Node
+from mxcluster.job.plan.site import Site
 from mxcluster.lists import unique
-from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import Network
 
 ALL = "all"
-Variables = Mapping[str, HostVariables]
-Find = Callable[[str], Node]
 
 
-def place(
-    options: Options,
-    groups: Mapping[str, Sequence[str]],
-    variables: Variables,
-    records: Mapping[str, Network],
-    find: Find,
-) -> Tuple[List[str], List[str]]:
+def place(site: Site, options: Options) -> Tuple[List[str], List[str]]:
     """Return (the host of each server, the host of each worker).
 
     Process i runs on host i modulo the number of hosts. The servers come first, then the workers.
     Raises BadInput for a name or address of no host in the inventory.
 
-    Args: `options` with round_robin, num_servers and num_workers; `groups` and `variables` of the
-    inventory; `records` {host: node record}; `find` returns the Node of a host.
+    Args: `options` with round_robin, num_servers and num_workers.
     """
-    known = unique(host for name in ("scheduler", "servers", "workers") for host in groups[name])
+    known = unique(
+        host for name in ("scheduler", "servers", "workers") for host in site.groups[name]
+    )
     if options.round_robin == [ALL]:
         hosts = known
     else:
         entries = unique(options.round_robin)
-        found = for_each(lambda entry: _host(entry, known, variables, records, find), entries)
+        found = for_each(lambda entry: _host(entry, known, site), entries)
         host_of = dict(zip(entries, found))
         hosts = [host_of[entry] for entry in options.round_robin]
     count = options.num_servers
@@ -42,13 +34,7 @@ def place(
     return dealt[:count], dealt[count:]
 
 
-def _host(
-    entry: str,
-    known: List[str],
-    variables: Variables,
-    records: Mapping[str, Network],
-    find: Find,
-) -> str:
+def _host(entry: str, known: List[str], site: Site) -> str:
     """Return the host with the name or the address `entry`.
 
     The function compares with the names of the inventory first. Then it compares with the address
@@ -56,9 +42,9 @@ def _host(
     """
     ways: Tuple[Callable[[str], bool], ...] = (
         lambda host: host == entry,
-        lambda host: _address(host, find) == entry,
-        lambda host: variables[host].ansible_host == entry,
-        lambda host: host in records and entry in _addresses(records[host]),
+        lambda host: _address(host, site) == entry,
+        lambda host: site.variables[host].ansible_host == entry,
+        lambda host: host in site.records and entry in _addresses(site.records[host]),
     )
     for way in ways:
         found = [host for host in known if way(host)]
@@ -78,9 +64,9 @@ def _host(
     )
 
 
-def _address(host: str, find: Find) -> Optional[str]:
+def _address(host: str, site: Site) -> Optional[str]:
     try:
-        return str(find(host).address)
+        return site.find(host).address
     except BadInput:  # make_plan refuses this host if the job uses the host
         return None
 

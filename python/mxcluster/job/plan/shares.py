@@ -14,14 +14,6 @@ from mxcluster.model.host_variables import HostVariables
 ROUNDING = 0.01
 
 
-def weights(lines: Sequence[str], variables: Mapping[str, HostVariables]) -> List[float]:
-    """Return a list with the host variable worker_share (default 1) of each worker.
-
-    Args: `lines` the host of each worker; `variables` {host: host variables}.
-    """
-    return [variables[host].weight for host in lines]
-
-
 def are_given(lines: Sequence[str], variables: Mapping[str, HostVariables]) -> bool:
     """Return True if at least one host in `lines` has the host variable worker_share."""
     return any(variables[host].worker_share is not None for host in lines)

@@ -1,19 +1,16 @@
-"""Find the nodes of a job in the inventory and the node records, and check them."""
+"""Find the addresses of the hosts of an inventory."""
 
-import posixpath
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each
-from mxcluster.job.plan import addresses, containers, members, ports, round_robin
-from mxcluster.launchers import LAUNCHERS
+from mxcluster.job.plan import addresses, ports
 from mxcluster.lists import unique
 from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.model.host_variables import HostVariables, of_hosts
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.job_knobs import HOST, Options
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import MachineFacts, NodeRecord
-from mxcluster.model.plan import Node
+from mxcluster.model.plan import Place
 from mxcluster.model.profile import Profile
 
 Texts = Mapping[str, Optional[str]]
@@ -78,102 +75,33 @@ class Site:
         self.records, self.files = records, files
         self._interface = options.dmlc_interface
 
-    def find(self, host: str) -> addresses.Node:
+    def find(self, host: str) -> Place:
         """Return the address and interface of a host. Raises BadInput if they are unknown."""
         return addresses.locate(host, self.variables[host], self.records.get(host), self._interface)
 
-    def locate(self, hosts: Sequence[str]) -> List[addresses.Node]:
-        """Return the address and interface of each host.
+    def locate(self, hosts: Sequence[str]) -> Dict[str, Place]:
+        """Return {host: its address and interface}.
 
         Raises BadInput if Ansible has too few forks, if two hosts have the same address, or if a
         host has an address that the others cannot reach.
         """
-        members.check_forks(hosts, self.forks)
-        found: List[addresses.Node] = for_each(self.find, hosts)
-        addresses.check_distinct(found)
-        addresses.check_loopback(found, self.records)
-        return found
-
-
-class Members(NamedTuple):
-    """The host of each process of a training. The number of a worker is its place in a list.
-
-    The user's files describe `everyone`, and the job uses the first of these as its `workers`.
-    """
-
-    scheduler: Optional[str]
-    servers: List[str]
-    everyone: List[str]
-    workers: List[str]
-
-    @property
-    def hosts(self) -> List[str]:
-        """All hosts of the job."""
-        first = [self.scheduler] if self.scheduler else []
-        return unique(first + self.servers + self.workers)
+        if self.forks < len(hosts):
+            # Ansible runs a task on at most `forks` nodes at a time. The leases of all other nodes
+            # would expire.
+            raise BadInput(
+                "forks=%d is fewer than the %d nodes of the job: set forks = %d in ansible.cfg, or "
+                "call ansible-playbook with -f %d"
+                % (self.forks, len(hosts), len(hosts), len(hosts))
+            )
+        places = dict(zip(hosts, for_each(self.find, hosts)))
+        addresses.check_distinct(places)
+        addresses.check_loopback(places, self.records)
+        return places
 
 
 def hosts_of(inventory: Inventory) -> List[str]:
     """Return the hosts in the groups of the inventory."""
     return unique(host for group in inventory.groups.values() for host in group)
-
-
-def members_of(site: Site, options: Options) -> Members:
-    """Return the hosts of the scheduler, the servers and the workers of a training.
-
-    Raises BadInput if the groups have too few hosts, or if the job has too many processes.
-    """
-    distributed = schemes.of(options.kv).is_distributed
-    groups, variables = site.groups, site.variables
-    scheduler = members.scheduler(groups) if distributed else None
-    wanted = 0 if options.round_robin else options.num_servers
-    in_batch = LAUNCHERS[options.launcher].is_batch
-    servers = members.servers(groups, variables, wanted, in_batch) if distributed else []
-    everyone = members.workers(
-        groups, variables, site.files.get("hosts"), site.names["hosts"], site.find
-    )
-    if options.round_robin:
-        dealt = round_robin.place(options, groups, variables, site.records, site.find)
-        servers, everyone = dealt[0] if distributed else [], dealt[1]
-    count = members.number_of_workers(distributed, options.num_workers, len(everyone), in_batch)
-    workers = everyone[:count]
-    members.check_numbers({"servers": servers, "workers": workers})
-    return Members(scheduler, servers, everyone, workers)
-
-
-def nodes_of(
-    found: Sequence[addresses.Node],
-    records: Mapping[str, NodeRecord],
-    job: str,
-    options: Options,
-) -> Dict[str, Node]:
-    """Return {host: its node in the plan} of a training.
-
-    Raises BadInput if a node is not provisioned, or if the versions of MXNet differ.
-    """
-    hosts = [one.host for one in found]
-    members.check_provisioned(hosts, records)
-    members.check_versions(hosts, records)
-    nodes = {}
-    for one in found:
-        record = records[one.host]
-        folders = (options.data_dir, record.data_dir, record.cuda.folder if record.cuda else "")
-        nodes[one.host] = node_of(one, record, job).replaced(
-            cuda=record.cuda,
-            mounts=None if options.runtime == HOST else containers.mounts(*folders),
-        )
-    return nodes
-
-
-def node_of(found: addresses.Node, record: NodeRecord, job: str) -> Node:
-    """Return the node of a plan, without CUDA."""
-    return Node(
-        address=found.address,
-        interface=found.interface,
-        job_dir=posixpath.join(record.job_dir, job),
-        python=record.python or "",
-        build=record.target,
-    )
 
 
 def _names_of_files(options: Options, files: Texts) -> Dict[str, str]:

@@ -15,7 +15,7 @@ from mxcluster.job.plan import Inputs, make_plan, processes
 from mxcluster.job.plan.ports import FIRST, Held
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.lists import several
-from mxcluster.model.host_variables import Given, of_host, of_hosts
+from mxcluster.model.host_variables import of_host, of_hosts
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.node_record import NodeFacts, NodeRecord
@@ -37,10 +37,10 @@ def submit_host(options: Options, groups: Mapping[str, List[str]]) -> str:
     Args: `options` the typed knobs; `groups` {name: hosts} of the inventory.
     """
     known = [host for group in ("scheduler", "servers", "workers") for host in groups[group]]
-    wanted = options.submit_host or next(iter(groups["scheduler"]), "")
-    if wanted in known:
-        return str(wanted)
-    if not wanted:
+    name = options.submit_host or next(iter(groups["scheduler"]), "")
+    if name in known:
+        return str(name)
+    if not name:
         raise BadInput(
             "launcher=%s needs a submit host: put a host with the client of %s into the group "
             "scheduler, or name a host of the inventory with -e submit_host="
@@ -49,8 +49,8 @@ def submit_host(options: Options, groups: Mapping[str, List[str]]) -> str:
     raise BadInput(
         "submit_host=%s is not in the inventory%s: name one of %s"
         % (
-            wanted,
-            did_you_mean(wanted, known),
+            name,
+            did_you_mean(name, known),
             ", ".join(dict.fromkeys(known)) or "its hosts (it has none)",
         )
     )
@@ -64,15 +64,7 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
     """
     options, variables = inputs.options, inputs.inventory.hosts
     host = submit_host(options, inputs.inventory.groups)
-    record = inputs.records.get(host)
-    if record is None:
-        raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
-    record.refuse_damaged()
-    if not record.python:
-        raise BadInput(
-            "%s: another version of mxcluster has provisioned the submit host: run provision.yml"
-            % host
-        )
+    record, python = _record_of_submit_host(host, inputs.records.get(host))
     common = {name: value for name, value in (variables.get(host) or {}).items() if name in COMMON}
     # All hosts of the inventory may become nodes.
     of_hosts([host] + sorted(set(variables) - {host}), variables)
@@ -88,7 +80,7 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
         # A node that has the name of a host in the inventory gets the variables of this host.
         own=variables,
         shared=SharedFacts(
-            python=record.python,
+            python=python,
             job_dir=record.job_dir,
             data_dir=record.data_dir,
             target=record.target,
@@ -104,31 +96,34 @@ def submission(inputs: Inputs) -> Tuple[Plan, Submission]:
         lease=0 if options.detach else options.lease,
         launcher=options.launcher,
         options=options,
-        nodes={host: Node(job_dir=job_dir, python=record.python, build=record.target)},
+        nodes={host: Node(job_dir=job_dir, python=python, build=record.target)},
         processes=[],
         batch=request,
     )
-    if are_equal(variables, common):
+    # `rehearse` needs no other host variable: labels, weights and addresses of the nodes cannot
+    # make its refusals wrong.
+    if all(
+        (own or {}).get(name, common.get(name)) == common.get(name)
+        for own in variables.values()
+        for name in COMMON
+    ):
         rehearse(plan, request, record)
     elif not options.script:
         processes.check_network(options.network, host, record)
     return plan, request
 
 
-def are_equal(variables: Given, common: Mapping[str, object]) -> bool:
-    """Return True if no host has another value of a variable of COMMON than the submit host.
-
-    `rehearse` needs no other host variable: labels, weights and addresses of the nodes cannot make
-    its refusals wrong.
-
-    Args: `variables` {host: {host variable: value}}; `common` {variable of COMMON: value} of the
-    submit host, which counts for a host without an own value.
-    """
-    return all(
-        (own or {}).get(name, common.get(name)) == common.get(name)
-        for own in variables.values()
-        for name in COMMON
-    )
+def _record_of_submit_host(host: str, record: Optional[NodeRecord]) -> Tuple[NodeRecord, str]:
+    """Return the node record of the submit host, and its Python. Refuse a missing record."""
+    if record is None:
+        raise BadInput("%s: the submit host has no node record: run provision.yml" % host)
+    record.refuse_damaged()
+    if not record.python:
+        raise BadInput(
+            "%s: another version of mxcluster has provisioned the submit host: run provision.yml"
+            % host
+        )
+    return record, record.python
 
 
 def rehearse(plan: Plan, request: Submission, record: NodeRecord) -> None:
@@ -235,8 +230,8 @@ def complete(
         for host in hosts
     }
     for host, own in variables.items():
-        wanted_gpus = of_host(host, own).gpus
-        own["gpus"] = _gpus(host, plan.options.gpus, wanted_gpus, facts[host].granted)
+        own_gpus = of_host(host, own).gpus
+        own["gpus"] = _gpus(host, plan.options.gpus, own_gpus, facts[host].granted)
     folder = posixpath.join(request.shared.job_dir, plan.job, NODES)
     return make_plan(
         Inputs(
@@ -272,18 +267,18 @@ def record_of(request: Submission, host: str, facts: NodeFacts) -> NodeRecord:
 def _gpus(
     host: str,
     knob: Union[str, Sequence[int]],
-    wanted: Union[str, List[int]],
+    own: Union[str, List[int]],
     granted: Optional[Sequence[int]],
 ) -> Union[str, Sequence[int]]:
     """Return the GPUs of the job on `host`, as the value of the host variable `gpus`.
 
     Raises BadInput if the job names GPUs that the batch system has not given to it. `knob`: the
-    knob `gpus`. `wanted`: the host variable `gpus`. `granted`: the GPUs that the batch system gives
+    knob `gpus`. `own`: the host variable `gpus`. `granted`: the GPUs that the batch system gives
     to the job, None if it says nothing.
     """
     if granted is None:
-        return wanted
-    named = wanted if knob == "auto" else knob
+        return own
+    named = own if knob == "auto" else knob
     if named == "auto":
         return granted
     foreign = [number for number in named if number not in granted]
@@ -297,4 +292,4 @@ def _gpus(
                 "the GPUs " + ",".join(map(str, granted)) if granted else "no GPU",
             )
         )
-    return wanted
+    return own

@@ -1,7 +1,7 @@
 """Convert a plan to text, with a table of the processes."""
 
 from fractions import Fraction
-from typing import Dict, List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 from mxcluster import batch_sizes, schemes, work_load
 from mxcluster.cluster_files import batches_per_epoch, cut
@@ -11,7 +11,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import launchers
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import containers, paces
-from mxcluster.lists import aligned, several, spans
+from mxcluster.lists import aligned, grouped, several, spans
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import Plan, Process
 
@@ -21,7 +21,7 @@ HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group
 def table(plan: Plan) -> str:
     """Return the plan as text: job, scheme, program and batches, then a line for each process."""
     rows = [HEADINGS] + [_row(process, plan) for process in plan.processes]
-    return "\n".join(_heading(plan) + [""] + aligned(rows)) + "\n"
+    return "\n".join([*_heading(plan), "", *aligned(rows)]) + "\n"
 
 
 def batches(plan: Plan) -> Optional[Tuple[List[int], List[int]]]:
@@ -51,47 +51,38 @@ def batches(plan: Plan) -> Optional[Tuple[List[int], List[int]]]:
     return batches_per_epoch(ranges, options.batch_size, schemes.waiting_sets(plan.kv, plan.groups))
 
 
-def _heading(plan: Plan) -> List[str]:
+def _heading(plan: Plan) -> Iterator[str]:
     options = plan.options
     staleness = "" if plan.staleness is None else " (staleness %d)" % plan.staleness
-    lines = [
-        "job %s" % plan.job,
-        "kv %s%s, %s in %s, %s"
-        % (
-            plan.kv,
-            staleness,
-            several(plan.workers, "worker"),
-            several(len(plan.groups), "group"),
-            several(plan.servers, "server"),
-        ),
-    ]
-    lines += containers.lines(plan)
-    lines += launchers.lines(plan)
-    lines += _one_group(plan)
-    lines += plan.profile.notes if plan.profile else []
-    lines += _of_groups(options, len(plan.groups))
+    numbers = (
+        several(plan.workers, "worker"),
+        several(len(plan.groups), "group"),
+        several(plan.servers, "server"),
+    )
+    yield "job %s" % plan.job
+    yield "kv %s%s, %s in %s, %s" % (plan.kv, staleness, *numbers)
+    yield from containers.lines(plan)
+    yield from launchers.lines(plan)
+    yield from _one_group(plan)
+    yield from plan.profile.notes if plan.profile else []
+    yield from _of_groups(options, len(plan.groups))
     if options.bigarray_bound:
-        lines.append(
-            "arrays of %d numbers or more are split over all servers (bigarray_bound)"
-            % options.bigarray_bound
+        yield "arrays of %d numbers or more are split over all servers (bigarray_bound)" % (
+            options.bigarray_bound
         )
-    slow = paces.emulated(plan)
-    if slow:
-        lines.append(slow)
+    yield from filter(None, [paces.emulated(plan)])
     counts = batches(plan)
     if counts is None:
-        return lines + ["script %s" % " ".join([options.script, *options.script_args])]
-    return lines + _training(plan, counts)
+        yield "script %s" % " ".join([options.script, *options.script_args])
+    else:
+        yield from _training(plan, *counts)
 
 
-def _one_group(plan: Plan) -> List[str]:
-    """Return the line about a scheme with groups that has a single group, [] for other jobs."""
+def _one_group(plan: Plan) -> Iterator[str]:
+    """Yield the line about a scheme with groups that has a single group."""
     alone = schemes.of(plan.kv).with_one_group
-    if not alone or len(plan.groups) > 1:
-        return []
-    return [
-        "%s with one group of all workers trains as %s does: %s"
-        % (
+    if alone and len(plan.groups) == 1:
+        yield "%s with one group of all workers trains as %s does: %s" % (
             plan.kv,
             alone,
             "all speeds in the profile are equal within the noise"
@@ -101,29 +92,23 @@ def _one_group(plan: Plan) -> List[str]:
             else "for several groups, set worker_group for the workers' hosts, or set "
             "groups_file, or let mxcluster measure the workers (-e grouping=auto)",
         )
-    ]
 
 
-def _training(plan: Plan, counts: Tuple[List[int], List[int]]) -> List[str]:
-    """Return the lines about the training program. Args: `counts` from `batches`."""
+def _training(plan: Plan, counts: List[int], repeated: List[int]) -> Iterator[str]:
+    """Yield the lines about the training program. Args: `counts` and `repeated` of `batches`."""
     options = plan.options
-    lines = [
-        "program %s: network %s, data %s (%d samples), batch size %d per worker, %s"
-        % (
-            options.program,
-            options.network,
-            options.data,
-            training_samples(options.data, options.num_examples),
-            options.batch_size,
-            _length(options),
-        )
-    ]
+    yield "program %s: network %s, data %s (%d samples), batch size %d per worker, %s" % (
+        options.program,
+        options.network,
+        options.data,
+        training_samples(options.data, options.num_examples),
+        options.batch_size,
+        _length(options),
+    )
     if options.data_dir and options.data == "synthetic":
-        lines.append(
-            "data_dir=%s has no effect: data=%s has no files" % (options.data_dir, options.data)
-        )
+        yield "data_dir=%s has no effect: data=synthetic has no files" % options.data_dir
     if plan.balance:
-        lines.append(
+        yield (
             "batch sizes follow the workers' speeds (balance=%s), %d samples a step%s; "
             "first sizes: %s"
             % (
@@ -133,43 +118,41 @@ def _training(plan: Plan, counts: Tuple[List[int], List[int]]) -> List[str]:
                 _per_worker(plan.balance.sizes),
             )
         )
-    lines.append(_step(options, plan.workers))
+    yield _step(options, plan.workers)
     if options.compression != "none":
-        lines.append(
-            "workers send gradients with %s for each number, threshold %g (compression)"
-            % (options.compression.replace("bit", " bits"), options.compression_threshold)
+        yield "workers send gradients with %s for each number, threshold %g (compression)" % (
+            options.compression.replace("bit", " bits"),
+            options.compression_threshold,
         )
-    lines.append("batches per epoch: %s" % _per_worker(counts[0]))
-    lines += _splits(plan)
-    if any(counts[1]):
-        lines.append(
-            "samples repeated per epoch to fill the batches: %d to %d a worker"
-            % (min(counts[1]), max(counts[1]))
+    yield "batches per epoch: %s" % _per_worker(counts)
+    yield from _splits(plan)
+    if any(repeated):
+        yield "samples repeated per epoch to fill the batches: %d to %d a worker" % (
+            min(repeated),
+            max(repeated),
         )
-    return lines
 
 
-def _of_groups(options: Options, groups: int) -> List[str]:
-    """Return warnings about knobs of dist_gsync that have no effect or do harm.
+def _of_groups(options: Options, groups: int) -> Iterator[str]:
+    """Yield warnings about knobs of dist_gsync that have no effect or do harm.
 
     Args: `groups` the number of groups.
     """
-    given = [
+    settings = [
         "%s=%g" % (name, vars(options)[name])
         for name in ("gsync_compensation", "gsync_max_y")
         if vars(options)[name]
     ]
-    if given and groups == 1:
-        return [
+    if settings and groups == 1:
+        yield (
             "%s: no effect with one group, because no other group changes the weights"
-            % ", ".join(given)
-        ]
-    if 0 < options.gsync_max_y < groups:
-        return [
+            % ", ".join(settings)
+        )
+    elif 0 < options.gsync_max_y < groups:
+        yield (
             "gsync_max_y=%d drops most updates of equally fast groups, because Y is then near %d: "
             "set gsync_max_y above the number of groups" % (options.gsync_max_y, groups)
-        ]
-    return []
+        )
 
 
 def _length(options: Options) -> str:
@@ -196,17 +179,18 @@ def _step(options: Options, workers: int) -> str:
     )
 
 
-def _splits(plan: Plan) -> List[str]:
-    """Return [a line with each GPU's number of samples in a batch], or [] for equal GPUs."""
-    workers: Dict[str, List[int]] = {}
-    for process in plan.processes:
-        if process.work_load:
-            samples = work_load.split(plan.options.batch_size, process.work_load)
-            workers.setdefault(" + ".join(map(str, samples)), []).append(process.index or 0)
-    return [
-        "samples of a batch for each GPU: %s (gpu_speeds)"
-        % ", ".join("%s (%s)" % (samples, _runs(those)) for samples, those in workers.items())
-    ] * bool(workers)
+def _splits(plan: Plan) -> Iterator[str]:
+    """Yield a line with each GPU's number of samples in a batch, unless all GPUs are equal."""
+    workers = grouped(
+        (tuple(work_load.split(plan.options.batch_size, one.work_load)), one.index or 0)
+        for one in plan.processes
+        if one.work_load
+    )
+    if workers:
+        yield "samples of a batch for each GPU: %s (gpu_speeds)" % ", ".join(
+            "%s (%s)" % (" + ".join(map(str, samples)), _runs(those))
+            for samples, those in workers.items()
+        )
 
 
 def _row(process: Process, plan: Plan) -> Tuple[str, ...]:

@@ -3,9 +3,10 @@
 from typing import List, NamedTuple, Optional
 
 from mxcluster import schemes
+from mxcluster.cluster import profile
 from mxcluster.cluster.profile import Fit
 from mxcluster.cluster_files import Share
-from mxcluster.job.plan import gpus, measuring, paces, profiled, shares
+from mxcluster.job.plan import gpus, paces, profiled, shares
 from mxcluster.job.plan.division import Division
 from mxcluster.job.plan.site import Inputs, Site
 from mxcluster.model.plan import Balance
@@ -32,8 +33,10 @@ def work_of(
     options, variables, records = inputs.options, site.variables, inputs.records
     numbers = gpus.per_worker(workers, options.gpus, variables, records, inputs.held)
     # A job that measures speeds ignores the speeds of an earlier profile.
-    known = None if measuring.is_profile(options) else fitted
-    measured = profiled.gpu_speeds(known, numbers, workers, options.batch_size)
+    known = profiled.complete(fitted)
+    measured = profiled.gpu_speeds(
+        None if options.measures_cluster else known, numbers, workers, options.batch_size
+    )
     loads = gpus.work_loads(workers, numbers, variables, records, measured)
     earlier = paces.earlier_sizes(inputs.checkpoint, len(workers))
     together = schemes.merged_sets(options.kv, division.groups)
@@ -43,7 +46,7 @@ def work_of(
         variables,
         [own or [1.0] * len(of_worker) for own, of_worker in zip(loads, numbers)],
         together,
-        earlier or profiled.speeds(fitted),
+        earlier or (list(profile.job_speeds(known).values()) if known else None),
     )
     parts = division.shares
     if balance:  # The batch sizes decide the shares, from the first epoch on.

@@ -16,7 +16,7 @@ from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import stall_cause
 from mxcluster.job import verdict as verdicts
-from mxcluster.job.plan import measuring, paces
+from mxcluster.job.plan import paces
 from mxcluster.job.report import (
     archive,
     checkpoint_arrivals,
@@ -86,7 +86,7 @@ def assemble(
         files=sum(files.own_files(run_dir, host) for host in plan.nodes),
         engine=engine,
     )
-    if verdict.ok and measuring.is_profile(plan.options):
+    if verdict.ok and plan.options.measures_cluster:
         found_profile = profiles.complete(profile.measured(plan, events))
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile.encode())
         verdict = verdict.replaced(proposal=profile.lines(found_profile))

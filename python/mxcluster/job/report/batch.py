@@ -69,7 +69,7 @@ def split(
             if made is None:
                 return plan, archives, ends, failure
             place = plan.nodes[submit_host]
-            paths = {"python": place.python, "jobs_dir": os.path.dirname(place.job_dir)}
+            paths = listing.Paths(place.python, os.path.dirname(place.job_dir))
             hosts = shapes.each(names.hostname, 5000)(sorted(made["nodes"]))
             real = listing.adopt(made, plan.job, dict.fromkeys(hosts, paths))
             first = real.processes[0].host

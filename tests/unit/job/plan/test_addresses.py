@@ -1,9 +1,10 @@
 import pytest
 
-from mxcluster.job.plan.addresses import Node, interface_of, network
+from mxcluster.job.plan.addresses import interface_of, network
 from mxcluster.job.plan.addresses import locate as locate_node
 from mxcluster.model.host_variables import of_host
 from mxcluster.model.node_record import MachineFacts, Network
+from mxcluster.model.plan import Place
 
 RECORD = MachineFacts(
     address_of_default_route="10.0.0.5",
@@ -34,7 +35,7 @@ def locate(host, variables, record, of_job=""):
     ],
 )
 def test_precedence_of_the_variables_that_set_the_address(variables, of_job, address, interface):
-    assert locate("node1", variables, RECORD, of_job) == Node("node1", address, interface)
+    assert locate("node1", variables, RECORD, of_job) == Place(address=address, interface=interface)
 
 
 def test_a_loopback_address_belongs_to_the_interface_with_its_network():
@@ -50,8 +51,8 @@ def test_a_loopback_address_belongs_to_the_interface_with_its_network():
 
 def test_the_network_of_all_nodes_is_that_of_their_addresses():
     def found(*texts):
-        nodes = [Node(text, text.split("/")[0], "eth0") for text in texts]
-        return network(nodes, {text: Network(interfaces={"eth0": [text]}) for text in texts})
+        places = {text: Place(address=text.split("/")[0], interface="eth0") for text in texts}
+        return network(places, {text: Network(interfaces={"eth0": [text]}) for text in texts})
 
     assert found("10.0.0.1/24", "10.0.0.2/24") == "10.0.0.0/24"
     assert found("10.0.0.1/24", "10.0.1.2/24") == found("127.0.0.1/8", "127.0.0.2/8") == ""

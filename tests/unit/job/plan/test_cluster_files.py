@@ -50,23 +50,12 @@ def test_all_nodes_and_shares_by_weight():
     }
 
 
-def test_addresses_of_the_cluster_network():
-    found = of({host: {"cluster_network": "10.2.0.0/16"} for host in "abc"})
-    assert found.files["hosts"] == "10.2.0.1\n10.2.0.2\n10.2.0.3\n"
-    assert {node.interface for node in found.nodes.values()} == {"eth1"}
-
-
 @pytest.mark.parametrize(
     "hosts, says",
     [
         (
             {"b": {"node_address": "10.1.0.1"}},
             "b: no interface of the node holds the address 10.1.0.1",
-        ),
-        (
-            {"a": {"cluster_network": "10.9.0.0/24"}},
-            "a: cluster_network=10.9.0.0/24 must hold exactly one of the node's addresses, but "
-            "holds none",
         ),
         (
             {"a": {"cluster_network": "10.0.0.0/8"}},
@@ -83,13 +72,6 @@ def test_an_unusable_address_is_refused(hosts, says):
 def test_two_names_for_one_machine_are_refused():
     with pytest.raises(BadInput, match="a and twin have the same address 10.1.0.1"):
         of(groups={"workers": ["a", "twin"]}, records=dict(RECORDS, twin=RECORDS["a"]))
-
-
-def test_a_node_without_a_record_is_refused():
-    with pytest.raises(
-        BadInput, match="d: the node has no record: run provision.yml without --limit"
-    ):
-        of(groups={"workers": ["a", "d"]})
 
 
 def test_files_of_the_user_take_precedence():

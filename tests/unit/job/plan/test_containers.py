@@ -4,10 +4,10 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import options
-from mxcluster.job.plan import containers, processes
+from mxcluster.job.plan import containers
 from mxcluster.model.host_variables import HostVariables, of_hosts
 from mxcluster.model.plan import Container, Node
-from tests.plans import plan_with, process_of
+from tests.plans import plan_with
 
 
 def test_a_job_on_the_host_has_no_container():
@@ -40,7 +40,7 @@ def test_the_table_of_a_plan_names_engine_and_image():
 def test_a_container_runs_its_own_python():
     node = Node(python="/env/bin/python", job_dir="/jobs/j")
     given = options.cast({"runtime": "docker", "image_python": "/opt/python"})
-    assert processes.command(process_of("server"), node, given, "", None, {})[0] == "/opt/python"
+    assert containers.python(given, node) == "/opt/python"
 
 
 def test_a_container_reads_the_data_and_cuda_of_its_node():

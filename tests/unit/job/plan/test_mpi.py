@@ -14,9 +14,10 @@ from mxcluster.job import listing
 from mxcluster.job.plan import for_node, inputs, mpi, mpi_inputs, packed
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.job_knobs import MPI_ENGINES
+from mxcluster.model.job_knobs import MPI_ENGINES, Secrets
 from mxcluster.model.plan import Container
 from mxcluster.node import mpi_engines
+from tests.plans import write_record
 
 HOSTS = {"a": ("10.0.0.1", 2), "b": ("10.0.0.2", 4), "c": ("10.0.0.3", 0)}
 INVENTORY = Inventory(
@@ -31,22 +32,12 @@ def planned(tmp_path):
     """Return a function that plans with the given knobs, in a project of three nodes."""
     (tmp_path / "nodes").mkdir()
     for host, (address, gpus) in HOSTS.items():
-        record = {
-            "schema": 2,
-            "host": host,
-            "interfaces": {"lo": ["127.0.0.1/8"], "eth0": [address + "/24"]},
-            "address_of_default_route": address,
-            "gpus": gpus,
-            "python": "/env/bin/python",
-            "mxnet": "1.9.1",
-            "model_zoo": [],
-            "job_dir": "/jobs/" + host,
-            "data_dir": "/data",
-        }
-        (tmp_path / "nodes" / (host + ".json")).write_text(json.dumps(record))
+        interfaces = {"lo": ["127.0.0.1/8"], "eth0": [address + "/24"]}
+        place = {"interfaces": interfaces, "address_of_default_route": address}
+        write_record(tmp_path / "nodes", host, gpus=gpus, **place)
 
     def run(**given):
-        secrets, held = given.pop("secrets", None), given.pop("held", None)
+        secrets, held = given.pop("secrets", Secrets()), given.pop("held", None)
         given = dict({"mpi_command": "./solve a"}, **given)
         folders = inputs.Folders(str(tmp_path / "nodes"), str(tmp_path / "runs"), str(tmp_path))
         return mpi_inputs.plan_job(given, INVENTORY, folders, secrets, held)
@@ -140,7 +131,7 @@ def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "mpi_runtime='lam' is refused" in refused(planned, mpi_runtime="lam")
     (tmp_path / "runs" / "old").mkdir(parents=True)
     assert "job_id='old' belongs to an earlier job" in refused(planned, job_id="old")
-    secrets = inputs.Secrets(["MXCLUSTER_JOB"], [])
+    secrets = Secrets(names=["MXCLUSTER_JOB"])
     assert "secret_env: MXCLUSTER_JOB is refused" in refused(planned, secrets=secrets)
 
 
@@ -199,20 +190,21 @@ def test_two_resource_files_of_one_name_are_refused(planned, tmp_path):
 
 
 def test_different_versions_are_named_with_their_hosts():
-    engine = {"engine": "openmpi", "version": "4.1.4"}
-    assert mpi_inputs.different_engines({"a": engine, "b": dict(engine), "c": None}) == ""
-    message = mpi_inputs.different_engines({"a": engine, "b": dict(engine, version="5.0.1")})
+    engine = mpi_inputs.Engine(engine="openmpi", version="4.1.4")
+    assert mpi_inputs.different_engines({"a": engine, "b": engine, "c": None}) == ""
+    newer = engine.replaced(version="5.0.1")
+    message = mpi_inputs.different_engines({"a": engine, "b": newer})
     assert "(openmpi 4.1.4: a; openmpi 5.0.1: b)" in message
 
 
 def test_a_controller_can_adopt_the_plan(planned):
     plan = plan_of(planned(job_id="one"))
-    asked = {host: {"python": "/env/bin/python", "jobs_dir": "/jobs/" + host} for host in HOSTS}
-    adopted = listing.adopt(json.loads(json.dumps(plan.encode())), "one", asked)
+    paths = {host: listing.Paths("/env/bin/python", "/jobs/" + host) for host in HOSTS}
+    adopted = listing.adopt(json.loads(json.dumps(plan.encode())), "one", paths)
     assert adopted.nodes["b"].job_dir == "/jobs/b/one"
-    assert packed.summary(plan, {})["trainers"] == []
+    assert packed.summary(plan, {}).trainers == []
     contained = plan_of(planned(job_id="one", runtime="docker", mpi_image="cntk"))
-    assert listing.adopt(json.loads(json.dumps(contained.encode())), "one", asked).job == "one"
+    assert listing.adopt(json.loads(json.dumps(contained.encode())), "one", paths).job == "one"
 
 
 def test_the_knobs_of_mpi_belong_to_mpi_yml_only():

@@ -62,12 +62,6 @@ def test_a_worker_takes_at_most_its_maximum():
     assert "batches per epoch: 12\n" in table(made)  # 1437 / 128, as with equal sizes
 
 
-def test_a_worker_has_a_sample_for_each_of_its_gpus():
-    made = plan(name="gpus", data="synthetic", data_allocator="0", **BALANCED)
-    assert made.balance.least == [2, 2, 2, 1, 1]
-    assert argument(made, "worker-4", "batch_least") == [2, 2, 2, 1, 1]
-
-
 def test_a_maximum_that_leaves_samples_over_is_refused():
     hosts = {"node%d" % number: {"worker_batch_max": 31} for number in (1, 2, 3, 4)}
     with pytest.raises(BadInput, match="balance=batch with batch_size=32: .* at most 124: use a"):
@@ -81,15 +75,6 @@ def test_a_resumed_job_begins_with_the_sizes_of_its_checkpoint():
     # Of another batch_size, in proportion.
     made = plan(checkpoint=manifest([48, 40, 24, 16]), batch_size="64", **BALANCED)
     assert made.balance.sizes == [96, 80, 48, 32]
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [None, [64, 64]],
-)
-def test_sizes_of_other_workers_do_not_count(sizes):
-    made = plan(checkpoint=manifest(sizes), **BALANCED)
-    assert made.balance.sizes == [32] * 4
 
 
 def test_known_speeds_give_the_first_sizes_inside_each_group():

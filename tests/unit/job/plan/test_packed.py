@@ -15,17 +15,17 @@ PROJECT = pathlib.Path(__file__).resolve().parents[4]
 PLAN = fake_run.make_plan(workers=4, groups=2, servers=1)
 HOST = sorted(PLAN.nodes)[0]
 LOOKS = {host: LookRequest(address=host) for host in PLAN.nodes}
-PACKED = packed.summary(PLAN, LOOKS)["packed_plan"]
+PACKED = packed.summary(PLAN, LOOKS).packed_plan
 
 
-def completed(**asked):
-    return packed.completed(dict(asked, packed_plan=PACKED), HOST)
+def completed(**arguments):
+    return packed.completed(dict(arguments, packed_plan=PACKED), HOST)
 
 
 def test_tasks_get_small_values_and_the_plan_as_one_text():
-    told = packed.summary(PLAN, LOOKS)
-    assert packed.unpack(told.pop("packed_plan")) == packed.Packed(plan=PLAN, looks=LOOKS)
-    assert told == {
+    found = packed.summary(PLAN, LOOKS).encode()
+    assert packed.unpack(found.pop("packed_plan")) == packed.Packed(plan=PLAN, looks=LOOKS)
+    assert found == {
         "job": PLAN.job,
         "options": PLAN.options.encode(),
         "nodes": list(PLAN.nodes),
@@ -42,8 +42,8 @@ def test_ansible_does_not_parse_the_packed_text():
 
 
 def test_a_task_without_a_plan_is_unchanged():
-    asked = {"command": "look", "request": {"address": "10.0.0.1"}}
-    assert packed.completed(asked, HOST) is asked
+    arguments = {"command": "look", "request": {"address": "10.0.0.1"}}
+    assert packed.completed(arguments, HOST) is arguments
 
 
 def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
@@ -66,47 +66,47 @@ def test_a_wait_names_the_engine_that_started_the_agents():
     """Root of a node looks for processes outside of a unit only if the job has a unit."""
     assert completed(command="wait")["request"] == {"engine": ""}
     plan = PLAN.replaced(launcher="mpi")
-    asked = {"command": "wait", "packed_plan": packed.summary(plan, {})["packed_plan"]}
-    assert packed.completed(asked, HOST)["request"] == {"engine": "mpirun"}
+    arguments = {"command": "wait", "packed_plan": packed.summary(plan, {}).packed_plan}
+    assert packed.completed(arguments, HOST)["request"] == {"engine": "mpirun"}
 
 
 def test_a_check_asks_for_the_plans_cuda():
     cuda = {"folder": "/usr/local/cuda-9.2", "version": "9.2"}
     node = PLAN.nodes[HOST].replaced(cuda=Cuda.decode(cuda))
     plan = PLAN.replaced(nodes=dict(PLAN.nodes, **{HOST: node}))
-    asked = {
+    arguments = {
         "command": "check",
         "request": {"peers": []},
-        "packed_plan": packed.summary(plan, {})["packed_plan"],
+        "packed_plan": packed.summary(plan, {}).packed_plan,
     }
-    request = packed.completed(asked, HOST)["request"]
+    request = packed.completed(arguments, HOST)["request"]
     assert request == {"peers": [], "cuda": dict(cuda, sass=[])}
     assert completed(command="check", request={})["request"] == {"cuda": {}}
 
 
 @pytest.mark.parametrize(
-    "told, refused",
+    "paths_of_node, refused",
     [({}, False), ({"python": "/tmp/evil"}, True), ({"job_dir": "/tmp/evil/j"}, True)],
 )
-def test_a_plan_with_paths_of_other_variables_is_refused(told, refused):
+def test_a_plan_with_paths_of_other_variables_is_refused(paths_of_node, refused):
     """The inventory may have changed since the record; root uses no path from a record alone."""
-    paths = dict({"python": "/opt/env/bin/python", "job_dir": "/opt/jobs/j"}, **told)
+    paths = dict({"python": "/opt/env/bin/python", "job_dir": "/opt/jobs/j"}, **paths_of_node)
     node = PLAN.nodes[HOST].replaced(**paths)
     plan = PLAN.replaced(nodes=dict(PLAN.nodes, **{HOST: node}))
-    asked = {
+    arguments = {
         "command": "look",
         "python": "/opt/env/bin/python",
         "job_dir": "/opt/jobs/j",
-        "packed_plan": packed.summary(plan, LOOKS)["packed_plan"],
+        "packed_plan": packed.summary(plan, LOOKS).packed_plan,
     }
-    problems = packed.completed(dict(asked, problems=["known"]), HOST)["problems"]
+    problems = packed.completed(dict(arguments, problems=["known"]), HOST)["problems"]
     assert problems[0] == "known" and len(problems) == 1 + refused
     assert (
         not refused
         or "/tmp/evil" in problems[1]
         and problems[1].endswith("run provision.yml again")
     )
-    assert "problems" not in packed.completed(asked, HOST), "verify.yml must decide itself"
+    assert "problems" not in packed.completed(arguments, HOST), "verify.yml must decide itself"
     look = yaml.safe_load((PROJECT / "roles" / "train_job" / "tasks" / "look.yml").read_text())[0][
         "mxcluster_node"
     ]

@@ -5,7 +5,7 @@ import pytest
 from mxcluster.job import options
 from mxcluster.job.options import PLANNED_VARIABLES
 from mxcluster.job.plan import processes
-from mxcluster.model.node_record import Cuda, NodeFacts
+from mxcluster.model.node_record import Cuda
 from mxcluster.model.plan import Node
 from tests.plans import plan_with, process_of
 
@@ -19,7 +19,7 @@ def environment(process, plan):
 
 
 def test_order_names_and_ports():
-    found = processes.lay_out("a", ["b", "b"], ["a", "b"], NODES, 9091)
+    found = processes.lay_out("a", ["b", "b"], ["a", "b"], NODES)
     assert [(process.name, process.host, process.port) for process in found] == [
         ("scheduler-0", "a", 9091),
         ("server-0", "b", 9091),
@@ -30,46 +30,27 @@ def test_order_names_and_ports():
 
 
 def test_without_a_scheduler_no_process_listens():
-    assert [process.port for process in processes.lay_out(None, [], ["a"], NODES, 9091)] == [None]
+    assert [process.port for process in processes.lay_out(None, [], ["a"], NODES)] == [None]
 
 
-@pytest.mark.parametrize("network", ["mlp", "lenet", "resnet20", "inception-bn-28-small", "vgg11"])
-def test_known_networks(network):
-    processes.check_network(network, "a", NodeFacts(model_zoo=["vgg11"]))
+def plan_of(**given):
+    return plan_with(nodes={"node1": NODE.encode()}).replaced(options=options.cast(given))
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server"])
 def test_command_of_scheduler_and_servers(role):
-    assert processes.command(
-        process_of(role), NODE, options.cast({"script": "x.py"}), "", None, {}
-    ) == [
-        "/env/bin/python",
-        "-u",
-        "-m",
-        "mxcluster.training",
-        "serve",
-    ]
+    found = processes.command(process_of(role), plan_of(script="x.py"), None)
+    assert found == ["/env/bin/python", "-u", "-m", "mxcluster.training", "serve"]
 
 
 def test_command_of_a_script():
     arguments = ["--name", "two words", "", "$HOME"]
-    given = options.cast({"script": "path/to/my train.py", "script_args": arguments})
+    plan = plan_of(script="path/to/my train.py", script_args=arguments)
     worker = process_of(index=1)
-    worker = worker.replaced(folder=processes.own_folder(worker, given))
+    worker = worker.replaced(folder=processes.own_folder(worker, plan.options))
     assert worker.folder == "files/worker-1"
-    assert (
-        processes.command(worker, NODE, given, "/data", None, {})
-        == [
-            "/env/bin/python",
-            "-u",
-            "-m",
-            "mxcluster.training",
-            "script",
-            "/jobs/j1/files/worker-1/my train.py",
-            "--",
-        ]
-        + arguments
-    )
+    command = processes.command(worker, plan, None)
+    assert command[4:] == ["script", "/jobs/j1/files/worker-1/my train.py", "--", *arguments]
 
 
 @pytest.mark.parametrize("role,script", [("server", "x.py"), ("scheduler", "x.py"), ("worker", "")])
@@ -77,29 +58,17 @@ def test_only_workers_with_a_script_have_their_own_folder(role, script):
     assert processes.own_folder(process_of(role), options.cast({"script": script})) is None
 
 
-def arguments_of(given, data_dir="", model_file=None, **more):
-    command = processes.command(WORKER, NODE, options.cast(given), data_dir, model_file, more)
-    assert command[:7] == [
-        "/env/bin/python",
-        "-u",
-        "-m",
-        "mxcluster.training",
-        "program",
-        "image_classification",
-        "--",
-    ]
+def arguments_of(given, data_dir="", model_file=None):
+    plan = plan_of(**given)
+    found = processes.program_arguments(WORKER, plan.options, data_dir, model_file)
+    command = processes.command(WORKER, plan, found)
+    assert command[4:7] == ["program", "image_classification", "--"]
     return json.loads(command[7])
 
 
 def test_command_of_the_program():
     given = {"kv": "dist_gsync", "lr": "1e-3", "num_epochs": "2"}
-    assert arguments_of(given, slowdown=2.5) == {
-        "kv": "dist_gsync",
-        "lr": 0.001,
-        "num_epochs": 2,
-        "gpus": [0, 1],
-        "slowdown": 2.5,
-    }
+    assert arguments_of(given) == dict(kv="dist_gsync", lr=0.001, num_epochs=2, gpus=[0, 1])
 
 
 @pytest.mark.parametrize(
@@ -115,19 +84,12 @@ def test_folder_of_the_data(given, data_dir, expected):
     assert arguments_of(given, data_dir).get("data_dir") == expected
 
 
-@pytest.mark.parametrize(
-    "model_file, expected",
-    [
-        ("model/net.params", "/jobs/j1/model/net.params"),
-        ("/models/net.params", "/models/net.params"),
-    ],
-)
-def test_loading_and_saving_a_model(model_file, expected):
+def test_loading_and_saving_a_model():
     given = {"savemodel": "yes", "model_load_epoch": "3", "model_load_job": "old"}
-    arguments = arguments_of(given, "", model_file)
+    arguments = arguments_of(given, "", "/models/net.params")
     assert (arguments["savemodel"], arguments["model_load_epoch"]) == (True, 3)
-    assert arguments["model_load_file"] == expected
-    assert not {"model_load_file", "savemodel"} & set(arguments_of({}, "", model_file))
+    assert arguments["model_load_file"] == "/models/net.params"
+    assert not {"model_load_file", "savemodel"} & set(arguments_of({}, "", "/models/net.params"))
 
 
 PLAN = plan_with(

@@ -10,6 +10,7 @@ from mxcluster.job.plan import inputs, make_cluster_files, profiled, table
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.plan import Plan
 from tests.inventories.cases import changed, load, plan_of, records_of
+from tests.plans import write_record
 from tests.unit.cluster.profiles import completed, measured
 
 LABELLED = load("good/local")
@@ -162,7 +163,6 @@ def test_equal_speeds_are_one_group():
         ({}, None, True),
         ({}, made({"node1": 1}), True),
         ({}, made(), False),
-        ({"kv": "dist_sync"}, None, False),
         ({"num_workers": 1}, None, False),
     ],
 )
@@ -170,8 +170,8 @@ def test_grouping_auto_says_when_it_needs_a_profile(of, found, needed):
     case = changed(LOCAL, {"options": dict(of, grouping="auto")})
     got = plan_of(case, profile=found)
     assert got.needs_profile is needed
-    told = "as dist_sync does: no profile fits this job, so grouping=auto measures the workers"
-    assert (told in table(got)) is needed
+    message = "as dist_sync does: no profile fits this job, so grouping=auto measures the workers"
+    assert (message in table(got)) is needed
     assert not plan_of(changed(case, {"options": {"grouping": "given"}})).needs_profile
     assert not plan_of(changed(LABELLED, {"options": {"grouping": "auto"}})).needs_profile
 
@@ -267,15 +267,6 @@ def test_the_speeds_of_gpus_of_a_profile():
     assert loads(written)[0] == [1, 1, 1, 2] and loads(written)[2] == [20, 10]
 
 
-def test_gpus_that_do_not_differ_or_would_get_no_sample_share_equally():
-    """A batch of 4 leaves three of four GPUs with 0.67 samples, and MXNet would give one none."""
-    got = of_gpus(batch_size="4")
-    assert loads(got)[0] == []
-    content = measured(OF_GPUS, servers=[100.0, 100.0])
-    content["workers"][0].update(gpus=[0, 1, 2, 3], gpu_speeds=[10.0, 10.2, 10.0, 10.0])
-    assert loads(plan_of(GPUS, profile=completed(content))) == [[], [], [], []]
-
-
 def test_the_cluster_files_hold_groups_and_shares_of_the_profile():
     found = cluster_files(made({"node1": 25, "node2": 50, "node3": 50, "node4": 25}))
     assert found.files["groups"] == "127.0.0.12 127.0.0.13\n127.0.0.11 127.0.0.14\n"
@@ -290,32 +281,12 @@ def test_the_cluster_files_hold_groups_and_shares_of_the_profile():
     assert "node2 worker 0, node3 worker 0, node4 worker 0: run profile.yml" in lacks.notes[0]
 
 
-def test_hand_written_files_win_in_the_cluster_files():
-    groups = "127.0.0.11 127.0.0.12\n127.0.0.13 127.0.0.14\n"
-    found = cluster_files(made(), groups=groups, data_sharding="0 .1\n.1 .2\n.2 .3\n.3 1\n")
-    assert found.files["groups"] == groups
-    assert found.files["data_sharding"] == "0.0 0.1\n0.1 0.2\n0.2 0.3\n0.3 1.0\n"
-    assert found.notes == []
-
-
 @pytest.fixture
 def state(tmp_path):
     """Return the folder of an inventory with two nodes, a and b."""
     (tmp_path / "nodes").mkdir()
     for host in "ab":
-        record = {
-            "schema": 2,
-            "host": host,
-            "interfaces": {"lo": ["127.0.0.1/8"]},
-            "address_of_default_route": None,
-            "gpus": 0,
-            "python": "/env/bin/python",
-            "mxnet": "1.9.1",
-            "model_zoo": [],
-            "job_dir": "/jobs",
-            "data_dir": "/data",
-        }
-        (tmp_path / "nodes" / (host + ".json")).write_text(json.dumps(record))
+        write_record(tmp_path / "nodes", host)
     return tmp_path
 
 

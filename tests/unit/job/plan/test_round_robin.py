@@ -4,29 +4,30 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import round_robin
-from mxcluster.job.plan.addresses import Node
-from mxcluster.model.host_variables import of_hosts
+from mxcluster.job.plan.site import Site
+from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.node_record import Network
+from mxcluster.model.node_record import MachineFacts
 
 GROUPS = {"scheduler": ["a"], "servers": ["a"], "workers": ["b", "c"]}
-VARIABLES = of_hosts(
-    "abc", {"b": {"ansible_host": "b.example.org"}, "c": {"ansible_host": "192.0.2.3"}}
-)
+HOSTS = {"b": {"ansible_host": "b.example.org"}, "c": {"ansible_host": "192.0.2.3"}}
 RECORDS = {
-    host: Network(interfaces={"lo": ["127.0.0.1/8"], "eth1": ["192.168.0.%d/24" % number]})
+    host: MachineFacts(
+        interfaces={
+            "lo": ["127.0.0.1/8"],
+            "eth0": ["10.0.0.%d/24" % number],
+            "eth1": ["192.168.0.%d/24" % number],
+        },
+        address_of_default_route="10.0.0.%d" % number,
+    )
     for number, host in enumerate("abc", 1)
 }
 
 
 def place(entries, servers, workers):
-    return round_robin.place(
-        Options(round_robin=entries, num_servers=servers, num_workers=workers),
-        GROUPS,
-        VARIABLES,
-        RECORDS,
-        lambda host: Node(host, "10.0.0.%d" % (1 + "abc".index(host)), "eth0"),
-    )
+    options = Options(round_robin=entries, num_servers=servers, num_workers=workers)
+    inventory = Inventory(groups=GROUPS, hosts=HOSTS, forks=9)
+    return round_robin.place(Site(options, inventory, "abc", RECORDS, {}), options)
 
 
 def test_a_similar_name_and_all_among_others_have_a_hint():

@@ -57,12 +57,6 @@ def test_the_table_shows_what_differs_from_the_defaults():
     assert loads == [[3, 1], [3, 1], [], [], []]
 
 
-def test_the_table_shows_staleness_and_equal_batches():
-    lines = table(plan(kv="dist_ssync", staleness="2", num_examples="1280")).splitlines()
-    assert lines[1] == "kv dist_ssync (staleness 2), 4 workers in 2 groups, 2 servers"
-    assert lines[4] == "batches per epoch: 10" and lines[5] == ""
-
-
 def test_the_table_shows_ports_without_a_firewall():
     """Only root can set the firewall; without a training user there is no root."""
     case = load("good/local")
@@ -108,7 +102,6 @@ def test_batches_are_equal_within_a_waiting_set(kv, expected):
             {"kv": "dist_async", "lr_scale": "none"},
             "learning rate 0.05 for every push of each of the 4 workers (lr_scale=none)",
         ),
-        ({"kv": "dist_async", "num_workers": "1"}, "learning rate 0.05\n"),
         ({"kv": "dist_gsync"}, "learning rate 0.05\n"),
     ],
 )
@@ -122,19 +115,6 @@ def test_the_table_shows_the_learning_rate_that_the_workers_get(options, expecte
     assert made.options.lr == float(options.get("lr", 0.05)), (
         "a resumed job starts from the given lr"
     )
-
-
-def test_gsync_with_one_group_gives_a_hint():
-    told = "dist_gsync with one group of all workers trains as dist_sync does: for several"
-    one = load("good/local")
-    for host in one["hosts"].values():
-        host.pop("worker_group", None)
-    text = table(plan_of(changed(one, {"options": {"kv": "dist_gsync"}})))
-    assert told in text
-    for way in ("worker_group", "groups_file", "-e grouping=auto"):
-        assert way in text
-    assert told not in table(plan_of(changed(one, {"options": {"kv": "dist_sync"}})))
-    assert told not in table(plan(kv="dist_gsync"))
 
 
 def test_knobs_for_late_updates_without_a_good_effect_are_told():

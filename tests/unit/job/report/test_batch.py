@@ -132,7 +132,7 @@ def test_a_job_whose_first_node_failed_starts_again(archive):
     found = compute(plan, dict(OTHERS, n1=running, n2=others), [], engine=engine)
     assert found["first_failure"]["reason"] == gone["reason"]
     decision = restarts.decide(plan, Verdict.decode(found), None, lambda _: False)
-    assert decision.extra["job_id"] == plan.job + "-r1", decision
+    assert decision.extra.job_id == plan.job + "-r1", decision
 
 
 def test_an_end_by_the_batch_system_explains_killed_processes():
