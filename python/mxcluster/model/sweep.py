@@ -77,7 +77,7 @@ class ComparisonKnobs(Record):
 
     schemes: Sequence[str] = field(each(_scheme))
     lr_factors: Sequence[str] = field(each(text))
-    """Such as "1/W"."""
+    """The factors of the learning rate, such as "1/W"."""
     seeds: int = field(whole(1, 100))
     """The number of seeds."""
     target: float = field(real(0, 1))
@@ -92,12 +92,12 @@ class Specification(Record, kind_key="playbook"):
     sweep: str = field(text)
     """The name of the sweep, and of its folder."""
     begun: float = field(real(0, 1e11))
-    """Unix seconds."""
+    """The time of the begin in unix seconds."""
     knobs: Union[BenchmarkKnobs, ComparisonKnobs]
     base: Knobs = field(_knobs)
     """The knobs of train.yml that the user gave with -e."""
     workers: int = field(whole(1))
-    """Of the whole cluster."""
+    """The number of workers of the whole cluster."""
     notes: Sequence[str] = field(each(words), default=[])
 
 
@@ -116,7 +116,7 @@ class Rate(Record):
     """A learning rate of a comparison."""
 
     factor: str = field(text)
-    """As the user wrote it."""
+    """The factor as the user wrote it."""
     lr: float = field(_rate)
 
 
@@ -136,7 +136,7 @@ class Comparison(Specification, kind=COMPARE):
     base_lr: float = field(_rate)
     """The learning rate that the factors multiply."""
     rates: Sequence[Rate] = field(each(record(Rate)))
-    """In rising order."""
+    """The learning rates in rising order."""
     groups: Optional[Sequence[str]] = field(optional(each(words)), default=None)
     """The labels of the groups under dist_gsync."""
     fastest: Optional[FastestGroup] = field(optional(record(FastestGroup)), default=None)
@@ -155,7 +155,7 @@ class BenchmarkAbout(Record):
     network: str = field(text)
     kv: str = field(_kv)
     batch_size: int = field(whole(1, MOST))
-    """Of a worker."""
+    """The batch size of a worker."""
     gpus: Optional[int] = field(optional(whole(0, names.MOST_GPU + 1)))
     scaling: str = field(_scaling)
     workers: int = field(whole(1, MOST))
@@ -190,16 +190,16 @@ class JobRecord(Record):
     """The result of one job of a sweep. Only the subclasses have records."""
 
     job: str = field(text)
-    """The name in the sweep, such as "001"."""
+    """The name of the job in the sweep, such as "001"."""
     id: str = field(names.job_id)
-    """Of the run."""
+    """The id of the job and of its run folder."""
     state: str = field(one_of(OK, DIVERGED, FAILED))
     why: Optional[str] = field(optional(words))
     """The reason of a failure."""
     about: About = field(cast(Shape[About], Record.decode))  # each subclass has its own shape
     samples_per_s: Optional[float]
     wall_s: float = field(number)
-    """That ansible-playbook ran, 0 if unknown."""
+    """The seconds that ansible-playbook ran, 0 if unknown."""
     environment: Environment = field(record(Environment))
     late_steps: Optional[int] = field(optional(whole()), default=None)
     """The largest number of late steps of a worker, with emulated slowness only."""
@@ -212,15 +212,15 @@ class BenchmarkRecord(JobRecord):
 
     about: BenchmarkAbout = field(record(BenchmarkAbout))
     samples_per_s: Optional[float] = field(optional(number), default=None)
-    """The sum of all workers."""
+    """The sum of the speeds of all workers."""
     median_s: Optional[float] = field(optional(number), default=None)
-    """Of a batch."""
+    """The median duration of a batch. The next two fields are percentiles."""
     p10_s: Optional[float] = field(optional(number), default=None)
     p90_s: Optional[float] = field(optional(number), default=None)
     batches: Optional[int] = field(optional(whole()), default=None)
-    """That were measured."""
+    """The number of measured batches."""
     warm_up: Optional[int] = field(optional(whole()), default=None)
-    """Batches before these."""
+    """The number of batches before the measured batches."""
 
     def refuse_contradictions(self) -> None:
         """Raise Wrong for a successful job without figures."""
@@ -254,24 +254,24 @@ class ComparisonRecord(JobRecord):
     curve: Sequence[Tuple[float, float]] = field(each(_point, _MOST_POINTS))
     """[(seconds since the first worker's start, accuracy of worker 0), ...]."""
     target_s: Optional[float] = field(optional(number))
-    """Until worker 0 reached the target accuracy."""
+    """The seconds until worker 0 reached the target accuracy, None if it did not."""
     accuracy: Optional[float] = field(_figure)
-    """At the end of the job."""
+    """The accuracy at the end of the job."""
     samples: int = field(whole())
-    """Of all workers."""
+    """The number of samples that all workers trained."""
     seconds: float = field(number, default=0.0)
-    """The training of the slowest worker."""
+    """The training time of the slowest worker."""
     samples_per_s: Optional[float] = field(optional(number))
-    """Of all workers in their common training time."""
+    """The speed of all workers in their common training time."""
     waited: Optional[float] = field(optional(number))
     """The share of the training in which workers wait."""
     y: Mapping[str, GroupUpdates] = field(table(words, record(GroupUpdates)))
-    """By group."""
+    """{group: the Y of its updates}."""
 
 
 class RunningJob(Record):
     """The job of a sweep that runs."""
 
     job: str = field(words)
-    """The name in the sweep."""
+    """The name of the job in the sweep."""
     id: str = field(names.job_id)
