@@ -228,7 +228,7 @@ def test_a_job_whose_unit_runs_cannot_be_hidden(told):
     )
 
 
-def test_a_status_of_a_file_covers_its_own_host_and_job_only():
+def test_a_status_of_a_file_covers_its_own_host_and_job_only(tmp_path):
     plan = fake_run.make_plan()
     # A process of node2.
     other = dict(STATUS["processes"][0], name="worker-2", state="ended", exit_code=0)
@@ -240,15 +240,21 @@ def test_a_status_of_a_file_covers_its_own_host_and_job_only():
         processes=STATUS["processes"] + [other],
         pulses=dict.fromkeys(("worker-0", "worker-2"), pulse),
     )
-    found = statuses.of_file("node1", content, plan)
+    (tmp_path / "nodes" / "node1").mkdir(parents=True)
+
+    def read(content):
+        (tmp_path / "nodes" / "node1" / "status.json").write_text(json.dumps(content))
+        return statuses.read(str(tmp_path), "node1", plan)
+
+    found = read(content)
     assert list(found.pulses) == [part.name for part in found.processes] == ["worker-0"]
     assert found.host == "node1"
     batch = {"launcher": "slurm", "id": "7"}  # the submit host of a batch job names all hosts
     forged = dict(content, batch=batch, first_failure=FAILURE)
-    assert statuses.of_file("node1", forged, plan).first_failure.host == "node1"
+    assert read(forged).first_failure.host == "node1"
     for hostile in ([], dict(STATUS, job="other"), dict(content, state="well")):
-        with pytest.raises(BadInput, match="the status.json of this host is invalid"):
-            statuses.of_file("node1", hostile, plan)
+        with pytest.raises(BadInput, match="status.json is damaged .*: find the program that cha"):
+            read(hostile)
 
 
 CHECK = {

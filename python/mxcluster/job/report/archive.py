@@ -35,8 +35,6 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
                     "train.yml -e attach=<job>" % host
                 )
             unpack(path, folder)
-            # A damaged status is a problem of this node alone.
-            files.read_status(run_dir, host)
             move_checkpoints(folder, os.path.join(run_dir, "checkpoints"), host, moved)
         except (BadInput, OSError, EOFError, zlib.error, tarfile.TarError) as error:
             problems[host] = _message(error, path, os.path.basename(os.path.abspath(run_dir)))

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import time
-from typing import Any, Callable, Dict, Mapping, Match, Optional, cast
+from typing import Callable, Dict, Mapping, Match, Optional, cast
 
 from mxcluster import checkpoints
 from mxcluster.errors import DAMAGED
@@ -26,7 +26,6 @@ FOLDER = ".arriving"
 LEAST, MOST = 1 << 20, 16 << 20  # bytes of a piece
 QUICK = 1.0  # seconds for a piece; after a slower piece, the next piece is smaller
 
-Plan = Dict[str, Any]
 Ask = Callable[[str, int, int], Optional[bytes]]
 
 
@@ -39,10 +38,10 @@ class Arrivals:
         kept: the number of complete checkpoints that stay in `folder`.
         ask: a function (file, offset, most) that fetches at most `most` bytes of a file from the
             node. `ask` returns b"" after the end of the file, and None if the node does not reply.
-        plan: the job's plan, which `resume` needs. `bring` first writes the plan beside `folder`.
+        plan: the job's plan as JSON, which `resume` needs. `bring` first writes it beside `folder`.
     """
 
-    def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Plan) -> None:
+    def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: object) -> None:
         self.folder, self.host, self.kept, self.ask, self.plan = folder, host, kept, ask, plan
         self.transit = os.path.join(folder, FOLDER)
         self.most = LEAST

@@ -7,7 +7,6 @@ from typing import Dict, List, Optional
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json, replace
 from mxcluster.job.verdict_text import printable
-from mxcluster.model import shapes
 from mxcluster.model.plan import Plan
 from mxcluster.model.record import encode
 from mxcluster.model.verdict import CURE, Verdict
@@ -39,14 +38,6 @@ def read_verdict(run_dir: str) -> Optional[Verdict]:
     Raises BadInput if verdict.json is damaged.
     """
     return read_json(os.path.join(run_dir, "verdict.json"), Verdict.decode, CURE)
-
-
-def read_status(run_dir: str, host: str) -> object:
-    """Return the content of the last status.json of `host`, or None without this file.
-
-    `mxcluster.job.report.statuses` checks the content.
-    """
-    return read_json(os.path.join(node_dir(run_dir, host), "status.json"), shapes.anything)
 
 
 def own_files(run_dir: str, host: str) -> int:
@@ -88,5 +79,5 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
 
 
 def write_json(path: str, content: object) -> None:
-    """Write `content` as JSON to the file `path`, and replace an earlier file."""
+    """Write `content`, records or JSON, to the file `path`, and replace an earlier file."""
     replace(path, json.dumps(encode(content), indent=1) + "\n")

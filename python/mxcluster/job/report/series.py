@@ -50,9 +50,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.points: Dict[str, Points] = {curve.name: [] for curve in CURVES}
-        self.start: Optional[Start] = None
-        self.end: Optional[End] = None
-        self.waits: Optional[StoreWaits] = None
+        self.start, self.end, self.waits = Start(), End(), StoreWaits()
 
     def add(self, event: Event, begin: float) -> None:
         """Take over the figures of `event`. The job's first event has the time `begin`."""

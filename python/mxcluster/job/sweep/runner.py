@@ -11,7 +11,6 @@ from mxcluster.errors import BadInput, refuse
 from mxcluster.file_io import read_json, replace
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
-from mxcluster.job.report.batch import is_batch
 from mxcluster.job.sweep import rendezvous, results, specs, stages
 from mxcluster.job.sweep.specs import Job
 from mxcluster.job.sweep.stages import Records
@@ -127,7 +126,7 @@ def _measured_before(plan_of: specs.PlanOf) -> specs.PlanOf:
 
     def plan(knobs: Knobs) -> Plan:
         made = plan_of(knobs)
-        if is_batch(made):
+        if made.batch:
             raise BadInput(
                 "launcher=%s is refused for a sweep, because the numbers of workers are unknown "
                 "before the jobs start: use -e launcher=ssh, or submit each job with train.yml"
@@ -197,7 +196,7 @@ def go(spec: Specification, runs_dir: str, means: Means, again: str = "") -> Dic
     os.makedirs(folder, exist_ok=True)
     with _locked(folder, spec.sweep):
         if not os.path.exists(os.path.join(folder, SPEC)):
-            files.write_json(os.path.join(folder, SPEC), spec.encode())
+            files.write_json(os.path.join(folder, SPEC), spec)
         records = _earlier(spec, folder, runs_dir, means)
         records = {name: one for name, one in records.items() if not _runs_again(one, again)}
         took = []  # type: List[float]
@@ -370,7 +369,7 @@ def _run(spec: Specification, job: Job, folder: str, runs_dir: str, means: Means
         lambda name: name in stopped or os.path.exists(os.path.join(runs_dir, name)),
     )
     running = os.path.join(folder, RUNNING)
-    files.write_json(running, RunningJob(job=job.name, id=job_id).encode())
+    files.write_json(running, RunningJob(job=job.name, id=job_id))
     knobs = dict(job.knobs, job_id=job_id)
     if isinstance(spec, Comparison) and spec.fastest and _is_fastest(job):
         hosts_file = knobs["hosts_file"] = os.path.join(os.path.abspath(folder), HOSTS)
