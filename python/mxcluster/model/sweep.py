@@ -6,10 +6,12 @@ running.json    the RunningJob, while a job runs
 stopped.json    the ids of the interrupted jobs
 """
 
-from typing import Mapping, Optional, Sequence, Tuple, Union, cast
+from typing import Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
+from mxcluster.errors import BadInput
 from mxcluster.model import names
-from mxcluster.model.knob import BENCHMARK, COMPARE
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.knob import BENCHMARK, COMPARE, Knob, knobs_of, value_of
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Shape,
@@ -17,7 +19,7 @@ from mxcluster.model.shapes import (
     each,
     figure,
     flag,
-    is_json,
+    json_object,
     matching,
     number,
     one_of,
@@ -29,10 +31,13 @@ from mxcluster.model.shapes import (
     whole,
     words,
 )
+from mxcluster.model.sweep_knobs import BenchmarkKnobs, ComparisonKnobs, passed_on
 from mxcluster.model.written import MOST
 
-Knobs = Mapping[str, object]  # {knob of train.yml: typed value}
+R = TypeVar("R", bound=Record)
 
+# {knob of train.yml: value of the type of this knob in Options}, of some knobs only.
+Knobs = Mapping[str, object]
 
 OK, DIVERGED, FAILED = "ok", "diverged", "failed"
 SCHEMA = 1
@@ -40,14 +45,11 @@ SPEC_CURE = "restore this file, or choose another name for the sweep"
 RUNNING_CURE = (
     "end the sweep's last job with stop.yml, then remove this file and run the playbook again"
 )
+_DEEPEST = 12  # levels of JSON in a knob
 _MOST_POINTS = 10**6  # points of a curve, values of Y, ids of interrupted jobs
 
 # An accuracy may be NaN.
 _figure = optional(figure)
-_knobs = table(
-    matching(r"[a-z][a-z0-9_]{0,59}", "the name of a knob"),
-    passing(object, lambda value: is_json(value, 12), "JSON of at most 12 levels"),
-)
 _kv = matching(r"[a-z_]{1,40}", "a parallel scheme")
 _scaling = one_of("weak", "strong")
 _scheme = matching(r"[a-z]{1,40}", "a scheme of compare.yml")
@@ -60,29 +62,24 @@ _schema = passing(
 job_ids = each(names.job_id, _MOST_POINTS)
 
 
-class BenchmarkKnobs(Record):
-    """The knobs of benchmark.yml."""
-
-    networks: Sequence[str] = field(each(text))
-    kvs: Sequence[str] = field(each(_kv))
-    batch_sizes: Sequence[int] = field(each(whole(1, MOST)))
-    gpu_counts: Sequence[int] = field(each(whole(0, names.MOST_GPU + 1)))
-    scaling: Sequence[str] = field(each(_scaling))
-    worker_counts: Sequence[int] = field(each(whole(1, MOST)))
-    rendezvous: str = field(text)
+def _typed(one: Knob, value: object, where: str) -> object:
+    """Return `value` if it is a typed value of a knob. Raises Wrong for a value to convert."""
+    try:
+        if value_of(one, value) == value:
+            return value
+    except BadInput:
+        pass
+    raise Wrong(one.written.what, value, where)
 
 
-class ComparisonKnobs(Record):
-    """The knobs of compare.yml."""
+def _knobs_of(cls: Type[R]) -> Shape[R]:
+    """Return the shape of the knobs of `cls` with typed values."""
 
-    schemes: Sequence[str] = field(each(_scheme))
-    lr_factors: Sequence[str] = field(each(text))
-    """The factors of the learning rate, such as "1/W"."""
-    seeds: int = field(whole(1, 100))
-    """The number of seeds."""
-    target: float = field(real(0, 1))
-    """The accuracy to reach."""
-    fastest_group: str = field(text)
+    def shape(value: object) -> R:
+        given, known = json_object(_DEEPEST)(value), knobs_of(cls)
+        return cls(**{name: _typed(known[name], given.get(name), "." + name) for name in known})
+
+    return shape
 
 
 class Specification(Record, kind_key="playbook"):
@@ -94,20 +91,29 @@ class Specification(Record, kind_key="playbook"):
     begun: float = field(real(0, 1e11))
     """The time of the begin in unix seconds."""
     knobs: Union[BenchmarkKnobs, ComparisonKnobs]
-    base: Knobs = field(_knobs)
+    base: Knobs = field(json_object(_DEEPEST))
     """The knobs of train.yml that the user gave with -e."""
     workers: int = field(whole(1))
     """The number of workers of the whole cluster."""
     notes: Sequence[str] = field(each(words), default=[])
 
+    def refuse_contradictions(self) -> None:
+        """Raise Wrong for a knob in `base` that the jobs do not get, or without its type."""
+        known = knobs_of(Options)
+        for name, value in self.base.items():
+            if name not in passed_on(self.KIND):
+                raise Wrong("a knob that %s passes on" % self.KIND, name, ".base")
+            _typed(known[name], value, ".base." + name)
+
 
 class Benchmark(Specification, kind=BENCHMARK):
     """The specification of a sweep of benchmark.yml."""
 
-    knobs: BenchmarkKnobs = field(record(BenchmarkKnobs))
+    knobs: BenchmarkKnobs = field(_knobs_of(BenchmarkKnobs))
 
     def refuse_contradictions(self) -> None:
-        """Raise Wrong without a number of workers."""
+        """Raise Wrong without a number of workers, and for wrong knobs in `base`."""
+        super(Benchmark, self).refuse_contradictions()
         if not self.knobs.worker_counts:
             raise Wrong("a list with an item", [], ".knobs.worker_counts")
 
@@ -132,7 +138,7 @@ class FastestGroup(Record):
 class Comparison(Specification, kind=COMPARE):
     """The specification of a sweep of compare.yml."""
 
-    knobs: ComparisonKnobs = field(record(ComparisonKnobs))
+    knobs: ComparisonKnobs = field(_knobs_of(ComparisonKnobs))
     base_lr: float = field(_rate)
     """The learning rate that the factors multiply."""
     rates: Sequence[Rate] = field(each(record(Rate)))
@@ -142,7 +148,8 @@ class Comparison(Specification, kind=COMPARE):
     fastest: Optional[FastestGroup] = field(optional(record(FastestGroup)), default=None)
 
     def refuse_contradictions(self) -> None:
-        """Raise Wrong without a scheme, and without the hosts of the scheme `fastest`."""
+        """Raise Wrong without a scheme or its hosts, and for wrong knobs in `base`."""
+        super(Comparison, self).refuse_contradictions()
         if not self.knobs.schemes:
             raise Wrong("a list with an item", [], ".knobs.schemes")
         if "fastest" in self.knobs.schemes and self.fastest is None:

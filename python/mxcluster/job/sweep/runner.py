@@ -88,7 +88,7 @@ def opened(
     path = os.path.join(runs_dir, sweep, SPEC)
     earlier = read_json(path, lambda value: specs.checked(value, sweep), SPEC_CURE)
     if earlier is not None:
-        specs.going_on(earlier, playbook, knobs.encode(), base, names)
+        specs.going_on(earlier, playbook, knobs, base, names)
         return earlier
     if os.path.exists(os.path.dirname(path)):
         raise BadInput(
@@ -101,7 +101,7 @@ def opened(
             % (knobs.again, sweep)
         )
     plan_of = _measured_before(plan_of)
-    spec = specs.begin(playbook, sweep, knobs.encode(), base, time.time(), plan_of)
+    spec = specs.begin(sweep, knobs, base, time.time(), plan_of)
     most = stages.most_jobs(spec)
     if most > knobs.max_jobs:
         raise BadInput(

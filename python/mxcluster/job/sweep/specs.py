@@ -14,7 +14,6 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -28,22 +27,21 @@ from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.sweep import rendezvous
 from mxcluster.model import sweep_knobs, sweep_schemes
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.knob import BENCHMARK, Knob, knobs_of, value_of
+from mxcluster.model.knob import Knob, knobs_of, value_of
 from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.sweep import (
     About,
     Benchmark,
     BenchmarkAbout,
-    BenchmarkKnobs,
     Comparison,
     ComparisonAbout,
-    ComparisonKnobs,
     FastestGroup,
     Knobs,
     Rate,
     Specification,
 )
+from mxcluster.model.sweep_knobs import BenchmarkKnobs, ComparisonKnobs
 
 PlanOf = Callable[[Knobs], Plan]
 
@@ -65,9 +63,8 @@ class Job(NamedTuple):
 
 
 def begin(
-    playbook: str,
     sweep: str,
-    knobs: Mapping[str, object],
+    knobs: sweep_knobs.Both,
     base: Knobs,
     when: float,
     plan_of: PlanOf,
@@ -77,27 +74,25 @@ def begin(
     Raises BadInput if a job of the sweep is impossible.
 
     Args:
-        playbook: the file name of the playbook.
         sweep: the name of the sweep.
-        knobs: {knob of the sweep: typed value}.
+        knobs: the knobs of the sweep.
         base: {knob of train.yml: value} that the user gave with -e.
         when: the time of the start in unix seconds.
         plan_of: see the docstring of this module.
     """
     whole = plan_of({"kv": "dist_sync", "num_workers": 0, **_only({}, "dist_sync")})
     base = {name: value for name, value in base.items() if name not in _OF_THE_RUN}
-    if playbook != BENCHMARK:
-        return _begin_comparison(
-            sweep, round(when, 3), base, ComparisonKnobs.decode(knobs), whole.workers, plan_of
+    if isinstance(knobs, sweep_knobs.BenchmarkInput):
+        own = sweep_knobs.part(BenchmarkKnobs, knobs)
+        return Benchmark(
+            sweep=sweep,
+            begun=round(when, 3),
+            base=base,
+            workers=whole.workers,
+            knobs=own.replaced(worker_counts=own.worker_counts or powers(whole.workers)),
         )
-    counts = knobs["worker_counts"] or powers(whole.workers)
-    return Benchmark(
-        sweep=sweep,
-        begun=round(when, 3),
-        base=base,
-        workers=whole.workers,
-        knobs=BenchmarkKnobs.decode(dict(knobs, worker_counts=counts)),
-    )
+    own_knobs = sweep_knobs.part(ComparisonKnobs, knobs)
+    return _begin_comparison(sweep, round(when, 3), base, own_knobs, whole.workers, plan_of)
 
 
 def checked(value: object, sweep: str) -> Specification:
@@ -110,25 +105,7 @@ def checked(value: object, sweep: str) -> Specification:
     spec = Specification.decode(value)
     if spec.sweep != sweep:
         raise Wrong("the name of the sweep's folder", spec.sweep, "sweep")
-    known = knobs_of(sweep_knobs.CLASSES[spec.KIND])
-    for name, one in spec.knobs.encode().items():
-        _check_knob(known[name], one, "knobs." + name)
-    passed = sweep_knobs.passed_on(spec.KIND)
-    for name, one in spec.base.items():
-        if name not in passed:
-            raise Wrong("a knob that %s passes on" % spec.KIND, name, "base")
-        _check_knob(_option(name), one, "base." + name)
     return spec
-
-
-def _check_knob(knob: Knob, value: object, where: str) -> None:
-    """Raise Wrong if `value` is no typed value of `knob`."""
-    try:
-        if value_of(knob, value) == value:
-            return
-    except BadInput:
-        pass
-    raise Wrong(knob.written.what, value, where)
 
 
 def powers(workers: int) -> List[int]:
@@ -143,7 +120,7 @@ def powers(workers: int) -> List[int]:
 def going_on(
     spec: Specification,
     playbook: str,
-    knobs: Mapping[str, object],
+    knobs: sweep_knobs.Both,
     base: Knobs,
     given: Iterable[str],
 ) -> None:
@@ -160,8 +137,9 @@ def going_on(
             "choose another name for the new sweep" % (spec.sweep, spec.KIND, spec.KIND, spec.sweep)
         )
     problems = []
+    own = knobs.encode()
     for name in sorted(set(given) - set(_OF_THE_RUN)):
-        earlier, now = (spec.knobs.encode(), knobs) if name in knobs else (spec.base, base)
+        earlier, now = (spec.knobs.encode(), own) if name in own else (spec.base, base)
         if name not in now or name == "worker_counts" and not now[name]:
             continue
         before = earlier.get(name)

@@ -173,7 +173,7 @@ def test_one_group_has_no_fastest_group():
 
 def going_on(spec, playbook="benchmark.yml", base=None, **knobs):
     given = list(knobs) + list(base or {})
-    specs.going_on(spec, playbook, sweep_knobs.cast(playbook, knobs).encode(), base or {}, given)
+    specs.going_on(spec, playbook, sweep_knobs.cast(playbook, knobs), base or {}, given)
 
 
 def test_a_sweep_goes_on_with_the_same_knobs_or_none():
