@@ -214,10 +214,9 @@ class JobRecord(Record):
     """Whether the machines were slower than planned."""
 
 
-class BenchmarkRecord(JobRecord):
-    """The result of a job of a benchmark. A failed job may lack the figures."""
+class BenchmarkFigures(Record):
+    """The measured batches of all workers. A failed job may lack the figures."""
 
-    about: BenchmarkAbout = field(record(BenchmarkAbout))
     samples_per_s: Optional[float] = field(optional(number), default=None)
     """The sum of the speeds of all workers."""
     median_s: Optional[float] = field(optional(number), default=None)
@@ -228,6 +227,12 @@ class BenchmarkRecord(JobRecord):
     """The number of measured batches."""
     warm_up: Optional[int] = field(optional(whole()), default=None)
     """The number of batches before the measured batches."""
+
+
+class BenchmarkRecord(JobRecord, BenchmarkFigures):
+    """The result of a job of a benchmark."""
+
+    about: BenchmarkAbout = field(record(BenchmarkAbout))
 
     def refuse_contradictions(self) -> None:
         """Raise Wrong for a successful job without figures."""
@@ -254,10 +259,9 @@ class GroupUpdates(Record):
     """{Y: number of updates}."""
 
 
-class ComparisonRecord(JobRecord):
-    """The result of a job of a comparison."""
+class ComparisonFigures(Record):
+    """The figures of a job of a comparison."""
 
-    about: ComparisonAbout = field(record(ComparisonAbout))
     curve: Sequence[Tuple[float, float]] = field(each(_point, _MOST_POINTS))
     """[(seconds since the first worker's start, accuracy of worker 0), ...]."""
     target_s: Optional[float] = field(optional(number))
@@ -274,6 +278,12 @@ class ComparisonRecord(JobRecord):
     """The share of the training in which workers wait."""
     y: Mapping[str, GroupUpdates] = field(table(words, record(GroupUpdates)))
     """{group: the Y of its updates}."""
+
+
+class ComparisonRecord(JobRecord, ComparisonFigures):
+    """The result of a job of a comparison."""
+
+    about: ComparisonAbout = field(record(ComparisonAbout))
 
 
 class RunningJob(Record):

@@ -31,7 +31,7 @@ def of_measured(index, median=0.02, rate=1000.0, **changed):
 def test_the_figures_of_a_benchmark():
     events = [of_measured(0, 0.02, 1000.0), of_measured(1, 0.04, 500.0), event("end")]
     found = results.benchmark_figures(events, 2)
-    assert found == {
+    assert found.encode() == {
         "samples_per_s": 1500.0,
         "median_s": pytest.approx(0.03),
         "p10_s": 0.01,
@@ -42,8 +42,11 @@ def test_the_figures_of_a_benchmark():
 
 
 def test_a_worker_without_valid_figures_spoils_the_job():
-    assert results.benchmark_figures([of_measured(0)], 2) == {}
-    assert results.benchmark_figures([of_measured(0), of_measured(1), of_measured(7)], 2) == {}
+    assert results.benchmark_figures([of_measured(0)], 2).batches is None
+    assert (
+        results.benchmark_figures([of_measured(0), of_measured(1), of_measured(7)], 2).batches
+        is None
+    )
 
 
 def test_the_common_rate_is_that_of_the_time_when_all_train():
@@ -82,13 +85,13 @@ def test_the_figures_of_a_comparison():
     ]
     events += [Updates(time=131.0, role="server", index=0, group=1, y={"1": 3, "3": 1})]
     found = results.comparison_figures(events, fake_run.verdict(accuracy=0.9), PLAN, 0.9)
-    assert found["curve"] == [(10.0, 0.5), (20.0, 0.91), (30.0, 0.89)]
-    assert found["target_s"] == 20.0 and found["accuracy"] == 0.9
-    assert (found["samples"], found["seconds"]) == (1000, 33.0)
-    assert found["waited"] == pytest.approx(10 / 40)
-    assert found["y"] == {"b": GroupUpdates(mean=1.5, counts={"1": 3, "3": 1})}
+    assert found.curve == [(10.0, 0.5), (20.0, 0.91), (30.0, 0.89)]
+    assert found.target_s == 20.0 and found.accuracy == 0.9
+    assert (found.samples, found.seconds) == (1000, 33.0)
+    assert found.waited == pytest.approx(10 / 40)
+    assert found.y == {"b": GroupUpdates(mean=1.5, counts={"1": 3, "3": 1})}
     never = results.comparison_figures(events, fake_run.verdict(accuracy=0.9), PLAN, 0.95)
-    assert never["target_s"] is None
+    assert never.target_s is None
 
 
 def test_the_accuracy_at_the_end_of_the_job_counts():
@@ -100,7 +103,7 @@ def test_the_accuracy_at_the_end_of_the_job_counts():
         event("end", 0, 130.0, samples=600, seconds=30.0, accuracy=0.91),
     ]
     found = results.comparison_figures(events, fake_run.verdict(accuracy=0.91), PLAN, 0.9)
-    assert found["curve"] == [(10.0, 0.5), (30.0, 0.91)] and found["target_s"] == 30.0
+    assert found.curve == [(10.0, 0.5), (30.0, 0.91)] and found.target_s == 30.0
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_the_accuracy_at_the_end_of_the_job_counts():
 def test_a_job_is_late_with_more_than_one_late_step_in_a_hundred(tmp_path, steps, late_steps, late):
     events = [event("end", 0, steps=1000, late_steps=0)]
     events += [event("end", 1, steps=steps, late_steps=late_steps), of_measured(0)]
-    assert results.lateness(events) == {"late_steps": late_steps, "late": late}
+    assert results.lateness(events) == (late_steps, late)
     spec = spec_of(worker_counts="1")
     (job,) = specs.benchmark_jobs(spec)
     found = results.record(spec, job, "mine-001", ran(tmp_path / "run", OK, events), 0)
