@@ -22,7 +22,7 @@ def benchmark(rows: Sequence[BenchmarkRow], cache_dir: Optional[str] = None) -> 
     Args: `rows` from `summary.benchmark_rows`; `cache_dir` the folder of matplotlib's font list,
     None for a temporary folder.
     """
-    series = _series([row for row in rows if row.state == OK])
+    series = _series([row for row in rows if row.record.state == OK])
     if not series:
         return b""
     with style.picture(3, cache_dir) as (figure, axes):
@@ -30,16 +30,15 @@ def benchmark(rows: Sequence[BenchmarkRow], cache_dir: Optional[str] = None) -> 
         for place, (label, points) in enumerate(series):
             colour = style.COLOURS[place % len(style.COLOURS)]
             workers = [row.about.workers for row in points]
-            axes[0].plot(
-                workers, [row.samples_per_s for row in points], "o-", color=colour, label=label
-            )
+            speeds = [row.record.samples_per_s or 0.0 for row in points]
+            axes[0].plot(workers, speeds, "o-", color=colour, label=label)
             axes[1].plot(
                 workers, [100 * (row.efficiency or 0) for row in points], "o-", color=colour
             )
-            medians = [1000 * row.median_s for row in points]
+            medians = [row.times[0] for row in points]
             spread = [
-                [max(0.0, 1000 * (row.median_s - row.p10_s)) for row in points],
-                [max(0.0, 1000 * (row.p90_s - row.median_s)) for row in points],
+                [max(0.0, median - low) for median, low, _ in (row.times for row in points)],
+                [max(0.0, high - median) for median, _, high in (row.times for row in points)],
             ]
             axes[2].errorbar(workers, medians, spread, fmt="o-", capsize=3, color=colour)
         for axis, title in zip(axes, titles):

@@ -55,7 +55,7 @@ def render(spec: Specification, records: Records, picture: bytes) -> str:
     Args: `picture` the PNG of the plots, or b"".
     """
     jobs = stages.known_jobs(spec, records)
-    found = [records[job.name] for job in jobs if job.name in records]
+    found = stages.known_records(spec, records)
     failed = sum(one.state == FAILED for one in found)
     frame = page.Frame(
         name=spec.sweep,

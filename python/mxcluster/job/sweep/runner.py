@@ -220,10 +220,9 @@ def _runs_again(one: JobRecord, again: str) -> bool:
 
 def in_order(spec: Specification, records: Records) -> List[JobRecord]:
     """Return the records in the order of the known jobs, then all other records."""
-    names = [job.name for job in stages.known_jobs(spec, records)]
-    return [records[name] for name in names if name in records] + [
-        one for name, one in records.items() if name not in names
-    ]
+    known = stages.known_records(spec, records)
+    names = {one.job for one in known}
+    return known + [one for name, one in records.items() if name not in names]
 
 
 def progress(spec: Specification, records: Records, todo: List[Job], took: List[float]) -> str:

@@ -211,7 +211,7 @@ def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
     spec, found = benchmark([100, 180, 150], scaling="weak,strong", worker_counts="1,2")
     series = plots._series(summary.benchmark_rows(spec, found))
     assert [
-        (name, [(row.about.workers, row.samples_per_s) for row in points])
+        (name, [(row.about.workers, row.record.samples_per_s) for row in points])
         for name, points in series
     ] == [
         ("weak, 32 each", [(1, 100), (2, 180)]),
