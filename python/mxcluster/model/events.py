@@ -7,6 +7,7 @@ write kinds and fields of its own: the file keeps them, and the classes leave th
 import time
 from typing import Mapping, Optional, Sequence, Type, TypeVar
 
+from mxcluster.model.profile import ServerTimes, Speed, per_s
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Shape,
@@ -214,32 +215,17 @@ class Balance(PlannedEvent, kind="balance"):
     """The speed of each of these workers in samples per second."""
 
 
-class Speed(Record):
-    """The measured speed of a worker."""
-
-    samples_per_s: float = field(_figure)
-    spread: float = field(_figure)
-    """The spread of the measurements, see mxcluster.training.timing.spread."""
-
-
-class ServerTimes(Record):
-    """The times of a worker's exchange of the whole model with one server."""
-
-    push_s: float = field(_figure)
-    pull_s: float = field(_figure)
-
-
 class Profile(PlannedEvent, kind="profile"):
     """The measurements of a worker."""
 
-    gpu_speeds: Optional[Sequence[float]] = field(optional(_figures), default=None)
+    gpu_speeds: Optional[Sequence[float]] = field(optional(each(per_s, 10000)), default=None)
     """The speed of each GPU in samples per second."""
     alone: Speed = field(record(Speed))
     servers: Sequence[ServerTimes] = field(each(record(ServerTimes), 10000))
     """The times of each server, by its rank."""
     together: Speed = field(record(Speed))
     """The speed while all workers train."""
-    exchange_s: float = field(_figure)
+    exchange_s: float = field(real(0, 1e9))
     """The time of a push and pull of the whole model."""
     parameters: Optional[Sequence[int]] = field(optional(each(whole(1), 100000)), default=None)
     """The size of each parameter. Only worker 0 measures it."""
@@ -250,7 +236,7 @@ class Profile(PlannedEvent, kind="profile"):
 class ServerSpeed(PlannedEvent, kind="server_speed"):
     """The measured speed of a server."""
 
-    updates_per_s: float = field(_figure)
+    updates_per_s: float = field(per_s)
     """The number of updates of the whole model in a second."""
 
 

@@ -30,7 +30,7 @@ _MOST = 100000  # workers, servers, parameters or GPUs
 _host = matching(r"[^\s\x00-\x1f\x7f-\x9f]+", "the name of a host", 253)
 _number = whole(0, _MOST)
 _seconds = real(0, 1e9)
-_per_s = real(1e-9, 1e15)  # speeds of workers and servers
+per_s = real(1e-9, 1e15)  # speeds of workers and servers
 _ratio = real(0, 1e9)
 
 
@@ -48,7 +48,7 @@ def _share(value: object) -> Tuple[float, float]:
 class Speed(Record):
     """The measured speed of a worker."""
 
-    samples_per_s: float = field(_per_s)
+    samples_per_s: float = field(per_s)
     spread: float = field(_ratio)
     """The interquartile range, divided by the median."""
 
@@ -75,7 +75,7 @@ class Worker(Record):
     """The times of each server."""
     gpus: Optional[Sequence[int]] = field(optional(_many(whole(0, names.MOST_GPU))), default=None)
     """The GPU numbers of a worker with several GPUs."""
-    gpu_speeds: Optional[Sequence[float]] = field(optional(_many(_per_s)), default=None)
+    gpu_speeds: Optional[Sequence[float]] = field(optional(_many(per_s)), default=None)
     """The speed of each of these GPUs alone, in samples per second."""
 
     @property
@@ -95,7 +95,7 @@ class Server(Record):
     host: str = field(_host)
     number: int = field(_number)
     """The number of the server on its host, from 0."""
-    updates_per_s: float = field(_per_s)
+    updates_per_s: float = field(per_s)
     """The number of updates of the whole model in a second."""
 
     @property

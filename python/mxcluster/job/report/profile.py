@@ -6,13 +6,11 @@ from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
 from mxcluster.job.verdict_text import figure, printable
-from mxcluster.lists import aligned
+from mxcluster.lists import aligned, several
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
 from mxcluster.model.plan import SERVER, WORKER, Plan, Process
-from mxcluster.model.profile import CURE, MeasuredProfile, Worker
+from mxcluster.model.profile import CURE, MeasuredProfile, Server, Worker
 from mxcluster.model.profile import Profile as ClusterProfile
-from mxcluster.model.record import encode
-from mxcluster.model.shapes import Wrong
 
 FILE = "profile.json"
 DRIFT = 0.25  # a smaller change of the ratio of two groups' speeds does not count
@@ -45,61 +43,52 @@ def measured(plan: Plan, events: Sequence[Event]) -> MeasuredProfile:
     if silent:
         raise BadInput("the profile lacks the figures of %s: %s" % (", ".join(silent), CURE))
     first = profile_of[0]
-    options = plan.options
+    if first.mxnet is None or not first.parameters:
+        raise BadInput("the profile lacks the parameters of %s: %s" % (workers[0].name, CURE))
     order = ranks(servers)  # a worker's event lists the servers by rank
-    found = {
-        "job": plan.job,
-        "time": first.time,
-        "mxnet": first.mxnet,
-        "parameters": first.parameters,
-        "workers": [
+    return MeasuredProfile(
+        job=plan.job,
+        time=first.time,
+        mxnet=first.mxnet,
+        parameters=first.parameters,
+        workers=[
             _worker(process, number, profile_of[process.index], order)
             for process, number in _numbered(workers)
         ],
-        "servers": [
-            {
-                "host": process.host,
-                "number": number,
-                "updates_per_s": speed_of[process.index],
-            }
+        servers=[
+            Server(host=process.host, number=number, updates_per_s=speed_of[process.index])
             for process, number in _numbered(servers)
         ],
-        "network": options.network,
-        "data": options.data,
-        "batch_size": options.batch_size,
-    }
-    try:
-        return MeasuredProfile.decode(encode(found))
-    except Wrong as wrong:
-        raise BadInput("the measured profile is invalid (%s): %s" % (wrong, CURE)) from None
+        network=plan.options.network,
+        data=plan.options.data,
+        batch_size=plan.options.batch_size,
+    )
 
 
 def _worker(process: Process, number: int, event: Profile, order: Sequence[int]) -> Worker:
     """Return the measurements of the worker `process`.
 
-    Raises BadInput for invalid figures.
+    Raises BadInput without the times of a server, or without the speed of a GPU.
 
     Args: `number` of the worker on its host; `order` the rank of each server.
     """
-    found = {
-        "host": process.host,
-        "number": number,
-        "alone": event.alone,
-        "together": event.together,
-        "exchange_s": event.exchange_s,
-        "servers": [event.servers[rank] for rank in order if rank < len(event.servers)],
-    }
-    if event.gpu_speeds:
-        found.update(gpus=process.gpus, gpu_speeds=event.gpu_speeds)
-    try:
-        if len(event.servers) != len(order):
-            raise Wrong("a list with times of each server", len(event.servers), "servers")
-        return Worker.decode(encode(found))
-    except Wrong as wrong:
+    gpus = process.gpus if event.gpu_speeds else []
+    if len(event.servers) != len(order) or len(gpus) != len(event.gpu_speeds or []):
         raise BadInput(
-            "the figures of %s on %s are invalid (%s): %s"
-            % (process.name, process.host, wrong, CURE)
-        ) from None
+            "the figures of %s on %s are invalid: it must report times of each of %s, and a speed "
+            "of each of its GPUs: %s"
+            % (process.name, process.host, several(len(order), "server"), CURE)
+        )
+    return Worker(
+        host=process.host,
+        number=number,
+        alone=event.alone,
+        together=event.together,
+        exchange_s=event.exchange_s,
+        servers=[event.servers[rank] for rank in order],
+        gpus=gpus or None,
+        gpu_speeds=event.gpu_speeds or None,
+    )
 
 
 def lines(profile: ClusterProfile) -> List[str]:

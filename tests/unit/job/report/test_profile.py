@@ -6,8 +6,10 @@ from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
 from mxcluster.job.report import curves, profile, series
-from mxcluster.model.events import End, Profile, ServerSpeed, ServerTimes, Speed
+from mxcluster.model.events import End, Event, Profile, ServerSpeed
 from mxcluster.model.plan import UsedProfile
+from mxcluster.model.profile import ServerTimes, Speed
+from mxcluster.model.shapes import Wrong
 from tests.unit.job.report import fake_run
 from tests.unit.job.report.fake_run import make_plan
 
@@ -76,8 +78,8 @@ def test_the_speeds_of_a_workers_gpus_are_in_the_profile(plan):
     assert profiles.Profile.decode(whole.encode()) == whole
     assert profiles.gpu_speeds(whole) == {"node1": {}, "node2": {1: 30.0, 3: 10.0}}
     assert "GPUs of node2 alone: 1: 30, 3: 10 samples/s" in profile.lines(whole)
-    events[2] = events[2].replaced(gpu_speeds=[30.0, 0])
-    with pytest.raises(BadInput, match=r"worker-2 on node2 are invalid \(gpu_speeds\[1\]=0 is"):
+    events[2] = events[2].replaced(gpu_speeds=[30.0])
+    with pytest.raises(BadInput, match="worker-2 on node2 are invalid: .* each of its GPUs"):
         profile.measured(plan, events)
 
 
@@ -110,16 +112,16 @@ def test_a_worker_with_figures_of_too_few_servers_is_named(plan):
     events = measured_events(plan)
     events[1] = events[1].replaced(servers=events[1].servers[:1])
     with pytest.raises(
-        BadInput, match="the figures of worker-1 on node1 are invalid .*each server"
+        BadInput, match="the figures of worker-1 on node1 are invalid: .* each of 2 servers"
     ):
         profile.measured(plan, events)
 
 
-def test_false_figures_of_a_node_are_refused(plan):
-    events = measured_events(plan)
-    events[1] = events[1].replaced(together=Speed(samples_per_s=-5.0, spread=0.0))
-    with pytest.raises(BadInput, match="worker-1 on node1 are invalid .*together.samples_per_s=-5"):
-        profile.measured(plan, events)
+def test_a_false_figure_of_a_node_is_a_damaged_event(plan):
+    event = measured_events(plan)[1].encode()
+    event["together"]["samples_per_s"] = -5.0
+    with pytest.raises(Wrong, match="together.samples_per_s=-5"):
+        Event.decode(event)
 
 
 def test_the_lines_show_speeds_groups_and_shares(whole):
