@@ -86,14 +86,11 @@ def test_a_command_takes_over_the_fields_of_another():
 
 WRONG = [
     ({"command": "stop", "job_dir": "jobs/j"}, "job_dir='jobs/j' is not an absolute path, or"),
-    ({"command": "stop", "job_dir": "/j\n"}, "job_dir='/j.n' is not an absolute path"),
     ({"command": "stop", "job_dir": "/j", "user": "-x"}, "user='-x' is not the name of a user"),
     ({"command": "jobs", "jobs_dir": "/j", "job": "../x"}, "job='../x' is not the id of a job"),
     ({"command": "wait", "job_dir": "/j", "seconds": float("nan")}, "seconds=nan is not a number"),
     ({"command": "piece", "job_dir": "/j", "file": "../x"}, "file='../x' is not the name of"),
     ({"command": "prepare", "job_dir": "/j"}, "is not an object with plan"),
-    ({"command": "prepare", "job_dir": "/j", "plan": []}, r"plan=\[\] is not an object"),
-    ({"command": "start", "job_dir": "/j", "token": ""}, "token='' is not the token of a job"),
     ({"command": "start", "job_dir": "/j", "script": "%"}, "script='%' is not a zip file in base"),
 ]
 

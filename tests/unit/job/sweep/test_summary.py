@@ -69,22 +69,6 @@ def test_strong_scaling_compares_equal_batches_of_all_workers():
     assert by_job["strong", 16, 2] == (0.75, 1), "90 against 60, batch 32"
 
 
-def test_a_job_with_the_fewest_workers_is_its_own_base():
-    """With 2 workers, 32 each is the same job as 64 in all; each is measured by itself."""
-    spec, found = benchmark(
-        [100, 150, 80, 120, 50, 60, 40, 50],
-        scaling="weak,strong",
-        batch_sizes="64,32",
-        worker_counts="2,4",
-    )
-    assert [value for value, _ in efficiencies(spec, found)] == [
-        *(1.0, 0.75),  # weak, 64 each
-        *(1.0, 0.75),  # strong, 64 in all
-        *(1.0, 0.6),  # weak, 32 each
-        *(1.0, 0.625),  # strong, 32 in all
-    ]
-
-
 def test_the_text_of_a_benchmark():
     spec, found = benchmark([100, 0, 320])
     found["002"] = found["002"].replaced(why="the GPU is gone\nand more")
@@ -110,11 +94,8 @@ def test_jobs_with_late_steps_are_named(tmp_path):
         names = list(found)[:2]
         for name in names:
             found[name] = found[name].replaced(late=True)
-        text = (
-            "these jobs had late steps: mine-%s, mine-%s; run them again with -e sweep=mine "
-            "-e again=late on a quieter machine" % tuple(names)
-        )
-        assert "late      " + text in summary.text(spec, found, "runs/mine")
+        text = "these jobs had late steps: mine-%s, mine-%s; run them again with" % tuple(names)
+        assert "late      " + text in "\n".join(summary.text(spec, found, "runs/mine"))
         assert text in report.render(spec, found, b"")
 
 
@@ -168,13 +149,6 @@ def test_a_target_that_nobody_reaches_is_said():
     assert next(row for row in rows if row.scheme == "asp").speedup is None
 
 
-def test_there_are_no_rows_before_the_end_of_the_first_stage():
-    spec, found = comparison()
-    del found["bsp-lr0.025-seed0"]
-    assert summary.comparison_rows(spec, found) == []
-    assert summary.text(spec, found, "runs/mine")[0].startswith("OK        sweep mine: ")
-
-
 PNG = b"\x89PNG"
 
 
@@ -193,18 +167,16 @@ def test_pictures_and_pages(tmp_path):
 
 
 def test_an_unfinished_comparison_has_a_page_without_a_picture(tmp_path):
+    assert plots.benchmark(summary.benchmark_rows(*benchmark([0, 0, 0]))) == b""
     spec, found = comparison()
     del found["bsp-lr0.025-seed0"]
+    assert summary.comparison_rows(spec, found) == []
+    assert summary.text(spec, found, "runs/mine")[0].startswith("OK        sweep mine: ")
     (tmp_path / "plots.png").write_bytes(b"of an earlier state")
     report.write(str(tmp_path), spec, found)
     page = (tmp_path / "report.html").read_text()
     assert "to do" in page and "There is nothing to draw yet" in page
     assert not (tmp_path / "plots.png").exists()
-
-
-def test_a_benchmark_without_a_good_job_has_no_picture():
-    assert plots.benchmark(summary.benchmark_rows(*benchmark([0, 0, 0]))) == b""
-    assert plots.comparison([], 0.9) == b""
 
 
 def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
