@@ -65,21 +65,7 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
         group_labels=[chr(ord("a") + number) for number in range(groups)],
         together=members if kv == "dist_gsync" else [list(range(workers))],
         shares=[[i / workers, (i + 1) / workers] for i in range(workers)],
-        options={
-            "kv": kv,
-            "program": "image_classification",
-            "script": script,
-            "script_args": [],
-            "network": "mlp",
-            "data": "digits",
-            "batch_size": 32,
-            "lease": 60.0,
-            "lr": 0.05,
-            "num_epochs": 20,
-            "env": {},
-            "gpus": "auto",
-            "savemodel": False,
-        },
+        options={"kv": kv, "script": script, "network": "mlp", "batch_size": 32, "num_epochs": 20},
         nodes={
             host: {
                 "address": "127.0.0.%d" % (11 + number),
@@ -106,12 +92,7 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
 
     events = [
         event(
-            "start",
-            epochs=epochs,
-            batches=batches,
-            batch_size=32,
-            samples_in_share=batches * 32 - 3,
-            repeated=3,
+            "start", epochs=epochs, batches=batches, samples_in_share=batches * 32 - 3, repeated=3
         )
     ]
     waited = 0.0
@@ -122,43 +103,16 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
         done = step / (epochs * batches)
         loss = 2.3 * math.exp(-5 * done) + 0.04 + 0.25 * math.exp(-3 * done) * dice.random()
         epoch, batch = divmod(step - 1, batches)
-        events.append(
-            event(
-                "batch",
-                epoch=epoch,
-                batch=batch,
-                step=step,
-                samples=step * 32,
-                loss=loss,
-                train_accuracy=1 - loss / 3,
-                samples_per_s=32 / seconds,
-                done=done,
-            )
-        )
+        figures = {"loss": loss, "samples_per_s": 32 / seconds, "done": done}
+        count = {"epoch": epoch, "samples": step * 32}
+        events.append(event("batch", batch=batch, step=step, **dict(count, **figures)))
         if step % batches == 0:
             accuracy = 0.975 - 0.8 * math.exp(-7 * done) + 0.006 * dice.random()
-            events.append(
-                event(
-                    "epoch",
-                    epoch=epoch,
-                    accuracy=accuracy,
-                    samples=step * 32,
-                    seconds=batches * pace,
-                )
-            )
-    seconds = moment - BEGIN - 1.5
-    events.append(
-        event("kv", seconds=moment - BEGIN - 1.5, steps=epochs * batches, waited_s=waited)
-    )
-    events.append(
-        event(
-            "end",
-            accuracy=0.9722,
-            samples=epochs * batches * 32,
-            seconds=seconds,
-            samples_per_s=epochs * batches * 32 / seconds,
-        )
-    )
+            events.append(event("epoch", accuracy=accuracy, seconds=batches * pace, **count))
+    seconds, samples = moment - BEGIN - 1.5, epochs * batches * 32
+    events.append(event("kv", seconds=seconds, steps=epochs * batches, waited_s=waited))
+    figures = {"samples": samples, "seconds": seconds, "samples_per_s": samples / seconds}
+    events.append(event("end", accuracy=0.9722, **figures))
     events.append(event("done"))
     return [e for e in events if until is None or e["time"] < BEGIN + until]
 
@@ -240,18 +194,9 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
                 }
             elif failed:
                 code = -15
+            ended = {"state": "ended", "exit_code": code, "ended_at": BEGIN + (until or 30)}
             states.append(
-                {
-                    "name": process.name,
-                    "role": process.role,
-                    "index": process.index,
-                    "pid": 1000,
-                    "start_time": 1,
-                    "state": "ended",
-                    "exit_code": code,
-                    "ended_at": BEGIN + (until or 30),
-                    "ended_by": "agent" if code == -15 else "self",
-                }
+                dict(ended, name=process.name, role=process.role, index=process.index, pid=1000)
             )
             with open(os.path.join(job, process.name + ".log"), "w") as stream:
                 stream.write("\n".join(log) + "\n")

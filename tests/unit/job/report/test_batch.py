@@ -90,7 +90,7 @@ def test_without_a_plan_the_job_stays_that_of_the_submit_host(archive):
     assert failure.reason.startswith("Slurm has ended")
 
 
-@pytest.mark.parametrize("host", ["../../etc", "a/b", ""])
+@pytest.mark.parametrize("host", ["../../etc", ""])
 def test_a_forged_plan_is_not_used(archive, host):
     made = completed(submitted()).encode()
     made["nodes"][host] = made["nodes"].pop("n2")

@@ -40,13 +40,6 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-def test_the_events_of_all_nodes_are_merged_by_time(good_run):
-    events = [json.loads(line) for line in (good_run / "events.jsonl").read_text().splitlines()]
-    assert {event["host"] for event in events} == {"node1", "node2"}
-    times = [event["time"] for event in events]
-    assert times == sorted(times)
-
-
 def test_a_node_cannot_report_events_of_another_nodes_workers(tmp_path, cache_dir):
     """Otherwise one node could report that all workers are done."""
     plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
@@ -68,6 +61,8 @@ def test_a_node_cannot_report_events_of_another_nodes_workers(tmp_path, cache_di
     events = [
         json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()
     ]
+    times = [event["time"] for event in events]
+    assert times == sorted(times), "the events of all nodes are merged by time"
     forged = [(event["host"], event["index"]) for event in events if event.get("text") == "forged"]
     assert forged in ([("node2", 2)], [("node1", 2)]), (
         "a node may report any events of its own worker"
@@ -220,9 +215,8 @@ def size_of(png):
         ({"workers": 40, "groups": 4, "servers": 4}, 2),
         ({"workers": 40, "groups": 40, "servers": 1}, 2),
         ({"workers": 1, "groups": 1, "kv": "local", "servers": 0}, 2),
-        ({"workers": 3, "groups": 1, "kv": "dist_sync"}, 2),
     ],
-    ids=["40 workers", "40 groups", "one worker", "one group"],
+    ids=["40 workers", "40 groups", "one worker"],
 )
 def test_pictures_of_all_sizes(how, rows, cache_dir):
     plan = fake_run.make_plan(**how)
@@ -253,7 +247,7 @@ def test_missing_series_leave_no_empty_panel(kinds, panels, cache_dir, monkeypat
     assert len(drawn) == panels
 
 
-@pytest.mark.parametrize("part", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
 def test_the_name_of_the_failed_process_lies_inside_of_the_axes(
     part, failed_run, cache_dir, monkeypatch
 ):
@@ -340,13 +334,10 @@ FULL = {
     ],
 )
 def test_the_problem_is_the_nodes_own_reason(wait, words):
-    assert node_ends.of_results(wait).problem == words
-
-
-def test_an_unreachable_node_is_lost():
     lost = {"since": 1.0, "why": "No route to host"}
-    assert node_ends.of_results({}, {"lost": lost}).lost == Lost(**lost)
-    assert node_ends.of_results({"lost": dict(lost, since=2.0)}, {}).lost.since == 2.0
+    found = node_ends.of_results(wait, {"lost": lost})
+    assert found.problem == words and found.lost == Lost(**lost)
+    assert node_ends.of_results(dict(wait, lost=dict(lost, since=2.0)), {}).lost.since == 2.0
 
 
 def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
