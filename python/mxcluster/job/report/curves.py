@@ -137,7 +137,7 @@ def _histogram(axis: "Axes", data: Run, plan: Plan, looks: Dict[int, Look]) -> N
     highest = max(y for group in groups for y in data.histograms[group].counts)
     for place, group in enumerate(groups):
         histogram = data.histograms[group]
-        counts = {y: 100.0 * count / histogram.updates for y, count in histogram.counts.items()}
+        counts = histogram.percents
         text = "group %s: mean %.2f" % (group_label(plan, group), histogram.mean or 0.0)
         colour = _group_colour(plan, group, looks)
         if len(groups) <= 4:

@@ -225,8 +225,8 @@ def y_table(data: Run, plan: Plan) -> List[YRow]:
             mean="" if histogram.mean is None else "%.2f" % histogram.mean,
             dropped=histogram.dropped,
             bars=[
-                (y, count, round(100.0 * count / histogram.updates, 1))
-                for y, count in histogram.counts.items()
+                (y, histogram.counts[y], round(percent, 1))
+                for y, percent in histogram.percents.items()
             ],
             most=max(histogram.counts.values(), default=0),
         )

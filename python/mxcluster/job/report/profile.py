@@ -5,6 +5,7 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
+from mxcluster.job.report.series import last_of
 from mxcluster.job.verdict_text import figure, printable
 from mxcluster.lists import aligned, several
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
@@ -24,22 +25,10 @@ def measured(plan: Plan, events: Sequence[Event]) -> MeasuredProfile:
     Raises BadInput if a worker or a server has sent no valid figures.
     """
     servers, workers = plan.of_role(SERVER), plan.of_role(WORKER)
-    profile_of = {
-        event.index: event
-        for event in events
-        if isinstance(event, Profile) and event.role == "worker"
-    }
-    speed_of = {
-        event.index: event.updates_per_s
-        for event in events
-        if isinstance(event, ServerSpeed) and event.role == "server"
-    }
-    silent = [
-        process.name
-        for known, processes in ((profile_of, workers), (speed_of, servers))
-        for process in processes
-        if process.index not in known
-    ]
+    profile_of = last_of(events, Profile)
+    speed_of = last_of(events, ServerSpeed, SERVER)
+    silent = [worker.name for worker in workers if worker.index not in profile_of]
+    silent += [server.name for server in servers if server.index not in speed_of]
     if silent:
         raise BadInput("the profile lacks the figures of %s: %s" % (", ".join(silent), CURE))
     first = profile_of[0]
@@ -52,12 +41,12 @@ def measured(plan: Plan, events: Sequence[Event]) -> MeasuredProfile:
         mxnet=first.mxnet,
         parameters=first.parameters,
         workers=[
-            _worker(process, number, profile_of[process.index], order)
-            for process, number in _numbered(workers)
+            _worker(process, number, profile_of[index], order)
+            for process, index, number in _numbered(workers)
         ],
         servers=[
-            Server(host=process.host, number=number, updates_per_s=speed_of[process.index])
-            for process, number in _numbered(servers)
+            Server(host=process.host, number=number, updates_per_s=speed_of[index].updates_per_s)
+            for process, index, number in _numbered(servers)
         ],
         network=plan.options.network,
         data=plan.options.data,
@@ -154,11 +143,8 @@ def drifted(plan: Plan, events: Sequence[Event]) -> List[str]:
     used = plan.profile
     if used is None or "groups" not in used.uses or not used.fits:
         return []
-    trained = {
-        event.index: event.samples_per_s
-        for event in events
-        if isinstance(event, End) and event.role == "worker" and event.samples_per_s
-    }
+    ends = last_of(events, End).items()
+    trained = {index: end.samples_per_s for index, end in ends if end.samples_per_s}
     ratios = {}
     for label, members in zip(plan.group_labels, plan.groups):
         speeds = [trained[member] for member in members if member in trained]
@@ -177,10 +163,10 @@ def drifted(plan: Plan, events: Sequence[Event]) -> List[str]:
     ]
 
 
-def _numbered(processes: List[Process]) -> Iterator[Tuple[Process, int]]:
-    """Yield (process, number), where numbers count each host's processes from 0."""
+def _numbered(processes: List[Process]) -> Iterator[Tuple[Process, int, int]]:
+    """Yield (process, index, number), where numbers count each host's processes from 0."""
     seen: Dict[str, int] = {}
     for process in processes:
         number = seen.get(process.host, 0)
         seen[process.host] = number + 1
-        yield process, number
+        yield process, process.index or 0, number

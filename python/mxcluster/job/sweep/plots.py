@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from mxcluster.job.report import style
+from mxcluster.job.report.series import Histogram
 from mxcluster.job.sweep.summary import BEST, BenchmarkRow, ComparisonRow
 from mxcluster.model.sweep import OK, BenchmarkAbout
 
@@ -181,26 +182,21 @@ def _speeds(axis: "Axes", rows: Sequence[ComparisonRow], colours: Dict[str, str]
     _leave_room(axis)
 
 
-def _histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Dict[int, float]]:
-    """Return {label of a group: {Y: percent of updates}} of the first row with values of Y."""
+def _histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Histogram]:
+    """Return {label of a group: histogram of Y} of the first row with values of Y."""
+    found: Dict[str, Histogram] = {}
     for row in rows:
-        counts = {}  # type: Dict[str, Dict[int, int]]
         for job in row.jobs:
-            for group, one in job.y.items():
-                of_group = counts.setdefault(group, {})
-                for y, count in one.counts.items():
-                    of_group[int(y)] = of_group.get(int(y), 0) + count
-        if counts:
-            return {
-                group: {y: 100.0 * n / sum(of.values()) for y, n in sorted(of.items())}
-                for group, of in counts.items()
-            }
-    return {}
+            for group, updates in job.y.items():
+                found.setdefault(group, Histogram()).add(updates.counts)
+        if found:
+            break
+    return found
 
 
-def _bars_of_y(axis: "Axes", groups: Dict[str, Dict[int, float]]) -> None:
-    for place, (group, shares) in enumerate(groups.items()):
-        shown = {y: share for y, share in shares.items() if y <= MOST_BARS}
+def _bars_of_y(axis: "Axes", groups: Dict[str, Histogram]) -> None:
+    for place, (group, histogram) in enumerate(groups.items()):
+        shown = {y: share for y, share in histogram.percents.items() if y <= MOST_BARS}
         colour = style.COLOURS[(place + 4) % len(style.COLOURS)]
         style.bars(axis, shown, "group %s" % group, colour, place, len(groups))
     axis.set_title("Histogram of Y of GSP, all seeds")

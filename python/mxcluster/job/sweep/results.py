@@ -8,7 +8,7 @@ import csv
 import io
 import json
 import os
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Type, Union
 
 from mxcluster import __version__, exit_codes
 from mxcluster import events as event_files
@@ -39,8 +39,6 @@ Points = List[Tuple[float, float]]
 
 FILE, TABLE = "results.jsonl", "results.csv"
 LATE_SHARE = 0.01  # of a worker's steps
-
-E = TypeVar("E", bound=Event)
 
 
 def record(
@@ -109,7 +107,7 @@ def lateness(events: Iterable[Event]) -> Tuple[Optional[int], Optional[bool]]:
     """
     found = [
         (end.late_steps, end.steps)
-        for end in _of_workers(events, End).values()
+        for end in series.last_of(events, End).values()
         if end.steps and end.late_steps is not None
     ]
     if not found:
@@ -126,7 +124,7 @@ def benchmark_figures(events: Iterable[Event], workers: int) -> BenchmarkFigures
 
     Args: `workers` the number of workers.
     """
-    found = _of_workers(events, Measured)
+    found = series.last_of(events, Measured)
     if set(found) != set(range(workers)):
         return BenchmarkFigures()
     each = list(found.values())
@@ -158,7 +156,7 @@ def comparison_figures(
         if begin is not None and isinstance(event, (Epoch, End)) and event.index == 0
         if event.accuracy is not None
     ]
-    waits = _of_workers(events, Waits).values()
+    waits = series.last_of(events, Waits).values()
     trained = sum(one.seconds for one in waits)
     ends = [event for event in own if isinstance(event, End)]
     return ComparisonFigures(
@@ -205,10 +203,8 @@ def common_rate(events: Iterable[Event]) -> Optional[float]:
 def environment(plan: Plan, events: Iterable[Event]) -> Environment:
     """Return the environment of a job."""
     hosts = {one.index: one.host for one in plan.of_role(WORKER)}
-    by_host = {
-        hosts[index]: one for index, one in _of_workers(events, Machine).items() if index in hosts
-    }
-    machines = by_host.values()
+    found = series.last_of(events, Machine).items()
+    machines = {hosts[index]: one for index, one in found if index in hosts}.values()
     return Environment(
         mxcluster=__version__,
         mxnet=sorted({one.mxnet for one in machines} - {""}),
@@ -285,15 +281,6 @@ def _cell(value: object) -> str:
     if isinstance(value, (list, dict)):
         return json.dumps(value)
     return "" if value is None else str(value)
-
-
-def _of_workers(events: Iterable[Event], kind: Type[E]) -> Dict[int, E]:
-    """Return {index of a worker: the worker's last event of the class `kind`}."""
-    return {
-        event.index: event
-        for event in events
-        if isinstance(event, kind) and event.role == "worker" and event.index is not None
-    }
 
 
 def _at(points: Points, moment: float) -> float:

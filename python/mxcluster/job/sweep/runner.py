@@ -18,7 +18,6 @@ from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import several
 from mxcluster.model import sweep_knobs
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.knob import BENCHMARK
 from mxcluster.model.plan import Plan
 from mxcluster.model.sweep import (
     FAILED,
@@ -28,6 +27,7 @@ from mxcluster.model.sweep import (
     Benchmark,
     Comparison,
     ComparisonRecord,
+    FastestGroup,
     JobRecord,
     Knobs,
     RunningJob,
@@ -105,8 +105,8 @@ def opened(
     most = stages.most_jobs(spec)
     if most > knobs.max_jobs:
         raise BadInput(
-            "the sweep has %s%d jobs, but max_jobs=%d is the limit: shorten the lists, or raise "
-            "max_jobs" % ("" if playbook == BENCHMARK else "up to ", most, knobs.max_jobs)
+            "the sweep has %s, but max_jobs=%d is the limit: shorten the lists, or raise max_jobs"
+            % (_count(spec), knobs.max_jobs)
         )
     if not most:
         raise BadInput(
@@ -158,10 +158,9 @@ def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
         try:
             plan = seen.get(alike)
             if alike not in seen:
-                knobs = job.knobs
-                if isinstance(spec, Comparison) and spec.fastest and _is_fastest(job):
-                    # `_run` writes the file later
-                    knobs = dict(knobs, hosts_file="", num_workers=spec.fastest.workers)
+                knobs, group = job.knobs, _fastest_of(spec, job)
+                if group:  # `_run` writes the file later
+                    knobs = dict(knobs, hosts_file="", num_workers=group.workers)
                 seen[alike] = plan = plan_of(knobs)
                 if isinstance(spec, Benchmark):
                     rendezvous.check(spec.knobs.rendezvous, plan)
@@ -174,8 +173,10 @@ def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
     return plans
 
 
-def _is_fastest(job: Job) -> bool:
-    return job.knobs.get("hosts_file") == specs.HOSTS_FILE
+def _fastest_of(spec: Specification, job: Job) -> Optional[FastestGroup]:
+    """Return the group that trains alone in `job`, None for a job of all workers."""
+    is_alone = job.knobs.get("hosts_file") == specs.HOSTS_FILE
+    return spec.fastest if isinstance(spec, Comparison) and is_alone else None
 
 
 def go(spec: Specification, runs_dir: str, means: Means, again: str = "") -> Dict[str, JobRecord]:
@@ -328,8 +329,7 @@ def _amount(options: Options) -> str:
 
 
 def _count(spec: Specification) -> str:
-    most = stages.most_jobs(spec)
-    return "%d jobs" % most if isinstance(spec, Benchmark) else "up to %d jobs" % most
+    return "%s%d jobs" % ("" if isinstance(spec, Benchmark) else "up to ", stages.most_jobs(spec))
 
 
 def _earlier(spec: Specification, folder: str, runs_dir: str, means: Means) -> Dict[str, JobRecord]:
@@ -369,10 +369,10 @@ def _run(spec: Specification, job: Job, folder: str, runs_dir: str, means: Means
     )
     running = os.path.join(folder, RUNNING)
     files.write_json(running, RunningJob(job=job.name, id=job_id))
-    knobs = dict(job.knobs, job_id=job_id)
-    if isinstance(spec, Comparison) and spec.fastest and _is_fastest(job):
+    knobs, group = dict(job.knobs, job_id=job_id), _fastest_of(spec, job)
+    if group:
         hosts_file = knobs["hosts_file"] = os.path.join(os.path.abspath(folder), HOSTS)
-        replace(hosts_file, spec.fastest.hosts)
+        replace(hosts_file, group.hosts)
     began = time.monotonic()
     status = means.start(knobs)
     found = results.record(

@@ -17,7 +17,6 @@ from typing import (
     NamedTuple,
     Optional,
     Sequence,
-    Set,
     Tuple,
     cast,
 )
@@ -52,6 +51,8 @@ FASTEST_LABEL = "speed1"
 _PATHS = ("data_src", "hosts_file", "groups_file", "data_sharding_file")
 # Knobs about the run of the playbook, which the specification leaves out.
 _OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
+# The knobs that override the inventory in all jobs of a sweep.
+_FIXED: Knobs = {"plan_only": False, "detach": False, "savemodel": False, "max_restarts": 0}
 
 
 class Job(NamedTuple):
@@ -182,8 +183,7 @@ def benchmark_jobs(spec: Benchmark) -> List[Job]:
     Schemes without servers have one worker. With one worker, weak and strong scaling give the same
     job, and the list holds this job once.
     """
-    jobs: List[Job] = []
-    seen: Set[str] = set()
+    jobs: Dict[str, Job] = {}
     problems: List[str] = []
     for total, about in _combinations(spec.knobs):
         if not schemes.of(about.kv).is_distributed and about.workers > 1:
@@ -197,11 +197,9 @@ def benchmark_jobs(spec: Benchmark) -> List[Job]:
             continue
         knobs = _benchmark_knobs(spec, about)
         identity = repr((sorted(knobs.items()), about.workers > 1 and about.scaling))
-        if identity not in seen:
-            seen.add(identity)
-            jobs.append(Job("%03d" % (len(jobs) + 1), knobs, about))
+        jobs.setdefault(identity, Job("%03d" % (len(jobs) + 1), knobs, about))
     refuse(dict.fromkeys(problems))
-    return jobs
+    return list(jobs.values())
 
 
 def _combinations(knobs: BenchmarkKnobs) -> Iterator[Tuple[int, BenchmarkAbout]]:
@@ -254,7 +252,7 @@ def _benchmark_knobs(spec: Benchmark, about: BenchmarkAbout) -> Knobs:
         "measured": measured,
         "warm_up": warm_up,
         "measure_waits": False,
-        **_fixed(),
+        **_FIXED,
         **rendezvous.knobs_of(spec.knobs.rendezvous if is_distributed else ""),
     }
     if about.gpus is not None:
@@ -279,7 +277,7 @@ def comparison_job(spec: Comparison, scheme: str, lr: float, seed: int) -> Job:
         "num_workers": 0,
         "measured": 0,
         "measure_waits": True,
-        **_fixed(),
+        **_FIXED,
     }
     if "balance" not in row.knobs:
         knobs["balance"] = _default("balance")
@@ -392,11 +390,6 @@ def _fastest(plan: Plan, wanted: str) -> Optional[FastestGroup]:
     )
 
 
-def _fixed() -> Knobs:
-    """Return {knob: value} of the knobs that override the inventory in all jobs of a sweep."""
-    return {"plan_only": False, "detach": False, "savemodel": False, "max_restarts": 0}
-
-
 def _only(base: Knobs, kv: str) -> Knobs:
     """Return the knobs `base`, with defaults for the knobs that the scheme `kv` does not accept."""
     found = dict(base)
@@ -425,9 +418,5 @@ def job_id(sweep: str, name: str, used: Callable[[str], bool]) -> str:
     Args: `name` the name of the job; `used(id)` returns True for the id of an earlier run.
     """
     first = "%s-%s" % (sweep, re.sub(r"[^A-Za-z0-9._-]", "_", name))
-    number = 1
-    while True:
-        found = first if number == 1 else "%s-a%d" % (first, number)
-        if not used(found):
-            return found
-        number += 1
+    later = ("%s-a%d" % (first, number) for number in itertools.count(2))
+    return next(found for found in itertools.chain([first], later) if not used(found))
