@@ -73,7 +73,7 @@ def means_of(given: Arguments, runs_dir: str, playbook: str) -> runner.Means:
         plan_of=plan_of,
         start=lambda knobs: attempts.run(knobs, show, playbook, "train.yml"),
         stop=lambda job: attempts.run({"job": job, "all": False}, show, playbook, "stop.yml"),
-        say=lambda line: display.display(line, color=C.COLOR_CHANGED),
+        show=lambda line: display.display(line, color=C.COLOR_CHANGED),
     )
 
 

@@ -58,8 +58,8 @@ def logs(run_dir: str, plan: Plan) -> Dict[str, List[str]]:
     }
 
 
-def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
-    """Return the last `lines` lines of the log file `path`, without blank lines.
+def tail(path: str) -> List[str]:
+    """Return the last TAIL_LINES lines of the log file `path`, without blank lines.
 
     The function removes control characters, and reads at most the last TAIL_BYTES bytes.
     The list is empty if the file does not exist.
@@ -73,7 +73,7 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
         return []
     return [
         printable(line)
-        for line in content.decode("utf-8", "replace").split("\n")[-lines - 1 :]
+        for line in content.decode("utf-8", "replace").split("\n")[-TAIL_LINES - 1 :]
         if line.strip()
     ]
 

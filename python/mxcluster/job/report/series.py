@@ -169,14 +169,14 @@ def drawn(run: Run) -> List[Curve]:
     ]
 
 
-def smooth(points: Points, most: int = MOST_POINTS) -> Points:
-    """Return the trailing means of `points`, thinned to about `most` points.
+def smooth(points: Points) -> Points:
+    """Return the trailing means of `points`, thinned to about MOST_POINTS points.
 
     A mean covers 2 % of the points, or up to 5 points of a short series. Losses and speeds of
     single batches are noisy, and the mean shows their trend.
     """
     span = max(1, min(5, len(points) // 5), len(points) // 50)
-    step = max(1, -(-len(points) // most))
+    step = max(1, -(-len(points) // MOST_POINTS))
     sums = [0.0]
     for _, value in points:
         sums.append(sums[-1] + value)

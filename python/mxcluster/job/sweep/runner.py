@@ -50,13 +50,13 @@ class Means(NamedTuple):
             Raises BadInput if the job is impossible.
         start: runs train.yml with the given knobs to the end, and returns the exit status.
         stop: ends all processes of the job with the given id on all nodes.
-        say: shows a line to the user.
+        show: shows a line to the user.
     """
 
     plan_of: specs.PlanOf
     start: Callable[[Knobs], int]
     stop: Callable[[str], None]
-    say: Callable[[str], None]
+    show: Callable[[str], None]
 
 
 def opened(
@@ -205,11 +205,11 @@ def go(spec: Specification, runs_dir: str, means: Means, again: str = "") -> Dic
             todo = stages.next_jobs(spec, records)
             if not todo:
                 return records
-            means.say(progress(spec, records, todo, took))
+            means.show(progress(spec, records, todo, took))
             one = records[todo[0].name] = _run(spec, todo[0], folder, runs_dir, means)
             took.append(one.wall_s)
             results.write(folder, in_order(spec, records))
-            means.say(outcome(one))
+            means.show(outcome(one))
 
 
 def _runs_again(one: JobRecord, again: str) -> bool:
@@ -338,7 +338,7 @@ def _earlier(spec: Specification, folder: str, runs_dir: str, means: Means) -> D
     running = os.path.join(folder, RUNNING)
     interrupted = read_json(running, RunningJob.decode, RUNNING_CURE)
     if interrupted:
-        means.say("SWEEP     ends the interrupted job %s on the nodes" % interrupted.id)
+        means.show("SWEEP     ends the interrupted job %s on the nodes" % interrupted.id)
         means.stop(interrupted.id)
         files.write_json(os.path.join(folder, STOPPED), [*_stopped(folder), interrupted.id])
         job = next(

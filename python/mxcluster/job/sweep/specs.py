@@ -365,22 +365,22 @@ def _begin_comparison(
     )
 
 
-def _fastest(plan: Plan, wanted: str) -> Optional[FastestGroup]:
+def _fastest(plan: Plan, chosen: str) -> Optional[FastestGroup]:
     """Return the fastest group, or None if all workers form one group.
 
-    Raises BadInput if `wanted` is not the label of a group.
+    Raises BadInput if `chosen` is not the label of a group.
 
-    Args: `plan` the plan of a dist_gsync job; `wanted` the knob fastest_group, "" for the default.
+    Args: `plan` the plan of a dist_gsync job; `chosen` the knob fastest_group, "" for the default.
     """
     labels = list(plan.group_labels)
-    if wanted and wanted not in labels:
+    if chosen and chosen not in labels:
         raise BadInput(
             "fastest_group=%s is not a group of the workers: name one of %s"
-            % (shown(wanted), ", ".join(labels))
+            % (shown(chosen), ", ".join(labels))
         )
     if len(labels) < 2:
         return None
-    label = wanted or (FASTEST_LABEL if FASTEST_LABEL in labels else labels[0])
+    label = chosen or (FASTEST_LABEL if FASTEST_LABEL in labels else labels[0])
     members = plan.groups[labels.index(label)]
     addresses = {one.index: one.address for one in plan.of_role(WORKER)}
     return FastestGroup(

@@ -23,7 +23,7 @@ class Cluster:
         self.runs, self.verdicts, self.started, self.stopped, self.said = runs, {}, [], [], []
         self.knobs = []
         self.means = means(planned, self.start, self.stopped.append, self.said)
-        self.means = self.means._replace(say=self.said.append)
+        self.means = self.means._replace(show=self.said.append)
 
     def start(self, knobs):
         self.started.append(knobs["job_id"])
