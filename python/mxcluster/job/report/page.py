@@ -9,7 +9,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 from mxcluster.exit_codes import describe
 from mxcluster.job.plan import mpi
 from mxcluster.job.report import series
-from mxcluster.job.report.series import Run, group_label, several_groups
+from mxcluster.job.report.series import Histogram, Run, group_label, several_groups
 from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
 from mxcluster.model.events import Note
@@ -21,14 +21,6 @@ TEMPLATE, STYLES = (
     os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     for name in ("page.html", "page.css")
 )
-
-
-class Tile(NamedTuple):
-    """A figure at the top of the page."""
-
-    name: str
-    value: str
-    hint: str
 
 
 class ProcessRow(NamedTuple):
@@ -50,21 +42,6 @@ class ProcessRow(NamedTuple):
     waited: str
 
 
-class YRow(NamedTuple):
-    """A row of the table of Y: a group.
-
-    Y is the number of a parameter's updates since the group's last update (dist_gsync).
-    """
-
-    group: str
-    members: str
-    updates: int
-    mean: str
-    dropped: int
-    bars: List[Tuple[int, int, float]]  # [(Y, number of updates, percent of the updates), ...]
-    most: int  # the largest number of updates of a bar
-
-
 class SizesRow(NamedTuple):
     """The batch sizes of a group from one time on."""
 
@@ -73,14 +50,6 @@ class SizesRow(NamedTuple):
     group: str  # the group's label, "" for all workers
     sizes: str  # of the workers in order
     speeds: str  # samples per second of the workers in order
-
-
-class NoteRow(NamedTuple):
-    """A remark of a process."""
-
-    when: str
-    who: str
-    text: str
 
 
 class Frame(NamedTuple):
@@ -183,25 +152,21 @@ def embedded(picture: bytes) -> str:
     return "data:image/png;base64," + encoded if picture else ""
 
 
-def tiles(plan: Plan, verdict: Verdict) -> List[Tile]:
-    """Return the figures at the top of the page."""
-    counts = (
-        (len(plan.groups), "group"),
-        (plan.servers, "server"),
-        (len(plan.nodes), "node"),
-    )
+def tiles(plan: Plan, verdict: Verdict) -> List[Tuple[str, str, str]]:
+    """Return the figures at the top of the page: [(name, value, hint), ...]."""
+    counts = ((len(plan.groups), "group"), (plan.servers, "server"), (len(plan.nodes), "node"))
     found = []
     if verdict.accuracy is not None:
         accuracy = "%.2f %%" % (100 * verdict.accuracy)
-        found.append(Tile("Accuracy", accuracy, "held-out samples, worker-0"))
+        found.append(("Accuracy", accuracy, "held-out samples, worker-0"))
     is_whole = plan.mpi or not verdict.ok
     hint = "until the job ended" if is_whole else "training"
-    found.append(Tile("Time", clock(verdict.seconds), hint))
+    found.append(("Time", clock(verdict.seconds), hint))
     if verdict.samples_per_s is not None:
-        found.append(Tile("Speed", figure(verdict.samples_per_s), "samples/s of all workers"))
+        found.append(("Speed", figure(verdict.samples_per_s), "samples/s of all workers"))
     name = "MPI processes" if plan.mpi else "Workers"
     hint = ", ".join(several(number, word) for number, word in counts if number)
-    return found + [Tile(name, str(plan.workers), hint)]
+    return [*found, (name, str(plan.workers), hint)]
 
 
 def alternative(data: Run) -> str:
@@ -215,21 +180,10 @@ def alternative(data: Run) -> str:
     return "; ".join(parts)
 
 
-def y_table(data: Run, plan: Plan) -> List[YRow]:
-    """Return the rows of the table of Y."""
+def y_table(data: Run, plan: Plan) -> List[Tuple[str, str, Histogram]]:
+    """Return the rows of the table of Y: [(group, its workers, the histogram of its Y), ...]."""
     return [
-        YRow(
-            group=group_label(plan, group),
-            members=", ".join(spans(plan.groups[group], "–")),
-            updates=histogram.updates,
-            mean="" if histogram.mean is None else "%.2f" % histogram.mean,
-            dropped=histogram.dropped,
-            bars=[
-                (y, histogram.counts[y], round(percent, 1))
-                for y, percent in histogram.percents.items()
-            ],
-            most=max(histogram.counts.values(), default=0),
-        )
+        (group_label(plan, group), ", ".join(spans(plan.groups[group], "–")), histogram)
         for group, histogram in data.histograms.items()
     ]
 
@@ -320,7 +274,8 @@ def date(seconds: Optional[float]) -> str:
     )
 
 
-def _note(event: Note, begin: float) -> NoteRow:
+def _note(event: Note, begin: float) -> Tuple[str, str, str]:
+    """Return the time of a note since the job's first event, the process, and the text."""
     index = "" if event.index is None else event.index
-    who = "%s %s on %s" % (event.role or "process", index, event.host)
-    return NoteRow(clock(event.time - begin), printable(who), printable(event.text))
+    process = "%s %s on %s" % (event.role or "process", index, event.host)
+    return clock(event.time - begin), printable(process), printable(event.text)

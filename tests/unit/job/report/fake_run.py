@@ -90,11 +90,8 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
     def event(kind, **fields):
         return dict({"event": kind, "time": round(moment, 3)}, **dict(who, **fields))
 
-    events = [
-        event(
-            "start", epochs=epochs, batches=batches, samples_in_share=batches * 32 - 3, repeated=3
-        )
-    ]
+    size = batches * 32 - 3
+    events = [event("start", epochs=epochs, batches=batches, samples_in_share=size, repeated=3)]
     waited = 0.0
     for step in range(1, epochs * batches + 1):
         seconds = pace * (0.85 + 0.3 * dice.random())
@@ -123,38 +120,14 @@ def server_events(plan, index):
     groups = len(plan.groups)
     for part in (0.5, 1.0):
         for group in range(groups):
-            y = {
-                str(v): int(
-                    part * 400 * math.exp(-((v - groups - 0.4 * group) ** 2) / (1 + 0.5 * groups))
-                )
+            spread = 1 + 0.5 * groups
+            counts = {
+                str(v): int(part * 400 * math.exp(-((v - groups - 0.4 * group) ** 2) / spread))
                 for v in range(1, 2 * groups + 4)
             }
-            y = {value: count for value, count in y.items() if count}
-            yield {
-                "event": "gsync",
-                "time": BEGIN + 18 * part,
-                "role": "server",
-                "index": index,
-                "host": host,
-                "group": group,
-                "updates": sum(y.values()),
-                "y": y,
-            }
-
-
-def balance_events(host):
-    """Yield worker 0's events about the batch sizes of four workers."""
-    for epoch, sizes in ((1, [40, 40, 32, 16]), (3, [44, 40, 30, 14])):
-        yield {
-            "event": "balance",
-            "time": BEGIN + 3 * epoch,
-            "role": "worker",
-            "index": 0,
-            "host": host,
-            "epoch": epoch,
-            "sizes": sizes,
-            "speeds": [400.4, 390.0, 300.0, 150.0],
-        }
+            y = {value: count for value, count in counts.items() if count}
+            event = {"event": "gsync", "time": BEGIN + 18 * part, "role": "server", "host": host}
+            yield dict(event, index=index, group=group, updates=sum(y.values()), y=y)
 
 
 def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
@@ -176,8 +149,6 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
             )
             if process.role == "worker":
                 events += worker_events(plan, process.index, epochs, batches, until)
-                if plan.balance and process.index == 0:
-                    events += balance_events(host)
             elif process.role == "server" and plan.kv == "dist_gsync" and failed is None:
                 events += server_events(plan, process.index)
             if failed and failed[0] == process.name:

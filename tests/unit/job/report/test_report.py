@@ -12,19 +12,20 @@ from PIL import Image
 
 from mxcluster.job import report
 from mxcluster.job.report import curves, node_ends, page, series
+from mxcluster.model import plan as plans
 from mxcluster.model.answers import Lost, NodeResult
-from mxcluster.model.events import Batch, End, Event, Note, Updates
-from mxcluster.model.plan import Balance, Plan
+from mxcluster.model.events import Balance, Batch, End, Event, Note, Updates
+from mxcluster.model.plan import Plan
 from tests.unit.job.report import fake_run
 
 
 class Page(HTMLParser):
     """The texts of a page, and the addresses that its tags load or link to."""
 
-    def __init__(self, path):
+    def __init__(self, source):
         super().__init__()
         self.tags, self.addresses, self.texts = [], [], []
-        self.source = path.read_text()
+        self.source = source
         self.feed(self.source)
         self.text = re.sub(r"\s+", " ", " ".join(self.texts))
 
@@ -71,7 +72,7 @@ def test_a_node_cannot_report_events_of_another_nodes_workers(tmp_path, cache_di
 
 def test_the_page_needs_no_network(good_run, failed_run):
     for run in (good_run, failed_run):
-        found = Page(run / "report.html")
+        found = Page((run / "report.html").read_text())
         assert found.addresses and all(
             address.startswith("data:image/png;base64,") for address in found.addresses
         )
@@ -80,7 +81,7 @@ def test_the_page_needs_no_network(good_run, failed_run):
 
 
 def test_the_page_of_a_success_has_the_figures(good_run):
-    found = Page(good_run / "report.html").text
+    found = Page((good_run / "report.html").read_text()).text
     verdict = json.loads((good_run / "verdict.json").read_text())
     for words in (
         "OK",
@@ -100,7 +101,7 @@ def test_the_page_of_a_success_has_the_figures(good_run):
 
 
 def test_the_page_of_a_failure_begins_with_its_cause(failed_run):
-    found = Page(failed_run / "report.html").text
+    found = Page((failed_run / "report.html").read_text()).text
     for words in (
         "FAILED",
         "worker 3 on node2: exited with status 1",
@@ -132,28 +133,19 @@ def test_the_text_describes_the_panels_of_the_picture():
     assert curves + '"' in pages[1] and curves + '; Histogram of Y"' in pages[2]
 
 
-def test_dropped_updates_have_a_column_and_a_warning(tmp_path, cache_dir, monkeypatch):
-    plan = fake_run.make_plan(workers=4, groups=2, servers=1)
-    plan = plan.replaced(options=plan.options.replaced(gsync_max_y=3))
-    plain = fake_run.server_events
+def page_of(plan, events):
+    """Return the text of the page of a successful job with these events."""
+    source = page.render(series.collect(plan, events), plan, fake_run.verdict(), b"", {})
+    return Page(source).text
 
-    def lost(plan, index):
-        for event in plain(plan, index):
-            yield dict(event, y={}, dropped={"4": 17}) if event["group"] == 1 else event
 
-    pages = {}
-    for name, events in (("none", plain), ("all of b", lost)):
-        monkeypatch.setattr(fake_run, "server_events", events)
-        archives = fake_run.make_archives(str(tmp_path / (name + " archives")), plan)
-        run = tmp_path / name
-        verdict = report.assemble(str(run), archives, plan, cache_dir).encode()
-        warned = [line for line in verdict["warnings"] if "gsync_max_y=3" in line]
-        assert verdict["ok"] and len(warned) == (name != "none"), verdict
-        pages[name] = Page(run / "report.html")
-    assert "Dropped" not in pages["none"].text
-    text = pages["all of b"].text
-    assert "Updates Dropped Mean Y" in text and "2–3 0 17" in text, text
-    assert "group b: the servers dropped 17 of 17 updates" in text
+def test_dropped_updates_have_a_column():
+    plan, applied = fake_run.make_plan(), Updates(role="server", index=0, group=0, y={"1": 3})
+    assert "Dropped" not in page_of(plan, [applied])
+    text = page_of(
+        plan, [applied, Updates(role="server", index=0, group=1, y={}, dropped={"4": 17})]
+    )
+    assert "Updates Dropped Mean Y" in text and "0–1 3 0 1.00" in text and "2–3 0 17" in text, text
 
 
 def test_a_dark_screen_inverts_the_picture(good_run):
@@ -176,33 +168,19 @@ def test_every_foreign_text_is_escaped():
     assert "<img" not in source and source.count("&lt;img src=x") >= 9, source
 
 
-def test_a_balanced_job_shows_its_batch_sizes_and_its_emulated_slowness(tmp_path, cache_dir):
-    plan = fake_run.make_plan(kv="dist_sync", groups=1)
-    balance = Balance(sizes=[32] * 4, least=[1] * 4, most=[128] * 4)
-    plan = plan.replaced(balance=balance, slowdowns=[1, 1, 1, 2.5])
-    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
-    verdict = report.assemble(str(tmp_path / "run"), archives, plan, cache_dir).encode()
-    words = "emulated slowness: the program slows down worker 3 by the factor 2.5. Times and speeds"
-    assert [words in warning for warning in verdict["warnings"]] == [True], verdict
-    found = Page(tmp_path / "run" / "report.html").text
-    for text in (
-        words,
-        "start 32, 32, 32, 32",
-        " 2 40, 40, 32, 16 400, 390, 300, 150",
-        " 4 44, 40, 30, 14",
+def test_a_balanced_job_shows_the_batch_sizes_of_each_group():
+    for groups, first, then in (
+        (1, ["start 40, 24, 32, 32"], " 2 40, 40, 32, 16 400, 390"),
+        (2, ["start a 40, 24", "start b 32, 32"], " 2 a 40, 40, 32, 16 400, 390"),
     ):
-        assert text in found, text
-
-
-def test_balanced_groups_show_the_batch_sizes_of_each_group(tmp_path, cache_dir):
-    plan = fake_run.make_plan(kv="dist_gsync")
-    balance = Balance(sizes=[40, 24, 32, 32], least=[1] * 4, most=[64] * 4)
-    plan = plan.replaced(balance=balance)
-    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=6, batches=10)
-    report.assemble(str(tmp_path / "run"), archives, plan, cache_dir)
-    found = Page(tmp_path / "run" / "report.html").text
-    for text in ("start a 40, 24", "start b 32, 32", " 2 a 40, 40, 32, 16"):
-        assert text in found, text
+        balance = plans.Balance(sizes=[40, 24, 32, 32], least=[1] * 4, most=[128] * 4)
+        plan = fake_run.make_plan(groups=groups).replaced(balance=balance)
+        sizes = Balance(
+            role="worker", index=0, epoch=1, sizes=[40, 40, 32, 16], speeds=[400.4, 390]
+        )
+        found = page_of(plan, [sizes])
+        for text in (*first, then):
+            assert text in found, text
 
 
 def size_of(png):
@@ -267,13 +245,15 @@ def test_the_name_of_the_failed_process_lies_inside_of_the_axes(
 
 
 def test_a_job_without_events_has_a_page_and_no_picture(tmp_path):
-    plan = fake_run.make_plan(script="/home/me/train.py")
+    plan = fake_run.make_plan(script="/home/me/train.py").replaced(slowdowns=[1, 1, 1, 2.5])
     (tmp_path / "curves.png").write_bytes(b"of an earlier attempt")
     verdict = report.assemble(str(tmp_path), {}, plan).encode()
     assert not verdict["ok"] and set(verdict["nodes"].values()) == {"missing"}
     assert verdict["first_failure"]["host"] == "node1"
     assert not (tmp_path / "curves.png").exists()
-    assert "There is nothing to draw" in Page(tmp_path / "report.html").text
+    found = Page((tmp_path / "report.html").read_text()).text
+    assert "There is nothing to draw" in found
+    assert "slows down worker 3 by the factor 2.5. Times and speeds" in found
 
 
 def test_the_command_makes_the_report_again_and_writes_nothing_into_home(good_run, tmp_path):
