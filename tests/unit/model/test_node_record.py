@@ -48,17 +48,9 @@ def made(**facts):
 
 def test_a_record_has_the_facts_of_the_node_and_the_values_of_the_role():
     record = made()
-    assert record.encode() == dict(
-        FACTS,
-        host="b",
-        schema=2,
-        **dict(
-            PLACES,
-            bus=2,
-            cuda={"version": "9.2", "folder": "/usr/local/cuda-9.2", "sass": [], "gpus": 2},
-            ssh=dict(PLACES["ssh"], port=22),
-        ),
-    )
+    cuda = {"version": "9.2", "folder": "/usr/local/cuda-9.2", "sass": [], "gpus": 2}
+    places = dict(PLACES, bus=2, cuda=cuda, ssh=dict(PLACES["ssh"], port=22))
+    assert record.encode() == dict(FACTS, host="b", schema=2, **places)
     assert NodeRecord.decode(record.encode()) == record
     nothing = dict(PLACES, cuda="", ssh={"public_key": "", "user": "", "port": "22"})
     in_check_mode = node_record.make("b", {}, nothing)
@@ -155,15 +147,6 @@ def test_an_unknown_field_is_dropped():
     assert made(ansible_facts={"x": 1}, anything=["else"]) == made()
 
 
-def test_the_public_key_is_checked_as_the_users_answer():
-    with pytest.raises(BadInput, match="ssh.public_key"):
-        node_record.make(
-            "b",
-            FACTS,
-            dict(PLACES, ssh=dict(PLACES["ssh"], public_key="ssh-rsa AAAA\nssh-rsa BBBB")),
-        )
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -198,17 +181,8 @@ def test_an_unreadable_folder_is_no_folder_without_records(tmp_path):
 
 HOSTILE = st.one_of(
     st.text(max_size=30),
-    st.sampled_from(
-        [
-            "x\nProxyCommand evil",
-            "@cert-authority",
-            "*",
-            "a b",
-            'x" ssh-rsa AAAA',
-            "-oProxyCommand=evil",
-            "a,*",
-        ]
-    ),
+    st.sampled_from(["x\nProxyCommand evil", "@cert-authority", "*", "a b", 'x" ssh-rsa AAAA']),
+    st.sampled_from(["-oProxyCommand=evil", "a,*"]),
 )
 WORDS = {
     "known_hosts": r"(\S+ )(ssh-\S+|ecdsa-\S+|sk-\S+) [A-Za-z0-9+/=]+",

@@ -13,30 +13,9 @@ from tests.plans import part_of
 
 # The request of the command wait from a controller of version 0.1. The program on a node of this
 # version needs all of these names in each request.
-LAST = {
-    "check": False,
-    "command": "wait",
-    "file": None,
-    "job": "",
-    "job_dir": "/jobs/j",
-    "jobs_dir": None,
-    "lines": 20,
-    "most": 1048576,
-    "offset": 0,
-    "output": None,
-    "peer": False,
-    "plan": None,
-    "reader": None,
-    "request": {},
-    "script": None,
-    "seconds": 5,
-    "secret_env": {},
-    "spool": None,
-    "told": "",
-    "token": None,
-    "took": "",
-    "user": "",
-}
+LAST = dict.fromkeys(("file", "jobs_dir", "output", "plan", "reader", "script", "spool", "token"))
+LAST.update(command="wait", check=False, job="", job_dir="/jobs/j", lines=20, most=1048576)
+LAST.update(offset=0, peer=False, request={}, seconds=5, secret_env={}, told="", took="", user="")
 
 
 def test_each_command_has_a_function_and_an_answer():

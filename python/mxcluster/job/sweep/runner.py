@@ -11,7 +11,7 @@ from mxcluster.errors import BadInput, refuse
 from mxcluster.file_io import read_json, replace
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
-from mxcluster.job.sweep import rendezvous, results, specs, stages
+from mxcluster.job.sweep import rendezvous, report, results, specs, stages
 from mxcluster.job.sweep.specs import Job
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict_text import clock, figure, printable
@@ -34,8 +34,6 @@ from mxcluster.model.sweep import (
     Specification,
     job_ids,
 )
-
-Write = Callable[[str, Specification, Records, str], None]
 
 SPEC, RUNNING, LOCK = "sweep.json", "running.json", ".lock"
 STOPPED = "stopped.json"  # ids of interrupted jobs; the nodes keep the folders of these jobs
@@ -270,15 +268,15 @@ def dry_run(spec: Specification, runs_dir: str, plan_of: specs.PlanOf) -> List[s
     return listing(spec, records, check(spec, plan_of))
 
 
-def report_on(spec: Specification, runs_dir: str, cache_dir: str, write: Write) -> None:
+def report_on(spec: Specification, runs_dir: str, cache_dir: str) -> None:
     """Write the report of a finished or interrupted sweep, if a job of the sweep has a record.
 
-    Args: `cache_dir` the folder of matplotlib's font list; `write` the function `report.write`.
+    Args: `cache_dir` the folder of matplotlib's font list.
     """
     folder = path_of(runs_dir, spec)
     records = results.read(folder, spec)
     if records:
-        write(folder, spec, records, cache_dir)
+        report.write(folder, spec, records, cache_dir)
 
 
 def listing(spec: Specification, records: Records, plans: Iterable[Plan]) -> List[str]:

@@ -217,13 +217,14 @@ def test_jobs_that_differ_in_seed_and_rate_are_planned_once():
     assert len(runner.check(spec, plan)) == 8 and len(asked) == 2
 
 
-def test_a_report_is_written_of_what_there_is(cluster):
+def test_a_report_is_written_of_what_there_is(cluster, monkeypatch):
     wrote = []
+    monkeypatch.setattr(report, "write", lambda *given: wrote.append(given))
     spec = cluster.opened(LISTS)
-    runner.report_on(spec, str(cluster.runs), "cache", lambda *given: wrote.append(given))
+    runner.report_on(spec, str(cluster.runs), "cache")
     assert wrote == []
     cluster.go(spec)
-    runner.report_on(spec, str(cluster.runs), "cache", lambda *given: wrote.append(given))
+    runner.report_on(spec, str(cluster.runs), "cache")
     assert set(wrote[0][2]) == {"001", "002"}
 
 
