@@ -36,7 +36,7 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
     roles = [("scheduler", 0, hosts[0])]
     roles += [("server", index, hosts[index % len(hosts)]) for index in range(servers)]
     roles += [("worker", index, hosts[index // 2]) for index in range(workers)]
-    ports = dict.fromkeys(hosts, 9090)
+    ports, common = dict.fromkeys(hosts, 9090), {"interface": "lo", "python": "/env/bin/python"}
     processes = []
     for role, index, host in roles:
         ports[host] += 1
@@ -67,12 +67,7 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
         shares=[[i / workers, (i + 1) / workers] for i in range(workers)],
         options={"kv": kv, "script": script, "network": "mlp", "batch_size": 32, "num_epochs": 20},
         nodes={
-            host: {
-                "address": "127.0.0.%d" % (11 + number),
-                "interface": "lo",
-                "job_dir": "/jobs/" + host,
-                "python": "/env/bin/python",
-            }
+            host: dict(common, address="127.0.0.%d" % (11 + number), job_dir="/jobs/" + host)
             for number, host in enumerate(hosts)
         },
     )

@@ -183,20 +183,16 @@ def test_a_balanced_job_shows_the_batch_sizes_of_each_group():
             assert text in found, text
 
 
-def size_of(png):
-    return Image.open(io.BytesIO(png)).size
-
-
 @pytest.mark.parametrize(
-    "how, rows",
+    "how",
     [
-        ({"workers": 40, "groups": 4, "servers": 4}, 2),
-        ({"workers": 40, "groups": 40, "servers": 1}, 2),
-        ({"workers": 1, "groups": 1, "kv": "local", "servers": 0}, 2),
+        {"workers": 40, "groups": 4, "servers": 4},
+        {"workers": 40, "groups": 40, "servers": 1},
+        {"workers": 1, "groups": 1, "kv": "local", "servers": 0},
     ],
     ids=["40 workers", "40 groups", "one worker"],
 )
-def test_pictures_of_all_sizes(how, rows, cache_dir):
+def test_pictures_of_all_sizes(how, cache_dir):
     plan = fake_run.make_plan(**how)
     events = [
         event
@@ -207,8 +203,8 @@ def test_pictures_of_all_sizes(how, rows, cache_dir):
         events += fake_run.server_events(plan, 0)
     data = series.collect(plan, list(map(Event.decode, events)))
     picture = curves.draw(data, plan, fake_run.verdict(), cache_dir)
-    width, height = size_of(picture)
-    assert width > 1000 and height > 300 * rows, (width, height)
+    width, height = Image.open(io.BytesIO(picture)).size
+    assert width > 1000 and height > 600, (width, height)
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,6 @@ def test_series_begin_with_the_first_event_and_separate_the_workers():
     assert data.workers[1].start.epochs == 2
 
 
-def test_series_of_a_job_without_events_are_empty():
-    data = series.collect(fake_run.make_plan(), [])
-    assert data.begin is None and data.histograms == {} and data.notes == []
-    assert series.drawn(data) == []
-
-
 def test_smooth_keeps_a_few_points_unchanged():
     points = [(float(x), float(x * x)) for x in range(9)]
     assert series.smooth(points) == points

@@ -182,13 +182,8 @@ def test_an_unfinished_comparison_has_a_page_without_a_picture(tmp_path):
 def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
     spec, found = benchmark([100, 180, 150], scaling="weak,strong", worker_counts="1,2")
     series = plots._series(summary.benchmark_rows(spec, found))
-    assert [
-        (name, [(row.about.workers, row.record.samples_per_s) for row in points])
-        for name, points in series
-    ] == [
-        ("weak, 32 each", [(1, 100), (2, 180)]),
-        ("strong, 32 in all", [(1, 100), (2, 150)]),
-    ]
+    found = {name: [row.record.samples_per_s for row in points] for name, points in series}
+    assert found == {"weak, 32 each": [100, 180], "strong, 32 in all": [100, 150]}
 
 
 def test_a_scheme_without_a_good_job_says_so():
