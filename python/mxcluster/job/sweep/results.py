@@ -10,7 +10,7 @@ import json
 import os
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Type, Union
 
-from mxcluster import __version__, exit_codes
+from mxcluster import __version__
 from mxcluster import events as event_files
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
@@ -18,6 +18,7 @@ from mxcluster.job.report import files, series
 from mxcluster.job.sweep.specs import Job
 from mxcluster.lists import quantile
 from mxcluster.model.events import Batch, End, Epoch, Event, Machine, Measured, Start, Waits
+from mxcluster.model.failures import LEARNING, NAN
 from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.sweep import (
     DIVERGED,
@@ -92,10 +93,7 @@ def state_of(verdict: Verdict) -> str:
     if verdict.ok:
         return OK
     failure = verdict.first_failure
-    wrong_rate = failure is not None and (
-        failure.kind == "learning" or failure.exit_code == exit_codes.NOT_A_NUMBER
-    )
-    return DIVERGED if wrong_rate else FAILED
+    return DIVERGED if failure and failure.kind in (LEARNING, NAN) else FAILED
 
 
 def lateness(events: Iterable[Event]) -> Tuple[Optional[int], Optional[bool]]:

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from mxcluster import exit_codes
 from mxcluster.job.report import files
 from mxcluster.job.sweep import results, specs
 from mxcluster.model.events import Event, Updates
@@ -109,7 +108,7 @@ def test_a_job_is_late_with_more_than_one_late_step_in_a_hundred(tmp_path, steps
     [
         (None, "ok"),
         ({"kind": "learning", "exit_code": 0}, "diverged"),
-        ({"exit_code": exit_codes.NOT_A_NUMBER}, "diverged"),
+        ({"kind": "nan", "exit_code": 97}, "diverged"),
         ({"exit_code": -9}, "failed"),
     ],
 )
