@@ -14,14 +14,7 @@ def test_typed_values_are_accepted(playbook):
     assert sweep_knobs.cast(playbook, found.encode()) == found
 
 
-@pytest.mark.parametrize(
-    "given,wanted",
-    [
-        ("1,2, 4", [1, 2, 4]),
-        ("[1, 2]", [1, 2]),
-        (4, [4]),
-    ],
-)
+@pytest.mark.parametrize("given,wanted", [("1,2, 4", [1, 2, 4]), ("[1, 2]", [1, 2]), (4, [4])])
 def test_a_list_has_many_spellings(given, wanted):
     assert sweep_knobs.cast(BENCHMARK, {"worker_counts": given}).worker_counts == wanted
 

@@ -26,7 +26,7 @@ from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.sweep import rendezvous
 from mxcluster.model import sweep_knobs, sweep_schemes
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.knob import Knob, knobs_of, value_of
+from mxcluster.model.knob import knobs_of, value_of
 from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.sweep import (
@@ -166,9 +166,9 @@ def base_of(playbook: str, options: Knobs, given: Iterable[str], cwd: str) -> Kn
     Args: `options` {knob: value}; `given` the names that the user gave with -e; `cwd` the folder at
     which relative paths begin.
     """
-    passed = sweep_knobs.passed_on(playbook)
+    passed, known = sweep_knobs.passed_on(playbook), knobs_of(Options)
     names = [name for name in given if name in passed and name in options]
-    found = dict(zip(names, for_each(lambda name: value_of(_option(name), options[name]), names)))
+    found = dict(zip(names, for_each(lambda name: value_of(known[name], options[name]), names)))
     for name in _PATHS:
         if found.get(name):
             found[name] = os.path.abspath(os.path.join(cwd, os.path.expanduser(found[name])))
@@ -399,12 +399,8 @@ def _only(base: Knobs, kv: str) -> Knobs:
     return found
 
 
-def _option(name: str) -> Knob:
-    return knobs_of(Options)[name]
-
-
 def _default(name: str) -> object:
-    return _option(name).default
+    return knobs_of(Options)[name].default
 
 
 def _number(base: Knobs, name: str) -> int:

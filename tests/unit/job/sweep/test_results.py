@@ -104,16 +104,11 @@ def test_a_job_is_late_with_more_than_one_late_step_in_a_hundred(tmp_path, steps
 
 
 @pytest.mark.parametrize(
-    "failure,state",
-    [
-        (None, "ok"),
-        ({"kind": "learning", "exit_code": 0}, "diverged"),
-        ({"kind": "nan", "exit_code": 97}, "diverged"),
-        ({"exit_code": -9}, "failed"),
-    ],
+    "kind,state",
+    [(None, "ok"), ("learning", "diverged"), ("nan", "diverged"), ("killed", "failed")],
 )
-def test_a_wrong_rate_is_a_result_and_a_fault_is_none(failure, state):
-    verdict = fake_run.verdict(failure and fake_run.failure(**failure))
+def test_a_wrong_rate_is_a_result_and_a_fault_is_none(kind, state):
+    verdict = fake_run.verdict(kind and fake_run.failure(kind=kind))
     assert results.state_of(verdict) == state
 
 
