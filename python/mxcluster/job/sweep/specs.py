@@ -82,7 +82,6 @@ def begin(
         plan_of: see the docstring of this module.
     """
     whole = plan_of({"kv": "dist_sync", "num_workers": 0, **_only({}, "dist_sync")})
-    base = {name: value for name, value in base.items() if name not in _OF_THE_RUN}
     if isinstance(knobs, sweep_knobs.BenchmarkInput):
         own = sweep_knobs.part(BenchmarkKnobs, knobs)
         return Benchmark(
