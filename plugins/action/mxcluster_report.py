@@ -105,7 +105,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         for host in plan.nodes
     }
     failure = None
-    if batch.is_batch(plan):
+    if plan.batch:
         # Not the folder of the archives: a node may have the name of the submit host.
         folder = os.path.join(given.collected, job, "nodes")
         plan, archives, ends, failure = batch.split(plan, archives, ends, folder)

@@ -19,7 +19,7 @@ from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs
-from mxcluster.job.sweep import report, runner, summary
+from mxcluster.job.sweep import runner, summary
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.plan import Plan
 from mxcluster.model.record import Record, field, record
@@ -73,7 +73,7 @@ def means_of(given: Arguments, runs_dir: str, playbook: str) -> runner.Means:
         plan_of=plan_of,
         start=lambda knobs: attempts.run(knobs, show, playbook, "train.yml"),
         stop=lambda job: attempts.run({"job": job, "all": False}, show, playbook, "stop.yml"),
-        say=lambda line: display.display(line, color=C.COLOR_CHANGED),
+        show=lambda line: display.display(line, color=C.COLOR_CHANGED),
     )
 
 
@@ -113,7 +113,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     try:
         records = runner.go(spec, runs_dir, means, str(given.knobs.get("again") or "").strip())
     finally:
-        runner.report_on(spec, runs_dir, given.cache_dir, report.write)
+        runner.report_on(spec, runs_dir, given.cache_dir)
     lines = summary.text(spec, records, folder)
     return Result(
         changed=True,

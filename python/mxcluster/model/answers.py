@@ -80,9 +80,9 @@ class Held(Record):
     """The ports and GPUs in use."""
 
     ports: Mapping[str, str] = field(table(_digits, words, 70000))
-    """{port: holder}."""
+    """{port: the process or program that holds it}."""
     gpus: Mapping[str, str] = field(table(_digits, words))
-    """{number: holder}."""
+    """{GPU number: the process or job that holds it}."""
 
 
 class Looked(Answer):
@@ -93,13 +93,13 @@ class Looked(Answer):
     fits: bool = field(flag)
     """Whether the ports and GPUs of the job are free."""
     facts: object = field(optional(json_of(6, 5000)), default=None)
-    """See `probe.look`."""
+    """The addresses, GPUs and versions of the node, see `probe.look`."""
     image: Optional[str] = field(
         optional(matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")), default=None
     )
-    """None without containers."""
+    """The id of the container image, None without containers."""
     ports_open: Optional[str] = field(optional(words), default=None)
-    """Why other hosts reach the ports of jobs; from root."""
+    """The reason why other hosts reach the ports of jobs. Root gives it."""
 
 
 class Recorded(Answer):
@@ -130,7 +130,7 @@ class JobState(AnswerWithStatus):
     """The status of a job, and the latest events of its processes."""
 
     progress: Mapping[str, Latest] = field(_progress, default={})
-    """{process: its events}."""
+    """{process: its latest events}."""
 
 
 class Progress(JobState):
@@ -141,7 +141,7 @@ class Progress(JobState):
         table(names.process, record(LatestPulse), MOST_PROCESSES), default={}
     )
     checkpoints: Optional[Offer] = field(optional(record(Offer)), default=None)
-    """None without a manifest."""
+    """The checkpoints that the node offers, None without a manifest."""
 
 
 class Stopped(AnswerWithStatus):
@@ -150,7 +150,7 @@ class Stopped(AnswerWithStatus):
     ran: bool = field(flag)
     """Whether the command has ended a job."""
     left: Sequence[str] = field(_lines, default=[])
-    """Leftover processes, ports and units."""
+    """The leftover processes, ports and units."""
 
 
 class Collected(Answer):
@@ -163,17 +163,17 @@ class Collected(Answer):
     problem: Optional[str] = field(optional(words))
     """The reason why no file was packed, such as a full disk."""
     left: Optional[Sequence[str]] = field(optional(_lines), default=None)
-    """Leftovers of the job; None if nothing has looked."""
+    """The leftovers of the job, None if nothing has looked for leftovers."""
     behind: Sequence[str] = field(_lines, default=[])
     """Lines about files and logs that stay on the node."""
     outside: Sequence[str] = field(_lines, default=[])
-    """Processes outside of the job's unit; from root."""
+    """The processes outside of the job's unit. Root gives them."""
     untrue: Optional[str] = field(optional(words), default=None)
-    """Why the reported end was false; from root."""
+    """The reason why the reported end was false. Root gives it."""
     output: Optional[str] = field(optional(names.path), default=None)
-    """The tar file; from root."""
+    """The path of the tar file. Root gives it."""
     spooled: bool = field(flag, default=False)
-    """Whether the login user can read `output`; from root."""
+    """Whether the login user can read `output`. Root gives it."""
 
 
 class Logs(Answer):
@@ -182,7 +182,7 @@ class Logs(Answer):
     logs: Mapping[str, Sequence[str]] = field(
         table(names.process, each(words, 10**6), MOST_PROCESSES)
     )
-    """{log without .log: lines}."""
+    """{name of a log without .log: its last lines}."""
 
 
 class WholePlan(Answer):
@@ -195,7 +195,7 @@ class PieceOfFile(Answer):
     """A piece of a checkpoint file."""
 
     data: str = field(text)
-    """In base64."""
+    """The bytes of the piece in base64."""
 
 
 class JobEntry(Record, nulls=True):
@@ -205,13 +205,13 @@ class JobEntry(Record, nulls=True):
     state: str = field(one_of("running", "ended", "prepared", "broken"))
     """A prepared job has no status yet; a broken job has damaged files."""
     why: Optional[str] = field(optional(words), default=None)
-    """Why the job is broken."""
+    """The reason why the job is broken."""
     kv: Optional[str] = field(optional(words), default=None)
     reason: Optional[str] = field(optional(one_of(*exit_codes.REASONS)), default=None)
     started: Optional[float] = field(optional(unix_time), default=None)
     ended: Optional[float] = field(optional(unix_time), default=None)
     lease: Optional[float] = field(optional(real(0, 1e11)), default=None)
-    """Seconds."""
+    """The lease in seconds."""
     nodes: Sequence[str] = field(each(words, 100000), default=[])
     ports: Mapping[str, str] = field(table(_digits, words, 70000), default={})
     """{port: name of the process}."""
@@ -219,7 +219,7 @@ class JobEntry(Record, nulls=True):
     gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU), 1024), default=[])
     status: Optional[Status] = field(optional(record(Status)), default=None)
     progress: Mapping[str, Latest] = field(_progress, default={})
-    """Of a running job."""
+    """{process: its latest events}, for a running job only."""
 
     @property
     def is_running(self) -> bool:
@@ -249,11 +249,11 @@ class JobList(Answer):
     """The jobs of a node."""
 
     jobs: Sequence[JobEntry] = field(_entries)
-    """The newest first."""
+    """The jobs, the newest first."""
     cleared: Optional[Sequence[str]] = field(optional(_lines), default=None)
     """Ids of the ended jobs whose files for a running job were removed."""
     units: Optional[Sequence[str]] = field(optional(each(words, 10000)), default=None)
-    """Jobs whose units run; from root."""
+    """The jobs whose units run. Root gives them."""
 
 
 class Lost(Record):
@@ -269,7 +269,7 @@ class BlockingWorker(Record):
 
     name: str = field(names.process)
     time: float = field(unix_time)
-    """Of the stall."""
+    """The time of the stall."""
 
 
 class NodeResult(Record):
@@ -277,14 +277,14 @@ class NodeResult(Record):
 
     status: Optional[Status] = field(optional(record(Status)), default=None)
     problem: Optional[str] = field(optional(words), default=None)
-    """Why the controller could not collect the files."""
+    """The reason why the controller could not collect the files."""
     lost: Optional[Lost] = field(optional(record(Lost)), default=None)
     left: Optional[Sequence[str]] = field(optional(_lines), default=None)
-    """leftovers; None for a node that was not searched."""
+    """The leftovers of the job, None for a node that was not searched."""
     untrue: Optional[str] = field(optional(words), default=None)
-    """Why the node's report of the end was false."""
+    """The reason why the node's report of the end was false."""
     behind: Sequence[str] = field(_lines, default=[])
-    """As in Collected."""
+    """Lines about files and logs that stay on the node."""
     outside: Sequence[str] = field(_lines, default=[])
-    """As in Collected."""
+    """The processes outside of the job's unit."""
     uneven: Optional[BlockingWorker] = field(optional(record(BlockingWorker)), default=None)

@@ -29,7 +29,7 @@ class CallError(CheckError, nulls=True):
     """The error of a call of a CUDA library."""
 
     status: Optional[int] = field(optional(whole(-(2**31))), default=None)
-    """None if the library is missing."""
+    """The status that the library returned, None if the library is missing."""
 
 
 class ImportFailure(CheckError):
@@ -55,9 +55,9 @@ class MxnetFacts(Record, nulls=True):
     """The facts of an import of MXNet."""
 
     mxnet: str = field(words)
-    """The version."""
+    """The version of MXNet."""
     libmxnet: Optional[str] = field(optional(names.digest))
-    """The digest of the library."""
+    """The digest of libmxnet.so."""
     compiled_in: bool = field(flag)
     """Whether MXNet has the distributed kv-store."""
     says: str = field(words)
@@ -86,7 +86,7 @@ class Peers(Record):
     """The results of ssh to other nodes."""
 
     peers: Mapping[str, Optional[str]] = field(table(words, optional(words), 5000))
-    """{peer: None or the error}."""
+    """{peer: the error of ssh, or None}."""
 
 
 class ListedGpu(Record):
@@ -159,7 +159,7 @@ class Checked(Record, nulls=True):
     ssh: Union[CheckError, Peers] = field(_or(CheckError, record(Peers)))
     gpus: Union[CheckError, GpuFacts, None] = field(optional(_or(CheckError, record(GpuFacts))))
     ports_open: str = field(words, default="")
-    """Why other hosts reach the ports of jobs; from root."""
+    """The reason why other hosts reach the ports of jobs. Root gives it."""
 
 
 _seconds = real(-1e11, 1e11)
@@ -172,7 +172,7 @@ class Met(Record):
     rtt: float = field(_seconds)
     """The round-trip time in seconds."""
     offset: float = field(_seconds)
-    """Of the other node's clock in seconds."""
+    """The other node's clock minus the own clock, in seconds."""
 
 
 class Unreachable(Record):
@@ -189,7 +189,7 @@ class Limits(Record):
     """The limits of the node."""
 
     open_files: int = field(whole(-1))
-    """Files that a process may open, -1 for no limit."""
+    """The number of files that a process may open, -1 for no limit."""
 
 
 class RendezvousReport(Record):

@@ -35,7 +35,7 @@ class ServerManifest(Manifest):
     """The manifest of the optimizer's states of one server."""
 
     rank: int = field(whole(0, 100000))
-    """Of the server."""
+    """The rank of the server."""
     servers: int = field(whole(0, 100000))
 
 

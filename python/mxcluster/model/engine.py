@@ -21,4 +21,5 @@ class EngineState(Process):
     watcher: Process = field(record(Process))
     """The parent of the program."""
     exit_code: Optional[int] = field(optional(whole(-100, 255)), default=None)
-    """None while the program runs, minus the number of a signal that ended it."""
+    """The exit code of the program, or minus the number of the signal that ended it. None while the
+    program runs."""

@@ -7,6 +7,7 @@ write kinds and fields of its own: the file keeps them, and the classes leave th
 import time
 from typing import Mapping, Optional, Sequence, Type, TypeVar
 
+from mxcluster.model.profile import ServerTimes, Speed, per_s
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Shape,
@@ -42,7 +43,7 @@ class Event(Record, kind_key="event"):
     """An event of a process. The log of a process adds its role, index and host."""
 
     time: float = field(unix_time, factory=now)
-    """Unix seconds."""
+    """The time of the event in unix seconds."""
     role: Optional[str] = field(
         optional(matching(r"[A-Za-z0-9_.-]{1,100}", "the role of a process")), default=None
     )
@@ -66,13 +67,13 @@ class Start(Event, kind="start"):
     """The begin of a worker's training."""
 
     epochs: Optional[int] = field(_count, default=None)
-    """Of the whole training."""
+    """The number of epochs of the whole training."""
     batches: Optional[int] = field(_count, default=None)
-    """Of an epoch."""
+    """The number of batches of an epoch."""
     batch_size: Optional[int] = field(_count, default=None)
     samples_in_share: Optional[int] = field(_count, default=None)
     repeated: Optional[int] = field(_count, default=None)
-    """Samples that an epoch repeats to fill batches."""
+    """The number of samples that an epoch repeats to fill batches."""
     slowdown: Optional[float] = field(_number, default=None)
     step_ms: Optional[float] = field(_number, default=None)
 
@@ -81,34 +82,34 @@ class Batch(Event, kind="batch"):
     """The figures of the latest batch of a worker."""
 
     epoch: Optional[int] = field(_count, default=None)
-    """From 0."""
+    """The number of the epoch, from 0."""
     batch: Optional[int] = field(_count, default=None)
-    """In the epoch, from 0."""
+    """The number of the batch in the epoch, from 0."""
     step: Optional[int] = field(_count, default=None)
-    """Of the training, from 1."""
+    """The number of the batch in the training, from 1."""
     samples: Optional[int] = field(_count, default=None)
-    """Trained so far."""
+    """The number of samples that the worker has trained so far."""
     batch_size: Optional[int] = field(_count, default=None)
     loss: Optional[float] = field(_number, default=None)
-    """Mean of the batch."""
+    """The mean loss of the batch."""
     train_accuracy: Optional[float] = field(_number, default=None)
-    """Of the batch."""
+    """The accuracy on the batch, 0 to 1."""
     samples_per_s: Optional[float] = field(_number, default=None)
     done: Optional[float] = field(_number, default=None)
-    """Part of the training, 0 to 1."""
+    """The trained part of the training, 0 to 1."""
 
 
 class Epoch(Event, kind="epoch"):
     """The end of an epoch of a worker."""
 
     epoch: Optional[int] = field(_count, default=None)
-    """From 0."""
+    """The number of the epoch, from 0."""
     accuracy: Optional[float] = field(_number, default=None)
-    """On held-out samples, 0 to 1."""
+    """The accuracy on held-out samples, 0 to 1."""
     samples: Optional[int] = field(_count, default=None)
-    """Trained so far."""
+    """The number of samples that the worker has trained so far."""
     seconds: Optional[float] = field(_number, default=None)
-    """Of the epoch."""
+    """The duration of the epoch."""
     batch_size: Optional[int] = field(_count, default=None)
 
 
@@ -116,15 +117,15 @@ class End(Event, kind="end"):
     """The end of a worker's training."""
 
     accuracy: Optional[float] = field(_number, default=None)
-    """On held-out samples, 0 to 1."""
+    """The accuracy on held-out samples, 0 to 1."""
     samples: Optional[int] = field(_count, default=None)
     seconds: Optional[float] = field(_number, default=None)
-    """Wall time."""
+    """The wall time of the training."""
     samples_per_s: Optional[float] = field(_number, default=None)
     steps: Optional[int] = field(_count, default=None)
-    """Trained steps, with emulated slowness only."""
+    """The number of trained steps, with emulated slowness only."""
     late_steps: Optional[int] = field(_count, default=None)
-    """Steps that took longer than the emulated machine."""
+    """The number of steps that took longer than on the emulated machine."""
 
 
 class Done(Event, kind="done"):
@@ -163,11 +164,11 @@ class Measured(Event, kind="measured"):
     batches: int = field(whole(1))
     batch_size: int = field(whole(1))
     warm_up: int = field(whole())
-    """Batches before the measured ones."""
+    """The number of batches before the measured batches."""
     seconds: float = field(_figure)
-    """Of all measured batches."""
+    """The duration of all measured batches."""
     median_s: float = field(_figure)
-    """Of a batch."""
+    """The median duration of a batch. The next two fields are percentiles."""
     p10_s: float = field(_figure)
     p90_s: float = field(_figure)
     samples_per_s: float = field(_figure)
@@ -177,7 +178,7 @@ class Waits(Event, kind="waits"):
     """The time that a worker waited for weights."""
 
     seconds: float = field(_figure)
-    """Of the training."""
+    """The duration of the training."""
     waited_s: float = field(_figure)
 
 
@@ -185,7 +186,7 @@ class StoreWaits(Event, kind="kv"):
     """The time that a worker of dist_ssync waited for other workers."""
 
     seconds: Optional[float] = field(_number, default=None)
-    """Since the store began."""
+    """The time since the store began."""
     steps: Optional[int] = field(_count, default=None)
     waited_s: Optional[float] = field(_number, default=None)
 
@@ -196,7 +197,7 @@ class Updates(PlannedEvent, kind="gsync"):
     group: int = field(whole())
     """The number of the group."""
     updates: Optional[int] = field(_count, default=None)
-    """The sum of y."""
+    """The number of all updates: the sum of the numbers in `y`."""
     y: Mapping[str, int] = field(_counts)
     """{Y: number of updates}. Y counts the updates of a parameter since the group's last one."""
     dropped: Mapping[str, int] = field(_counts, default={})
@@ -211,47 +212,32 @@ class Balance(PlannedEvent, kind="balance"):
     workers: Optional[Sequence[int]] = field(optional(each(whole(), 10000)), default=None)
     sizes: Sequence[int] = field(each(whole(1), 10000))
     speeds: Sequence[float] = field(_figures)
-    """Samples per second."""
-
-
-class Speed(Record):
-    """The measured speed of a worker."""
-
-    samples_per_s: float = field(_figure)
-    spread: float = field(_figure)
-    """See mxcluster.training.timing.spread."""
-
-
-class ServerTimes(Record):
-    """The times of a worker's exchange of the whole model with one server."""
-
-    push_s: float = field(_figure)
-    pull_s: float = field(_figure)
+    """The speed of each of these workers in samples per second."""
 
 
 class Profile(PlannedEvent, kind="profile"):
     """The measurements of a worker."""
 
-    gpu_speeds: Optional[Sequence[float]] = field(optional(_figures), default=None)
-    """Samples per second of each GPU."""
+    gpu_speeds: Optional[Sequence[float]] = field(optional(each(per_s, 10000)), default=None)
+    """The speed of each GPU in samples per second."""
     alone: Speed = field(record(Speed))
     servers: Sequence[ServerTimes] = field(each(record(ServerTimes), 10000))
-    """By rank."""
+    """The times of each server, by its rank."""
     together: Speed = field(record(Speed))
-    """While all workers train."""
-    exchange_s: float = field(_figure)
-    """A push and pull of the whole model."""
+    """The speed while all workers train."""
+    exchange_s: float = field(real(0, 1e9))
+    """The time of a push and pull of the whole model."""
     parameters: Optional[Sequence[int]] = field(optional(each(whole(1), 100000)), default=None)
-    """sizes, from worker 0 only."""
+    """The size of each parameter. Only worker 0 measures it."""
     mxnet: Optional[str] = field(optional(words), default=None)
-    """From worker 0 only."""
+    """The version of MXNet. Only worker 0 reports it."""
 
 
 class ServerSpeed(PlannedEvent, kind="server_speed"):
     """The measured speed of a server."""
 
-    updates_per_s: float = field(_figure)
-    """Updates of the whole model."""
+    updates_per_s: float = field(per_s)
+    """The number of updates of the whole model in a second."""
 
 
 class Iteration(Event, kind="ssync"):
@@ -259,7 +245,7 @@ class Iteration(Event, kind="ssync"):
 
     iteration: int = field(whole())
     slowest: int = field(whole())
-    """Iterations of the slowest worker."""
+    """The iteration of the slowest worker."""
 
 
 class Merge(Event, kind="merge"):
@@ -272,9 +258,9 @@ class Merge(Event, kind="merge"):
     scale: float = field(_figure)
     """The factor of the gradient."""
     size: int = field(whole())
-    """Numbers of the gradient."""
+    """The number of elements of the gradient."""
     sum: Optional[float] = field(_number)
-    """Of the gradient."""
+    """The sum of the gradient's elements."""
 
 
 class Restored(Event, kind="restored"):
@@ -282,7 +268,7 @@ class Restored(Event, kind="restored"):
 
     parameter: int = field(whole())
     rank: int = field(whole())
-    """Of the server."""
+    """The rank of the server."""
     states: Sequence[str] = field(each(matching(r"[0-9a-f]{64}", "a sha256")))
 
 

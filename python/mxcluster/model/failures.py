@@ -151,7 +151,7 @@ class Failure(Record, nulls=True):
     reason: str = field(words)
     """The cause, without the name and the host."""
     exit_code: Optional[int] = field(optional(whole(-100, 255)), default=None)
-    """Of the process, None if it has not ended."""
+    """The exit code of the process, None if the process has not ended."""
     time: Optional[float] = field(optional(unix_time), default=None)
     log: Sequence[str] = field(each(words), default=[])
     """The last lines of the log."""

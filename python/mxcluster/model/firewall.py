@@ -22,5 +22,5 @@ class FirewallRequest(Record):
     peers: Dict[str, List[int]] = field(table(ipv4, _ports, 100000))
     """The ports of all processes of the job by the address of their node, also of this node."""
     uid: Optional[int] = field(optional(whole(0, 2**32 - 1)), default=None)
-    """The training user. From this node, only this user and root can reach the ports of `peers`.
-    None: all users of the node can."""
+    """The uid of the training user. From this node, only this user and root can reach the ports of
+    `peers`. None: all users of the node can."""

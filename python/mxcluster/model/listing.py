@@ -16,9 +16,9 @@ class Held(Record):
     """The ports and GPUs that a job holds on a node."""
 
     ports: Mapping[str, str] = field(table(matching(r"[0-9]{1,6}", "a port"), words, MOST))
-    """{port: process}."""
+    """{port: the process that holds it}."""
     gpus: Sequence[int] = field(each(whole()))
-    """GPU numbers."""
+    """The numbers of the GPUs."""
 
 
 class ListedJob(Record):
@@ -40,13 +40,13 @@ class ListedJob(Record):
     state: str = field(_state)
     detached: bool = field(flag)
     started: Optional[float] = field(_time)
-    """Unix seconds."""
+    """The time of the start in unix seconds."""
     ended: Optional[float] = field(_time)
-    """Unix seconds."""
+    """The time of the end in unix seconds."""
     nodes: Mapping[str, str] = field(table(words, _state, MOST))
-    """{host: state}."""
+    """{host: the state of the node}."""
     holds: Mapping[str, Held] = field(table(words, record(Held), MOST))
-    """By running host."""
+    """{host where the job runs: its ports and GPUs}."""
     progress: Optional[str] = field(optional(words))
     """The live line of a running job."""
     first_failure: Optional[Failure] = field(optional(record(Failure)))
@@ -57,4 +57,4 @@ class InterruptedJob(Record):
 
     job: str = field(names.job_id)
     lease: Optional[float] = field(optional(real(0, 1e100)))
-    """seconds, None without a lease."""
+    """The lease in seconds, None without a lease."""

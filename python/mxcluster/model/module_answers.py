@@ -102,14 +102,14 @@ class MachineAnswer(Answer):
     )
     """The PCI device numbers of NVIDIA's GPUs."""
     driver: Optional[str] = field(optional(names.version))
-    """The loaded NVIDIA driver."""
+    """The version of the loaded NVIDIA driver."""
     driver_installed: Optional[str] = field(optional(names.version))
     nouveau: bool = field(flag)
     """Whether the kernel has loaded nouveau."""
     kernel: str = field(names.kernel)
-    """The running kernel."""
+    """The release of the running kernel."""
     kernels: Sequence[str] = field(each(names.kernel))
-    """The installed kernels."""
+    """The releases of the installed kernels."""
     modules: Mapping[str, str] = field(table(names.kernel, or_empty(names.version)))
     """{kernel: the version of its NVIDIA module, "" without a version}."""
     secure_boot: bool = field(flag)
@@ -117,7 +117,7 @@ class MachineAnswer(Answer):
     """The programs that use a GPU."""
     machine_id: str = field(matching(r"[0-9a-f]{0,64}|uninitialized", "the id of a machine"))
     python: Optional[str] = field(optional(names.python_version))
-    """The system's Python 3, None without one."""
+    """The version of the system's Python 3, None without Python 3."""
     missing_libraries: Sequence[str] = field(each(names.library))
     missing_programs: Sequence[str] = field(each(names.library))
 

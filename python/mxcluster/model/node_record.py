@@ -61,7 +61,7 @@ class MachineFacts(Network):
     host_keys: Sequence[str] = field(each(names.public_key, 16), default=[])
     """The public keys of sshd."""
     gpus: int = field(whole(0, 1024), default=0)
-    """The number of GPUs of nvidia-smi."""
+    """The number of GPUs that nvidia-smi lists."""
     driver: Optional[Driver] = field(optional(record(Driver)), default=None)
 
 
@@ -86,11 +86,11 @@ class Cuda(Record):
 
     folder: str = field(names.path)
     version: Optional[str] = field(optional(words), default=None)
-    """Such as 9.2."""
+    """The version, such as 9.2."""
     release: Optional[str] = field(optional(words), default=None)
-    """Such as 9.2.148."""
+    """The full version, such as 9.2.148."""
     driver: Optional[str] = field(optional(words), default=None)
-    """The oldest driver."""
+    """The oldest driver for this CUDA."""
     cudnn: Optional[str] = field(optional(words), default=None)
     nccl: Optional[str] = field(optional(words), default=None)
     sass: Sequence[str] = field(each(words), default=[])
@@ -105,7 +105,7 @@ class Ssh(Record):
     public_key: str = field(or_empty(names.public_key), default="")
     user: str = field(or_empty(names.user_name), default="")
     port: int = field(whole_number(1, 65535), default=22)
-    """Of the node's sshd."""
+    """The port of the node's sshd."""
 
 
 def _cuda(value: object) -> Optional[Cuda]:
@@ -116,10 +116,10 @@ class NodeRecord(NodeFacts):
     """The facts of a node, and the values of the role's variables for this node."""
 
     host: str = field(words)
-    """The name in the inventory."""
+    """The name of the node in the inventory."""
     schema: Optional[int] = field(optional(whole(0, 1000000)), default=None)
     python: Optional[str] = field(optional(names.path), default=None)
-    """The program, None in records of other schemas."""
+    """The path of the Python program, None in records of other schemas."""
     job_dir: str = field(names.path)
     """The folder of all jobs."""
     data_dir: str = field(names.path)

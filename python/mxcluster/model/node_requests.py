@@ -18,9 +18,9 @@ class AllGpus(Record):
     """The GPUs that a job without a choice of GPUs expects on the node."""
 
     record: int = field(whole(0, 1024))
-    """The number that provision.yml found."""
+    """The number of GPUs that provision.yml found."""
     bus: int = field(whole(0, 1024))
-    """The number on the PCI bus, 0 for a node with an MXNet for CPUs."""
+    """The number of GPUs on the PCI bus, 0 for a node with an MXNet for CPUs."""
 
 
 class Versions(Record):
@@ -38,11 +38,11 @@ class MpiRequest(Record):
     pre_execution: str = field(text)
     """The shell commands that load the engine."""
     env: Mapping[str, str] = field(table(text, text, 10000), default={})
-    """Of the job."""
+    """The environment variables of the job."""
     infiniband: Optional[bool] = field(optional(flag), default=None)
     """Whether the job needs InfiniBand."""
     where: str = field(text, default=HERE)
-    """The words for the place: a node or an image."""
+    """The words for the place in messages: a node or an image."""
 
     @classmethod
     def of_training(cls, options: Options) -> Optional["MpiRequest"]:
@@ -60,29 +60,29 @@ class LookRequest(Record):
     """The needs of a job on a node."""
 
     address: Optional[str] = field(optional(text), default=None)
-    """The literal IPv4 address that the processes bind."""
+    """The literal IPv4 address at which the processes listen."""
     interface: Optional[str] = field(optional(text), default=None)
     """The interface with this address."""
     ports: Sequence[int] = field(each(whole(0, 65535), 100000), default=[])
-    """At this address."""
+    """The ports of the processes at this address."""
     gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU)), default=[])
     all_gpus: Optional[AllGpus] = field(optional(record(AllGpus)), default=None)
-    """Of a job that uses all GPUs."""
+    """The expected GPUs, for a job that uses all GPUs only."""
     jobs_dir: Optional[str] = field(optional(text), default=None)
     """The folder with the folders of all jobs."""
     job: Optional[str] = field(optional(text), default=None)
-    """A new job id."""
+    """The id of the new job."""
     files: Sequence[str] = field(each(text), default=[])
-    """Paths that must be readable."""
+    """The paths that the training user must be able to read."""
     data_dir: str = field(text, default="")
     """The knob, for root: jobs in units have folders of their own in the place of some folders."""
     python: Optional[str] = field(optional(text), default=None)
-    """The path of the Python."""
+    """The path of the Python program."""
     package: Optional[str] = field(optional(text), default=None)
-    """The file name of the controller's mxcluster."""
+    """The file name of the package mxcluster of the controller."""
     versions: Versions = field(record(Versions), default=Versions())
     free: Mapping[str, int] = field(table(text, whole()), default={})
-    """{folder: needed bytes}."""
+    """{folder: the bytes that must be free}."""
     open_files: int = field(whole(), default=0)
     """The number of files that a process opens."""
     engine: Optional[str] = field(optional(text), default=None)
@@ -92,7 +92,7 @@ class LookRequest(Record):
     cuda: Optional[str] = field(optional(text), default=None)
     """The folder of CUDA."""
     batch: Optional[BatchRequest] = field(optional(record(BatchRequest)), default=None)
-    """Of a submit host."""
+    """The resources that a job requests, on a submit host only."""
 
 
 def _facts(value: object) -> NodeFacts:
@@ -106,7 +106,7 @@ class RecordRequest(Record):
     """The present node record, which may save the import of MXNet."""
 
     known: NodeFacts = field(_facts, default=NodeFacts())
-    """No facts for a damaged record."""
+    """The facts of the present record, none for a damaged record."""
 
 
 def _cuda(value: object) -> Optional[Cuda]:
@@ -119,8 +119,8 @@ class CheckRequest(Record):
     etc_dir: str = field(text)
     """The folder of the three cluster files."""
     folders: Sequence[str] = field(each(text))
-    """To measure."""
+    """The folders whose free space the node measures."""
     peers: Sequence[str] = field(each(text, 100000), default=[])
-    """To reach by ssh."""
+    """The hosts to which the node connects by ssh."""
     cuda: Optional[Cuda] = field(_cuda, default=None)
-    """Of a node that trains on GPUs."""
+    """The installed CUDA, None for a node that trains on the CPU."""

@@ -75,7 +75,7 @@ class Place(Record):
     """The place of a node in the network of the training traffic."""
 
     address: str = field(_of_place(ipv4), default="")
-    """Empty for the submit host of a batch system."""
+    """The IPv4 address, empty for the submit host of a batch system."""
     interface: str = field(_of_place(words), default="")
     """The interface that holds the address."""
 
@@ -86,7 +86,7 @@ class Node(Place):
     job_dir: str = field(or_empty(names.path), default="")
     """The job folder on the node."""
     python: str = field(or_empty(names.path), default="")
-    """The program of Python."""
+    """The path of the Python program."""
     build: str = field(words, default="")
     """The build of MXNet, such as "cpu" or "cu92"."""
     cuda: Optional[Cuda] = field(optional(record(Cuda)), default=None)
@@ -112,17 +112,17 @@ class Process(Peer):
     gpus: List[int] = field(each(whole(0, names.MOST_GPU)), default=[])
     """The GPU numbers on the node."""
     work_load: List[float] = field(each(_positive), default=[])
-    """The speed of each GPU, [] for equal speeds."""
+    """The relative speed of each GPU, [] for equal speeds."""
     group: Optional[int] = field(optional(whole()), default=None)
     """The number of the worker's group, or of the group that the server process serves."""
     share: Optional[Share] = field(optional(_share), default=None)
-    """Begin and end of the worker's share of the data, as fractions of 1."""
+    """The begin and end of the worker's share of the data, as fractions of 1."""
     folder: Optional[str] = field(optional(text), default=None)
     """The process's own folder, relative to the job folder."""
     command: List[str] = field(_texts, default=[])
-    """The command line."""
+    """The command line of the process."""
     env: Dict[str, str] = field(table(text, text, MOST), default={})
-    """The environment."""
+    """The environment variables that mxcluster sets."""
 
     @property
     def peer(self) -> Peer:
@@ -143,9 +143,9 @@ class Heartbeat(Record):
     """The heartbeats of ps-lite."""
 
     interval: float = field(_not_negative, default=1.0)
-    """Seconds between two heartbeats."""
+    """The seconds between two heartbeats."""
     timeout: float = field(_not_negative, default=0.0)
-    """seconds; 0 for no timeout."""
+    """The seconds without a heartbeat after which a peer is dead, 0 for no timeout."""
 
 
 class Timeouts(Record):
@@ -167,10 +167,10 @@ class Container(Record, nulls=True):
     """The containers of a job's processes."""
 
     engine: str = field(text)
-    """Docker or podman."""
+    """The container engine, docker or podman."""
     image: str = field(text)
     python: str = field(text)
-    """The program of Python in the image."""
+    """The path of the Python program in the image."""
     shm_size: Optional[int] = field(optional(whole()), default=None)
     """The size in MB of /dev/shm in each container; None for /dev/shm of the node."""
 
@@ -181,16 +181,16 @@ class UsedProfile(Record):
     job: str = field(text)
     """The job that measured the profile."""
     time: float = field(_not_negative, default=0.0)
-    """Unix seconds of the measurement."""
+    """The time of the measurement in unix seconds."""
     fits: bool = field(flag)
     """Whether the profile has the speeds of all workers."""
     uses: List[str] = field(each(text))
-    """The parts of the plan from the profile."""
+    """The parts of the plan that come from the profile."""
     notes: List[str] = field(each(text), default=[])
     """Lines for the user."""
     noise: float = field(_not_negative)
     speeds: List[float] = field(each(_positive, MOST))
-    """samples/s of each worker, [] if the profile does not fit."""
+    """The speed of each worker in samples per second, [] if the profile does not fit."""
 
 
 class MpiHost(Record, nulls=True):
@@ -198,7 +198,7 @@ class MpiHost(Record, nulls=True):
 
     host: str = field(_host)
     name: str = field(_file_name)
-    """Of the process that mxcluster starts there."""
+    """The name of the process that mxcluster starts on the node."""
     address: str = field(ipv4)
     port: Optional[int] = field(_port, default=None)
     interface: str = field(words)
@@ -218,9 +218,9 @@ class MpiProgram(Record, nulls=True):
     """The shell command that runs once on each node."""
     infiniband: Optional[bool] = field(optional(flag), default=None)
     network: str = field(text)
-    """address/prefix of the one network of all nodes, or empty."""
+    """The address/prefix of the one network of all nodes, empty without one."""
     hosts: List[MpiHost] = field(each(record(MpiHost), MOST))
-    """In the order of the ranks."""
+    """The nodes in the order of the ranks."""
 
 
 class EarlierPlan(Record):
@@ -235,12 +235,12 @@ class Plan(Record, nulls=True):
     schema: int = field(whole(1, 1), default=1)
     job: str = field(names.job_id)
     kv: str = field(one_of(*(schemes.NAMES + (MPI_KIND,))))
-    """The scheme, or "mpi"."""
+    """The parallel scheme, or "mpi"."""
     lease: float = field(_not_negative, default=0.0)
-    """seconds; 0 for a job without a lease."""
+    """The lease in seconds, 0 for a job without a lease."""
     launcher: str = field(one_of(*LAUNCHERS), default=SSH)
     subnet: str = field(text, default="")
-    """address/prefix of the one network of all nodes, or empty."""
+    """The address/prefix of the one network of all nodes, empty without one."""
     workers: int = field(whole(0, MOST), default=0)
     """The number of workers, or of MPI processes."""
     servers: int = field(whole(0, MOST), default=0)
@@ -254,32 +254,33 @@ class Plan(Record, nulls=True):
     together: List[List[int]] = field(each(_indices, MOST), default=[])
     """The sets of workers that wait for each other."""
     shares: List[Share] = field(each(_share, MOST), default=[])
-    """The share of each worker, see `Process`."""
+    """The share of each worker, see `Process.share`."""
     placement: List[int] = field(_indices, default=[])
-    """The server of each parameter, [] for the scheme's own."""
+    """The server of each parameter, [] for the scheme's own placement."""
     staleness: Optional[int] = field(optional(whole()), default=None)
-    """Of dist_ssync."""
+    """The bound of the scheme dist_ssync."""
     balance: Optional[Balance] = field(optional(record(Balance)), default=None)
     slowdowns: List[float] = field(each(number, MOST), default=[])
     """The factor by which each worker emulates slowness."""
     files: Dict[str, str] = field(table(_file_name, text), default={})
-    """The texts of hosts, groups and data_sharding."""
+    """{file name: text} of the cluster files hosts, groups and data_sharding."""
     options: Options = field(of_plan)
-    """The knobs, MpiOptions for mpi.yml."""
+    """The knobs of the job, MpiOptions for mpi.yml."""
     container: Optional[Container] = field(optional(record(Container)), default=None)
-    """None for a job on the hosts."""
+    """The containers of the processes, None for a job on the hosts."""
     nodes: Dict[str, Node] = field(table(_host, record(Node), MOST))
     """{host: its node}."""
     ports_open: List[str] = field(each(_host, MOST), default=[])
     """The hosts on which the job cannot close its ports, because it has no root there."""
     processes: List[Process] = field(each(record(Process), MOST))
     profile: Optional[UsedProfile] = field(optional(record(UsedProfile)), default=None)
-    """None without a profile."""
+    """The used parts of the cluster's profile, None without a profile."""
     needs_profile: bool = field(flag, default=False)
     """Whether grouping=auto finds no profile that fits."""
     mpi: Optional[MpiProgram] = field(optional(record(MpiProgram)), default=None)
     batch: Optional[Submission] = field(optional(record(Submission)), default=None)
-    """Of a job that waits in a batch system, and has no processes yet."""
+    """The request to a batch system. A plan with a request and without processes waits in the
+    queue."""
 
     @property
     def talks(self) -> bool:
@@ -332,7 +333,7 @@ class RendezvousRequest(Record):
     own: List[Peer] = field(each(record(Peer), MOST))
     """The processes of this node."""
     timeout: float = field(_not_negative)
-    """Seconds."""
+    """The seconds within which the nodes must meet."""
     clock: float = field(_not_negative)
     """The largest allowed difference between two clocks, in seconds."""
 
@@ -341,7 +342,7 @@ class NodePlan(Plan):
     """A node's part of a plan: the processes on this node, and all common fields."""
 
     host: str = field(_host)
-    """The node."""
+    """The name of the node."""
     peers: List[Peer] = field(each(record(Peer), MOST), default=[])
     """All processes of the job, for the firewall and the rendezvous."""
     firewall: Optional[FirewallRequest] = field(optional(record(FirewallRequest)), default=None)
@@ -349,7 +350,7 @@ class NodePlan(Plan):
         optional(record(RendezvousRequest)), default=None, former=("meeting",)
     )
     controller: Optional[Dict[str, object]] = field(optional(_json), default=None)
-    """The identity of ansible-playbook, see `processes.witness`."""
+    """The identity of the process ansible-playbook, see `processes.witness`."""
     whole: Optional[Plan] = field(optional(record(Plan)), default=None)
     """The plan of the whole job, which another controller can read later."""
 

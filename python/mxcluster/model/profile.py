@@ -30,7 +30,7 @@ _MOST = 100000  # workers, servers, parameters or GPUs
 _host = matching(r"[^\s\x00-\x1f\x7f-\x9f]+", "the name of a host", 253)
 _number = whole(0, _MOST)
 _seconds = real(0, 1e9)
-_per_s = real(1e-9, 1e15)  # speeds of workers and servers
+per_s = real(1e-9, 1e15)  # speeds of workers and servers
 _ratio = real(0, 1e9)
 
 
@@ -48,7 +48,7 @@ def _share(value: object) -> Tuple[float, float]:
 class Speed(Record):
     """The measured speed of a worker."""
 
-    samples_per_s: float = field(_per_s)
+    samples_per_s: float = field(per_s)
     spread: float = field(_ratio)
     """The interquartile range, divided by the median."""
 
@@ -65,18 +65,18 @@ class Worker(Record):
 
     host: str = field(_host)
     number: int = field(_number)
-    """Counts the workers of the host, from 0."""
+    """The number of the worker on its host, from 0."""
     alone: Speed = field(record(Speed))
     together: Speed = field(record(Speed))
-    """While all workers compute."""
+    """The speed while all workers compute."""
     exchange_s: float = field(_seconds)
-    """Push and pull of the model, all workers at once."""
+    """The time of a push and pull of the model by all workers at once."""
     servers: Sequence[ServerTimes] = field(_many(record(ServerTimes)))
-    """For each server."""
+    """The times of each server."""
     gpus: Optional[Sequence[int]] = field(optional(_many(whole(0, names.MOST_GPU))), default=None)
     """The GPU numbers of a worker with several GPUs."""
-    gpu_speeds: Optional[Sequence[float]] = field(optional(_many(_per_s)), default=None)
-    """samples/s of each of these GPUs alone."""
+    gpu_speeds: Optional[Sequence[float]] = field(optional(_many(per_s)), default=None)
+    """The speed of each of these GPUs alone, in samples per second."""
 
     @property
     def name(self) -> str:
@@ -94,9 +94,9 @@ class Server(Record):
 
     host: str = field(_host)
     number: int = field(_number)
-    """Counts the servers of the host, from 0."""
-    updates_per_s: float = field(_per_s)
-    """Updates of the whole model."""
+    """The number of the server on its host, from 0."""
+    updates_per_s: float = field(per_s)
+    """The number of updates of the whole model in a second."""
 
     @property
     def name(self) -> str:
@@ -117,7 +117,7 @@ class MeasuredProfile(Record):
     )
     job: str = field(words)
     time: float = field(real(0, 253402300799))
-    """Unix seconds, to the year 9999."""
+    """The time of the measurement in unix seconds, to the year 9999."""
     mxnet: str = field(words)
     parameters: Sequence[int] = field(_many(whole(1)))
     """The number of elements of each parameter, from the lowest layer."""
@@ -155,9 +155,9 @@ class Profile(MeasuredProfile):
     noise: float = field(_ratio)
     """The relative difference of two measurements of one speed."""
     groups: Sequence[Sequence[int]] = field(_many(_many(_number)))
-    """Positions in `workers`, from the fastest group on."""
+    """The positions of each group's members in `workers`, the fastest group first."""
     labels: Sequence[str] = field(_many(words))
-    """Of the groups."""
+    """The label of each group."""
     shares: Sequence[Tuple[float, float]] = field(_many(_share))
     """[begin, end] of each worker in the training data."""
     placement: Sequence[int] = field(_many(_number))

@@ -24,17 +24,18 @@ class ProgramArguments(Scheme, Training, Measurements, strict=True):
 
     kv: str = knob(one_of(*schemes.NAMES), "local", "the parallel scheme")
     gpus: Sequence[int] = field(each(whole(0, MOST_GPU), MOST_GPU + 1), default=[])
-    """GPU numbers, [] for the CPU."""
+    """The GPU numbers, [] for the CPU."""
     work_load: Sequence[float] = field(each(real(LEAST, MOST), MOST_GPU + 1), default=[])
-    """Relative speeds of the GPUs, which share a batch in this proportion; [] for equal parts."""
+    """The relative speeds of the GPUs, which share a batch in this proportion. [] for equal
+    parts."""
     model_load_file: str = field(text, default="")
     """The .params file of a checkpoint, saved after model_load_epoch."""
     batch_sizes: Sequence[int] = field(_sizes, default=[])
-    """The first batch size of each worker under balance=batch; [] for equal sizes."""
+    """The first batch size of each worker under balance=batch, [] for equal sizes."""
     batch_least: Sequence[int] = field(_sizes, default=[])
-    """The least batch size of each worker; [] for 1."""
+    """The least batch size of each worker, [] for 1."""
     batch_most: Sequence[int] = field(_sizes, default=[])
-    """The largest batch size of each worker; [] for no limit."""
+    """The largest batch size of each worker, [] for no limit."""
     slowdown: float = field(real(1, MOST_SLOWDOWN), default=1.0)
     """The factor for the time of each step, to emulate a slower node."""
 

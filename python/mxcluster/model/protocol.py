@@ -68,8 +68,8 @@ class Request(Record, kind_key="command"):
     SWEEPS: ClassVar[bool] = False
 
     user: str = field(or_empty(names.user_name), default="")
-    """The user that runs the command if the module runs as root, empty for the current user; the
-    training user of the node."""
+    """The user that runs the command if the module runs as root: the training user of the node.
+    Empty for the current user."""
     check: bool = field(flag, default=False)
     """Whether Ansible runs in check mode."""
 
@@ -353,7 +353,7 @@ class Collect(OfJob, kind="collect"):
     reader: Optional[int] = field(optional(whole(0, 2**32 - 1)), default=None)
     """The uid of the login user, who becomes the owner of the tar file in the spool."""
     arguments: Dict[str, object] = field(_json, key="request", default={})
-    """{"engine": the engine that started the agents, "" without one}."""
+    """{"engine": the engine that started the agents, "" without an engine}."""
 
     def limit(self) -> float:
         """Return the limit for a long transfer to a disk."""

@@ -17,7 +17,6 @@ evaluates annotations late.
 
 from typing import (
     TYPE_CHECKING,
-    Any,
     Callable,
     ClassVar,
     Dict,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 else:
 
-    def dataclass_transform(**_: object) -> Any:
+    def dataclass_transform(**_: object) -> Callable[[T], T]:
         """Return a decorator that changes nothing."""
         return lambda item: item
 
@@ -91,10 +90,10 @@ def field(
     shape: Shape[T],
     *,
     default: object = _REQUIRED,
-    factory: Optional[Callable[[], object]] = None,
+    factory: Optional[Callable[[], T]] = None,
     key: str = "",
     former: Tuple[str, ...] = (),
-) -> Any:
+) -> T:
     """Return the definition of a field of a Record.
 
     A string below the field describes its meaning and unit, where the name does not tell them.
@@ -108,7 +107,7 @@ def field(
         key: the name in JSON, if this name differs from the attribute.
         former: the names in JSON of earlier versions.
     """
-    return Field(shape, default, factory, key, former)
+    return cast(T, Field(shape, default, factory, key, former))
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -194,7 +193,7 @@ class Record:
 
     def encode(self) -> Dict[str, object]:
         """Return the record as JSON. Without NULLS, leave out fields that are None by default."""
-        found = {self.KIND_KEY: self.KIND} if self.KIND else {}  # type: Dict[str, object]
+        found: Dict[str, object] = {self.KIND_KEY: self.KIND} if self.KIND else {}
         for name, item in self.FIELDS.items():
             value = self.__dict__[name]
             if value is not None or self.NULLS or item.default is not None:

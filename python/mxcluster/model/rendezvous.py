@@ -14,7 +14,7 @@ class Query(Record):
 
     job: str = field(names.job_id)
     host: str = field(_host)
-    """The node of the caller."""
+    """The node that asks."""
     nonce: str = field(_nonce)
 
 
@@ -23,9 +23,9 @@ class Reply(Record):
 
     job: str = field(names.job_id)
     host: str = field(_host)
-    """The node of the answerer."""
+    """The node that answers."""
     time: float = field(number)
-    """The clock of the answerer, in unix seconds."""
+    """The clock of this node in unix seconds."""
     nonce: str = field(_nonce)
     proof: str = field(_proof)
 

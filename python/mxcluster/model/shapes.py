@@ -8,7 +8,7 @@ the program require an exact match.
 import ipaddress
 import re
 import sys
-from typing import Any, Callable, Dict, List, Optional, Type, TypeVar, cast
+from typing import Callable, Dict, List, Optional, Type, TypeVar
 
 T = TypeVar("T")
 Shape = Callable[[object], T]
@@ -157,44 +157,19 @@ def table(key: Shape[str], shape: Shape[T], most: int = 1000) -> Shape[Dict[str,
             raise Wrong(what, value)
         found: Dict[str, T] = {}
         for name, item in value.items():
-            known = _part(key, name, ".key")
+            place = ".key"
             try:
+                known = key(name)
+                place = "." + words(str(name))[:SHOWN]
                 found[known] = shape(item)
             except Wrong as wrong:
-                raise wrong.inside("." + words(str(name))[:SHOWN]) from None
+                raise wrong.inside(place) from None
         return found
 
     return checked
 
 
-def fields(
-    needed: Dict[str, Shape[Any]],
-    possible: Optional[Dict[str, Shape[Any]]] = None,
-    rest: Optional[Shape[Any]] = None,
-) -> Shape[Dict[str, Any]]:
-    """Return a shape that accepts a dict with all fields of `needed`.
-
-    `needed` and `possible` are {field: shape}. The dict may also have the fields of `possible`. All
-    other fields must have the shape `rest`. Without `rest` the shape drops all other fields.
-    """
-
-    def checked(value: Any) -> Dict[str, Any]:
-        if not isinstance(value, dict):
-            raise Wrong("an object", value)
-        missing = [name for name in needed if name not in value]
-        if missing:
-            raise Wrong("an object with %s" % ", ".join(missing), sorted(map(str, value)))
-        known = dict(possible or {}, **needed)
-        return {
-            name: _part(cast(Shape[Any], known.get(name, rest)), item, "." + words(name)[:SHOWN])
-            for name, item in value.items()
-            if isinstance(name, str) and (rest or name in known)
-        }
-
-    return checked
-
-
-def anything(value: Any) -> Any:
+def anything(value: object) -> object:
     """Return `value`: the shape that accepts every value."""
     return value
 
@@ -289,10 +264,3 @@ def ipv4_interface(value: object) -> str:
     if not re.fullmatch(r"[0-9]|[12][0-9]|3[0-2]", length):
         raise Wrong("an IPv4 address with a prefix length, such as 10.0.0.5/24", value)
     return "%s/%s" % (ipv4(address), length)
-
-
-def _part(shape: Shape[T], value: object, place: str) -> T:
-    try:
-        return shape(value)
-    except Wrong as wrong:
-        raise wrong.inside(place) from None

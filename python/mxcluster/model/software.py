@@ -55,9 +55,9 @@ class Environment(Record):
     hashes: Mapping[str, Sequence[str]] = field(table(text, each(names.digest), 10000))
     """{wheel: the sha256 of its files}."""
     name: str = field(words, default="MXNet")
-    """The software, in messages."""
+    """The name of the software in messages."""
     note: str = field(words, default="")
-    """Why other versions of Python do not work."""
+    """The reason why other versions of Python do not work."""
 
     def build_for(self, python: str) -> Optional[Build]:
         """Return the build for a version of Python such as "3.11", or None without a build."""
@@ -74,7 +74,7 @@ class File(Record):
     url: str = field(text)
     name: str = field(matching(r"(?!\.{1,2}$)[^/\x00-\x1f]+", "the name of a file", 255))
     sha256: str = field(or_empty(names.digest))
-    """Empty if unknown."""
+    """The digest, empty if unknown."""
 
 
 class KeyFile(File):
@@ -108,9 +108,9 @@ class Cuda(Record):
     """The chosen CUDA, and the files and packages that install it."""
 
     version: str = field(text)
-    """Such as 9.2."""
+    """The version, such as 9.2."""
     release: str = field(text)
-    """Such as 9.2.148."""
+    """The full version, such as 9.2.148."""
     source: str = field(one_of("none", "local_rpm", "network_repo", "runfile"))
     """The way to install CUDA, "none" on a node without root's rights."""
     pinned: Optional[Mapping[str, str]] = field(optional(table(text, text)), default=None)
@@ -126,7 +126,7 @@ class NeededDriver(Record):
     """The driver that the chosen CUDA and the GPUs of the node need."""
 
     branch: int = field(whole(1, 10000))
-    """Such as 470."""
+    """The branch of drivers, such as 470."""
     cuda: str = field(text)
     """The version of CUDA."""
     least: str = field(names.version)
@@ -139,15 +139,15 @@ class Choice(Record, strict=True):
     """The user's settings of the versions."""
 
     cuda_version: str = field(text)
-    """Such as "9.2", "" for no CUDA."""
+    """The version of CUDA such as "9.2", "" for no CUDA."""
     mxnet_version: str = field(text)
     mxnet_build: str = field(one_of("openblas", "mkl"))
     gpu_required: bool = field(flag)
     """Whether a node without a GPU is refused."""
     cuda_source: str = field(text)
-    """"" for the first way of the system."""
+    """The way to install CUDA, "" for the first way of the system."""
     cudnn_version: str = field(text)
-    """"" for the choice of the table, or "none"."""
+    """The version of cuDNN, "" for the choice of the table, or "none"."""
     driver_install: str = field(text)
     """"true" if mxcluster replaces an older driver, "false" if it installs no driver."""
     nvidia_mirror: str = field(or_empty(_url))
@@ -155,7 +155,7 @@ class Choice(Record, strict=True):
     nvidia_sha256: Mapping[str, str] = field(table(words, _lower_digest))
     """{file name: digest}."""
     nvidia_keys: Sequence[SigningKey] = field(each(record(SigningKey)))
-    """Empty for NVIDIA's keys."""
+    """The keys that sign the packages, empty for NVIDIA's keys."""
 
 
 class Machine(Record):
@@ -169,9 +169,9 @@ class Machine(Record):
     """The fact ansible_os_family."""
     python: Optional[str] = field(_none_or(names.python_version))
     gpus: Sequence[str] = field(each(_device, 1024))
-    """PCI device numbers."""
+    """The PCI device numbers of NVIDIA's GPUs."""
     driver: Optional[str] = field(_none_or(names.version))
-    """The loaded driver."""
+    """The version of the loaded driver."""
     driver_installed: Optional[str] = field(_none_or(names.version))
     own_system: bool = field(flag)
     """Whether mxcluster may install system packages."""
@@ -183,11 +183,11 @@ class Decision(Record):
     """The software to install on a node."""
 
     target: str = field(text)
-    """Such as "cu92", see `cluster.pairs.target`."""
+    """The build of MXNet such as "cu92", see `cluster.pairs.target`."""
     gpus: int = field(whole(0, 1024))
-    """0 for training on the CPU."""
+    """The number of GPUs, 0 for training on the CPU."""
     system: str = field(text)
-    """Such as "CentOS 7", empty for a system outside the table."""
+    """The operating system such as "CentOS 7", empty for a system outside the table."""
     family: str = field(text)
     """The family of the system's packages, empty if unknown."""
     environment: Environment = field(record(Environment))
@@ -196,4 +196,4 @@ class Decision(Record):
     nccl: Optional[LibraryFile] = field(optional(record(LibraryFile)))
     driver: Optional[NeededDriver] = field(optional(record(NeededDriver)))
     installed: Optional[node_record.Cuda] = field(optional(record(node_record.Cuda)))
-    """The state that verify.yml expects."""
+    """The installed CUDA that verify.yml expects."""

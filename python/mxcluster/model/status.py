@@ -36,7 +36,7 @@ class Process(Record):
 
     pid: int = field(_pid)
     start_time: int = field(_ticks)
-    """Clock ticks since boot."""
+    """The start in clock ticks since boot."""
 
 
 class Part(Record, nulls=True):
@@ -46,7 +46,7 @@ class Part(Record, nulls=True):
     role: str = field(words)
     index: Optional[int] = field(optional(whole()), default=None)
     pid: Optional[int] = field(optional(_pid), default=None)
-    """None before the start."""
+    """The pid, None before the start."""
     start_time: Optional[int] = field(optional(_ticks), default=None)
     state: str = field(one_of(RUNNING, ENDED), default=RUNNING)
     exit_code: Optional[int] = field(optional(whole(-100, 255)), default=None)
@@ -62,29 +62,29 @@ class Keys(Record):
     """The pushes of a worker's keys."""
 
     most: int = field(whole())
-    """Pushes of the most pushed key."""
+    """The number of pushes of the most pushed key."""
     fewer: Mapping[str, int] = field(table(words, whole(), MOST_KEYS))
-    """{key: pushes} of the keys with fewer pushes."""
+    """{key with fewer pushes: number of pushes}."""
 
 
 class Pulse(Record):
     """The progress of a process, the content of its file *.pulse."""
 
     phase: str = field(matching(r"[a-z]{1,30}", "a phase"))
-    """A constant of mxcluster.phases."""
+    """The present phase, a constant of mxcluster.phases."""
     pushes: int = field(whole())
-    """Calls of push."""
+    """The number of calls of push."""
     time: float = field(unix_time)
-    """Of the last progress."""
+    """The time of the last progress."""
     keys: Optional[Keys] = field(optional(record(Keys)), default=None)
-    """None for too many keys with fewer pushes."""
+    """The pushes by key, None if too many keys have fewer pushes."""
 
 
 class LatestPulse(Pulse):
     """A pulse with its age."""
 
     idle: float = field(_seconds)
-    """Seconds since the progress, by the clock of the node."""
+    """The seconds since the last progress, by the clock of the node."""
 
 
 class Expiry(Record):
@@ -104,9 +104,10 @@ class BatchState(Record):
     launcher: str = field(matching(r"[a-z]{1,20}", "the name of a batch system"))
     id: str = field(matching(r"[A-Za-z0-9._-]{1,100}", "the id of a job of a batch system"))
     phase: str = field(one_of("waits", "starts", "runs", "ends"), default="waits")
-    """In the queue, on its way to the nodes, with processes, or at its end."""
+    """The place of the job: in the queue, on its way to the nodes, with processes, or at its
+    end."""
     why: str = field(words, default="")
-    """Why the job waits."""
+    """The reason why the job waits."""
     signal: Optional[str] = field(
         optional(matching(r"SIG[A-Z0-9+]{1,20}", "the name of a signal")), default=None
     )
@@ -122,24 +123,24 @@ class Status(Record, nulls=True):
     agent: Process = field(record(Process))
     state: str = field(one_of(RUNNING, ENDED), default=RUNNING)
     reason: Optional[str] = field(optional(one_of(*exit_codes.REASONS)), default=None)
-    """Of the end."""
+    """The reason of the end."""
     started: float = field(unix_time)
     ended: Optional[float] = field(optional(unix_time), default=None)
     processes: Sequence[Part] = field(each(record(Part), MOST_PROCESSES))
     rendezvous: Optional[Part] = field(optional(record(Part)), default=None, former=("meeting",))
-    """None without a rendezvous."""
+    """The process of the rendezvous, None without a rendezvous."""
     first_failure: Optional[Failure] = field(optional(record(Failure)), default=None)
     lease: Optional[Expiry] = field(optional(record(Expiry)), default=None)
     unanswered: Sequence[str] = field(each(words), default=[])
     """The processes of other nodes that acknowledge no data of this node."""
     left: Sequence[Process] = field(each(record(Process), MOST_PROCESSES), default=[])
-    """Processes that did not end."""
+    """The processes that did not end."""
     pulses: Mapping[str, Pulse] = field(
         table(names.process, record(Pulse), MOST_PROCESSES), default={}
     )
-    """{name of a process: its last pulse}, at the end of a job."""
+    """{name of a process: its last pulse}, at the end of a job only."""
     batch: Optional[BatchState] = field(optional(record(BatchState)), default=None)
-    """Only for a job of a batch system."""
+    """The state in the batch system, only for a job of a batch system."""
 
     def parts(self) -> Dict[str, Part]:
         """Return {name: part} of the processes of the plan, and of the rendezvous."""

@@ -48,10 +48,10 @@ class Submission(BatchRequest):
     own: Mapping[str, Optional[Mapping[str, object]]] = field(
         table(text, optional(_json), MOST), default={}
     )
-    """{host of the inventory: its host variables}; a node with this name gets them."""
+    """{host of the inventory: its host variables}. A node with this name gets them."""
     shared: SharedFacts = field(record(SharedFacts), key="record")
     model_file: Optional[str] = field(optional(text), default=None)
-    """As for `make_plan`."""
+    """The path of the saved model to start from, see `job.plan.site.Inputs`."""
     checkpoint: Optional[CheckpointManifest] = field(
         optional(record(CheckpointManifest)), default=None
     )

@@ -6,10 +6,12 @@ running.json    the RunningJob, while a job runs
 stopped.json    the ids of the interrupted jobs
 """
 
-from typing import Mapping, Optional, Sequence, Tuple, Union, cast
+from typing import Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
+from mxcluster.errors import BadInput
 from mxcluster.model import names
-from mxcluster.model.knob import BENCHMARK, COMPARE
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.knob import BENCHMARK, COMPARE, Knob, knobs_of, value_of
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Shape,
@@ -17,7 +19,7 @@ from mxcluster.model.shapes import (
     each,
     figure,
     flag,
-    is_json,
+    json_object,
     matching,
     number,
     one_of,
@@ -29,10 +31,13 @@ from mxcluster.model.shapes import (
     whole,
     words,
 )
+from mxcluster.model.sweep_knobs import BenchmarkKnobs, ComparisonKnobs, passed_on
 from mxcluster.model.written import MOST
 
-Knobs = Mapping[str, object]  # {knob of train.yml: typed value}
+R = TypeVar("R", bound=Record)
 
+# {knob of train.yml: value of the type of this knob in Options}, of some knobs only.
+Knobs = Mapping[str, object]
 
 OK, DIVERGED, FAILED = "ok", "diverged", "failed"
 SCHEMA = 1
@@ -40,14 +45,11 @@ SPEC_CURE = "restore this file, or choose another name for the sweep"
 RUNNING_CURE = (
     "end the sweep's last job with stop.yml, then remove this file and run the playbook again"
 )
+_DEEPEST = 12  # levels of JSON in a knob
 _MOST_POINTS = 10**6  # points of a curve, values of Y, ids of interrupted jobs
 
 # An accuracy may be NaN.
 _figure = optional(figure)
-_knobs = table(
-    matching(r"[a-z][a-z0-9_]{0,59}", "the name of a knob"),
-    passing(object, lambda value: is_json(value, 12), "JSON of at most 12 levels"),
-)
 _kv = matching(r"[a-z_]{1,40}", "a parallel scheme")
 _scaling = one_of("weak", "strong")
 _scheme = matching(r"[a-z]{1,40}", "a scheme of compare.yml")
@@ -60,29 +62,24 @@ _schema = passing(
 job_ids = each(names.job_id, _MOST_POINTS)
 
 
-class BenchmarkKnobs(Record):
-    """The knobs of benchmark.yml."""
-
-    networks: Sequence[str] = field(each(text))
-    kvs: Sequence[str] = field(each(_kv))
-    batch_sizes: Sequence[int] = field(each(whole(1, MOST)))
-    gpu_counts: Sequence[int] = field(each(whole(0, names.MOST_GPU + 1)))
-    scaling: Sequence[str] = field(each(_scaling))
-    worker_counts: Sequence[int] = field(each(whole(1, MOST)))
-    rendezvous: str = field(text)
+def _typed(one: Knob, value: object, where: str) -> object:
+    """Return `value` if it is a typed value of a knob. Raises Wrong for a value to convert."""
+    try:
+        if value_of(one, value) == value:
+            return value
+    except BadInput:
+        pass
+    raise Wrong(one.written.what, value, where)
 
 
-class ComparisonKnobs(Record):
-    """The knobs of compare.yml."""
+def _knobs_of(cls: Type[R]) -> Shape[R]:
+    """Return the shape of the knobs of `cls` with typed values."""
 
-    schemes: Sequence[str] = field(each(_scheme))
-    lr_factors: Sequence[str] = field(each(text))
-    """Such as "1/W"."""
-    seeds: int = field(whole(1, 100))
-    """The number of seeds."""
-    target: float = field(real(0, 1))
-    """The accuracy to reach."""
-    fastest_group: str = field(text)
+    def shape(value: object) -> R:
+        given, known = json_object(_DEEPEST)(value), knobs_of(cls)
+        return cls(**{name: _typed(known[name], given.get(name), "." + name) for name in known})
+
+    return shape
 
 
 class Specification(Record, kind_key="playbook"):
@@ -92,22 +89,31 @@ class Specification(Record, kind_key="playbook"):
     sweep: str = field(text)
     """The name of the sweep, and of its folder."""
     begun: float = field(real(0, 1e11))
-    """Unix seconds."""
+    """The time of the begin in unix seconds."""
     knobs: Union[BenchmarkKnobs, ComparisonKnobs]
-    base: Knobs = field(_knobs)
+    base: Knobs = field(json_object(_DEEPEST))
     """The knobs of train.yml that the user gave with -e."""
     workers: int = field(whole(1))
-    """Of the whole cluster."""
+    """The number of workers of the whole cluster."""
     notes: Sequence[str] = field(each(words), default=[])
+
+    def refuse_contradictions(self) -> None:
+        """Raise Wrong for a knob in `base` that the jobs do not get, or without its type."""
+        known = knobs_of(Options)
+        for name, value in self.base.items():
+            if name not in passed_on(self.KIND):
+                raise Wrong("a knob that %s passes on" % self.KIND, name, ".base")
+            _typed(known[name], value, ".base." + name)
 
 
 class Benchmark(Specification, kind=BENCHMARK):
     """The specification of a sweep of benchmark.yml."""
 
-    knobs: BenchmarkKnobs = field(record(BenchmarkKnobs))
+    knobs: BenchmarkKnobs = field(_knobs_of(BenchmarkKnobs))
 
     def refuse_contradictions(self) -> None:
-        """Raise Wrong without a number of workers."""
+        """Raise Wrong without a number of workers, and for wrong knobs in `base`."""
+        super(Benchmark, self).refuse_contradictions()
         if not self.knobs.worker_counts:
             raise Wrong("a list with an item", [], ".knobs.worker_counts")
 
@@ -116,7 +122,7 @@ class Rate(Record):
     """A learning rate of a comparison."""
 
     factor: str = field(text)
-    """As the user wrote it."""
+    """The factor as the user wrote it."""
     lr: float = field(_rate)
 
 
@@ -132,17 +138,18 @@ class FastestGroup(Record):
 class Comparison(Specification, kind=COMPARE):
     """The specification of a sweep of compare.yml."""
 
-    knobs: ComparisonKnobs = field(record(ComparisonKnobs))
+    knobs: ComparisonKnobs = field(_knobs_of(ComparisonKnobs))
     base_lr: float = field(_rate)
     """The learning rate that the factors multiply."""
     rates: Sequence[Rate] = field(each(record(Rate)))
-    """In rising order."""
+    """The learning rates in rising order."""
     groups: Optional[Sequence[str]] = field(optional(each(words)), default=None)
     """The labels of the groups under dist_gsync."""
     fastest: Optional[FastestGroup] = field(optional(record(FastestGroup)), default=None)
 
     def refuse_contradictions(self) -> None:
-        """Raise Wrong without a scheme, and without the hosts of the scheme `fastest`."""
+        """Raise Wrong without a scheme or its hosts, and for wrong knobs in `base`."""
+        super(Comparison, self).refuse_contradictions()
         if not self.knobs.schemes:
             raise Wrong("a list with an item", [], ".knobs.schemes")
         if "fastest" in self.knobs.schemes and self.fastest is None:
@@ -155,7 +162,7 @@ class BenchmarkAbout(Record):
     network: str = field(text)
     kv: str = field(_kv)
     batch_size: int = field(whole(1, MOST))
-    """Of a worker."""
+    """The batch size of a worker."""
     gpus: Optional[int] = field(optional(whole(0, names.MOST_GPU + 1)))
     scaling: str = field(_scaling)
     workers: int = field(whole(1, MOST))
@@ -190,16 +197,16 @@ class JobRecord(Record):
     """The result of one job of a sweep. Only the subclasses have records."""
 
     job: str = field(text)
-    """The name in the sweep, such as "001"."""
+    """The name of the job in the sweep, such as "001"."""
     id: str = field(names.job_id)
-    """Of the run."""
+    """The id of the job and of its run folder."""
     state: str = field(one_of(OK, DIVERGED, FAILED))
     why: Optional[str] = field(optional(words))
     """The reason of a failure."""
     about: About = field(cast(Shape[About], Record.decode))  # each subclass has its own shape
     samples_per_s: Optional[float]
     wall_s: float = field(number)
-    """That ansible-playbook ran, 0 if unknown."""
+    """The seconds that ansible-playbook ran, 0 if unknown."""
     environment: Environment = field(record(Environment))
     late_steps: Optional[int] = field(optional(whole()), default=None)
     """The largest number of late steps of a worker, with emulated slowness only."""
@@ -207,20 +214,25 @@ class JobRecord(Record):
     """Whether the machines were slower than planned."""
 
 
-class BenchmarkRecord(JobRecord):
-    """The result of a job of a benchmark. A failed job may lack the figures."""
+class BenchmarkFigures(Record):
+    """The measured batches of all workers. A failed job may lack the figures."""
 
-    about: BenchmarkAbout = field(record(BenchmarkAbout))
     samples_per_s: Optional[float] = field(optional(number), default=None)
-    """The sum of all workers."""
+    """The sum of the speeds of all workers."""
     median_s: Optional[float] = field(optional(number), default=None)
-    """Of a batch."""
+    """The median duration of a batch. The next two fields are percentiles."""
     p10_s: Optional[float] = field(optional(number), default=None)
     p90_s: Optional[float] = field(optional(number), default=None)
     batches: Optional[int] = field(optional(whole()), default=None)
-    """That were measured."""
+    """The number of measured batches."""
     warm_up: Optional[int] = field(optional(whole()), default=None)
-    """Batches before these."""
+    """The number of batches before the measured batches."""
+
+
+class BenchmarkRecord(JobRecord, BenchmarkFigures):
+    """The result of a job of a benchmark."""
+
+    about: BenchmarkAbout = field(record(BenchmarkAbout))
 
     def refuse_contradictions(self) -> None:
         """Raise Wrong for a successful job without figures."""
@@ -247,31 +259,36 @@ class GroupUpdates(Record):
     """{Y: number of updates}."""
 
 
-class ComparisonRecord(JobRecord):
-    """The result of a job of a comparison."""
+class ComparisonFigures(Record):
+    """The figures of a job of a comparison."""
 
-    about: ComparisonAbout = field(record(ComparisonAbout))
     curve: Sequence[Tuple[float, float]] = field(each(_point, _MOST_POINTS))
     """[(seconds since the first worker's start, accuracy of worker 0), ...]."""
     target_s: Optional[float] = field(optional(number))
-    """Until worker 0 reached the target accuracy."""
+    """The seconds until worker 0 reached the target accuracy, None if it did not."""
     accuracy: Optional[float] = field(_figure)
-    """At the end of the job."""
+    """The accuracy at the end of the job."""
     samples: int = field(whole())
-    """Of all workers."""
+    """The number of samples that all workers trained."""
     seconds: float = field(number, default=0.0)
-    """The training of the slowest worker."""
+    """The training time of the slowest worker."""
     samples_per_s: Optional[float] = field(optional(number))
-    """Of all workers in their common training time."""
+    """The speed of all workers in their common training time."""
     waited: Optional[float] = field(optional(number))
     """The share of the training in which workers wait."""
     y: Mapping[str, GroupUpdates] = field(table(words, record(GroupUpdates)))
-    """By group."""
+    """{group: the Y of its updates}."""
+
+
+class ComparisonRecord(JobRecord, ComparisonFigures):
+    """The result of a job of a comparison."""
+
+    about: ComparisonAbout = field(record(ComparisonAbout))
 
 
 class RunningJob(Record):
     """The job of a sweep that runs."""
 
     job: str = field(words)
-    """The name in the sweep."""
+    """The name of the job in the sweep."""
     id: str = field(names.job_id)

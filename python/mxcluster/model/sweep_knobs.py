@@ -7,7 +7,7 @@ its jobs.
 
 import json
 import re
-from typing import Callable, List, Mapping, Sequence, Tuple, Type
+from typing import Callable, List, Mapping, Sequence, Tuple, Type, TypeVar
 
 from mxcluster import schemes
 from mxcluster.model.job_knobs import MOST_PROCESSES, Options
@@ -25,6 +25,9 @@ from mxcluster.model.written import (
     whole_number,
 )
 from mxcluster.numbers import to_float, to_int
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 MOST_JOBS = 10000
 MOST_ITEMS = 1000  # of a list
@@ -77,10 +80,22 @@ def _some_of(names: Sequence[str], what: str, least: int = 1) -> Written[List[st
     )
 
 
+def _of_both(shape: Written[T], default: T, about: str) -> T:
+    return knob(shape, default, about, playbooks=(BENCHMARK, COMPARE))
+
+
+def _of_benchmark(shape: Written[T], default: T, about: str) -> T:
+    return knob(shape, default, about, playbooks=(BENCHMARK,))
+
+
+def _of_comparison(shape: Written[T], default: T, about: str) -> T:
+    return knob(shape, default, about, playbooks=(COMPARE,))
+
+
 class Both(Record):
     """Both playbooks."""
 
-    sweep: str = knob(
+    sweep: str = _of_both(
         matching(
             r"([A-Za-z0-9][A-Za-z0-9._-]{0,59})?",
             "at most 60 letters, digits, '.', '_' and '-', beginning with a letter or digit",
@@ -89,70 +104,61 @@ class Both(Record):
         "The name of the sweep and of the sweep's folder in `runs/`. With the name of an earlier "
         "sweep, the playbook continues this sweep. The default is the time and the playbook, such "
         "as `20261121-101500-benchmark`.",
-        playbooks=(BENCHMARK, COMPARE),
     )
-    again: str = knob(
+    again: str = _of_both(
         one_of("", "failed", "late"),
         "",
         "`failed` runs the failed jobs of an earlier `sweep` once more. `late` runs its jobs with "
         "late steps once more: with `slowdown` or `step_ms`, steps that took longer than planned "
         "on an overloaded machine.",
-        playbooks=(BENCHMARK, COMPARE),
     )
-    max_jobs: int = knob(
+    max_jobs: int = _of_both(
         whole_number(1, MOST_JOBS),
         200,
         "The largest number of jobs. mxcluster refuses a sweep with more jobs before the first "
         "job.",
-        playbooks=(BENCHMARK, COMPARE),
     )
 
 
-class Lists(Record):
+class BenchmarkKnobs(Record):
     """benchmark.yml: lists, of which every combination is a job."""
 
-    networks: Sequence[str] = knob(
+    networks: Sequence[str] = _of_benchmark(
         _texts(bool, "a list of networks, such as resnet20,lenet"),
         ["resnet20"],
         "The networks to measure, such as `resnet20,lenet`.",
-        playbooks=(BENCHMARK,),
     )
-    kvs: Sequence[str] = knob(
+    kvs: Sequence[str] = _of_benchmark(
         _some_of(schemes.NAMES, "parallel schemes"),
         ["dist_sync"],
         "The parallel schemes, such as `dist_sync,dist_gsync`. `local` and `device` run with one "
         "worker only.",
-        playbooks=(BENCHMARK,),
     )
-    batch_sizes: Sequence[int] = knob(
+    batch_sizes: Sequence[int] = _of_benchmark(
         _numbers(1, MOST, "32,64", least=1),
         [32],
         "The batch sizes, such as `32,64`. Weak scaling uses the batch size for each worker. "
         "Strong scaling divides the batch size among all workers.",
-        playbooks=(BENCHMARK,),
     )
-    gpu_counts: Sequence[int] = knob(
+    gpu_counts: Sequence[int] = _of_benchmark(
         _numbers(0, MOST_GPU + 1, "1,2,4"),
         [],
         "The numbers of GPUs of a worker, such as `1,2,4`. 0 trains on the CPU. An empty list "
         "means the GPUs of the knob `gpus`.",
-        playbooks=(BENCHMARK,),
     )
-    scaling: Sequence[str] = knob(
+    scaling: Sequence[str] = _of_benchmark(
         _some_of(("weak", "strong"), "kinds of scaling"),
         ["weak"],
         "`weak`: the batch size of a worker is constant. `strong`: the batch size of all workers "
         "together is constant and must be divisible by the number of workers.",
-        playbooks=(BENCHMARK,),
     )
-    worker_counts: Sequence[int] = knob(
+    worker_counts: Sequence[int] = _of_benchmark(
         _numbers(1, MOST_PROCESSES, "1,2,4"),
         [],
         "The numbers of workers, such as `1,2,4`. A job takes the first workers of the inventory. "
         "An empty list means 1, 2, 4 and so on, and the number of all workers.",
-        playbooks=(BENCHMARK,),
     )
-    rendezvous: str = knob(
+    rendezvous: str = _of_benchmark(
         Written(
             to_text,
             lambda text: text == "" or RENDEZVOUS.fullmatch(text),
@@ -163,21 +169,19 @@ class Lists(Record):
         "The scheduler as `INTERFACE:ADDRESS:PORT` or `ADDRESS:PORT`, such as `ib0:10.0.0.1:9091`, "
         "instead of `dmlc_interface` and `root_port`. The address must be the address of the "
         "scheduler's host.",
-        playbooks=(BENCHMARK,),
     )
 
 
-class Comparison(Record):
+class ComparisonKnobs(Record):
     """compare.yml."""
 
-    schemes: Sequence[str] = knob(
+    schemes: Sequence[str] = _of_comparison(
         _some_of(NAMES, "schemes", least=0),
         [],
         "The schemes that compare.yml trains, any of `%s`. An empty list means all."
         % "`, `".join(NAMES),
-        playbooks=(COMPARE,),
     )
-    lr_factors: Sequence[str] = knob(
+    lr_factors: Sequence[str] = _of_comparison(
         _texts(
             lambda items: items and all(map(FACTOR.fullmatch, items)),
             "a list of numbers such as 0.5, 1/2, 1/W or 1/sqrt(W), with W the number of workers",
@@ -185,16 +189,14 @@ class Comparison(Record):
         ["1/W", "1/sqrt(W)", "1/2", "1", "2"],
         "The learning rates to try, as factors of `lr`. W is the number of workers of the "
         "inventory. compare.yml tries equal rates only once.",
-        playbooks=(COMPARE,),
     )
-    seeds: int = knob(
+    seeds: int = _of_comparison(
         whole_number(1, 100),
         5,
         "The number of seeds: `seed`, `seed` + 1 and so on. All learning rates run with the first "
         "seed. The other seeds run at each scheme's best rate and at the common rate.",
-        playbooks=(COMPARE,),
     )
-    target: float = knob(
+    target: float = _of_comparison(
         Written(
             to_float,
             lambda value: 0 < value < 1,
@@ -204,28 +206,26 @@ class Comparison(Record):
         0.95,
         "The validation accuracy to reach, above 0 and below 1. compare.yml measures the time "
         "until a job reaches this accuracy.",
-        playbooks=(COMPARE,),
     )
-    fastest_group: str = knob(
+    fastest_group: str = _of_comparison(
         free("the label of a group"),
         "",
         "The label of the group that trains alone in the scheme `fastest`. An empty label means "
         "the fastest group of the profile. Without a profile, an empty label means the first group "
         "of the inventory.",
-        playbooks=(COMPARE,),
     )
 
 
-class BenchmarkKnobs(Both, Lists):
+class BenchmarkInput(Both, BenchmarkKnobs):
     """The knobs of benchmark.yml that its jobs do not have."""
 
 
-class CompareKnobs(Both, Comparison):
+class ComparisonInput(Both, ComparisonKnobs):
     """The knobs of compare.yml that its jobs do not have."""
 
 
-SECTIONS: Tuple[Type[Record], ...] = (Both, Lists, Comparison)
-CLASSES: Mapping[str, Type[Both]] = {BENCHMARK: BenchmarkKnobs, COMPARE: CompareKnobs}
+SECTIONS: Tuple[Type[Record], ...] = (Both, BenchmarkKnobs, ComparisonKnobs)
+CLASSES: Mapping[str, Type[Both]] = {BENCHMARK: BenchmarkInput, COMPARE: ComparisonInput}
 
 
 def passed_on(playbook: str) -> Tuple[str, ...]:
@@ -242,3 +242,8 @@ def cast(playbook: str, given: Mapping[str, object]) -> Both:
     """
     cls = CLASSES[playbook]
     return read(cls, {name: value for name, value in given.items() if name in cls.FIELDS})
+
+
+def part(cls: Type[R], knobs: Record) -> R:
+    """Return the knobs of the section `cls` among `knobs`."""
+    return cls(**{name: vars(knobs)[name] for name in cls.FIELDS})

@@ -36,13 +36,13 @@ class Verdict(Record):
     """The parallel scheme, "mpi" for an MPI program."""
     # An accuracy of an earlier version may be NaN.
     accuracy: Optional[float] = field(optional(figure))
-    """On held-out samples, 0 to 1."""
+    """The accuracy on held-out samples, 0 to 1."""
     samples_per_s: Optional[float] = field(optional(number))
-    """Of all workers."""
+    """The speed of all workers."""
     seconds: float = field(real(0, LARGEST))
-    """Of the training; of the whole job if the job failed."""
+    """The duration of the training, or of the whole job if the job failed."""
     exit_codes: Mapping[str, Optional[int]] = field(table(names.process, _exit_code, MOST))
-    """{process: exit code, null without one}."""
+    """{process: exit code, null without an exit code}."""
     first_failure: Optional[Failure] = field(optional(record(Failure)))
     left: Mapping[str, Sequence[str]] = field(table(names.host, _lines, MOST), default={})
     """{searched node: [leftover, ...]}."""

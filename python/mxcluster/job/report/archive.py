@@ -35,8 +35,6 @@ def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, st
                     "train.yml -e attach=<job>" % host
                 )
             unpack(path, folder)
-            # A damaged status is a problem of this node alone.
-            files.read_status(run_dir, host)
             move_checkpoints(folder, os.path.join(run_dir, "checkpoints"), host, moved)
         except (BadInput, OSError, EOFError, zlib.error, tarfile.TarError) as error:
             problems[host] = _message(error, path, os.path.basename(os.path.abspath(run_dir)))
@@ -58,21 +56,16 @@ def unpack(path: str, folder: str) -> None:
         members = tar.getmembers()
         seen = set()  # type: Set[str]
         for member in members:
+            name, fault = os.path.normpath(member.name), ""
             if os.path.isabs(member.name) or ".." in member.name.split("/"):
+                fault = "its member %r leads out of the job folder"
+            elif member.type not in KINDS or member.issparse():
+                fault = "its member %r is neither a plain file nor a folder"
+            elif name in seen:
+                fault = "it has two members with the name %r"
+            if fault:
                 raise BadInput(
-                    "the archive %s was not unpacked: its member %r leads out of the job folder. %s"
-                    % (path, member.name, FORGED)
-                )
-            if member.type not in KINDS or member.issparse():
-                raise BadInput(
-                    "the archive %s was not unpacked: its member %r is neither a plain file nor a "
-                    "folder. %s" % (path, member.name, FORGED)
-                )
-            name = os.path.normpath(member.name)
-            if name in seen:
-                raise BadInput(
-                    "the archive %s was not unpacked: it has two members with the name %r. %s"
-                    % (path, member.name, FORGED)
+                    "the archive %s was not unpacked: %s. %s" % (path, fault % member.name, FORGED)
                 )
             seen.add(name)
         for member in members:

@@ -8,38 +8,30 @@ written these files, so this module checks all names and values.
 import json
 import os
 import tarfile
-from typing import IO, Any, Dict, Optional, Tuple, cast
+from typing import IO, Dict, Mapping, Optional, Tuple, cast
 
-from mxcluster.errors import BadInput
+from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.job import listing
 from mxcluster.job.report.statuses import failure_of_engine
 from mxcluster.model import names, shapes
 from mxcluster.model.answers import NodeResult
 from mxcluster.model.failures import Failure
-from mxcluster.model.plan import Plan
-from mxcluster.model.record import record
+from mxcluster.model.plan import Node, Plan
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.status import Status
 from mxcluster.model.submission import NODES
 
 # Errors of a damaged or forged archive.
-_DAMAGED = (
-    BadInput,
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    shapes.Wrong,
-    tarfile.TarError,
-)
+_DAMAGED = (*DAMAGED, BadInput, OSError, EOFError, IndexError, tarfile.TarError)
 LARGEST = 64 << 20  # maximum size of a JSON file of the head in bytes
-_parts = shapes.table(shapes.words, record(NodeResult), 5000)  # PARTS of `agent.batch_job`
+MOST = 5000  # nodes
+_parts = shapes.table(shapes.words, record(NodeResult), MOST)  # PARTS of `agent.batch_job`
 
 
-def is_batch(plan: Plan) -> bool:
-    """Return True if `plan` is the submission of a batch job."""
-    return bool(plan.batch)
+class PlannedNodes(Record):
+    """The nodes of the head's plan, whose names become names of files."""
+
+    nodes: Mapping[str, Node] = field(shapes.table(names.hostname, record(Node), MOST))
 
 
 def split(
@@ -65,12 +57,13 @@ def split(
             known = {member.name: member for member in tar.getmembers() if member.isreg()}
             made = _read(tar, known.get("planned.json"))
             parts = _parts(_read(tar, known.get("parts.json")) or {})
-            failure = failure or failure_of_engine(_read(tar, known.get("status.json")))
+            status = shapes.optional(record(Status))(_read(tar, known.get("status.json")))
+            failure = failure or failure_of_engine(status)
             if made is None:
                 return plan, archives, ends, failure
             place = plan.nodes[submit_host]
             paths = listing.Paths(place.python, os.path.dirname(place.job_dir))
-            hosts = shapes.each(names.hostname, 5000)(sorted(made["nodes"]))
+            hosts = sorted(PlannedNodes.decode(made).nodes)
             real = listing.adopt(made, plan.job, dict.fromkeys(hosts, paths))
             first = real.processes[0].host
             found = {
@@ -89,7 +82,7 @@ def split(
     return real, found, results, failure
 
 
-def _read(tar: tarfile.TarFile, member: Optional[tarfile.TarInfo]) -> Any:
+def _read(tar: tarfile.TarFile, member: Optional[tarfile.TarInfo]) -> object:
     """Return the content of the JSON file `member` of `tar`, None without this member."""
     if member is None or member.size > LARGEST:
         return None

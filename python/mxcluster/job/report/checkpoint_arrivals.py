@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import time
-from typing import Any, Callable, Dict, Mapping, Match, Optional, cast
+from typing import Callable, Dict, Mapping, Match, Optional, cast
 
 from mxcluster import checkpoints
 from mxcluster.errors import DAMAGED
@@ -26,8 +26,7 @@ FOLDER = ".arriving"
 LEAST, MOST = 1 << 20, 16 << 20  # bytes of a piece
 QUICK = 1.0  # seconds for a piece; after a slower piece, the next piece is smaller
 
-Plan = Dict[str, Any]
-Ask = Callable[[str, int, int], Optional[bytes]]
+Fetch = Callable[[str, int, int], Optional[bytes]]
 
 
 class Arrivals:
@@ -37,26 +36,23 @@ class Arrivals:
         folder: the folder of the run's checkpoints.
         host: the node.
         kept: the number of complete checkpoints that stay in `folder`.
-        ask: a function (file, offset, most) that fetches at most `most` bytes of a file from the
-            node. `ask` returns b"" after the end of the file, and None if the node does not reply.
-        plan: the job's plan, which `resume` needs. `bring` first writes the plan beside `folder`.
+        fetch: a function (file, offset, most) that returns at most `most` bytes of a file of the
+            node, b"" after the end of the file, and None if the node does not reply.
+        plan: the job's plan as JSON, which `resume` needs. `bring` first writes it beside `folder`.
     """
 
-    def __init__(self, folder: str, host: str, kept: int, ask: Ask, plan: Plan) -> None:
-        self.folder, self.host, self.kept, self.ask, self.plan = folder, host, kept, ask, plan
+    def __init__(self, folder: str, host: str, kept: int, fetch: Fetch, plan: object) -> None:
+        self.folder, self.host, self.kept, self.fetch, self.plan = folder, host, kept, fetch, plan
         self.transit = os.path.join(folder, FOLDER)
         self.most = LEAST
 
     def taken(self) -> str:
-        """Return the name of the wanted checkpoint if `folder` has all files, else "".
-
-        The wanted checkpoint is the checkpoint that worker 0 has marked as held.
-        """
-        wanted = checkpoints.read_note(self.transit, checkpoints.HELD)
-        return wanted if wanted and checkpoints.is_there(self.folder, wanted) else ""
+        """Return the name of the held checkpoint if `folder` has all its files, else ""."""
+        held = checkpoints.read_note(self.transit, checkpoints.HELD)
+        return held if held and checkpoints.is_there(self.folder, held) else ""
 
     def bring(self, offered: Offer, seconds: float) -> None:
-        """Fetch the node's files of the wanted checkpoint, for about `seconds` seconds.
+        """Fetch the node's files of the held checkpoint, for about `seconds` seconds.
 
         The next call continues an incomplete file at the point where this call stopped.
         """
@@ -86,20 +82,18 @@ class Arrivals:
             os.replace(draft, path)
 
     def _missing(self, offered: Offer) -> Dict[str, str]:
-        """Return {name: text} of the wanted checkpoint's manifests that `folder` lacks."""
-        held = offered.held
-        if FILE.fullmatch(held + ".json") and held != checkpoints.read_note(
-            self.transit, checkpoints.HELD
-        ):
+        """Return {name: text} of the held checkpoint's manifests that `folder` lacks."""
+        held = checkpoints.read_note(self.transit, checkpoints.HELD)
+        if offered.held != held and FILE.fullmatch(offered.held + ".json"):
+            held = offered.held
             os.makedirs(self.transit, exist_ok=True)
             checkpoints.write_note(self.transit, checkpoints.HELD, held)
-        wanted = checkpoints.read_note(self.transit, checkpoints.HELD)
         found = [(name, FILE.fullmatch(name)) for name in sorted(offered.parts)]
         return {
             name: offered.parts[name]
             for name, match in found
             if match
-            and match.group("name") == wanted
+            and match.group("name") == held
             and name.endswith(".json")
             and not os.path.exists(os.path.join(self.folder, name))
         }
@@ -119,7 +113,7 @@ class Arrivals:
                 if began >= until:
                     return False
                 most = min(self.most, expected.bytes - stream.tell())
-                data = self.ask(name, stream.tell(), most)
+                data = self.fetch(name, stream.tell(), most)
                 if not data or len(data) > most:
                     return False
                 stream.write(data)

@@ -4,17 +4,21 @@ Y is the number of a parameter's updates since the group's last update (dist_gsy
 the same colour in all panels, and each group has a line style.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxcluster.job.report import profile_panels, series, style
 from mxcluster.job.report.series import Curve, Run, group_label, label, several_groups
-from mxcluster.job.report.style import BAD, COLOURS, INK
+from mxcluster.job.report.style import BAD, COLOURS, INK, Colour
 from mxcluster.model.plan import Plan
 from mxcluster.model.verdict import Verdict
 
-Axis = Any  # matplotlib's Axes
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-STYLES = (
+LineStyle = Union[str, Tuple[float, Tuple[float, ...]]]  # a name, or an offset and lengths
+
+STYLES: Tuple[LineStyle, ...] = (
     "-",
     (0, (6, 2)),
     (0, (1.5, 1.5)),
@@ -36,35 +40,28 @@ def draw(data: Run, plan: Plan, verdict: Verdict, cache_dir: Optional[str] = Non
     """
     shown = series.drawn(data)
     has_histogram = any(histogram.updates for histogram in data.histograms.values())
-    others = [_histogram] if has_histogram else []
-    others += profile_panels.panels(data)
-    if not shown and not others:
+    panels = len(shown) + has_histogram + (profile_panels.NUMBER if data.profile else 0)
+    if not panels:
         return b""
-    with style.matplotlib_in(cache_dir), style.new_figure(layout(len(shown) + len(others))) as (
-        figure,
-        axes,
-    ):
+    with style.picture(panels, cache_dir) as (figure, axes):
+        free = iter(axes)
         looks = _looks(data, plan)
-        for number, curve in enumerate(shown):
-            _lines(axes[str(number)], curve, data, looks)
-            _mark_failure(axes[str(number)], data, verdict, number == 0)
-        for number, painter in enumerate(others, len(shown)):
-            painter(axes[str(number)], data, plan, looks)
+        for number, (curve, axis) in enumerate(zip(shown, free)):
+            _lines(axis, curve, data, looks)
+            _mark_failure(axis, data, verdict, number == 0)
+        if has_histogram:
+            _histogram(next(free), data, plan, looks)
+        if data.profile:
+            profile_panels.draw(data.profile, free)
         _legend(figure, axes, data, plan, looks)
         return style.png(figure)
-
-
-def layout(panels: int) -> List[List[str]]:
-    """Return rows of two panels with the names "0", "1" and so on. The last panel fills its row."""
-    names = [str(number) for number in range(panels)]
-    return [[names[first], names[min(first + 1, panels - 1)]] for first in range(0, panels, 2)]
 
 
 class Look(NamedTuple):
     """The arguments of matplotlib for the line of a worker."""
 
-    color: Any  # a name, or (red, green, blue, alpha)
-    linestyle: Any  # a name, or (offset, lengths)
+    color: Colour
+    linestyle: LineStyle
     linewidth: float
     alpha: float
 
@@ -108,7 +105,7 @@ def _time_axis(data: Run) -> Tuple[str, float, float]:
     return unit, seconds, 1.02 * longest / seconds or 1.0
 
 
-def _lines(axis: Axis, curve: Curve, data: Run, looks: Dict[int, Look]) -> None:
+def _lines(axis: "Axes", curve: Curve, data: Run, looks: Dict[int, Look]) -> None:
     """Draw the curve of each worker over the time since the job's first event."""
     unit, size, end = _time_axis(data)
     for index, worker in sorted(data.workers.items()):
@@ -118,7 +115,8 @@ def _lines(axis: Axis, curve: Curve, data: Run, looks: Dict[int, Look]) -> None:
             [x / size for x, _ in points],
             [y for _, y in points],
             **looks[index]._asdict(),
-            **({"marker": "o", "markersize": 3} if few else {}),
+            marker="o" if few else None,
+            markersize=3,
         )
     axis.set_xlabel(unit)
     axis.set_title(curve.title)
@@ -133,13 +131,13 @@ def _lines(axis: Axis, curve: Curve, data: Run, looks: Dict[int, Look]) -> None:
     axis.set_xlim(0, end)
 
 
-def _histogram(axis: Axis, data: Run, plan: Plan, looks: Dict[int, Look]) -> None:
+def _histogram(axis: "Axes", data: Run, plan: Plan, looks: Dict[int, Look]) -> None:
     """Draw the histogram of Y: the percentage of each group's updates for each value of Y."""
     groups = sorted(group for group, found in data.histograms.items() if found.updates)
     highest = max(y for group in groups for y in data.histograms[group].counts)
     for place, group in enumerate(groups):
         histogram = data.histograms[group]
-        counts = {y: 100.0 * count / histogram.updates for y, count in histogram.counts.items()}
+        counts = histogram.percents
         text = "group %s: mean %.2f" % (group_label(plan, group), histogram.mean or 0.0)
         colour = _group_colour(plan, group, looks)
         if len(groups) <= 4:
@@ -162,13 +160,13 @@ def _histogram(axis: Axis, data: Run, plan: Plan, looks: Dict[int, Look]) -> Non
         axis.legend(fontsize=9)
 
 
-def _group_colour(plan: Plan, group: int, looks: Dict[int, Look]) -> Any:
+def _group_colour(plan: Plan, group: int, looks: Dict[int, Look]) -> Colour:
     """Return the colour of a group: the colour of the worker in the middle of the group."""
     members = plan.groups[group]
     return looks[members[(len(members) - 1) // 2]].color
 
 
-def _mark_failure(axis: Axis, data: Run, verdict: Verdict, named: bool) -> None:
+def _mark_failure(axis: "Axes", data: Run, verdict: Verdict, named: bool) -> None:
     """Draw a vertical line at the time of the first failure, if the job failed.
 
     Args: `named` True to write the name of the failed process beside the line.
@@ -193,7 +191,7 @@ def _mark_failure(axis: Axis, data: Run, verdict: Verdict, named: bool) -> None:
 
 
 def _legend(
-    figure: Any, axes: Dict[str, Any], data: Run, plan: Plan, looks: Dict[int, Look]
+    figure: "Figure", axes: Sequence["Axes"], data: Run, plan: Plan, looks: Dict[int, Look]
 ) -> None:
     """Draw a legend that names all workers.
 
@@ -216,34 +214,21 @@ def _legend(
             BoundaryNorm([i - 0.5 for i in range(len(indices) + 1)], len(indices)),
             ListedColormap([looks[index].color for index in indices]),
         )
-        bar = figure.colorbar(
-            scale, ax=list(axes.values()), location="right", aspect=50, pad=0.015, fraction=0.02
-        )
-        bar.outline.set_visible(False)
+        bar = figure.colorbar(scale, ax=axes, location="right", aspect=50, pad=0.015, fraction=0.02)
+        bar.ax.spines["outline"].set_visible(False)
         bar.set_label("worker")
         steps = range(0, len(indices), -(-len(indices) // 10))
         bar.set_ticks(list(steps), labels=[str(indices[place]) for place in steps])
         styled = several_groups(plan) and len(plan.groups) <= len(STYLES)
-        handles = (
-            [
-                Line2D(
-                    [],
-                    [],
-                    color=INK,
-                    linewidth=1.4,
-                    linestyle=STYLES[group],
-                    label="group %s (%d workers)" % (group_label(plan, group), len(members)),
-                )
-                for group, members in enumerate(plan.groups)
-            ]
-            if styled
-            else []
-        )
-    if handles:
-        figure.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=min(4, len(handles)),
-            handlelength=3.2,
-            fontsize=9,
-        )
+        handles = [
+            Line2D(
+                [],
+                [],
+                color=INK,
+                linewidth=1.4,
+                linestyle=STYLES[group],
+                label="group %s (%d workers)" % (group_label(plan, group), len(members)),
+            )
+            for group, members in enumerate(plan.groups if styled else [])
+        ]
+    style.legend(figure, handles, 4)

@@ -7,7 +7,6 @@ from typing import Dict, List, Optional
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json, replace
 from mxcluster.job.verdict_text import printable
-from mxcluster.model import shapes
 from mxcluster.model.plan import Plan
 from mxcluster.model.record import encode
 from mxcluster.model.verdict import CURE, Verdict
@@ -41,14 +40,6 @@ def read_verdict(run_dir: str) -> Optional[Verdict]:
     return read_json(os.path.join(run_dir, "verdict.json"), Verdict.decode, CURE)
 
 
-def read_status(run_dir: str, host: str) -> object:
-    """Return the content of the last status.json of `host`, or None without this file.
-
-    `mxcluster.job.report.statuses` checks the content.
-    """
-    return read_json(os.path.join(node_dir(run_dir, host), "status.json"), shapes.anything)
-
-
 def own_files(run_dir: str, host: str) -> int:
     """Return the number of files of the user's script that the controller fetched from `host`."""
     return sum(
@@ -67,8 +58,8 @@ def logs(run_dir: str, plan: Plan) -> Dict[str, List[str]]:
     }
 
 
-def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
-    """Return the last `lines` lines of the log file `path`, without blank lines.
+def tail(path: str) -> List[str]:
+    """Return the last TAIL_LINES lines of the log file `path`, without blank lines.
 
     The function removes control characters, and reads at most the last TAIL_BYTES bytes.
     The list is empty if the file does not exist.
@@ -82,11 +73,11 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
         return []
     return [
         printable(line)
-        for line in content.decode("utf-8", "replace").split("\n")[-lines - 1 :]
+        for line in content.decode("utf-8", "replace").split("\n")[-TAIL_LINES - 1 :]
         if line.strip()
     ]
 
 
 def write_json(path: str, content: object) -> None:
-    """Write `content` as JSON to the file `path`, and replace an earlier file."""
+    """Write `content`, records or JSON, to the file `path`, and replace an earlier file."""
     replace(path, json.dumps(encode(content), indent=1) + "\n")

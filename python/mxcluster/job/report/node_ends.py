@@ -1,11 +1,24 @@
 """Make the NodeResult of a node from the results of its tasks. All functions are pure."""
 
-from typing import List, Mapping, Optional
+from typing import List, Optional
 
-from mxcluster.model.answers import NodeResult
-from mxcluster.model.shapes import Wrong
+from mxcluster.model import module_answers
+from mxcluster.model.answers import BlockingWorker, Lost, NodeResult
+from mxcluster.model.record import field, record
+from mxcluster.model.shapes import Wrong, optional, words
+from mxcluster.model.status import Status
 
 MOST_LINES = 500  # characters of a line, and lines of a node
+
+
+class TaskResult(module_answers.Answer):
+    """The result of a task that waits for a node, or contacts it."""
+
+    status: Optional[Status] = field(optional(record(Status)), default=None)
+    lost: Optional[Lost] = field(optional(record(Lost)), default=None)
+    uneven: Optional[BlockingWorker] = field(optional(record(BlockingWorker)), default=None)
+    packed: Optional[NodeResult] = field(optional(record(NodeResult)), default=None)
+    """The collected files, and what is left."""
 
 
 def of_results(wait: object, contact: object = None) -> NodeResult:
@@ -17,34 +30,35 @@ def of_results(wait: object, contact: object = None) -> NodeResult:
         wait: the result of the task that waits for the node.
         contact: the result of the task that contacts the node.
     """
-    waited, contacted = _object(wait), _object(contact)
-    collected = _object(waited.get("packed"))
-    found = {
-        "status": waited.get("status"),
-        "lost": waited.get("lost") or contacted.get("lost"),
-        "problem": refusal(waited) or collected.get("problem"),
-        "uneven": waited.get("uneven"),
-    }
-    found.update((name, collected.get(name)) for name in ("left", "untrue", "behind", "outside"))
     try:
-        return NodeResult.decode({name: one for name, one in found.items() if one is not None})
+        waited, contacted = (
+            TaskResult.decode(result if isinstance(result, dict) else {})
+            for result in (wait, contact)
+        )
     except Wrong as wrong:
         return NodeResult(problem="the result of the task on this node is invalid: %s" % wrong)
+    collected = waited.packed or NodeResult()
+    return collected.replaced(
+        status=waited.status,
+        lost=waited.lost or contacted.lost,
+        problem=refusal(waited) or collected.problem,
+        uneven=waited.uneven,
+    )
 
 
-def refusal(result: Mapping[str, object]) -> Optional[str]:
+def refusal(result: TaskResult) -> Optional[str]:
     """Return the reason why a task failed on a node, or None if the task succeeded.
 
     If a module crashed, the reason holds the last line of the module's stderr.
     """
-    if not (result.get("failed") or result.get("unreachable")):
+    if not (result.failed or result.unreachable):
         return None
-    message = str(result.get("msg") or "Ansible gave no reason")
+    message = result.msg or "Ansible gave no reason"
     if message.startswith("MODULE FAILURE"):
-        output = str(result.get("module_stderr") or result.get("module_stdout") or "")
+        output = result.module_stderr or result.module_stdout or ""
         lines = output.strip().splitlines() or ["the module printed no error"]
         message = "the module of a task crashed on the node: %s" % lines[-1].strip()
-    return message
+    return words(message)
 
 
 def warnings(host: str, end: NodeResult) -> List[str]:
@@ -54,7 +68,3 @@ def warnings(host: str, end: NodeResult) -> List[str]:
         for lines in (end.behind, end.outside)
         for line in lines[:MOST_LINES]
     ]
-
-
-def _object(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}

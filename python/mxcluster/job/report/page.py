@@ -4,12 +4,12 @@ import base64
 import datetime
 import json
 import os
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.exit_codes import describe
 from mxcluster.job.plan import mpi
 from mxcluster.job.report import series
-from mxcluster.job.report.series import Run, group_label, several_groups
+from mxcluster.job.report.series import Histogram, Run, group_label, several_groups
 from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
 from mxcluster.model.events import Note
@@ -17,20 +17,10 @@ from mxcluster.model.job_knobs import MpiOptions, Options
 from mxcluster.model.plan import WORKER, Plan, Process
 from mxcluster.model.verdict import Verdict
 
-Variables = Mapping[str, object]  # {variable of a template: value}
-
 TEMPLATE, STYLES = (
     os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     for name in ("page.html", "page.css")
 )
-
-
-class Tile(NamedTuple):
-    """A figure at the top of the page."""
-
-    name: str
-    value: str
-    hint: str
 
 
 class ProcessRow(NamedTuple):
@@ -44,27 +34,12 @@ class ProcessRow(NamedTuple):
     exit: str
     good: bool  # the exit code is 0
     first: bool  # the process failed first
-    group: str = ""
-    share: str = ""
-    in_share: str = ""
-    samples: str = ""
-    speed: str = ""
-    waited: str = ""
-
-
-class YRow(NamedTuple):
-    """A row of the table of Y: a group.
-
-    Y is the number of a parameter's updates since the group's last update (dist_gsync).
-    """
-
     group: str
-    members: str
-    updates: int
-    mean: str
-    dropped: int
-    bars: List[Tuple[int, int, float]]  # [(Y, number of updates, percent of the updates), ...]
-    most: int  # the largest number of updates of a bar
+    share: str
+    in_share: str
+    samples: str
+    speed: str
+    waited: str
 
 
 class SizesRow(NamedTuple):
@@ -77,12 +52,16 @@ class SizesRow(NamedTuple):
     speeds: str  # samples per second of the workers in order
 
 
-class NoteRow(NamedTuple):
-    """A remark of a process."""
+class Frame(NamedTuple):
+    """The variables of the template frame.html, which all pages extend."""
 
-    when: str
-    who: str
-    text: str
+    name: str  # the name of the job or the sweep
+    badge: str  # the state of the job or the sweep
+    is_bad: bool  # True for a failure
+    under: str  # the facts below the name
+    knobs_title: str
+    knobs: List[Tuple[str, str]]  # [(knob, value), ...]
+    files: str  # the files that the footer names
 
 
 def render(
@@ -93,14 +72,51 @@ def render(
     Args: `data` from series.collect(); `plan` and `verdict` of the job; `picture` the PNG from
     curves.draw(); `logs` {process name: [last line of the log, ...]}.
     """
-    return fill(TEMPLATE, context(data, plan, verdict, picture, logs))
+    failure = verdict.first_failure
+    rows = [_row(process, data, plan, verdict) for process in plan.processes]
+    when = date(data.begin)
+    shown = [item for item in vars(plan.options).items() if item[0] in mpi.KNOBS or not plan.mpi]
+    frame = Frame(
+        name=verdict.job,
+        badge="OK" if verdict.ok else "FAILED",
+        is_bad=not verdict.ok,
+        under=joined(verdict.kv, _what(plan.options), "started " + when if when else ""),
+        knobs_title="Options",
+        knobs=knob_rows(shown),
+        files="verdict.json, events.jsonl, plan.json, nodes/",
+    )
+    return fill(
+        TEMPLATE,
+        frame,
+        tiles=tiles(plan, verdict),
+        failure=failure,
+        sentence=failure and sentence(failure),
+        log=[printable(line) for line in failure.log] if failure else [],
+        hints=hints(failure) if failure else [],
+        warnings=[printable(warning) for warning in verdict.warnings],
+        picture=embedded(picture),
+        alt=alternative(data),
+        curves=", ".join(curve.name for curve in series.CURVES),
+        trains=not plan.mpi,
+        grouped=several_groups(plan),
+        processes=rows,
+        columns={
+            name
+            for name in ("gpus", "samples", "speed", "waited")
+            if any(getattr(row, name) for row in rows)
+        },
+        y=y_table(data, plan),
+        dropped=any(histogram.dropped for histogram in data.histograms.values()),
+        sizes=sizes_table(data, plan),
+        notes=[_note(event, data.begin or 0.0) for event in data.notes],
+        logs=[
+            (process.name, process.host, logs.get(process.name, [])) for process in plan.processes
+        ],
+    )
 
 
-def fill(path: str, variables: Variables) -> str:
-    """Return the text of the template file `path`, filled with `variables` and the common styles.
-
-    The template extends frame.html, so `variables` must include the result of `frame`.
-    """
+def fill(path: str, frame: Frame, **variables: object) -> str:
+    """Return the text of the template file `path`, filled with `frame` and its own `variables`."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -113,42 +129,21 @@ def fill(path: str, variables: Variables) -> str:
     with open(path, encoding="utf-8") as stream:
         template = environment.from_string(stream.read())
     with open(STYLES, encoding="utf-8") as stream:
-        return template.render(css=stream.read(), **variables) + "\n"
+        return template.render(css=stream.read(), **frame._asdict(), **variables) + "\n"
 
 
-def frame(
-    name: str,
-    badge: str,
-    is_bad: bool,
-    under: Sequence[str],
-    knobs: Mapping[str, object],
-    title: str,
-    files: str,
-) -> Variables:
-    """Return {variable: value} for the template frame.html, which all reports use.
+def knob_rows(knobs: Iterable[Tuple[str, object]]) -> List[Tuple[str, str]]:
+    """Return the (knob, value) pairs with a value as texts, by name."""
+    return sorted(
+        (name, value if isinstance(value, str) else json.dumps(value))
+        for name, value in knobs
+        if value not in ("", None, [], {})
+    )
 
-    Args:
-        name: the name of the job or the sweep.
-        badge: the state of the job or the sweep.
-        is_bad: True for a failure.
-        under: the facts below the name. The function leaves out empty facts.
-        knobs: {knob: value}.
-        title: the title of the table of knobs.
-        files: the files that the footer names.
-    """
-    return {
-        "name": name,
-        "badge": badge,
-        "is_bad": is_bad,
-        "under": " · ".join(filter(None, under)),
-        "knobs_title": title,
-        "knobs": [
-            (name, value if isinstance(value, str) else json.dumps(value))
-            for name, value in sorted(knobs.items())
-            if value not in ("", None, [], {})
-        ],
-        "files": files,
-    }
+
+def joined(*facts: str) -> str:
+    """Return the facts below a name as one text, without empty facts."""
+    return " · ".join(filter(None, facts))
 
 
 def embedded(picture: bytes) -> str:
@@ -157,78 +152,21 @@ def embedded(picture: bytes) -> str:
     return "data:image/png;base64," + encoded if picture else ""
 
 
-def context(
-    data: Run, plan: Plan, verdict: Verdict, picture: bytes, logs: Mapping[str, List[str]]
-) -> Variables:
-    """Return {variable: value} for the template page.html.
-
-    The arguments are the arguments of `render`.
-    """
-    failure = verdict.first_failure
-    rows = [_row(process, data, plan, verdict) for process in plan.processes]
-    when = date(data.begin)
-    return {
-        **frame(
-            verdict.job,
-            "OK" if verdict.ok else "FAILED",
-            not verdict.ok,
-            (verdict.kv, _what(plan.options), "started " + when if when else ""),
-            {
-                name: value
-                for name, value in vars(plan.options).items()
-                if name in mpi.KNOBS or not plan.mpi
-            },
-            "Options",
-            "verdict.json, events.jsonl, plan.json, nodes/",
-        ),
-        "tiles": tiles(plan, verdict),
-        "failure": failure
-        and {
-            "sentence": sentence(failure),
-            "log": [printable(entry) for entry in failure.log],
-            "hints": hints(failure),
-        },
-        "warnings": [printable(warning) for warning in verdict.warnings],
-        "picture": embedded(picture),
-        "alt": alternative(data),
-        "curves": ", ".join(curve.name for curve in series.CURVES),
-        "trains": not plan.mpi,
-        "grouped": several_groups(plan),
-        "processes": rows,
-        "columns": {
-            name
-            for name in ("gpus", "samples", "speed", "waited")
-            if any(getattr(row, name) for row in rows)
-        },
-        "y": y_table(data, plan),
-        "dropped": any(histogram.dropped for histogram in data.histograms.values()),
-        "sizes": sizes_table(data, plan),
-        "notes": [_note(event, data.begin or 0.0) for event in data.notes],
-        "logs": [
-            (process.name, process.host, logs.get(process.name, [])) for process in plan.processes
-        ],
-    }
-
-
-def tiles(plan: Plan, verdict: Verdict) -> List[Tile]:
-    """Return the figures at the top of the page."""
-    counts = (
-        (len(plan.groups), "group"),
-        (plan.servers, "server"),
-        (len(plan.nodes), "node"),
-    )
+def tiles(plan: Plan, verdict: Verdict) -> List[Tuple[str, str, str]]:
+    """Return the figures at the top of the page: [(name, value, hint), ...]."""
+    counts = ((len(plan.groups), "group"), (plan.servers, "server"), (len(plan.nodes), "node"))
     found = []
     if verdict.accuracy is not None:
         accuracy = "%.2f %%" % (100 * verdict.accuracy)
-        found.append(Tile("Accuracy", accuracy, "held-out samples, worker-0"))
+        found.append(("Accuracy", accuracy, "held-out samples, worker-0"))
     is_whole = plan.mpi or not verdict.ok
     hint = "until the job ended" if is_whole else "training"
-    found.append(Tile("Time", clock(verdict.seconds), hint))
+    found.append(("Time", clock(verdict.seconds), hint))
     if verdict.samples_per_s is not None:
-        found.append(Tile("Speed", figure(verdict.samples_per_s), "samples/s of all workers"))
+        found.append(("Speed", figure(verdict.samples_per_s), "samples/s of all workers"))
     name = "MPI processes" if plan.mpi else "Workers"
     hint = ", ".join(several(number, word) for number, word in counts if number)
-    return found + [Tile(name, str(plan.workers), hint)]
+    return [*found, (name, str(plan.workers), hint)]
 
 
 def alternative(data: Run) -> str:
@@ -242,21 +180,10 @@ def alternative(data: Run) -> str:
     return "; ".join(parts)
 
 
-def y_table(data: Run, plan: Plan) -> List[YRow]:
-    """Return the rows of the table of Y."""
+def y_table(data: Run, plan: Plan) -> List[Tuple[str, str, Histogram]]:
+    """Return the rows of the table of Y: [(group, its workers, the histogram of its Y), ...]."""
     return [
-        YRow(
-            group=group_label(plan, group),
-            members=", ".join(spans(plan.groups[group], "–")),
-            updates=histogram.updates,
-            mean="" if histogram.mean is None else "%.2f" % histogram.mean,
-            dropped=histogram.dropped,
-            bars=[
-                (y, count, round(100.0 * count / histogram.updates, 1))
-                for y, count in histogram.counts.items()
-            ],
-            most=max(histogram.counts.values(), default=0),
-        )
+        (group_label(plan, group), ", ".join(spans(plan.groups[group], "–")), histogram)
         for group, histogram in data.histograms.items()
     ]
 
@@ -298,9 +225,14 @@ def sizes_table(data: Run, plan: Plan) -> List[SizesRow]:
 
 def _row(process: Process, data: Run, plan: Plan, verdict: Verdict) -> ProcessRow:
     """Return the row of `process` in the table of processes."""
-    code = verdict.exit_codes.get(process.name)
-    failure = verdict.first_failure
-    row = ProcessRow(
+    code, failure = verdict.exit_codes.get(process.name), verdict.first_failure
+    is_worker = process.role == WORKER and process.index is not None
+    worker = data.workers[process.index or 0] if is_worker else series.Worker()
+    start, end, waits = worker.start, worker.end, worker.waits
+    in_share = "%d samples" % start.samples_in_share if start.samples_in_share is not None else ""
+    if in_share and start.repeated:
+        in_share += ", %d repeated" % start.repeated
+    return ProcessRow(
         process=process.role + ("" if process.index is None else " %d" % process.index),
         host=process.host,
         address=process.address,
@@ -309,29 +241,14 @@ def _row(process: Process, data: Run, plan: Plan, verdict: Verdict) -> ProcessRo
         exit="not known" if code is None else "0" if code == 0 else describe(code),
         good=code == 0,
         first=failure is not None and failure.name == process.name,
-    )
-    if process.role != WORKER or process.index is None:
-        return row
-    worker = data.workers[process.index]
-    start, end, waits = worker.start, worker.end, worker.waits
-    in_share = samples = speed = waited = ""
-    if start and start.samples_in_share is not None:
-        in_share = "%d samples" % start.samples_in_share
-        if start.repeated:
-            in_share += ", %d repeated" % start.repeated
-    if end and end.samples is not None:
-        samples = str(end.samples)
-    if end and end.samples_per_s is not None:
-        speed = figure(end.samples_per_s)
-    if waits and waits.waited_s is not None and waits.seconds:
-        waited = "%.1f %%" % (100.0 * waits.waited_s / waits.seconds)
-    return row._replace(
-        group="" if process.group is None else group_label(plan, process.group),
-        share="%.4g – %.4g" % process.share if process.share else "",
+        group=group_label(plan, process.group) if is_worker and process.group is not None else "",
+        share="%.4g – %.4g" % process.share if is_worker and process.share else "",
         in_share=in_share,
-        samples=samples,
-        speed=speed,
-        waited=waited,
+        samples="" if end.samples is None else str(end.samples),
+        speed="" if end.samples_per_s is None else figure(end.samples_per_s),
+        waited="%.1f %%" % (100.0 * waits.waited_s / waits.seconds)
+        if waits.waited_s is not None and waits.seconds
+        else "",
     )
 
 
@@ -357,7 +274,8 @@ def date(seconds: Optional[float]) -> str:
     )
 
 
-def _note(event: Note, begin: float) -> NoteRow:
+def _note(event: Note, begin: float) -> Tuple[str, str, str]:
+    """Return the time of a note since the job's first event, the process, and the text."""
     index = "" if event.index is None else event.index
-    who = "%s %s on %s" % (event.role or "process", index, event.host)
-    return NoteRow(clock(event.time - begin), printable(who), printable(event.text))
+    process = "%s %s on %s" % (event.role or "process", index, event.host)
+    return clock(event.time - begin), printable(process), printable(event.text)

@@ -5,14 +5,13 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
+from mxcluster.job.report.series import last_of
 from mxcluster.job.verdict_text import figure, printable
-from mxcluster.lists import aligned
+from mxcluster.lists import aligned, several
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
 from mxcluster.model.plan import SERVER, WORKER, Plan, Process
-from mxcluster.model.profile import CURE, MeasuredProfile, Worker
+from mxcluster.model.profile import CURE, MeasuredProfile, Server, Worker
 from mxcluster.model.profile import Profile as ClusterProfile
-from mxcluster.model.record import encode
-from mxcluster.model.shapes import Wrong
 
 FILE = "profile.json"
 DRIFT = 0.25  # a smaller change of the ratio of two groups' speeds does not count
@@ -26,80 +25,59 @@ def measured(plan: Plan, events: Sequence[Event]) -> MeasuredProfile:
     Raises BadInput if a worker or a server has sent no valid figures.
     """
     servers, workers = plan.of_role(SERVER), plan.of_role(WORKER)
-    profile_of = {
-        event.index: event
-        for event in events
-        if isinstance(event, Profile) and event.role == "worker"
-    }
-    speed_of = {
-        event.index: event.updates_per_s
-        for event in events
-        if isinstance(event, ServerSpeed) and event.role == "server"
-    }
-    silent = [
-        process.name
-        for known, processes in ((profile_of, workers), (speed_of, servers))
-        for process in processes
-        if process.index not in known
-    ]
+    profile_of = last_of(events, Profile)
+    speed_of = last_of(events, ServerSpeed, SERVER)
+    silent = [worker.name for worker in workers if worker.index not in profile_of]
+    silent += [server.name for server in servers if server.index not in speed_of]
     if silent:
         raise BadInput("the profile lacks the figures of %s: %s" % (", ".join(silent), CURE))
     first = profile_of[0]
-    options = plan.options
+    if first.mxnet is None or not first.parameters:
+        raise BadInput("the profile lacks the parameters of %s: %s" % (workers[0].name, CURE))
     order = ranks(servers)  # a worker's event lists the servers by rank
-    found = {
-        "job": plan.job,
-        "time": first.time,
-        "mxnet": first.mxnet,
-        "parameters": first.parameters,
-        "workers": [
-            _worker(process, number, profile_of[process.index], order)
-            for process, number in _numbered(workers)
+    return MeasuredProfile(
+        job=plan.job,
+        time=first.time,
+        mxnet=first.mxnet,
+        parameters=first.parameters,
+        workers=[
+            _worker(process, number, profile_of[index], order)
+            for process, index, number in _numbered(workers)
         ],
-        "servers": [
-            {
-                "host": process.host,
-                "number": number,
-                "updates_per_s": speed_of[process.index],
-            }
-            for process, number in _numbered(servers)
+        servers=[
+            Server(host=process.host, number=number, updates_per_s=speed_of[index].updates_per_s)
+            for process, index, number in _numbered(servers)
         ],
-        "network": options.network,
-        "data": options.data,
-        "batch_size": options.batch_size,
-    }
-    try:
-        return MeasuredProfile.decode(encode(found))
-    except Wrong as wrong:
-        raise BadInput("the measured profile is invalid (%s): %s" % (wrong, CURE)) from None
+        network=plan.options.network,
+        data=plan.options.data,
+        batch_size=plan.options.batch_size,
+    )
 
 
 def _worker(process: Process, number: int, event: Profile, order: Sequence[int]) -> Worker:
     """Return the measurements of the worker `process`.
 
-    Raises BadInput for invalid figures.
+    Raises BadInput without the times of a server, or without the speed of a GPU.
 
     Args: `number` of the worker on its host; `order` the rank of each server.
     """
-    found = {
-        "host": process.host,
-        "number": number,
-        "alone": event.alone,
-        "together": event.together,
-        "exchange_s": event.exchange_s,
-        "servers": [event.servers[rank] for rank in order if rank < len(event.servers)],
-    }
-    if event.gpu_speeds:
-        found.update(gpus=process.gpus, gpu_speeds=event.gpu_speeds)
-    try:
-        if len(event.servers) != len(order):
-            raise Wrong("a list with times of each server", len(event.servers), "servers")
-        return Worker.decode(encode(found))
-    except Wrong as wrong:
+    gpus = process.gpus if event.gpu_speeds else []
+    if len(event.servers) != len(order) or len(gpus) != len(event.gpu_speeds or []):
         raise BadInput(
-            "the figures of %s on %s are invalid (%s): %s"
-            % (process.name, process.host, wrong, CURE)
-        ) from None
+            "the figures of %s on %s are invalid: it must report times of each of %s, and a speed "
+            "of each of its GPUs: %s"
+            % (process.name, process.host, several(len(order), "server"), CURE)
+        )
+    return Worker(
+        host=process.host,
+        number=number,
+        alone=event.alone,
+        together=event.together,
+        exchange_s=event.exchange_s,
+        servers=[event.servers[rank] for rank in order],
+        gpus=gpus or None,
+        gpu_speeds=event.gpu_speeds or None,
+    )
 
 
 def lines(profile: ClusterProfile) -> List[str]:
@@ -165,11 +143,8 @@ def drifted(plan: Plan, events: Sequence[Event]) -> List[str]:
     used = plan.profile
     if used is None or "groups" not in used.uses or not used.fits:
         return []
-    trained = {
-        event.index: event.samples_per_s
-        for event in events
-        if isinstance(event, End) and event.role == "worker" and event.samples_per_s
-    }
+    ends = last_of(events, End).items()
+    trained = {index: end.samples_per_s for index, end in ends if end.samples_per_s}
     ratios = {}
     for label, members in zip(plan.group_labels, plan.groups):
         speeds = [trained[member] for member in members if member in trained]
@@ -188,10 +163,10 @@ def drifted(plan: Plan, events: Sequence[Event]) -> List[str]:
     ]
 
 
-def _numbered(processes: List[Process]) -> Iterator[Tuple[Process, int]]:
-    """Yield (process, number), where numbers count each host's processes from 0."""
+def _numbered(processes: List[Process]) -> Iterator[Tuple[Process, int, int]]:
+    """Yield (process, index, number), where numbers count each host's processes from 0."""
     seen: Dict[str, int] = {}
     for process in processes:
         number = seen.get(process.host, 0)
         seen[process.host] = number + 1
-        yield process, number
+        yield process, process.index or 0, number

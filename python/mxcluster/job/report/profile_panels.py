@@ -1,24 +1,26 @@
 """Draw the panels of a profile: the workers' speeds and step times, and the servers' speeds."""
 
-from typing import Any, Callable, List, Sequence, Union
+from typing import TYPE_CHECKING, Iterator, Sequence, Union
 
-from mxcluster.job.report.series import Run
 from mxcluster.job.report.style import COLOURS, FAINT
 from mxcluster.model.profile import Profile, Server, Worker
 
-Axis = Any  # matplotlib's Axes
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
+NUMBER = 3  # panels
 _MOST_NAMES = 24  # with more workers the axis has numbers in place of names
 
 
-def panels(data: Run) -> List[Callable[..., None]]:
-    """Return the painting functions for `curves.draw`, or [] without a profile."""
-    return [_speeds, _steps, _servers] if data.profile else []
+def draw(profile: Profile, axes: Iterator["Axes"]) -> None:
+    """Draw the panels of `profile` on the next NUMBER of `axes`."""
+    _speeds(next(axes), profile)
+    _steps(next(axes), profile)
+    _servers(next(axes), profile.servers)
 
 
-def _speeds(axis: Axis, data: Run, *_: object) -> None:
+def _speeds(axis: "Axes", profile: Profile) -> None:
     """Draw each worker's speed alone (pale) and together with all workers, coloured by group."""
-    profile = _profile(data)
     alone = [worker.alone.samples_per_s for worker in profile.workers]
     together = [worker.together.samples_per_s for worker in profile.workers]
     for group, (label, members) in enumerate(zip(profile.labels, profile.groups)):
@@ -42,9 +44,8 @@ def _speeds(axis: Axis, data: Run, *_: object) -> None:
     axis.legend(fontsize=9)
 
 
-def _steps(axis: Axis, data: Run, *_: object) -> None:
+def _steps(axis: "Axes", profile: Profile) -> None:
     """Draw each worker's step time, and on top the time of the exchange with the servers."""
-    profile = _profile(data)
     places = list(range(len(profile.workers)))
     steps = [1e3 * profile.batch_size / worker.together.samples_per_s for worker in profile.workers]
     exchanges = [1e3 * worker.exchange_s for worker in profile.workers]
@@ -56,9 +57,8 @@ def _steps(axis: Axis, data: Run, *_: object) -> None:
     axis.legend(fontsize=9)
 
 
-def _servers(axis: Axis, data: Run, *_: object) -> None:
+def _servers(axis: "Axes", servers: Sequence[Server]) -> None:
     """Draw the number of updates of the whole model per second for each server."""
-    servers = _profile(data).servers
     axis.bar(
         list(range(len(servers))),
         [server.updates_per_s for server in servers],
@@ -70,12 +70,7 @@ def _servers(axis: Axis, data: Run, *_: object) -> None:
     _name(axis, servers)
 
 
-def _profile(data: Run) -> Profile:
-    assert data.profile  # `panels` returns no function otherwise
-    return data.profile
-
-
-def _name(axis: Axis, nodes: Sequence[Union[Worker, Server]]) -> None:
+def _name(axis: "Axes", nodes: Sequence[Union[Worker, Server]]) -> None:
     """Label the x axis with hosts, and with process numbers on hosts with several processes."""
     axis.grid(axis="x", visible=False)
     axis.set_ylim(bottom=0)

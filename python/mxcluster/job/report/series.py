@@ -3,7 +3,18 @@
 CURVES is the table of the curves in the picture and in the page. A new curve is a row.
 """
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import (
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+)
 
 from mxcluster.model.events import (
     Balance,
@@ -19,6 +30,7 @@ from mxcluster.model.events import (
 from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.profile import Profile
 
+E = TypeVar("E", bound=Event)
 Points = List[Tuple[float, float]]  # [(seconds since the job's first event, value)]
 
 MOST_POINTS = 600
@@ -50,9 +62,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.points: Dict[str, Points] = {curve.name: [] for curve in CURVES}
-        self.start: Optional[Start] = None
-        self.end: Optional[End] = None
-        self.waits: Optional[StoreWaits] = None
+        self.start, self.end, self.waits = Start(), End(), StoreWaits()
 
     def add(self, event: Event, begin: float) -> None:
         """Take over the figures of `event`. The job's first event has the time `begin`."""
@@ -80,10 +90,21 @@ class Histogram:
         self.counts: Dict[int, int] = {}
         self.dropped = 0
 
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add updates, {Y: number of updates}. ``counts`` keeps the order of Y."""
+        for y, count in counts.items():
+            self.counts[int(y)] = self.counts.get(int(y), 0) + count
+        self.counts = dict(sorted(self.counts.items()))
+
     @property
     def updates(self) -> int:
         """The number of applied updates."""
         return sum(self.counts.values())
+
+    @property
+    def percents(self) -> Dict[int, float]:
+        """{Y: percent of the updates}."""
+        return {y: 100.0 * count / self.updates for y, count in self.counts.items()}
 
     @property
     def mean(self) -> Optional[float]:
@@ -130,6 +151,15 @@ def collect(plan: Plan, events: Sequence[Event]) -> Run:
     )
 
 
+def last_of(events: Iterable[Event], kind: Type[E], role: str = WORKER) -> Dict[int, E]:
+    """Return {index of a process with the role: its last event of the class `kind`}."""
+    return {
+        event.index: event
+        for event in events
+        if isinstance(event, kind) and event.role == role and event.index is not None
+    }
+
+
 def drawn(run: Run) -> List[Curve]:
     """Return the curves with a point."""
     return [
@@ -139,14 +169,14 @@ def drawn(run: Run) -> List[Curve]:
     ]
 
 
-def smooth(points: Points, most: int = MOST_POINTS) -> Points:
-    """Return the trailing means of `points`, thinned to about `most` points.
+def smooth(points: Points) -> Points:
+    """Return the trailing means of `points`, thinned to about MOST_POINTS points.
 
     A mean covers 2 % of the points, or up to 5 points of a short series. Losses and speeds of
     single batches are noisy, and the mean shows their trend.
     """
     span = max(1, min(5, len(points) // 5), len(points) // 50)
-    step = max(1, -(-len(points) // most))
+    step = max(1, -(-len(points) // MOST_POINTS))
     sums = [0.0]
     for _, value in points:
         sums.append(sums[-1] + value)
@@ -166,11 +196,8 @@ def y_histograms(events: Iterable[Event]) -> Dict[int, Histogram]:
     found: Dict[int, Histogram] = {}
     for event in last.values():
         histogram = found.setdefault(event.group, Histogram())
-        for y, count in event.y.items():
-            histogram.counts[int(y)] = histogram.counts.get(int(y), 0) + count
+        histogram.add(event.y)
         histogram.dropped += sum(event.dropped.values())
-    for histogram in found.values():
-        histogram.counts = dict(sorted(histogram.counts.items()))
     return {
         group: histogram
         for group, histogram in sorted(found.items())

@@ -1,31 +1,33 @@
-"""Check the last status of a node, which the training user can change."""
+"""Read the last status of a node, which the training user can change."""
 
+import os
 from typing import Optional
 
-from mxcluster.errors import BadInput
+from mxcluster.file_io import read_json
+from mxcluster.job.report import files
 from mxcluster.model.failures import BATCH, NODE, Failure
 from mxcluster.model.plan import Plan
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.status import Status
 
 OF_ENGINE = (BATCH, NODE)  # the kinds of failures that the head and the submit host record
+CURE = "find the program that changed this file on the host"
 
 
-def of_file(host: str, found: object, plan: Plan) -> Status:
-    """Return the status `found`, the content of the status.json of `host`, with own processes only.
+def read(run_dir: str, host: str, plan: Plan) -> Optional[Status]:
+    """Return the last status.json of `host` with own processes only, or None without this file.
 
-    Raises BadInput if the content is invalid or belongs to another job.
+    Raises BadInput if the content is damaged or belongs to another job.
     """
-    try:
-        status = Status.decode(found)
+
+    def of_job(value: object) -> Status:
+        status = Status.decode(value)
         if status.job != plan.job:
-            raise Wrong("the job %s" % plan.job, status.job).inside(".job")
-    except Wrong as wrong:
-        raise BadInput(
-            "the status.json of this host is invalid: %s. Find the program that changed this "
-            "file on the host" % wrong
-        ) from None
-    return own(host, status, plan)
+            raise Wrong("the job %s" % plan.job, status.job, ".job")
+        return status
+
+    status = read_json(os.path.join(files.node_dir(run_dir, host), "status.json"), of_job, CURE)
+    return status and own(host, status, plan)
 
 
 def own(host: str, status: Status, plan: Plan) -> Status:
@@ -40,13 +42,10 @@ def own(host: str, status: Status, plan: Plan) -> Status:
     )
 
 
-def failure_of_engine(found: object) -> Optional[Failure]:
-    """Return the first failure in a status if the batch system or a node has caused it, else None.
+def failure_of_engine(status: Optional[Status]) -> Optional[Failure]:
+    """Return the first failure if the batch system or a node has caused it, else None.
 
-    Args: `found` the content of the status.json of a batch job.
+    Args: `status` of a batch job, from the head or the submit host.
     """
-    try:
-        cause = Status.decode(found).first_failure
-    except Wrong:
-        return None
+    cause = status and status.first_failure
     return cause if cause and cause.kind in OF_ENGINE else None

@@ -4,9 +4,17 @@ import contextlib
 import io
 import logging
 import os
+import string
 import tempfile
 import warnings
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, cast
+from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Sequence, Tuple, Union
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Colour = Union[str, Tuple[float, float, float, float]]  # a name, or red, green, blue and alpha
 
 # page.css inverts these colours on a dark screen, because drawing a second picture would take a
 # third of a second in each job.
@@ -26,11 +34,16 @@ COLOURS = (
 
 
 @contextlib.contextmanager
-def matplotlib_in(cache_dir: Optional[str]) -> Iterator[None]:
-    """Silence matplotlib in the with block, and keep matplotlib's files out of the home folder.
+def picture(panels: int, cache_dir: Optional[str]) -> Iterator[Tuple["Figure", Sequence["Axes"]]]:
+    """Yield (figure, axes of each panel). Drawings in the with block get the common look.
+
+    A row has two panels, and the last panel fills its row. The function does not use pyplot, so the
+    figure draws with Agg on every host.
 
     Args:
-        cache_dir: the folder of matplotlib's font list, None for a temporary folder.
+        panels: the number of panels, at most 26.
+        cache_dir: the folder of matplotlib's font list, None for a temporary folder. This folder
+            keeps matplotlib's files out of the home folder.
     """
     with contextlib.ExitStack() as stack:
         logging.getLogger("matplotlib").setLevel(logging.ERROR)
@@ -43,9 +56,7 @@ def matplotlib_in(cache_dir: Optional[str]) -> Iterator[None]:
         before = os.environ.get("MPLCONFIGDIR")
         os.environ["MPLCONFIGDIR"] = cache_dir
         try:
-            import matplotlib.figure  # noqa: F401  reads MPLCONFIGDIR
-
-            yield
+            yield stack.enter_context(_figure(panels))  # the first import reads MPLCONFIGDIR
         finally:
             if before is None:
                 del os.environ["MPLCONFIGDIR"]
@@ -54,16 +65,10 @@ def matplotlib_in(cache_dir: Optional[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def new_figure(layout: List[List[str]]) -> Iterator[Tuple[Any, Dict[str, Any]]]:
-    """Yield (figure, {panel name: axes}). Drawings in the with block get the common look.
-
-    The function does not use pyplot, so the figure draws with Agg on every host.
-
-    Args:
-        layout: a list of rows, each a list of panel names, as for matplotlib's subplot_mosaic.
-    """
+def _figure(panels: int) -> Iterator[Tuple["Figure", Sequence["Axes"]]]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     style = {
         "font.family": "DejaVu Sans",
@@ -84,21 +89,35 @@ def new_figure(layout: List[List[str]]) -> Iterator[Tuple[Any, Dict[str, Any]]]:
         "axes.titlesize": 11,
         "axes.titleweight": "bold",
         "axes.titlelocation": "left",
+        "lines.linewidth": 1.7,
+        "lines.markersize": 4,
     }
+    names = string.ascii_uppercase[:panels]
+    rows = [(names[place : place + 2] * 2)[:2] for place in range(0, panels, 2)]
     with rc_context(style):
         figure = Figure(
-            figsize=(6.2 * max(2, len(layout[0])), 3.5 * len(layout) + 0.5),
+            figsize=(12.4, 3.5 * len(rows) + 0.5),
             dpi=110,
-            layout="constrained",
+            layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.04),
         )
-        # matplotlib's types name a LayoutEngine; this engine is a ConstrainedLayoutEngine.
-        engine = cast(Any, figure.get_layout_engine())
-        engine.set(w_pad=0.12, h_pad=0.12, wspace=0.03, hspace=0.04)
-        yield figure, cast(Any, figure).subplot_mosaic(layout)
+        axes = figure.subplot_mosaic(";".join(rows))
+        yield figure, [axes[name] for name in names]
+
+
+def legend(figure: "Figure", handles: Sequence["Artist"], columns: int) -> None:
+    """Draw a legend of `handles`, at most `columns` in a row, below all panels of `figure`."""
+    if handles:
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=min(columns, len(handles)),
+            handlelength=3.2,
+            fontsize=9,
+        )
 
 
 def bars(
-    axis: Any, heights: Mapping[int, float], label: str, colour: Any, place: int, groups: int
+    axis: "Axes", heights: Mapping[int, float], label: str, colour: Colour, place: int, groups: int
 ) -> None:
     """Draw the bars of one of several groups beside each other, {x: height of the bar}.
 
@@ -114,14 +133,14 @@ def bars(
     )
 
 
-def whole_numbers(axis: Any) -> None:
+def whole_numbers(axis: "Axes") -> None:
     """Let the x axis have marks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def png(figure: Any) -> bytes:
+def png(figure: "Figure") -> bytes:
     """Return `figure` as a PNG (bytes). Equal figures give equal bytes."""
     output = io.BytesIO()
     figure.savefig(output, format="png", metadata={"Software": None})

@@ -1,12 +1,15 @@
 """Draw the plots of a sweep, in the same style as the plots of single jobs."""
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from mxcluster.job.report import style
+from mxcluster.job.report.series import Histogram
 from mxcluster.job.sweep.summary import BEST, BenchmarkRow, ComparisonRow
 from mxcluster.model.sweep import OK, BenchmarkAbout
 
-Axis = Any  # matplotlib's Axes
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 SERIES = ("network", "kv", "batch_size", "gpus", "scaling")
 MOST_BARS = 8  # largest Y in a histogram
 LABEL_ROOM = 0.1  # height for a line of text above the data, as a part of the y axis
@@ -20,32 +23,33 @@ def benchmark(rows: Sequence[BenchmarkRow], cache_dir: Optional[str] = None) -> 
     Args: `rows` from `summary.benchmark_rows`; `cache_dir` the folder of matplotlib's font list,
     None for a temporary folder.
     """
-    series = _series([row for row in rows if row.state == OK])
+    series = _series([row for row in rows if row.record.state == OK])
     if not series:
         return b""
-    with style.matplotlib_in(cache_dir), style.new_figure([["0", "1"], ["2", "2"]]) as drawn:
-        figure, axes = drawn
+    with style.picture(3, cache_dir) as (figure, axes):
         titles = ("Samples per second", "Efficiency against the fewest workers", "Time of a batch")
         for place, (label, points) in enumerate(series):
             colour = style.COLOURS[place % len(style.COLOURS)]
             workers = [row.about.workers for row in points]
-            look = {"color": colour, "marker": "o", "markersize": 4, "linewidth": 1.7}
-            axes["0"].plot(workers, [row.samples_per_s for row in points], label=label, **look)
-            axes["1"].plot(workers, [100 * (row.efficiency or 0) for row in points], **look)
-            medians = [1000 * row.median_s for row in points]
+            speeds = [row.record.samples_per_s or 0.0 for row in points]
+            axes[0].plot(workers, speeds, "o-", color=colour, label=label)
+            axes[1].plot(
+                workers, [100 * (row.efficiency or 0) for row in points], "o-", color=colour
+            )
+            medians = [row.times[0] for row in points]
             spread = [
-                [max(0.0, 1000 * (row.median_s - row.p10_s)) for row in points],
-                [max(0.0, 1000 * (row.p90_s - row.median_s)) for row in points],
+                [max(0.0, median - low) for median, low, _ in (row.times for row in points)],
+                [max(0.0, high - median) for median, _, high in (row.times for row in points)],
             ]
-            axes["2"].errorbar(workers, medians, yerr=spread, capsize=3, **look)
-        for name, title in zip("012", titles):
-            axes[name].set_title(title)
-            axes[name].set_xlabel("workers")
-            axes[name].set_ylim(bottom=0)
-            style.whole_numbers(axes[name])
-        axes["1"].set_ylabel("%")
-        axes["2"].set_ylabel("ms: median, 10 % to 90 %")
-        _legend(figure, len(series))
+            axes[2].errorbar(workers, medians, spread, fmt="o-", capsize=3, color=colour)
+        for axis, title in zip(axes, titles):
+            axis.set_title(title)
+            axis.set_xlabel("workers")
+            axis.set_ylim(bottom=0)
+            style.whole_numbers(axis)
+        axes[1].set_ylabel("%")
+        axes[2].set_ylabel("ms: median, 10 % to 90 %")
+        style.legend(figure, axes[0].get_legend_handles_labels()[0], 3)
         return style.png(figure)
 
 
@@ -64,18 +68,16 @@ def comparison(
     if not best:
         return b""
     ys = _histograms(best)
-    layout = [["0", "1"], ["2", "3"]] if ys else [["0", "1"], ["2", "2"]]
-    with style.matplotlib_in(cache_dir), style.new_figure(layout) as drawn:
-        figure, axes = drawn
+    with style.picture(4 if ys else 3, cache_dir) as (figure, axes):
         colours = {
             row.scheme: style.COLOURS[place % len(style.COLOURS)] for place, row in enumerate(best)
         }
-        _accuracy(axes["0"], best, target, colours)
-        _times(axes["1"], best, target, colours)
-        _speeds(axes["2"], best, colours)
+        _accuracy(axes[0], best, target, colours)
+        _times(axes[1], best, target, colours)
+        _speeds(axes[2], best, colours)
         if ys:
-            _bars_of_y(axes["3"], ys)
-        _legend(figure, len(best))
+            _bars_of_y(axes[3], ys)
+        style.legend(figure, axes[0].get_legend_handles_labels()[0], 3)
         return style.png(figure)
 
 
@@ -115,13 +117,18 @@ def _key(about: BenchmarkAbout, scaling: str, varying: Sequence[str]) -> Tuple[s
 
 
 def _accuracy(
-    axis: Axis, rows: Sequence[ComparisonRow], target: float, colours: Dict[str, str]
+    axis: "Axes", rows: Sequence[ComparisonRow], target: float, colours: Dict[str, str]
 ) -> None:
     for row in rows:
-        look = {"color": colours[row.scheme], "linewidth": 1.2, "alpha": 0.8}
         for number, job in enumerate(row.jobs):
-            label = "%s, lr %g" % (row.title, row.lr) if number == 0 else None
-            axis.plot([x for x, _ in job.curve], [y for _, y in job.curve], label=label, **look)
+            axis.plot(
+                [x for x, _ in job.curve],
+                [y for _, y in job.curve],
+                label="%s, lr %g" % (row.title, row.lr) if number == 0 else None,
+                color=colours[row.scheme],
+                linewidth=1.2,
+                alpha=0.8,
+            )
     axis.axhline(target, color=style.FAINT, linewidth=1, linestyle=(0, (2, 2)))
     axis.set_title("Validation accuracy, a line for each seed")
     axis.set_xlabel("seconds")
@@ -129,12 +136,12 @@ def _accuracy(
 
 
 def _times(
-    axis: Axis, rows: Sequence[ComparisonRow], target: float, colours: Dict[str, str]
+    axis: "Axes", rows: Sequence[ComparisonRow], target: float, colours: Dict[str, str]
 ) -> None:
     for place, row in enumerate(rows):
         points = [job.target_s for job in row.jobs if job.target_s is not None]
         colour, time = colours[row.scheme], row.target_s
-        axis.plot([place] * len(points), points, "o", color=colour, markersize=4, alpha=0.7)
+        axis.plot([place] * len(points), points, "o", color=colour, alpha=0.7)
         if time.median is not None:
             axis.plot([place - 0.25, place + 0.25], [time.median] * 2, color=colour, linewidth=3)
         if time.low is not None and time.high is not None:
@@ -157,7 +164,7 @@ def _times(
         _leave_room(axis)
 
 
-def _speeds(axis: Axis, rows: Sequence[ComparisonRow], colours: Dict[str, str]) -> None:
+def _speeds(axis: "Axes", rows: Sequence[ComparisonRow], colours: Dict[str, str]) -> None:
     for place, row in enumerate(rows):
         speed, waited = row.samples_per_s.median or 0, row.waited.median
         axis.bar(place, speed, 0.6, color=colours[row.scheme])
@@ -175,26 +182,21 @@ def _speeds(axis: Axis, rows: Sequence[ComparisonRow], colours: Dict[str, str]) 
     _leave_room(axis)
 
 
-def _histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Dict[int, float]]:
-    """Return {label of a group: {Y: percent of updates}} of the first row with values of Y."""
+def _histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Histogram]:
+    """Return {label of a group: histogram of Y} of the first row with values of Y."""
+    found: Dict[str, Histogram] = {}
     for row in rows:
-        counts = {}  # type: Dict[str, Dict[int, int]]
         for job in row.jobs:
-            for group, one in job.y.items():
-                of_group = counts.setdefault(group, {})
-                for y, count in one.counts.items():
-                    of_group[int(y)] = of_group.get(int(y), 0) + count
-        if counts:
-            return {
-                group: {y: 100.0 * n / sum(of.values()) for y, n in sorted(of.items())}
-                for group, of in counts.items()
-            }
-    return {}
+            for group, updates in job.y.items():
+                found.setdefault(group, Histogram()).add(updates.counts)
+        if found:
+            break
+    return found
 
 
-def _bars_of_y(axis: Axis, groups: Dict[str, Dict[int, float]]) -> None:
-    for place, (group, shares) in enumerate(groups.items()):
-        shown = {y: share for y, share in shares.items() if y <= MOST_BARS}
+def _bars_of_y(axis: "Axes", groups: Dict[str, Histogram]) -> None:
+    for place, (group, histogram) in enumerate(groups.items()):
+        shown = {y: share for y, share in histogram.percents.items() if y <= MOST_BARS}
         colour = style.COLOURS[(place + 4) % len(style.COLOURS)]
         style.bars(axis, shown, "group %s" % group, colour, place, len(groups))
     axis.set_title("Histogram of Y of GSP, all seeds")
@@ -205,7 +207,7 @@ def _bars_of_y(axis: Axis, groups: Dict[str, Dict[int, float]]) -> None:
     style.whole_numbers(axis)
 
 
-def _leave_room(axis: Axis, lines: int = 1) -> None:
+def _leave_room(axis: "Axes", lines: int = 1) -> None:
     """Extend the y axis at its top, so that words above the data lie inside the axes.
 
     Args: `axis` has its data already; `lines` of text, each with the height LABEL_ROOM.
@@ -214,18 +216,6 @@ def _leave_room(axis: Axis, lines: int = 1) -> None:
     axis.set_ylim(low, high + min(1.0, lines * LABEL_ROOM) * (high - low))
 
 
-def _named(axis: Axis, rows: Sequence[ComparisonRow]) -> None:
+def _named(axis: "Axes", rows: Sequence[ComparisonRow]) -> None:
     axis.set_xticks(range(len(rows)), [row.title.replace(" ", "\n") for row in rows], fontsize=8)
     axis.grid(axis="x", visible=False)
-
-
-def _legend(figure: Any, entries: int) -> None:
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(
-            handles=handles,
-            labels=labels,
-            loc="outside lower center",
-            ncols=min(3, max(1, entries)),
-            fontsize=9,
-        )

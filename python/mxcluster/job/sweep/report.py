@@ -46,40 +46,42 @@ def write(
         replace(path, picture)
     elif os.path.exists(path):
         os.remove(path)
-    replace(os.path.join(folder, PAGE), page.fill(TEMPLATE, context(spec, records, picture)))
+    replace(os.path.join(folder, PAGE), render(spec, records, picture))
 
 
-def context(spec: Specification, records: Records, picture: bytes) -> page.Variables:
-    """Return {variable: value} for the template page.html.
+def render(spec: Specification, records: Records, picture: bytes) -> str:
+    """Return the text of report.html.
 
     Args: `picture` the PNG of the plots, or b"".
     """
     jobs = stages.known_jobs(spec, records)
-    found = [records[job.name] for job in jobs if job.name in records]
+    found = stages.known_records(spec, records)
     failed = sum(one.state == FAILED for one in found)
-    return {
-        **page.frame(
-            spec.sweep,
-            "%d FAILED" % failed if failed else "OK" if len(found) == len(jobs) else "UNFINISHED",
-            bool(failed),
-            (
-                spec.KIND,
-                "%d of %d jobs" % (len(found), len(jobs)),
-                "begun " + page.date(spec.begun),
-            ),
-            {**spec.base, **spec.knobs.encode()},
-            "Knobs",
-            "results.jsonl, results.csv, sweep.json",
+    frame = page.Frame(
+        name=spec.sweep,
+        badge="%d FAILED" % failed if failed else "OK" if len(found) == len(jobs) else "UNFINISHED",
+        is_bad=bool(failed),
+        under=page.joined(
+            spec.KIND,
+            "%d of %d jobs" % (len(found), len(jobs)),
+            "begun " + page.date(spec.begun),
         ),
-        "notes": [printable(note) for note in spec.notes],
-        "findings": (summary.findings(spec, records) if isinstance(spec, Comparison) else [])
+        knobs_title="Knobs",
+        knobs=page.knob_rows([*spec.base.items(), *spec.knobs.encode().items()]),
+        files="results.jsonl, results.csv, sweep.json",
+    )
+    return page.fill(
+        TEMPLATE,
+        frame,
+        notes=[printable(note) for note in spec.notes],
+        findings=(summary.findings(spec, records) if isinstance(spec, Comparison) else [])
         + summary.late(spec, {one.job: one for one in found})
         + summary.too_efficient(spec, records),
-        "tables": tables(spec, records),
-        "picture": page.embedded(picture),
-        "alt": ALT_OF_BENCHMARK if isinstance(spec, Benchmark) else ALT_OF_COMPARISON,
-        "environments": environments(found),
-    }
+        tables=tables(spec, records),
+        picture=page.embedded(picture),
+        alt=ALT_OF_BENCHMARK if isinstance(spec, Benchmark) else ALT_OF_COMPARISON,
+        environments=environments(found),
+    )
 
 
 def tables(spec: Specification, records: Records) -> List[Tuple[str, str, Table]]:

@@ -8,9 +8,9 @@ import csv
 import io
 import json
 import os
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Type, Union
 
-from mxcluster import __version__, exit_codes
+from mxcluster import __version__
 from mxcluster import events as event_files
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
@@ -18,14 +18,16 @@ from mxcluster.job.report import files, series
 from mxcluster.job.sweep.specs import Job
 from mxcluster.lists import quantile
 from mxcluster.model.events import Batch, End, Epoch, Event, Machine, Measured, Start, Waits
+from mxcluster.model.failures import LEARNING, NAN
 from mxcluster.model.plan import WORKER, Plan
-from mxcluster.model.record import encode
 from mxcluster.model.sweep import (
     DIVERGED,
     FAILED,
     OK,
+    BenchmarkFigures,
     BenchmarkRecord,
     Comparison,
+    ComparisonFigures,
     ComparisonRecord,
     Environment,
     GroupUpdates,
@@ -35,12 +37,9 @@ from mxcluster.model.sweep import (
 from mxcluster.model.verdict import Verdict
 
 Points = List[Tuple[float, float]]
-Figures = Dict[str, object]  # {field of a record: value}
 
 FILE, TABLE = "results.jsonl", "results.csv"
 LATE_SHARE = 0.01  # of a worker's steps
-
-E = TypeVar("E", bound=Event)
 
 
 def record(
@@ -57,27 +56,28 @@ def record(
     plan, path = files.read_plan(run_dir), os.path.join(run_dir, event_files.FILE)
     events = [line.event for line in event_files.read(path)] if os.path.exists(path) else []
     state, failure = state_of(verdict), verdict.first_failure
-    figures = (
-        comparison_figures(events, verdict, plan, spec.knobs.target)
-        if isinstance(spec, Comparison)
-        else benchmark_figures(events, plan.workers)
-    )
     why = None if state == OK or not failure else failure.reason
-    if state == OK and not figures:
-        state = FAILED
-        why = "a worker has not reported the measured batches: read the logs of the job"
-    found = {
-        "job": job.name,
-        "id": job_id,
-        "state": state,
-        "why": why,
-        "about": job.about,
-        "wall_s": round(wall_s, 3),
-        "environment": environment(plan, events),
-        **lateness(events),
-        **figures,
-    }
-    return _kind(spec).decode(encode(found))
+    figures: Union[BenchmarkFigures, ComparisonFigures]
+    if isinstance(spec, Comparison):
+        figures = comparison_figures(events, verdict, plan, spec.knobs.target)
+    else:
+        figures = benchmark_figures(events, plan.workers)
+        if state == OK and figures.batches is None:
+            state = FAILED
+            why = "a worker has not reported the measured batches: read the logs of the job"
+    late_steps, late = lateness(events)
+    return _kind(spec)(
+        job=job.name,
+        id=job_id,
+        state=state,
+        why=why,
+        about=job.about,
+        wall_s=round(wall_s, 3),
+        environment=environment(plan, events),
+        late_steps=late_steps,
+        late=late,
+        **vars(figures),
+    )
 
 
 def _kind(spec: Specification) -> Type[JobRecord]:
@@ -93,14 +93,11 @@ def state_of(verdict: Verdict) -> str:
     if verdict.ok:
         return OK
     failure = verdict.first_failure
-    wrong_rate = failure is not None and (
-        failure.kind == "learning" or failure.exit_code == exit_codes.NOT_A_NUMBER
-    )
-    return DIVERGED if wrong_rate else FAILED
+    return DIVERGED if failure and failure.kind in (LEARNING, NAN) else FAILED
 
 
-def lateness(events: Iterable[Event]) -> Figures:
-    """Return {"late_steps": int, "late": bool} of a job with emulated slowness, {} for other jobs.
+def lateness(events: Iterable[Event]) -> Tuple[Optional[int], Optional[bool]]:
+    """Return (late_steps, late) of a job with emulated slowness, (None, None) of other jobs.
 
     A late step took longer than `slowdown` and `step_ms` say, because its machine was overloaded.
     late_steps is the largest number of a worker. late is True if a worker had more late steps than
@@ -108,43 +105,41 @@ def lateness(events: Iterable[Event]) -> Figures:
     """
     found = [
         (end.late_steps, end.steps)
-        for end in _of_workers(events, End).values()
+        for end in series.last_of(events, End).values()
         if end.steps and end.late_steps is not None
     ]
     if not found:
-        return {}
-    return {
-        "late_steps": max(late_steps for late_steps, _ in found),
-        "late": any(late_steps > max(1, LATE_SHARE * steps) for late_steps, steps in found),
-    }
+        return None, None
+    late = any(late_steps > max(1, LATE_SHARE * steps) for late_steps, steps in found)
+    return max(late_steps for late_steps, _ in found), late
 
 
-def benchmark_figures(events: Iterable[Event], workers: int) -> Figures:
-    """Return {name: figure} of all workers' measured batches, {} if a worker's report is missing.
+def benchmark_figures(events: Iterable[Event], workers: int) -> BenchmarkFigures:
+    """Return the figures of all workers' measured batches, none if a worker's report is missing.
 
     samples_per_s is the sum of the workers' rates. median_s, p10_s and p90_s are seconds per batch:
     the median of the workers' medians, the smallest p10_s, and the largest p90_s.
 
     Args: `workers` the number of workers.
     """
-    found = _of_workers(events, Measured)
+    found = series.last_of(events, Measured)
     if set(found) != set(range(workers)):
-        return {}
+        return BenchmarkFigures()
     each = list(found.values())
-    return {
-        "samples_per_s": sum(one.samples_per_s for one in each),
-        "median_s": quantile([one.median_s for one in each], 0.5),
-        "p10_s": min(one.p10_s for one in each),
-        "p90_s": max(one.p90_s for one in each),
-        "batches": each[0].batches,
-        "warm_up": each[0].warm_up,
-    }
+    return BenchmarkFigures(
+        samples_per_s=sum(one.samples_per_s for one in each),
+        median_s=quantile([one.median_s for one in each], 0.5),
+        p10_s=min(one.p10_s for one in each),
+        p90_s=max(one.p90_s for one in each),
+        batches=each[0].batches,
+        warm_up=each[0].warm_up,
+    )
 
 
 def comparison_figures(
     events: Sequence[Event], verdict: Verdict, plan: Plan, target: float
-) -> Figures:
-    """Return {name: figure} of one job of a comparison, see `ComparisonRecord`.
+) -> ComparisonFigures:
+    """Return the figures of one job of a comparison.
 
     Worker 0 measures the accuracy at the end of each epoch and at the end of the job. Under some
     schemes a fast worker 0 ends before the others.
@@ -159,24 +154,24 @@ def comparison_figures(
         if begin is not None and isinstance(event, (Epoch, End)) and event.index == 0
         if event.accuracy is not None
     ]
-    waits = _of_workers(events, Waits).values()
+    waits = series.last_of(events, Waits).values()
     trained = sum(one.seconds for one in waits)
     ends = [event for event in own if isinstance(event, End)]
-    return {
-        "curve": [(round(moment, 3), round(accuracy, 5)) for moment, accuracy in points],
-        "target_s": next((moment for moment, accuracy in points if accuracy >= target), None),
-        "accuracy": verdict.accuracy,
-        "samples": sum(end.samples or 0 for end in ends),
-        "seconds": max([end.seconds or 0.0 for end in ends], default=0.0),
-        "samples_per_s": common_rate(events),
-        "waited": sum(one.waited_s for one in waits) / trained if trained > 0 else None,
-        "y": {
+    return ComparisonFigures(
+        curve=[(round(moment, 3), round(accuracy, 5)) for moment, accuracy in points],
+        target_s=next((moment for moment, accuracy in points if accuracy >= target), None),
+        accuracy=verdict.accuracy,
+        samples=sum(end.samples or 0 for end in ends),
+        seconds=max([end.seconds or 0.0 for end in ends], default=0.0),
+        samples_per_s=common_rate(events),
+        waited=sum(one.waited_s for one in waits) / trained if trained > 0 else None,
+        y={
             series.group_label(plan, group): GroupUpdates(
                 mean=one.mean or 0.0, counts={str(y): count for y, count in one.counts.items()}
             )
             for group, one in series.y_histograms(events).items()
         },
-    }
+    )
 
 
 def common_rate(events: Iterable[Event]) -> Optional[float]:
@@ -206,10 +201,8 @@ def common_rate(events: Iterable[Event]) -> Optional[float]:
 def environment(plan: Plan, events: Iterable[Event]) -> Environment:
     """Return the environment of a job."""
     hosts = {one.index: one.host for one in plan.of_role(WORKER)}
-    by_host = {
-        hosts[index]: one for index, one in _of_workers(events, Machine).items() if index in hosts
-    }
-    machines = by_host.values()
+    found = series.last_of(events, Machine).items()
+    machines = {hosts[index]: one for index, one in found if index in hosts}.values()
     return Environment(
         mxcluster=__version__,
         mxnet=sorted({one.mxnet for one in machines} - {""}),
@@ -286,15 +279,6 @@ def _cell(value: object) -> str:
     if isinstance(value, (list, dict)):
         return json.dumps(value)
     return "" if value is None else str(value)
-
-
-def _of_workers(events: Iterable[Event], kind: Type[E]) -> Dict[int, E]:
-    """Return {index of a worker: the worker's last event of the class `kind`}."""
-    return {
-        event.index: event
-        for event in events
-        if isinstance(event, kind) and event.role == "worker" and event.index is not None
-    }
 
 
 def _at(points: Points, moment: float) -> float:

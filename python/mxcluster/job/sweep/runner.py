@@ -11,15 +11,13 @@ from mxcluster.errors import BadInput, refuse
 from mxcluster.file_io import read_json, replace
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
-from mxcluster.job.report.batch import is_batch
-from mxcluster.job.sweep import rendezvous, results, specs, stages
+from mxcluster.job.sweep import rendezvous, report, results, specs, stages
 from mxcluster.job.sweep.specs import Job
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import several
 from mxcluster.model import sweep_knobs
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.knob import BENCHMARK
 from mxcluster.model.plan import Plan
 from mxcluster.model.sweep import (
     FAILED,
@@ -29,14 +27,13 @@ from mxcluster.model.sweep import (
     Benchmark,
     Comparison,
     ComparisonRecord,
+    FastestGroup,
     JobRecord,
     Knobs,
     RunningJob,
     Specification,
     job_ids,
 )
-
-Write = Callable[[str, Specification, Records, str], None]
 
 SPEC, RUNNING, LOCK = "sweep.json", "running.json", ".lock"
 STOPPED = "stopped.json"  # ids of interrupted jobs; the nodes keep the folders of these jobs
@@ -51,13 +48,13 @@ class Means(NamedTuple):
             Raises BadInput if the job is impossible.
         start: runs train.yml with the given knobs to the end, and returns the exit status.
         stop: ends all processes of the job with the given id on all nodes.
-        say: shows a line to the user.
+        show: shows a line to the user.
     """
 
     plan_of: specs.PlanOf
     start: Callable[[Knobs], int]
     stop: Callable[[str], None]
-    say: Callable[[str], None]
+    show: Callable[[str], None]
 
 
 def opened(
@@ -89,7 +86,7 @@ def opened(
     path = os.path.join(runs_dir, sweep, SPEC)
     earlier = read_json(path, lambda value: specs.checked(value, sweep), SPEC_CURE)
     if earlier is not None:
-        specs.going_on(earlier, playbook, knobs.encode(), base, names)
+        specs.going_on(earlier, playbook, knobs, base, names)
         return earlier
     if os.path.exists(os.path.dirname(path)):
         raise BadInput(
@@ -102,12 +99,12 @@ def opened(
             % (knobs.again, sweep)
         )
     plan_of = _measured_before(plan_of)
-    spec = specs.begin(playbook, sweep, knobs.encode(), base, time.time(), plan_of)
+    spec = specs.begin(sweep, knobs, base, time.time(), plan_of)
     most = stages.most_jobs(spec)
     if most > knobs.max_jobs:
         raise BadInput(
-            "the sweep has %s%d jobs, but max_jobs=%d is the limit: shorten the lists, or raise "
-            "max_jobs" % ("" if playbook == BENCHMARK else "up to ", most, knobs.max_jobs)
+            "the sweep has %s, but max_jobs=%d is the limit: shorten the lists, or raise max_jobs"
+            % (_count(spec), knobs.max_jobs)
         )
     if not most:
         raise BadInput(
@@ -127,7 +124,7 @@ def _measured_before(plan_of: specs.PlanOf) -> specs.PlanOf:
 
     def plan(knobs: Knobs) -> Plan:
         made = plan_of(knobs)
-        if is_batch(made):
+        if made.batch:
             raise BadInput(
                 "launcher=%s is refused for a sweep, because the numbers of workers are unknown "
                 "before the jobs start: use -e launcher=ssh, or submit each job with train.yml"
@@ -159,10 +156,9 @@ def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
         try:
             plan = seen.get(alike)
             if alike not in seen:
-                knobs = job.knobs
-                if isinstance(spec, Comparison) and spec.fastest and _is_fastest(job):
-                    # `_run` writes the file later
-                    knobs = dict(knobs, hosts_file="", num_workers=spec.fastest.workers)
+                knobs, group = job.knobs, _fastest_of(spec, job)
+                if group:  # `_run` writes the file later
+                    knobs = dict(knobs, hosts_file="", num_workers=group.workers)
                 seen[alike] = plan = plan_of(knobs)
                 if isinstance(spec, Benchmark):
                     rendezvous.check(spec.knobs.rendezvous, plan)
@@ -175,8 +171,10 @@ def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
     return plans
 
 
-def _is_fastest(job: Job) -> bool:
-    return job.knobs.get("hosts_file") == specs.HOSTS_FILE
+def _fastest_of(spec: Specification, job: Job) -> Optional[FastestGroup]:
+    """Return the group that trains alone in `job`, None for a job of all workers."""
+    is_alone = job.knobs.get("hosts_file") == specs.HOSTS_FILE
+    return spec.fastest if isinstance(spec, Comparison) and is_alone else None
 
 
 def go(spec: Specification, runs_dir: str, means: Means, again: str = "") -> Dict[str, JobRecord]:
@@ -197,7 +195,7 @@ def go(spec: Specification, runs_dir: str, means: Means, again: str = "") -> Dic
     os.makedirs(folder, exist_ok=True)
     with _locked(folder, spec.sweep):
         if not os.path.exists(os.path.join(folder, SPEC)):
-            files.write_json(os.path.join(folder, SPEC), spec.encode())
+            files.write_json(os.path.join(folder, SPEC), spec)
         records = _earlier(spec, folder, runs_dir, means)
         records = {name: one for name, one in records.items() if not _runs_again(one, again)}
         took = []  # type: List[float]
@@ -205,11 +203,11 @@ def go(spec: Specification, runs_dir: str, means: Means, again: str = "") -> Dic
             todo = stages.next_jobs(spec, records)
             if not todo:
                 return records
-            means.say(progress(spec, records, todo, took))
+            means.show(progress(spec, records, todo, took))
             one = records[todo[0].name] = _run(spec, todo[0], folder, runs_dir, means)
             took.append(one.wall_s)
             results.write(folder, in_order(spec, records))
-            means.say(outcome(one))
+            means.show(outcome(one))
 
 
 def _runs_again(one: JobRecord, again: str) -> bool:
@@ -221,10 +219,9 @@ def _runs_again(one: JobRecord, again: str) -> bool:
 
 def in_order(spec: Specification, records: Records) -> List[JobRecord]:
     """Return the records in the order of the known jobs, then all other records."""
-    names = [job.name for job in stages.known_jobs(spec, records)]
-    return [records[name] for name in names if name in records] + [
-        one for name, one in records.items() if name not in names
-    ]
+    known = stages.known_records(spec, records)
+    names = {one.job for one in known}
+    return known + [one for name, one in records.items() if name not in names]
 
 
 def progress(spec: Specification, records: Records, todo: List[Job], took: List[float]) -> str:
@@ -271,15 +268,15 @@ def dry_run(spec: Specification, runs_dir: str, plan_of: specs.PlanOf) -> List[s
     return listing(spec, records, check(spec, plan_of))
 
 
-def report_on(spec: Specification, runs_dir: str, cache_dir: str, write: Write) -> None:
+def report_on(spec: Specification, runs_dir: str, cache_dir: str) -> None:
     """Write the report of a finished or interrupted sweep, if a job of the sweep has a record.
 
-    Args: `cache_dir` the folder of matplotlib's font list; `write` the function `report.write`.
+    Args: `cache_dir` the folder of matplotlib's font list.
     """
     folder = path_of(runs_dir, spec)
     records = results.read(folder, spec)
     if records:
-        write(folder, spec, records, cache_dir)
+        report.write(folder, spec, records, cache_dir)
 
 
 def listing(spec: Specification, records: Records, plans: Iterable[Plan]) -> List[str]:
@@ -330,8 +327,7 @@ def _amount(options: Options) -> str:
 
 
 def _count(spec: Specification) -> str:
-    most = stages.most_jobs(spec)
-    return "%d jobs" % most if isinstance(spec, Benchmark) else "up to %d jobs" % most
+    return "%s%d jobs" % ("" if isinstance(spec, Benchmark) else "up to ", stages.most_jobs(spec))
 
 
 def _earlier(spec: Specification, folder: str, runs_dir: str, means: Means) -> Dict[str, JobRecord]:
@@ -340,7 +336,7 @@ def _earlier(spec: Specification, folder: str, runs_dir: str, means: Means) -> D
     running = os.path.join(folder, RUNNING)
     interrupted = read_json(running, RunningJob.decode, RUNNING_CURE)
     if interrupted:
-        means.say("SWEEP     ends the interrupted job %s on the nodes" % interrupted.id)
+        means.show("SWEEP     ends the interrupted job %s on the nodes" % interrupted.id)
         means.stop(interrupted.id)
         files.write_json(os.path.join(folder, STOPPED), [*_stopped(folder), interrupted.id])
         job = next(
@@ -370,11 +366,11 @@ def _run(spec: Specification, job: Job, folder: str, runs_dir: str, means: Means
         lambda name: name in stopped or os.path.exists(os.path.join(runs_dir, name)),
     )
     running = os.path.join(folder, RUNNING)
-    files.write_json(running, RunningJob(job=job.name, id=job_id).encode())
-    knobs = dict(job.knobs, job_id=job_id)
-    if isinstance(spec, Comparison) and spec.fastest and _is_fastest(job):
+    files.write_json(running, RunningJob(job=job.name, id=job_id))
+    knobs, group = dict(job.knobs, job_id=job_id), _fastest_of(spec, job)
+    if group:
         hosts_file = knobs["hosts_file"] = os.path.join(os.path.abspath(folder), HOSTS)
-        replace(hosts_file, spec.fastest.hosts)
+        replace(hosts_file, group.hosts)
     began = time.monotonic()
     status = means.start(knobs)
     found = results.record(

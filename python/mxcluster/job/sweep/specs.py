@@ -14,11 +14,9 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
-    Set,
     Tuple,
     cast,
 )
@@ -28,22 +26,21 @@ from mxcluster.errors import BadInput, for_each, refuse, shown
 from mxcluster.job.sweep import rendezvous
 from mxcluster.model import sweep_knobs, sweep_schemes
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.knob import BENCHMARK, Knob, knobs_of, value_of
+from mxcluster.model.knob import knobs_of, value_of
 from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.sweep import (
     About,
     Benchmark,
     BenchmarkAbout,
-    BenchmarkKnobs,
     Comparison,
     ComparisonAbout,
-    ComparisonKnobs,
     FastestGroup,
     Knobs,
     Rate,
     Specification,
 )
+from mxcluster.model.sweep_knobs import BenchmarkKnobs, ComparisonKnobs
 
 PlanOf = Callable[[Knobs], Plan]
 
@@ -54,6 +51,8 @@ FASTEST_LABEL = "speed1"
 _PATHS = ("data_src", "hosts_file", "groups_file", "data_sharding_file")
 # Knobs about the run of the playbook, which the specification leaves out.
 _OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
+# The knobs that override the inventory in all jobs of a sweep.
+_FIXED: Knobs = {"plan_only": False, "detach": False, "savemodel": False, "max_restarts": 0}
 
 
 class Job(NamedTuple):
@@ -65,9 +64,8 @@ class Job(NamedTuple):
 
 
 def begin(
-    playbook: str,
     sweep: str,
-    knobs: Mapping[str, object],
+    knobs: sweep_knobs.Both,
     base: Knobs,
     when: float,
     plan_of: PlanOf,
@@ -77,27 +75,24 @@ def begin(
     Raises BadInput if a job of the sweep is impossible.
 
     Args:
-        playbook: the file name of the playbook.
         sweep: the name of the sweep.
-        knobs: {knob of the sweep: typed value}.
+        knobs: the knobs of the sweep.
         base: {knob of train.yml: value} that the user gave with -e.
         when: the time of the start in unix seconds.
         plan_of: see the docstring of this module.
     """
     whole = plan_of({"kv": "dist_sync", "num_workers": 0, **_only({}, "dist_sync")})
-    base = {name: value for name, value in base.items() if name not in _OF_THE_RUN}
-    if playbook != BENCHMARK:
-        return _begin_comparison(
-            sweep, round(when, 3), base, ComparisonKnobs.decode(knobs), whole.workers, plan_of
+    if isinstance(knobs, sweep_knobs.BenchmarkInput):
+        own = sweep_knobs.part(BenchmarkKnobs, knobs)
+        return Benchmark(
+            sweep=sweep,
+            begun=round(when, 3),
+            base=base,
+            workers=whole.workers,
+            knobs=own.replaced(worker_counts=own.worker_counts or powers(whole.workers)),
         )
-    counts = knobs["worker_counts"] or powers(whole.workers)
-    return Benchmark(
-        sweep=sweep,
-        begun=round(when, 3),
-        base=base,
-        workers=whole.workers,
-        knobs=BenchmarkKnobs.decode(dict(knobs, worker_counts=counts)),
-    )
+    own_knobs = sweep_knobs.part(ComparisonKnobs, knobs)
+    return _begin_comparison(sweep, round(when, 3), base, own_knobs, whole.workers, plan_of)
 
 
 def checked(value: object, sweep: str) -> Specification:
@@ -110,25 +105,7 @@ def checked(value: object, sweep: str) -> Specification:
     spec = Specification.decode(value)
     if spec.sweep != sweep:
         raise Wrong("the name of the sweep's folder", spec.sweep, "sweep")
-    known = knobs_of(sweep_knobs.CLASSES[spec.KIND])
-    for name, one in spec.knobs.encode().items():
-        _check_knob(known[name], one, "knobs." + name)
-    passed = sweep_knobs.passed_on(spec.KIND)
-    for name, one in spec.base.items():
-        if name not in passed:
-            raise Wrong("a knob that %s passes on" % spec.KIND, name, "base")
-        _check_knob(_option(name), one, "base." + name)
     return spec
-
-
-def _check_knob(knob: Knob, value: object, where: str) -> None:
-    """Raise Wrong if `value` is no typed value of `knob`."""
-    try:
-        if value_of(knob, value) == value:
-            return
-    except BadInput:
-        pass
-    raise Wrong(knob.written.what, value, where)
 
 
 def powers(workers: int) -> List[int]:
@@ -143,7 +120,7 @@ def powers(workers: int) -> List[int]:
 def going_on(
     spec: Specification,
     playbook: str,
-    knobs: Mapping[str, object],
+    knobs: sweep_knobs.Both,
     base: Knobs,
     given: Iterable[str],
 ) -> None:
@@ -160,8 +137,9 @@ def going_on(
             "choose another name for the new sweep" % (spec.sweep, spec.KIND, spec.KIND, spec.sweep)
         )
     problems = []
+    own = knobs.encode()
     for name in sorted(set(given) - set(_OF_THE_RUN)):
-        earlier, now = (spec.knobs.encode(), knobs) if name in knobs else (spec.base, base)
+        earlier, now = (spec.knobs.encode(), own) if name in own else (spec.base, base)
         if name not in now or name == "worker_counts" and not now[name]:
             continue
         before = earlier.get(name)
@@ -187,9 +165,9 @@ def base_of(playbook: str, options: Knobs, given: Iterable[str], cwd: str) -> Kn
     Args: `options` {knob: value}; `given` the names that the user gave with -e; `cwd` the folder at
     which relative paths begin.
     """
-    passed = sweep_knobs.passed_on(playbook)
+    passed, known = sweep_knobs.passed_on(playbook), knobs_of(Options)
     names = [name for name in given if name in passed and name in options]
-    found = dict(zip(names, for_each(lambda name: value_of(_option(name), options[name]), names)))
+    found = dict(zip(names, for_each(lambda name: value_of(known[name], options[name]), names)))
     for name in _PATHS:
         if found.get(name):
             found[name] = os.path.abspath(os.path.join(cwd, os.path.expanduser(str(found[name]))))
@@ -204,8 +182,7 @@ def benchmark_jobs(spec: Benchmark) -> List[Job]:
     Schemes without servers have one worker. With one worker, weak and strong scaling give the same
     job, and the list holds this job once.
     """
-    jobs: List[Job] = []
-    seen: Set[str] = set()
+    jobs: Dict[str, Job] = {}
     problems: List[str] = []
     for total, about in _combinations(spec.knobs):
         if not schemes.of(about.kv).is_distributed and about.workers > 1:
@@ -219,11 +196,9 @@ def benchmark_jobs(spec: Benchmark) -> List[Job]:
             continue
         knobs = _benchmark_knobs(spec, about)
         identity = repr((sorted(knobs.items()), about.workers > 1 and about.scaling))
-        if identity not in seen:
-            seen.add(identity)
-            jobs.append(Job("%03d" % (len(jobs) + 1), knobs, about))
+        jobs.setdefault(identity, Job("%03d" % (len(jobs) + 1), knobs, about))
     refuse(dict.fromkeys(problems))
-    return jobs
+    return list(jobs.values())
 
 
 def _combinations(knobs: BenchmarkKnobs) -> Iterator[Tuple[int, BenchmarkAbout]]:
@@ -276,7 +251,7 @@ def _benchmark_knobs(spec: Benchmark, about: BenchmarkAbout) -> Knobs:
         "measured": measured,
         "warm_up": warm_up,
         "measure_waits": False,
-        **_fixed(),
+        **_FIXED,
         **rendezvous.knobs_of(spec.knobs.rendezvous if is_distributed else ""),
     }
     if about.gpus is not None:
@@ -301,7 +276,7 @@ def comparison_job(spec: Comparison, scheme: str, lr: float, seed: int) -> Job:
         "num_workers": 0,
         "measured": 0,
         "measure_waits": True,
-        **_fixed(),
+        **_FIXED,
     }
     if "balance" not in row.knobs:
         knobs["balance"] = _default("balance")
@@ -389,22 +364,22 @@ def _begin_comparison(
     )
 
 
-def _fastest(plan: Plan, wanted: str) -> Optional[FastestGroup]:
+def _fastest(plan: Plan, chosen: str) -> Optional[FastestGroup]:
     """Return the fastest group, or None if all workers form one group.
 
-    Raises BadInput if `wanted` is not the label of a group.
+    Raises BadInput if `chosen` is not the label of a group.
 
-    Args: `plan` the plan of a dist_gsync job; `wanted` the knob fastest_group, "" for the default.
+    Args: `plan` the plan of a dist_gsync job; `chosen` the knob fastest_group, "" for the default.
     """
     labels = list(plan.group_labels)
-    if wanted and wanted not in labels:
+    if chosen and chosen not in labels:
         raise BadInput(
             "fastest_group=%s is not a group of the workers: name one of %s"
-            % (shown(wanted), ", ".join(labels))
+            % (shown(chosen), ", ".join(labels))
         )
     if len(labels) < 2:
         return None
-    label = wanted or (FASTEST_LABEL if FASTEST_LABEL in labels else labels[0])
+    label = chosen or (FASTEST_LABEL if FASTEST_LABEL in labels else labels[0])
     members = plan.groups[labels.index(label)]
     addresses = {one.index: one.address for one in plan.of_role(WORKER)}
     return FastestGroup(
@@ -412,11 +387,6 @@ def _fastest(plan: Plan, wanted: str) -> Optional[FastestGroup]:
         workers=len(members),
         hosts="".join("%s\n" % addresses[index] for index in members),
     )
-
-
-def _fixed() -> Knobs:
-    """Return {knob: value} of the knobs that override the inventory in all jobs of a sweep."""
-    return {"plan_only": False, "detach": False, "savemodel": False, "max_restarts": 0}
 
 
 def _only(base: Knobs, kv: str) -> Knobs:
@@ -428,12 +398,8 @@ def _only(base: Knobs, kv: str) -> Knobs:
     return found
 
 
-def _option(name: str) -> Knob:
-    return knobs_of(Options)[name]
-
-
 def _default(name: str) -> object:
-    return _option(name).default
+    return knobs_of(Options)[name].default
 
 
 def _number(base: Knobs, name: str) -> int:
@@ -447,9 +413,5 @@ def job_id(sweep: str, name: str, used: Callable[[str], bool]) -> str:
     Args: `name` the name of the job; `used(id)` returns True for the id of an earlier run.
     """
     first = "%s-%s" % (sweep, re.sub(r"[^A-Za-z0-9._-]", "_", name))
-    number = 1
-    while True:
-        found = first if number == 1 else "%s-a%d" % (first, number)
-        if not used(found):
-            return found
-        number += 1
+    later = ("%s-a%d" % (first, number) for number in itertools.count(2))
+    return next(found for found in itertools.chain([first], later) if not used(found))

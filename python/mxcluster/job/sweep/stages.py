@@ -71,6 +71,11 @@ def known_jobs(spec: Specification, records: Records) -> List[Job]:
     ]
 
 
+def known_records(spec: Specification, records: Records) -> List[JobRecord]:
+    """Return the records of the known jobs, in the order of the jobs."""
+    return [records[job.name] for job in known_jobs(spec, records) if job.name in records]
+
+
 def most_jobs(spec: Specification) -> int:
     """Return the largest number of jobs that the sweep can have."""
     if isinstance(spec, Benchmark):

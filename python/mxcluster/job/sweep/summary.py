@@ -4,7 +4,7 @@ All functions are pure.
 """
 
 import math
-from typing import Callable, List, NamedTuple, Optional, Sequence
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.job.sweep import specs, stages
 from mxcluster.job.sweep.stages import Records
@@ -28,20 +28,26 @@ MOST_EFFICIENT = 1.1  # an efficiency above 1 by chance
 
 
 class BenchmarkRow(NamedTuple):
-    """One job of a benchmark in tables and plots. Only a successful job has figures above 0."""
+    """One job of a benchmark in tables and plots."""
 
-    job: str
-    state: str
-    about: BenchmarkAbout
-    samples_per_s: float
-    median_s: float
-    p10_s: float
-    p90_s: float
+    record: BenchmarkRecord
     # samples_per_s per worker, divided by samples_per_s per worker of the base job. The base job
     # has the fewest workers of all successful jobs with the same network, scheme, GPUs and batch
     # size. Strong scaling compares the batch size of all workers together.
-    efficiency: Optional[float]
-    against: int  # the number of workers of the base job
+    efficiency: Optional[float] = None
+    against: int = 0  # the number of workers of the base job
+
+    @property
+    def about(self) -> BenchmarkAbout:
+        """The values of the job."""
+        return self.record.about
+
+    @property
+    def times(self) -> Tuple[float, float, float]:
+        """The median, p10 and p90 of a batch in milliseconds, 0 of a failed job."""
+        one = self.record
+        median, low, high = (1000 * (time or 0.0) for time in (one.median_s, one.p10_s, one.p90_s))
+        return median, low, high
 
 
 class Quartiles(NamedTuple):
@@ -75,9 +81,9 @@ class ComparisonRow(NamedTuple):
 
 def benchmark_rows(spec: Benchmark, records: Records) -> List[BenchmarkRow]:
     """Return a row for each job of a benchmark with a record."""
-    found = [records[job.name] for job in stages.known_jobs(spec, records) if job.name in records]
-    rows = [_benchmark_row(one) for one in found if isinstance(one, BenchmarkRecord)]
-    return [_with_efficiency(row, rows) for row in rows]
+    found = stages.known_records(spec, records)
+    benchmarks = [one for one in found if isinstance(one, BenchmarkRecord)]
+    return [_benchmark_row(one, benchmarks) for one in benchmarks]
 
 
 def comparison_rows(spec: Comparison, records: Records) -> List[ComparisonRow]:
@@ -162,7 +168,7 @@ def too_efficient(spec: Specification, records: Records) -> List[str]:
         "against, was slowed down, by other programs or by a first start. Run it again with a "
         "larger `measured` on quiet nodes"
         % (
-            ", ".join(row.job for row in rows),
+            ", ".join(row.record.job for row in rows),
             several(min(row.against for row in rows), "worker"),
         )
     ]
@@ -202,11 +208,7 @@ def text(spec: Specification, records: Records, path: str) -> List[str]:
 
     Args: `path` the folder of the sweep.
     """
-    records = {
-        job.name: records[job.name]
-        for job in stages.known_jobs(spec, records)
-        if job.name in records
-    }
+    records = {one.job: one for one in stages.known_records(spec, records)}
     states = [one.state for one in records.values()]
     failed = states.count(FAILED)
     head = "%s sweep %s: %d jobs" % (
@@ -243,14 +245,14 @@ def benchmark_table(rows: Sequence[BenchmarkRow]) -> List[List[str]]:
     ]
     for row in rows:
         about = row.about
-        cells = [row.job, about.network, about.kv, str(about.batch_size)]
+        cells = [row.record.job, about.network, about.kv, str(about.batch_size)]
         cells += ["auto" if about.gpus is None else str(about.gpus)]
         cells += [about.scaling, str(about.workers)]
-        if row.state == OK:
-            cells += [figure(row.samples_per_s), percent(row.efficiency)]
-            cells += ["%.4g" % (1000 * time) for time in (row.median_s, row.p10_s, row.p90_s)]
+        if row.record.state == OK:
+            cells += [figure(row.record.samples_per_s or 0.0), percent(row.efficiency)]
+            cells += ["%.4g" % time for time in row.times]
         else:
-            cells += [row.state, "", "", "", ""]
+            cells += [row.record.state, "", "", "", ""]
         table.append(cells)
     return table
 
@@ -304,36 +306,24 @@ def percent(value: Optional[float], decimals: int = 0) -> str:
     return "-" if value is None else "%.*f %%" % (decimals, 100 * value)
 
 
-def _benchmark_row(one: BenchmarkRecord) -> BenchmarkRow:
-    return BenchmarkRow(
-        job=one.job,
-        state=one.state,
-        about=one.about,
-        samples_per_s=one.samples_per_s or 0.0,
-        median_s=one.median_s or 0.0,
-        p10_s=one.p10_s or 0.0,
-        p90_s=one.p90_s or 0.0,
-        efficiency=None,
-        against=0,
-    )
-
-
-def _with_efficiency(row: BenchmarkRow, rows: Sequence[BenchmarkRow]) -> BenchmarkRow:
-    if row.state != OK:
-        return row
+def _benchmark_row(one: BenchmarkRecord, found: Sequence[BenchmarkRecord]) -> BenchmarkRow:
+    """Return the row of the record `one`. The base job is among the records `found`."""
+    if one.state != OK:
+        return BenchmarkRow(one)
     base = min(
-        (other for other in rows if _is_base(row.about, other)),
-        key=lambda other: (other.about.workers, other.about.scaling != row.about.scaling),
+        (other for other in found if _is_base(one.about, other)),
+        key=lambda other: (other.about.workers, other.about.scaling != one.about.scaling),
     )
-    before = base.samples_per_s / base.about.workers
-    return row._replace(
-        efficiency=row.samples_per_s / row.about.workers / before if before else None,
-        against=base.about.workers,
-    )
+    own, before = _worker_speed(one), _worker_speed(base)
+    return BenchmarkRow(one, own / before if before else None, base.about.workers)
 
 
-def _is_base(about: BenchmarkAbout, other: BenchmarkRow) -> bool:
-    """Return True if the job of the row `other` can be the base job for the job of `about`.
+def _worker_speed(one: BenchmarkRecord) -> float:
+    return (one.samples_per_s or 0.0) / one.about.workers
+
+
+def _is_base(about: BenchmarkAbout, other: BenchmarkRecord) -> bool:
+    """Return True if the job of the record `other` can be the base job for the job of `about`.
 
     A base job is successful, and has the same network, scheme, GPUs and batch size.
     """

@@ -36,7 +36,7 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
     roles = [("scheduler", 0, hosts[0])]
     roles += [("server", index, hosts[index % len(hosts)]) for index in range(servers)]
     roles += [("worker", index, hosts[index // 2]) for index in range(workers)]
-    ports = dict.fromkeys(hosts, 9090)
+    ports, common = dict.fromkeys(hosts, 9090), {"interface": "lo", "python": "/env/bin/python"}
     processes = []
     for role, index, host in roles:
         ports[host] += 1
@@ -65,28 +65,9 @@ def make_plan(workers=4, groups=2, kv="dist_gsync", servers=2, script=""):
         group_labels=[chr(ord("a") + number) for number in range(groups)],
         together=members if kv == "dist_gsync" else [list(range(workers))],
         shares=[[i / workers, (i + 1) / workers] for i in range(workers)],
-        options={
-            "kv": kv,
-            "program": "image_classification",
-            "script": script,
-            "script_args": [],
-            "network": "mlp",
-            "data": "digits",
-            "batch_size": 32,
-            "lease": 60.0,
-            "lr": 0.05,
-            "num_epochs": 20,
-            "env": {},
-            "gpus": "auto",
-            "savemodel": False,
-        },
+        options={"kv": kv, "script": script, "network": "mlp", "batch_size": 32, "num_epochs": 20},
         nodes={
-            host: {
-                "address": "127.0.0.%d" % (11 + number),
-                "interface": "lo",
-                "job_dir": "/jobs/" + host,
-                "python": "/env/bin/python",
-            }
+            host: dict(common, address="127.0.0.%d" % (11 + number), job_dir="/jobs/" + host)
             for number, host in enumerate(hosts)
         },
     )
@@ -104,16 +85,8 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
     def event(kind, **fields):
         return dict({"event": kind, "time": round(moment, 3)}, **dict(who, **fields))
 
-    events = [
-        event(
-            "start",
-            epochs=epochs,
-            batches=batches,
-            batch_size=32,
-            samples_in_share=batches * 32 - 3,
-            repeated=3,
-        )
-    ]
+    size = batches * 32 - 3
+    events = [event("start", epochs=epochs, batches=batches, samples_in_share=size, repeated=3)]
     waited = 0.0
     for step in range(1, epochs * batches + 1):
         seconds = pace * (0.85 + 0.3 * dice.random())
@@ -122,43 +95,16 @@ def worker_events(plan, index, epochs=20, batches=25, until=None):
         done = step / (epochs * batches)
         loss = 2.3 * math.exp(-5 * done) + 0.04 + 0.25 * math.exp(-3 * done) * dice.random()
         epoch, batch = divmod(step - 1, batches)
-        events.append(
-            event(
-                "batch",
-                epoch=epoch,
-                batch=batch,
-                step=step,
-                samples=step * 32,
-                loss=loss,
-                train_accuracy=1 - loss / 3,
-                samples_per_s=32 / seconds,
-                done=done,
-            )
-        )
+        figures = {"loss": loss, "samples_per_s": 32 / seconds, "done": done}
+        count = {"epoch": epoch, "samples": step * 32}
+        events.append(event("batch", batch=batch, step=step, **dict(count, **figures)))
         if step % batches == 0:
             accuracy = 0.975 - 0.8 * math.exp(-7 * done) + 0.006 * dice.random()
-            events.append(
-                event(
-                    "epoch",
-                    epoch=epoch,
-                    accuracy=accuracy,
-                    samples=step * 32,
-                    seconds=batches * pace,
-                )
-            )
-    seconds = moment - BEGIN - 1.5
-    events.append(
-        event("kv", seconds=moment - BEGIN - 1.5, steps=epochs * batches, waited_s=waited)
-    )
-    events.append(
-        event(
-            "end",
-            accuracy=0.9722,
-            samples=epochs * batches * 32,
-            seconds=seconds,
-            samples_per_s=epochs * batches * 32 / seconds,
-        )
-    )
+            events.append(event("epoch", accuracy=accuracy, seconds=batches * pace, **count))
+    seconds, samples = moment - BEGIN - 1.5, epochs * batches * 32
+    events.append(event("kv", seconds=seconds, steps=epochs * batches, waited_s=waited))
+    figures = {"samples": samples, "seconds": seconds, "samples_per_s": samples / seconds}
+    events.append(event("end", accuracy=0.9722, **figures))
     events.append(event("done"))
     return [e for e in events if until is None or e["time"] < BEGIN + until]
 
@@ -169,38 +115,14 @@ def server_events(plan, index):
     groups = len(plan.groups)
     for part in (0.5, 1.0):
         for group in range(groups):
-            y = {
-                str(v): int(
-                    part * 400 * math.exp(-((v - groups - 0.4 * group) ** 2) / (1 + 0.5 * groups))
-                )
+            spread = 1 + 0.5 * groups
+            counts = {
+                str(v): int(part * 400 * math.exp(-((v - groups - 0.4 * group) ** 2) / spread))
                 for v in range(1, 2 * groups + 4)
             }
-            y = {value: count for value, count in y.items() if count}
-            yield {
-                "event": "gsync",
-                "time": BEGIN + 18 * part,
-                "role": "server",
-                "index": index,
-                "host": host,
-                "group": group,
-                "updates": sum(y.values()),
-                "y": y,
-            }
-
-
-def balance_events(host):
-    """Yield worker 0's events about the batch sizes of four workers."""
-    for epoch, sizes in ((1, [40, 40, 32, 16]), (3, [44, 40, 30, 14])):
-        yield {
-            "event": "balance",
-            "time": BEGIN + 3 * epoch,
-            "role": "worker",
-            "index": 0,
-            "host": host,
-            "epoch": epoch,
-            "sizes": sizes,
-            "speeds": [400.4, 390.0, 300.0, 150.0],
-        }
+            y = {value: count for value, count in counts.items() if count}
+            event = {"event": "gsync", "time": BEGIN + 18 * part, "role": "server", "host": host}
+            yield dict(event, index=index, group=group, updates=sum(y.values()), y=y)
 
 
 def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
@@ -222,8 +144,6 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
             )
             if process.role == "worker":
                 events += worker_events(plan, process.index, epochs, batches, until)
-                if plan.balance and process.index == 0:
-                    events += balance_events(host)
             elif process.role == "server" and plan.kv == "dist_gsync" and failed is None:
                 events += server_events(plan, process.index)
             if failed and failed[0] == process.name:
@@ -240,18 +160,9 @@ def make_archives(folder, plan, failed=None, until=None, epochs=20, batches=25):
                 }
             elif failed:
                 code = -15
+            ended = {"state": "ended", "exit_code": code, "ended_at": BEGIN + (until or 30)}
             states.append(
-                {
-                    "name": process.name,
-                    "role": process.role,
-                    "index": process.index,
-                    "pid": 1000,
-                    "start_time": 1,
-                    "state": "ended",
-                    "exit_code": code,
-                    "ended_at": BEGIN + (until or 30),
-                    "ended_by": "agent" if code == -15 else "self",
-                }
+                dict(ended, name=process.name, role=process.role, index=process.index, pid=1000)
             )
             with open(os.path.join(job, process.name + ".log"), "w") as stream:
                 stream.write("\n".join(log) + "\n")

@@ -23,6 +23,7 @@ def test_series_begin_with_the_first_event_and_separate_the_workers():
             Start(role="worker", index=1, time=100.0, epochs=2),
             batch(0, 101.0, loss=2.0, samples_per_s=50.0),
             batch(1, 102.0, loss=4.0, samples_per_s=None),
+            batch(7, 102.0, loss=1.0),  # outside the plan
             Epoch(role="worker", index=0, time=103.0, accuracy=0.5),
             End(role="worker", index=0, time=104.0, accuracy=0.75),
         ],
@@ -37,28 +38,12 @@ def test_series_begin_with_the_first_event_and_separate_the_workers():
     assert data.workers[1].start.epochs == 2
 
 
-def test_series_of_a_job_without_events_are_empty():
-    data = series.collect(fake_run.make_plan(), [])
-    assert data.begin is None and data.histograms == {} and data.notes == []
-    assert series.drawn(data) == []
-
-
-def test_events_of_workers_outside_the_plan_are_dropped():
-    data = series.collect(fake_run.make_plan(workers=2, groups=1), [batch(7, 1.0, loss=1.0)])
-    assert sorted(data.workers) == [0, 1]
-
-
 def test_smooth_keeps_a_few_points_unchanged():
     points = [(float(x), float(x * x)) for x in range(9)]
     assert series.smooth(points) == points
     assert series.smooth([]) == []
-
-
-def test_smooth_averages_a_few_points_of_a_short_series():
     points = [(float(x), float(x % 3)) for x in range(15)]
-    assert series.smooth(points) == [(0.0, 0.0), (1.0, 0.5)] + [
-        (float(x), 1.0) for x in range(2, 15)
-    ]
+    assert series.smooth(points)[:3] == [(0.0, 0.0), (1.0, 0.5), (2.0, 1.0)]
 
 
 def test_smooth_averages_backwards_and_keeps_both_ends():
@@ -81,50 +66,27 @@ def test_y_sums_the_last_event_of_every_server():
             updates(0, 0, {"1": 6, "2": 2}, time=2.0),
             updates(0, 1, {"2": 4}, time=2.0),
             updates(1, 1, {}),
-            updates(0, 2, {}, time=2.0),
-        ]
-    )
-    assert {group: (one.updates, one.counts, one.mean) for group, one in found.items()} == {
-        0: (10, {1: 7, 2: 2, 10: 1}, 2.1),
-        1: (4, {2: 4}, 2.0),
-    }
-
-
-def test_dropped_updates_are_counted_apart():
-    found = series.y_histograms(
-        [
-            updates(0, 0, {"1": 3, "2": 1}, {"5": 1}),
-            updates(1, 0, {"1": 4}, {"6": 1, "7": 3}),
-            updates(0, 1, {}, {"9": 2}),
-            updates(0, 2, {}, {}),
+            updates(0, 2, {}, {"9": 2}, time=2.0),
+            updates(1, 2, {}, {"6": 1, "7": 3}),
         ]
     )
     assert {group: (one.counts, one.mean, one.dropped) for group, one in found.items()} == {
-        0: ({1: 7, 2: 1}, 1.125, 5),
-        1: ({}, None, 2),
+        0: ({1: 7, 2: 2, 10: 1}, 2.1, 0),
+        1: ({2: 4}, 2.0, 0),
+        2: ({}, None, 6),
     }
 
 
 def test_a_group_with_mostly_dropped_updates_gets_a_warning():
     plan = fake_run.make_plan()
     plan = plan.replaced(options=plan.options.replaced(gsync_max_y=4))
-    told = series.dropped_groups(
-        plan,
-        [
-            updates(0, 0, {"1": 3}, {"5": 3}),
-            updates(0, 1, {}, {"9": 2}),
-            updates(1, 1, {}, {"6": 1}),
-        ],
-    )
-    assert told == [
+    events = [updates(0, 0, {"1": 3}, {"5": 3}), updates(0, 1, {}, {"9": 2, "6": 1})]
+    assert series.dropped_groups(plan, events) == [
         "group b: the servers dropped 3 of 3 updates, because Y was above gsync_max_y=4. The job "
         "learned nothing from this group: give a larger gsync_max_y"
     ]
-    (told,) = series.dropped_groups(plan, [updates(0, 0, {"1": 3}, {"5": 4})])
-    assert (
-        "group a: the servers dropped 4 of 7 updates" in told
-        and "learned little from this group" in told
-    )
+    (line,) = series.dropped_groups(plan, [updates(0, 0, {"1": 3}, {"5": 4})])
+    assert "group a: the servers dropped 4 of 7 updates" in line and "learned little from" in line
 
 
 def test_labels_name_the_group_if_there_are_several():

@@ -15,8 +15,7 @@ def planned(knobs):
 
 def spec_of(playbook="benchmark.yml", base=None, plan=planned, **knobs):
     """Return the specification of a new sweep."""
-    cast = sweep_knobs.cast(playbook, knobs).encode()
-    return specs.begin(playbook, "mine", cast, base or {}, 1e9, plan)
+    return specs.begin("mine", sweep_knobs.cast(playbook, knobs), base or {}, 1e9, plan)
 
 
 def compared(*schemes, rates=("1/2", "1"), seeds=3, base=None, target=0.9):

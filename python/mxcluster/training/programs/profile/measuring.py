@@ -26,7 +26,8 @@ import numpy as np
 from mxcluster import events, work_load
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND
-from mxcluster.model.events import Profile, ServerTimes, Speed
+from mxcluster.model.events import Profile
+from mxcluster.model.profile import ServerTimes, Speed
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import Context, DataBatch, Module
 from mxcluster.training import pulse_file, timing
