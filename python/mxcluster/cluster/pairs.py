@@ -310,7 +310,7 @@ def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[Library]:
                 " or ".join(fitting),
             )
         )
-    return row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1]).replaced(version=found[-1])
+    return row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1])
 
 
 def nccl(mxnet: str, wanted: str) -> Optional[Library]:

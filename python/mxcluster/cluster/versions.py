@@ -316,7 +316,11 @@ def packages(cuda: str) -> Packages:
     return Packages(
         libraries=dict({name: pinned.get(name, "") for name in row.libraries}, **row.patched),
         toolkit=dict(
-            dict.fromkeys(row.toolkit, ""), **row.patched, **developers, **pinned, **row.compilers
+            {"cuda-toolkit-" + cuda.replace(".", "-"): ""},
+            **row.patched,
+            **developers,
+            **pinned,
+            **row.compilers,
         ),
     )
 
