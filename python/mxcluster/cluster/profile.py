@@ -27,7 +27,7 @@ class Fit(NamedTuple):
     note: str  # missing workers with the cure, or workers outside the job; "" without both
 
 
-def complete(measured: MeasuredProfile, groups: int = 0) -> Profile:
+def complete(measured: MeasuredProfile) -> Profile:
     """Return the profile with the `measured` entries and the proposal.
 
     - noise: the median of the workers' "spread" in "together", at least LEAST_NOISE.
@@ -36,16 +36,12 @@ def complete(measured: MeasuredProfile, groups: int = 0) -> Profile:
       `groups` cannot split a host, because this file lists addresses.
     - shares: `grouping.shares`, cut from [0, 1] in the order of the workers.
     - placement: `grouping.placement` for `server_speeds`.
-
-    Args: `groups` the requested number of groups, 0 for the best number.
-
-    Raises BadInput for a too large number of groups.
     """
     noise = max(
         LEAST_NOISE, statistics.median(worker.together.spread for worker in measured.workers)
     )
     speeds = speeds_of(measured.workers)
-    proposal = grouping.propose(_slowest_of_hosts(measured.workers), noise, groups)
+    proposal = grouping.propose(_slowest_of_hosts(measured.workers), noise)
     servers = server_speeds(measured)
     shares = grouping.shares(speeds, proposal.groups)
     found = Profile(

@@ -34,12 +34,6 @@ def test_what_follows_from_the_speeds():
     assert Profile.decode(json.loads(json.dumps(found.encode()))) == found
 
 
-def test_the_user_asks_for_a_number_of_groups():
-    assert completed(measured(UNEQUAL), groups=2).groups == [[0, 1], [2, 3]]
-    with pytest.raises(BadInput, match="groups=5 is more than the 4 workers"):
-        completed(measured(UNEQUAL), groups=5)
-
-
 @pytest.mark.parametrize(
     "spreads, noise", [([0.01, 0.02, 0.03, 0.9], 0.05), ([0.1, 0.2, 0.4, 0.4], 0.3)]
 )
