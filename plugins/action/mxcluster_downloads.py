@@ -90,7 +90,7 @@ class Packed(controller_task.Result):
 def fetch_archives(given: Archives, store: str, check: bool) -> Fetched:
     """Download the files that the folder `store` lacks, but not in check mode (`check`)."""
     files = {one.name: one for one in given.files}
-    missing = [one.name for one in archives.lacking(store, list(files.values()))]
+    missing = [name for name in files if not os.path.exists(os.path.join(store, name))]
     if files and not check:
         with wheels.locked(store):
             for one in files.values():

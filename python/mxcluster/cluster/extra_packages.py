@@ -12,20 +12,8 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
-from typing import (
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Match,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.cluster import wheels
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError, refuse
@@ -43,6 +31,8 @@ class Wish(NamedTuple):
 
     text: str  # such as "tqdm==4.66.1"
     digests: List[str]  # the allowed sha256 values, [] for all
+    name: str  # the normalized name, see `wheels.plain`
+    versions: str  # such as "==4.66.1", "" for all versions
 
 
 class Choice(Record):
@@ -58,7 +48,6 @@ KNOB = "mxnet_packages"
 NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 VERSION = r"(?:==|>=|<=|~=|!=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*(?:,\s*(?=[=<>~!]))?"
 REQUIREMENT = re.compile(r"(%s)(\[[A-Za-z0-9._, -]+\])?\s*((?:%s)*)$" % (NAME, VERSION))
-OWN = ("mxcluster", "pip")
 
 
 def wishes(value: object, cwd: str) -> List[Wish]:
@@ -125,21 +114,21 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
         ):
             problems.append("%s: %r is refused: %s" % (where, line[:200], _instead(line)))
             continue
-        name = plain(match.group(1))
-        if name in OWN or name.startswith("mxnet"):
+        name = wheels.plain(match.group(1))
+        if _is_own(name):
             problems.append(
-                "%s: %s is refused, because mxcluster installs this package: remove the entry%s"
-                % (
-                    where,
-                    match.group(1),
-                    ". mxnet_version and cuda_version select the version of MXNet"
-                    if name.startswith("mxnet")
-                    else "",
-                )
+                "%s: %s is refused, because mxcluster installs this package: remove the entry. "
+                "mxnet_version and cuda_version select the version of MXNet"
+                % (where, match.group(1))
             )
         elif name in found:
             problems.append("%s: %s occurs twice: remove one entry" % (where, match.group(1)))
-        found[name] = Wish(re.sub(r"\s", "", package), sorted(option[-64:] for option in options))
+        found[name] = Wish(
+            text=re.sub(r"\s", "", package),
+            digests=sorted(option[-64:] for option in options),
+            name=name,
+            versions=match.group(3),
+        )
     refuse(problems)
     return [found[name] for name in sorted(found)]
 
@@ -225,24 +214,23 @@ def choose(
     if the requirements file lists other sha256 values.
     """
     packages = [wish.text for wish in wanted]
-    pinned = {plain(one.split("==")[0]): one for one in [*build.wheels, build.pip]}
+    pinned = _pins([*build.wheels, build.pip])
     os.makedirs(store, exist_ok=True)
-    draft = tempfile.mkdtemp(prefix=wheels.DRAFT, dir=store)
-    try:
+    with tempfile.TemporaryDirectory(prefix=wheels.DRAFT, dir=store) as draft:
         fetch(draft, packages, list(pinned.values()), python, store)
         chosen, moved = {}, []
         for file in sorted(file for file in os.listdir(draft) if file.endswith(".whl")):
-            name, pin = plain(file.split("-")[0]), "==".join(file.split("-")[:2])
+            name, pin = wheels.plain(file.split("-")[0]), "==".join(file.split("-")[:2])
             if name in pinned:
                 continue
-            if name in OWN or name.startswith("mxnet"):
+            if _is_own(name):
                 raise BadInput(
                     "%s: one of the packages %s requires %s, which conflicts with %s: remove the "
                     "package with this requirement, or choose another version of that package"
                     % (KNOB, ", ".join(packages), pin, build.wheels[0])
                 )
             chosen[pin] = [sha256(os.path.join(draft, file))]
-            allowed = next((wish.digests for wish in wanted if name_of(wish) == name), [])
+            allowed = next((wish.digests for wish in wanted if wish.name == name), [])
             if allowed and chosen[pin][0] not in allowed:
                 raise BadInput(
                     "%s: %s for Python %s has the sha256 %s, which the requirements file does not "
@@ -253,8 +241,6 @@ def choose(
         for file in moved:
             os.replace(os.path.join(draft, file), os.path.join(store, file))
         return chosen
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def download(folder: str, names: List[str], pinned: List[str], python: str, store: str) -> None:
@@ -291,39 +277,33 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
         )
 
 
-def name_of(wish: Wish) -> str:
-    """Return the normalized name of the package in `wish`, see `plain`."""
-    return plain(_parts(wish).group(1))
+def _is_own(name: str) -> bool:
+    """Return True if mxcluster itself installs the package with the normalized name `name`."""
+    return name in ("mxcluster", "pip") or name.startswith("mxnet")
 
 
-def plain(name: str) -> str:
-    """Return the normalized form of the package name `name`, see `wheels.plain`."""
-    return wheels.plain(name)
-
-
-def _parts(wish: Wish) -> Match[str]:
-    """Return the match of REQUIREMENT with the text of `wish`: name, extras and versions."""
-    match = REQUIREMENT.match(wish.text)
-    assert match is not None
-    return match
+def _pins(pins: Sequence[str]) -> Dict[str, str]:
+    """Return {normalized name: pin} of `pins` such as "numpy==1.14.6"."""
+    return {wheels.plain(pin.split("==")[0]): pin for pin in pins}
 
 
 def _against(wanted: Sequence[Wish], build: Build, python: str) -> Iterator[str]:
     """Yield a message for each package in `wanted` that conflicts with a wheel of `build`."""
     from packaging.specifiers import SpecifierSet
 
-    pinned = {plain(one.split("==")[0]): one for one in build.wheels}
+    pinned = _pins(build.wheels)
     for wish in wanted:
-        pin = pinned.get(name_of(wish))
-        if pin and pin.split("==")[1] not in SpecifierSet(_parts(wish).group(3)):
+        pin = pinned.get(wish.name)
+        if pin and pin.split("==")[1] not in SpecifierSet(wish.versions):
             yield (
                 "%s: %s is refused: %s on Python %s needs %s. Remove %s, or give the needed version"
-                % (KNOB, wish.text, build.wheels[0], python, pin, name_of(wish))
+                % (KNOB, wish.text, build.wheels[0], python, pin, wish.name)
             )
 
 
 def _path(store: str, wanted: Sequence[Wish], build: Build, python: str) -> str:
-    inputs = json.dumps([[list(wish) for wish in wanted], python, build.wheels, build.pip])
+    packages = [[wish.text, wish.digests] for wish in wanted]
+    inputs = json.dumps([packages, python, build.wheels, build.pip])
     digest = hashlib.sha256(inputs.encode("utf-8")).hexdigest()
     return os.path.join(store, "packages-py%s-%s.json" % (python, digest[:16]))
 

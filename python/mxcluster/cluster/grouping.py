@@ -1,8 +1,9 @@
 """Compute groups, shares and a placement of parameters from measured speeds.
 
 The functions are pure. They take speeds above 0 as {name: speed}, in the order of the workers or
-servers. A result names a worker by its position in this order. Shares, placement and the comparison with the
-noise are exact: a speed counts as the decimal number that repr writes. Sums of squares are floats.
+servers. A result names a worker by its position in this order. Shares, placement and the comparison
+with the noise are exact: a speed counts as the decimal number that repr writes. Sums of squares are
+floats.
 
 The rules for groups (`propose`):
 

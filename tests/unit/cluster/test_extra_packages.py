@@ -54,7 +54,7 @@ def test_a_requirements_file_with_hashes(tmp_path):
         "# of mine\n\nsix==1.16.0 \\\n    --hash=sha256:%s \\\n    --hash=sha256:%s\n"
         "tqdm  # a bar\n" % ("a" * 64, "b" * 64)
     )
-    assert extra_packages.wishes("mine.txt", str(tmp_path)) == [
+    assert [one[:2] for one in extra_packages.wishes("mine.txt", str(tmp_path))] == [
         ("six==1.16.0", ["a" * 64, "b" * 64]),
         ("tqdm", []),
     ]
