@@ -33,11 +33,7 @@ NEEDED = [
     "nvidia-modprobe-" + FLAVOUR,
     KMOD,
 ]
-SET = NEEDED + [
-    DRIVER + "-NvFBCOpenGL",
-    DRIVER + "-devel",
-    "nvidia-xconfig-" + FLAVOUR,
-]
+SET = NEEDED + [DRIVER + "-NvFBCOpenGL", DRIVER + "-devel", "nvidia-xconfig-" + FLAVOUR]
 EPOCH = 3
 # Packages of other drivers: NVIDIA's other flavours and older names, and ELRepo's packages.
 FOREIGN = (

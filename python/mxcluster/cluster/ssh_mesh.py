@@ -47,11 +47,7 @@ ORIGIN = shapes.matching(
 
 
 def blocks(
-    nodes: Nodes,
-    records: Records,
-    variables: Variables,
-    key_file: str,
-    draft: bool = False,
+    nodes: Nodes, records: Records, variables: Variables, key_file: str, draft: bool = False
 ) -> Dict[str, str]:
     """Return {"authorized_keys", "known_hosts", "config"}, the text of the block for each file.
 

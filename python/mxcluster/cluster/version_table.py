@@ -23,9 +23,7 @@ from mxcluster.model.shapes import (
     text,
     whole,
 )
-from mxcluster.model.shapes import (
-    table as table_of,
-)
+from mxcluster.model.shapes import table as table_of
 from mxcluster.model.software import SigningKey
 
 T = TypeVar("T")

@@ -155,10 +155,7 @@ class HostVariables(Record, strict=True):
         _per_host("servers"), 1, "how many servers it runs, at most %d" % MOST_PER_HOST, "1"
     )
     gpus: Union[str, List[int]] = _variable(
-        _gpus,
-        cast(Union[str, List[int]], "auto"),
-        "GPU numbers that its workers may use",
-        "`auto`",
+        _gpus, cast(Union[str, List[int]], "auto"), "GPU numbers that its workers may use", "`auto`"
     )
     gpu_speeds: Sequence[float] = _variable(
         Written(

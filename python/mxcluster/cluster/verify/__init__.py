@@ -6,13 +6,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Un
 from mxcluster.cluster.verify import gpus
 from mxcluster.errors import some
 from mxcluster.lists import grouped, several
-from mxcluster.model.check_answer import (
-    Checked,
-    CheckError,
-    FileFact,
-    ImportFailure,
-    MxnetFacts,
-)
+from mxcluster.model.check_answer import Checked, CheckError, FileFact, ImportFailure, MxnetFacts
 from mxcluster.model.cluster_verdict import FAILED, NOT_RUN, OK, ClusterVerdict, Line, line, skipped
 from mxcluster.model.plan import Node
 from mxcluster.rendezvous_problems import Reports, clocks, not_met, open_files
@@ -149,9 +143,7 @@ def text(verdict: ClusterVerdict, path: str) -> List[str]:
     return lines + ["verdict   %s" % path]
 
 
-def facts(
-    results: Mapping[str, Union[CheckError, T, None]],
-) -> Tuple[Dict[str, T], List[str]]:
+def facts(results: Mapping[str, Union[CheckError, T, None]]) -> Tuple[Dict[str, T], List[str]]:
     """Return the facts of a check by host, and a problem for each node where the check failed.
 
     Args: `results` {host: result of the check}. A host without a result has no facts.
