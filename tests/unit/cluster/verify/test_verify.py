@@ -98,19 +98,9 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
     [
         (put("answers", "b", "mxnet", "mxnet", "1.5.1"), "the same MXNet", "a, c: 1.9.1; b: 1.5.1"),
         (
-            put("answers", "b", "mxnet", {"error": "no MXNet", "libmxnet": "a" * 64}),
-            "the same MXNet",
-            "b: no MXNet: run provision.yml",
-        ),
-        (
-            put(
-                "answers",
-                "a",
-                "mxnet",
-                dict(ANSWER["mxnet"], compiled_in=False, says="USE_DIST_KVSTORE"),
-            ),
+            put("answers", "a", "mxnet", dict(ANSWER["mxnet"], compiled_in=False, says="USE_DIST")),
             "MXNet has the distributed kv-store",
-            "a: USE_DIST_KVSTORE: run provision.yml, which installs the official wheel",
+            "a: USE_DIST: run provision.yml, which installs the official wheel",
         ),
         (
             put("answers", "c", "files", "groups", {"sha256": "f" * 64}),
@@ -122,13 +112,10 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
             SSH,
             "a to b: ssh failed (Permission denied): run",
         ),
-        *(
-            (
-                put("answers", "c", name, {"error": "it broke"}),
-                check,
-                "c: the check could not run (it broke): correct the error on the node",
-            )
-            for name, check in (("files", FILES), ("ssh", SSH), ("room", ROOM))
+        (
+            put("answers", "c", "files", {"error": "it broke"}),
+            FILES,
+            "c: the check could not run (it broke): correct the error on the node",
         ),
         (
             put("answers", "a", "room", "/dev/shm", 1 << 20),
@@ -146,11 +133,6 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
             "b: the agent did not complete the rendezvous (ended: lease)",
         ),
         (
-            put("reports", "b", "met", [{"host": "a", "rtt": 0.5, "offset": -1.5}]),
-            "clocks within 1 s",
-            "clocks of b and c differ by 1.5 s",
-        ),
-        (
             put("reports", "c", "limits", {"open_files": 256}),
             "open files",
             "c: a process may open 256 files, fewer than verify_min_open_files=1024",
@@ -165,15 +147,8 @@ def test_a_failure_is_named_with_its_remedy(change, check, says):
 
 
 def test_a_value_that_mxnet_does_not_report_is_not_run():
-    verdict = judged(
-        put(
-            "answers",
-            "b",
-            "mxnet",
-            {"error": "it crashes", "libmxnet": "a" * 64},
-        )
-    )
-    assert list(failures(verdict)) == ["the same MXNet"]
+    verdict = judged(put("answers", "b", "mxnet", {"error": "it crashes", "libmxnet": "a" * 64}))
+    assert failures(verdict) == {"the same MXNet": ["b: it crashes: run provision.yml"]}
     assert [
         (line["check"], line["why"]) for line in verdict["checks"] if line["result"] == "not run"
     ] == [
@@ -320,16 +295,6 @@ def test_libraries_are_compared_among_nodes_of_the_same_build():
             "the nodes differ (b: bbbbbbbbbbbb; c: cccccccccccc): run provision.yml without --limit"
         ]
     }
-
-
-def test_builds_differ_also_without_root():
-    """Without root, the user provides CUDA, and the plan has no entry for it."""
-
-    def change(answers, reports, wanted):
-        wanted["nodes"]["c"]["build"] = "cu92"
-        answers["c"]["mxnet"]["libmxnet"] = "c" * 64
-
-    assert judged(change)["ok"]
 
 
 def test_an_answer_without_gpu_facts_is_reported():
