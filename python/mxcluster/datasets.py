@@ -10,15 +10,22 @@ import os
 import sys
 import tempfile
 import zipfile
-from collections import namedtuple
-from typing import Any
+from typing import NamedTuple, Tuple
 
 from mxcluster.errors import BadInput
+from mxcluster.file_io import replace
 
-# train, validation: number of samples. shape: channels, rows, columns of one image. from_data_dir:
-# True if the user provides the files. file: the name of the file that provision.yml puts on every
-# node, "" without a file.
-DataSet = namedtuple("DataSet", "train validation shape classes from_data_dir file")
+
+class DataSet(NamedTuple):
+    """A data set."""
+
+    train: int  # samples
+    validation: int  # samples
+    shape: Tuple[int, int, int]  # channels, rows, columns of one image
+    classes: int
+    from_data_dir: bool  # True if the user provides the files
+    file: str  # the name of the file that provision.yml puts on every node, "" without a file
+
 
 DATASETS = {
     # The 1797 handwritten digits of scikit-learn. One fifth of each digit is held out.
@@ -50,60 +57,35 @@ def training_samples(data: str, num_examples: int = 0) -> int:
     return num_examples or there
 
 
-def write_digits(path: str) -> bool:
-    """Write scikit-learn's digits to the file `path` (.npz). Return True if the file has changed.
+def write_digits(path: str) -> None:
+    """Write scikit-learn's digits to the file `path` (.npz), atomically.
 
-    If the file already has the same content, the function leaves the file alone and returns False.
-    Otherwise the function replaces the file atomically. The controller writes the file, because the
-    nodes have no scikit-learn.
+    The controller writes the file, because the nodes have no scikit-learn.
 
     The file has the arrays train_x and val_x, uint8 (n, 8, 8) with values 0 to 16, and train_y and
     val_y, uint8 (n,). Both parts hold each digit in the same proportion. Every run writes the same
     bytes.
     """
+    import numpy
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     digits = load_digits()
-    train_x, val_x, train_y, val_y = train_test_split(
+    parts = train_test_split(
         digits.images.astype("uint8"),
         digits.target.astype("uint8"),
         test_size=DATASETS["digits"].validation,
         stratify=digits.target,
         random_state=0,
     )
-    content = _npz(train_x=train_x, train_y=train_y, val_x=val_x, val_y=val_y)
-    if os.path.isfile(path):
-        with open(path, "rb") as stream:
-            if stream.read() == content:
-                return False
-    descriptor, partial = tempfile.mkstemp(
-        prefix=os.path.basename(path), dir=os.path.dirname(os.path.abspath(path))
-    )
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        os.chmod(partial, 0o644)
-        os.replace(partial, path)
-    except BaseException:
-        os.remove(partial)
-        raise
-    return True
-
-
-def _npz(**arrays: Any) -> bytes:
-    """Return the content of a .npz file with `arrays`. Equal arrays give equal bytes."""
-    import numpy
-
-    write_array: Any = numpy.lib.format.write_array  # numpy declares no type for this function
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as members:
-        for name, array in sorted(arrays.items()):
+        for name, array in sorted(zip(("train_x", "val_x", "train_y", "val_y"), parts)):
             member = io.BytesIO()
-            write_array(member, numpy.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+            numpy.save(member, numpy.ascontiguousarray(array), allow_pickle=False)
             # Fixed date (1980). No compression: versions of zlib compress differently.
             members.writestr(zipfile.ZipInfo(name + ".npy"), member.getvalue())
-    return archive.getvalue()
+    replace(path, archive.getvalue())
 
 
 def digits_cache() -> str:
