@@ -6,7 +6,7 @@ the host with the wrong setting. The plugin writes no file. In check mode node r
 missing.
 """
 
-from typing import Any, Dict, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
@@ -14,10 +14,10 @@ from mxcluster.cluster import node_records, ssh_mesh
 from mxcluster.job.plan import inputs
 from mxcluster.model.host_variables import Given, of_hosts
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.record import Record, encode, field, record
+from mxcluster.model.node_record import Network
+from mxcluster.model.plan import Place
+from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, table
-
-Json = Dict[str, Any]
 
 
 class Arguments(Record, strict=True, kind_key="command"):
@@ -31,12 +31,15 @@ class Arguments(Record, strict=True, kind_key="command"):
 class Files(Arguments, kind="files"):
     """Choose the address and interface of each node, and the contents of the cluster files."""
 
-    options: Json = field(arguments.json, default={})
-    """The knobs hosts_file, groups_file, data_sharding_file and dmlc_interface."""
-    inventory: Json = field(arguments.json)
+    options: Mapping[str, object] = field(arguments.json, default={})
+    """The knobs hosts_file, groups_file, data_sharding_file and dmlc_interface, as the user gave
+    them."""
+    inventory: Inventory = field(record(Inventory))
     """The result of the filter mxcluster_inventory."""
     forks: int = field(arguments.whole(0, 10**6))
-    facts: Json = field(arguments.json, default={})
+    facts: Mapping[str, Network] = field(
+        table(arguments.text, record(Network), arguments.MOST), default={}
+    )
     """{host: result of the filter mxcluster_interfaces} of the nodes of this play. The node records
     supply the interfaces of the other nodes."""
     cwd: str = field(arguments.path)
@@ -57,8 +60,8 @@ class Ssh(Arguments, kind="ssh"):
 class PlannedFiles(controller_task.Result):
     """The cluster files."""
 
-    nodes: object = field(anything)
-    """{host: {"address", "interface"}}."""
+    nodes: Mapping[str, Place] = field(anything)
+    """The address and interface of each host."""
     files: Mapping[str, str] = field(anything)
     """The contents of hosts, groups and data_sharding."""
     notes: Sequence[str] = field(arguments.texts)
@@ -82,12 +85,12 @@ def plan_files(given: Files) -> PlannedFiles:
     """Plan the cluster files."""
     planned = inputs.plan_cluster(
         given.options,
-        Inventory.decode(dict(given.inventory, forks=given.forks)),
+        given.inventory.replaced(forks=given.forks),
         given.records_dir,
         given.facts,
         given.cwd,
     )
-    return PlannedFiles(nodes=encode(planned.nodes), files=planned.files, notes=planned.notes)
+    return PlannedFiles(nodes=planned.nodes, files=planned.files, notes=planned.notes)
 
 
 def plan_ssh(given: Ssh, check: bool) -> PlannedSsh:

@@ -8,7 +8,6 @@ import re
 from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 from mxcluster.cluster.version_table import (
-    Library,
     chip,
     cuda_row,
     gpu_wheel,
@@ -20,7 +19,7 @@ from mxcluster.cluster.version_table import (
     table,
 )
 from mxcluster.errors import BadInput
-from mxcluster.model.software import Build, Environment
+from mxcluster.model.software import Build, Environment, LibraryFile
 
 # The files of the tables, in messages about a missing row.
 _MXNET = "python/mxcluster/cluster/mxnet.yml: "
@@ -281,7 +280,7 @@ def needs(mxnet: str, wanted: str) -> Needs:
     )
 
 
-def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[Library]:
+def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[LibraryFile]:
     """Return the cuDNN for a pair, or None for no cuDNN.
 
     Args: `mxnet` the version; `wanted` the target; `version` such as "7.6.5" or "7.6.5.32", "" for
@@ -313,7 +312,7 @@ def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[Library]:
     return row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1])
 
 
-def nccl(mxnet: str, wanted: str) -> Optional[Library]:
+def nccl(mxnet: str, wanted: str) -> Optional[LibraryFile]:
     """Return the NCCL for a pair, or None for no NCCL.
 
     A wheel that needs no NCCL contains NCCL.

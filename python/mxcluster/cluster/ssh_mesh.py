@@ -149,9 +149,7 @@ def known(host: str, names: Sequence[str], records: Records) -> List[str]:
     Args: `names` the node's names and addresses; `records` {host: node record}.
     """
     port = _ssh(records, host).port
-    patterns = ",".join(
-        NAME(name) if port == 22 else "[%s]:%d" % (NAME(name), port) for name in names
-    )
+    patterns = ",".join(_pattern(NAME(name), port) for name in names)
     keys = records[host].host_keys if host in records else []
     keys = keys or ["(the host keys of %s)" % host]
     return ["%s %s" % (patterns, _key(key)) for key in keys]
@@ -239,11 +237,13 @@ def of_the_controller(variables: Variables) -> str:
     for host, own in sorted(variables.items()):
         name, port = own.ansible_host or host, own.ansible_port
         for key in own.node_host_key:
-            lines.append(
-                "%s %s"
-                % (name if port == 22 else "[%s]:%d" % (name, port), " ".join(key.split()[:2]))
-            )
+            lines.append("%s %s" % (_pattern(name, port), " ".join(key.split()[:2])))
     return "\n".join(lines)
+
+
+def _pattern(name: str, port: int) -> str:
+    """Return a host name or address in the form of known_hosts."""
+    return name if port == 22 else "[%s]:%d" % (name, port)
 
 
 def _key(text: str) -> str:

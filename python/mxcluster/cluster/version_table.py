@@ -24,7 +24,7 @@ from mxcluster.model.shapes import (
     whole,
 )
 from mxcluster.model.shapes import table as table_of
-from mxcluster.model.software import SigningKey
+from mxcluster.model.software import LibraryFile, SigningKey
 
 T = TypeVar("T")
 
@@ -42,12 +42,6 @@ class RunFile(Record, strict=True):
 
     url: str = field(text)
     sha256: str = field(or_empty(names.digest), default="")
-
-
-class Library(RunFile):
-    """The archive of cuDNN or NCCL."""
-
-    version: str = field(names.version)
 
 
 class _Cudnn(Record, strict=True):
@@ -135,32 +129,28 @@ class _GpuWheels(GpuWheel):
     wheels: Sequence[str] = field(_texts)
 
 
-def _cudnn(value: object) -> Mapping[str, Mapping[str, Library]]:
+def _library(folder: str, name: str, version: str, sha256: str) -> LibraryFile:
+    return LibraryFile(url=_REDIST + folder + name, name=name, version=version, sha256=sha256)
+
+
+def _cudnn(value: object) -> Mapping[str, Mapping[str, LibraryFile]]:
+    found: Dict[str, Dict[str, LibraryFile]] = {}
     rows = table_of(names.version, table_of(names.version, record(_Cudnn)))(value)
-    url = _REDIST + "cudnn/v%s/cudnn-%s-linux-x64-v%s.tgz"
-    return {
-        cuda: {
-            version: Library(
-                version=version,
-                url=url % (".".join(version.split(".")[:3]), cuda, one.name or version),
-                sha256=one.sha256,
-            )
-            for version, one in of_cuda.items()
-        }
-        for cuda, of_cuda in rows.items()
-    }
+    for cuda, of_cuda in rows.items():
+        for version, one in of_cuda.items():
+            folder = "cudnn/v%s/" % ".".join(version.split(".")[:3])
+            name = "cudnn-%s-linux-x64-v%s.tgz" % (cuda, one.name or version)
+            found.setdefault(cuda, {})[version] = _library(folder, name, version, one.sha256)
+    return found
 
 
-def _nccl(value: object) -> Mapping[str, Library]:
-    url = _REDIST + "nccl/v%s/nccl_%s-1+cuda%s_x86_64.txz"
-    return {
-        cuda: Library(
-            version=one.version,
-            url=url % (one.version.rpartition(".")[0], one.version, one.cuda or cuda),
-            sha256=one.sha256,
-        )
-        for cuda, one in table_of(names.version, record(_Nccl))(value).items()
-    }
+def _nccl(value: object) -> Mapping[str, LibraryFile]:
+    found: Dict[str, LibraryFile] = {}
+    for cuda, one in table_of(names.version, record(_Nccl))(value).items():
+        folder = "nccl/v%s/" % one.version.rpartition(".")[0]
+        name = "nccl_%s-1+cuda%s_x86_64.txz" % (one.version, one.cuda or cuda)
+        found[cuda] = _library(folder, name, one.version, one.sha256)
+    return found
 
 
 class Table(Record, strict=True):
@@ -172,9 +162,9 @@ class Table(Record, strict=True):
     cuda: Mapping[str, CudaRow] = field(table_of(text, record(CudaRow)))
     network_repo: str = field(text)
     keys: Sequence[SigningKey] = field(each(record(SigningKey)))
-    cudnn: Mapping[str, Mapping[str, Library]] = field(_cudnn)
+    cudnn: Mapping[str, Mapping[str, LibraryFile]] = field(_cudnn)
     """{CUDA: {version: archive}}."""
-    nccl: Mapping[str, Library] = field(_nccl)
+    nccl: Mapping[str, LibraryFile] = field(_nccl)
     """{CUDA: archive}."""
     architectures: Mapping[str, Architecture] = field(table_of(text, record(Architecture)))
     driver_branches: Sequence[int] = field(each(whole(1, 10000)))

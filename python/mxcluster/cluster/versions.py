@@ -8,15 +8,7 @@ import re
 from typing import Iterable, List, Mapping, Optional, Tuple
 
 from mxcluster.cluster import pairs
-from mxcluster.cluster.version_table import (
-    Library,
-    System,
-    architecture,
-    chip,
-    cuda_row,
-    number,
-    table,
-)
+from mxcluster.cluster.version_table import System, architecture, chip, cuda_row, number, table
 from mxcluster.errors import BadInput
 from mxcluster.model import node_record
 from mxcluster.model.shapes import Wrong
@@ -299,11 +291,9 @@ class Source:
             name = re.sub(r"-rpm$", "", name) + ".rpm"
         return File(url=self.url(url), name=name, sha256=self.sha256.get(name, sha256))
 
-    def library(self, row: Optional[Library]) -> Optional[LibraryFile]:
+    def library(self, found: Optional[LibraryFile]) -> Optional[LibraryFile]:
         """Return the archive of cuDNN or NCCL, or None for None."""
-        if row is None:
-            return None
-        return LibraryFile(version=row.version, **vars(self.file(row.url, row.sha256)))
+        return found and found.replaced(**vars(self.file(found.url, found.sha256)))
 
 
 def packages(cuda: str) -> Packages:

@@ -253,7 +253,7 @@ def plan_cluster(
     given: Mapping[str, object],
     inventory: Inventory,
     records_dir: str,
-    facts: Mapping[str, object],
+    facts: Mapping[str, Network],
     cwd: str,
 ) -> ClusterFiles:
     """Return the addresses and cluster files of an inventory, from `plan.make_cluster_files`.
@@ -261,13 +261,13 @@ def plan_cluster(
     Raises BadInput with all faults of the inventory. A damaged profile also raises BadInput,
     because the cluster files would lack the groups of the profile.
 
-    Args: `facts` {host: Network as JSON} of the nodes in this play; the records describe all other
-    nodes. The other arguments are as for `plan_job`.
+    Args: `facts` {host: network} of the nodes in this play; the records describe all other nodes.
+    The other arguments are as for `plan_job`.
     """
     records: Dict[str, MachineFacts] = {}
     records.update(node_records.read(records_dir))
-    for host, value in facts.items():  # the play writes a new record of this host
-        known, seen = records.get(host), Network.decode(value)
+    for host, seen in facts.items():  # the play writes a new record of this host
+        known = records.get(host)
         records[host] = MachineFacts(
             address_of_default_route=seen.address_of_default_route,
             interfaces=seen.interfaces,

@@ -13,6 +13,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import user_script
 from mxcluster.job.plan import inputs, look
 from mxcluster.model.inventory import Inventory
+from mxcluster.model.node_record import Network
 
 INVENTORY = Inventory(
     groups={"scheduler": ["a"], "servers": ["a"], "workers": ["a", "b"]},
@@ -293,7 +294,7 @@ def test_a_damaged_record_of_another_host_stops_no_job(plan, tmp_path):
 
 def test_provisioning_replaces_a_damaged_record(tmp_path):
     (tmp_path / "a.json").write_text("{")
-    seen = {"interfaces": {"lo": ["127.0.0.1/8"]}, "address_of_default_route": None}
+    seen = Network(interfaces={"lo": ["127.0.0.1/8"]}, address_of_default_route=None)
     groups = dict.fromkeys(("scheduler", "servers", "workers"), ["a"])
     hosts = {"a": {"node_address": "127.0.0.11"}}
     inventory = Inventory(groups=groups, hosts=hosts, forks=5)
