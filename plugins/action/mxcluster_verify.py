@@ -4,11 +4,10 @@ The plugin compares the check results of the nodes with each other and with the 
 verdict as JSON, in check mode too. The task succeeds if a check failed.
 """
 
-import hashlib
 import json
 import os
 import tarfile
-from typing import Mapping, Optional, Union
+from typing import Optional, Union
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
@@ -25,25 +24,6 @@ from mxcluster.model.status import Status
 MOST = 16 << 20  # maximum number of bytes that `report` reads of a rendezvous result
 
 
-class Wanted(Record, strict=True):
-    """The requirements for the cluster."""
-
-    files: Mapping[str, str] = field(shapes.table(arguments.text, arguments.text))
-    """{name: planned content}."""
-    ssh: bool = field(arguments.flag)
-    """True if each node must reach the other nodes by ssh."""
-    met: bool = field(arguments.flag)
-    """Whether the rendezvous ran."""
-    max_clock_offset: float = field(arguments.real(0, 1e12))
-    """Seconds."""
-    min_disk_mb: float = field(arguments.real(0, 1e12))
-    """MiB of free space."""
-    min_shm_mb: float = field(arguments.real(0, 1e12))
-    """MiB of free space."""
-    min_open_files: float = field(arguments.real(0, 1e12))
-    """Files that a process may open."""
-
-
 class Arguments(Record, strict=True):
     """The arguments of the task."""
 
@@ -54,7 +34,7 @@ class Arguments(Record, strict=True):
     archives_dir: str = field(arguments.path)
     """The folder with <host>.tar, the rendezvous result of each node; a missing file is a missing
     result."""
-    wanted: Wanted = field(record(Wanted))
+    wanted: verify.Wanted = field(record(verify.Wanted))
     path: str = field(arguments.path)
     """The file for the verdict."""
 
@@ -108,14 +88,11 @@ def carry_out(given: Arguments, check: bool) -> Result:
     Args: `given` the arguments of the task; `check` has no effect.
     """
     nodes = packed.unpack(given.packed_plan).plan.nodes
-    digests = {
-        name: hashlib.sha256(text.encode("utf-8")).hexdigest()
-        for name, text in given.wanted.files.items()
-    }
     verdict = verify.judge(
+        nodes,
         {host: answer(given.answers_dir, host) for host in nodes},
         {host: report(host, os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
-        verify.Wanted(**dict(vars(given.wanted), nodes=nodes, files=digests)),
+        given.wanted,
     )
     replace(os.path.abspath(given.path), json.dumps(verdict.encode(), indent=1))
     return Result(

@@ -1,42 +1,58 @@
 """Make the verdict on a cluster from the check results of its nodes."""
 
+import hashlib
 from collections import OrderedDict
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
+from typing import Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from mxcluster.cluster.verify import gpus
 from mxcluster.errors import some
 from mxcluster.lists import grouped, several
+from mxcluster.model import shapes
 from mxcluster.model.check_answer import Checked, CheckError, FileFact, ImportFailure, MxnetFacts
 from mxcluster.model.cluster_verdict import FAILED, NOT_RUN, OK, ClusterVerdict, Line, line, skipped
 from mxcluster.model.plan import Node
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import table
+from mxcluster.model.written import Written, real_number, to_bool
 from mxcluster.rendezvous_problems import Reports, clocks, not_met, open_files
 
 T = TypeVar("T")
 Known = Mapping[str, Checked]  # {host: check results of the node}
 
 MIB = 1 << 20
+_flag = Written(to_bool, lambda value: True, "true or false")
+_least = real_number(0, 1e12)
 
 
-class Wanted(NamedTuple):
+class Wanted(Record, strict=True):
     """The requirements for the cluster."""
 
-    files: Mapping[str, str]  # {name of a cluster file: sha256 of the planned text}
-    nodes: Mapping[str, Node]
-    ssh: bool  # True if each node must reach the other nodes by ssh
-    met: bool  # True if the nodes have run the rendezvous
-    max_clock_offset: float  # seconds
-    min_disk_mb: float  # MiB of free space
-    min_shm_mb: float  # MiB of free space
-    min_open_files: float  # files that a process may open
+    files: Mapping[str, str] = field(table(shapes.text, shapes.text))
+    """{name of a cluster file: planned content}."""
+    ssh: bool = field(_flag)
+    """True if each node must reach the other nodes by ssh."""
+    met: bool = field(_flag)
+    """True if the nodes have run the rendezvous."""
+    max_clock_offset: float = field(_least)
+    """Seconds."""
+    min_disk_mb: float = field(_least)
+    """MiB of free space."""
+    min_shm_mb: float = field(_least)
+    """MiB of free space."""
+    min_open_files: float = field(_least)
+    """Files that a process may open."""
 
 
 def judge(
-    answers: Mapping[str, Optional[Checked]], reports: Reports, wanted: Wanted
+    nodes: Mapping[str, Node],
+    answers: Mapping[str, Optional[Checked]],
+    reports: Reports,
+    wanted: Wanted,
 ) -> ClusterVerdict:
     """Return the verdict on the cluster.
 
-    Args: `answers` {host: check results of the node, or None if the node did not answer}; `reports`
-    of the rendezvous.
+    Args: `nodes` of the plan; `answers` {host: check results of the node, or None if the node did
+    not answer}; `reports` of the rendezvous.
     """
     silent = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
@@ -48,13 +64,13 @@ def judge(
                 for host in silent
             ],
         ),
-        *mxnet_lines(known, wanted),
+        *mxnet_lines(known, nodes),
         line("hosts, groups and data_sharding as planned", planned_files(known, wanted.files)),
         line("ssh from every node to every other node", unreachable_by_ssh(known))
         if wanted.ssh
         else skipped("ssh from every node to every other node", "ssh_mesh_mode is none"),
         line("room on disks and in shared memory", no_room(known, wanted)),
-        *gpu_lines(known, wanted),
+        *gpu_lines(known, nodes),
         *rendezvous_lines(reports, wanted, bool(silent)),
         closed_ports(known),
     ]
@@ -67,10 +83,10 @@ def judge(
     )
 
 
-def mxnet_lines(known: Known, wanted: Wanted) -> List[Line]:
+def mxnet_lines(known: Known, nodes: Mapping[str, Node]) -> List[Line]:
     """Return the lines about MXNet. A line is "not run" if no node fails and one has no value."""
     # MXNet's library for GPUs differs from its library for CPUs.
-    builds = {host: node.build for host, node in wanted.nodes.items()}
+    builds = {host: node.build for host, node in nodes.items()}
     found = (
         ("the same MXNet", not_imported(known) + different(versions(known), {}), versions(known)),
         ("the same libmxnet.so", different(digests(known), builds), digests(known)),
@@ -84,9 +100,9 @@ def mxnet_lines(known: Known, wanted: Wanted) -> List[Line]:
     return lines
 
 
-def gpu_lines(known: Known, wanted: Wanted) -> List[Line]:
+def gpu_lines(known: Known, nodes: Mapping[str, Node]) -> List[Line]:
     """Return the lines about GPUs, for the nodes that train on GPUs."""
-    cuda = {host: node.cuda for host, node in wanted.nodes.items() if node.cuda}
+    cuda = {host: node.cuda for host, node in nodes.items() if node.cuda}
     found, failed = facts({host: known[host].gpus for host in cuda if host in known})
     lines = gpus.judge({host: gpus.Node(one, cuda[host]) for host, one in found.items()})
     lines += [line("GPUs", failed) for _ in failed[:1]]
@@ -239,11 +255,12 @@ def closed_ports(known: Known) -> Line:
 def planned_files(known: Known, planned: Mapping[str, str]) -> List[str]:
     """Return a problem for each cluster file of a node that differs from the plan.
 
-    Args: `planned` {name: sha256 of the planned text}.
+    Args: `planned` {name: planned content}.
     """
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in planned.items()}
     found, problems = facts({host: answer.files for host, answer in known.items()})
     for host, there in found.items():
-        for name, digest in planned.items():
+        for name, digest in digests.items():
             fact: FileFact = getattr(there, name)
             if isinstance(fact, CheckError):
                 problems.append(

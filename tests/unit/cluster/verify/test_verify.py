@@ -1,6 +1,7 @@
 """The verdict on a cluster, from answers of nodes."""
 
 import copy
+import hashlib
 
 import pytest
 
@@ -10,7 +11,7 @@ from mxcluster.model.cluster_verdict import ClusterVerdict
 from mxcluster.model.plan import Node
 
 GIB = 1 << 30
-DIGESTS = {"hosts": "1" * 64, "groups": "2" * 64, "data_sharding": "3" * 64}
+FILES = {"hosts": "10.0.0.1\n", "groups": "10.0.0.1\n", "data_sharding": "0 1\n"}
 ANSWER = {
     "mxnet": {
         "mxnet": "1.9.1",
@@ -18,7 +19,10 @@ ANSWER = {
         "compiled_in": True,
         "says": "",
     },
-    "files": {name: {"sha256": digest} for name, digest in DIGESTS.items()},
+    "files": {
+        name: {"sha256": hashlib.sha256(content.encode()).hexdigest()}
+        for name, content in FILES.items()
+    },
     "room": {"/opt/mxcluster": 50 * GIB, "/dev/shm": GIB},
     "ssh": {"peers": {"a": None, "b": None, "c": None}},
     "gpus": None,
@@ -30,7 +34,7 @@ RENDEZVOUS = {
     "limits": {"open_files": 4096},
 }
 WANTED = {
-    "files": DIGESTS,
+    "files": FILES,
     "nodes": {host: {"build": "cpu"} for host in "abc"},
     "ssh": True,
     "met": True,
@@ -47,11 +51,11 @@ def judged(change=lambda answers, reports, wanted: None):
     )
     wanted = copy.deepcopy(WANTED)
     change(answers, reports, wanted)
-    nodes = {host: Node.decode(node) for host, node in wanted["nodes"].items()}
     return verify.judge(
+        {host: Node.decode(node) for host, node in wanted.pop("nodes").items()},
         {host: value and Checked.decode(value) for host, value in answers.items()},
         {host: report(value) for host, value in reports.items()},
-        verify.Wanted(**dict(wanted, nodes=nodes)),
+        verify.Wanted.decode(wanted),
     ).encode()
 
 
@@ -85,7 +89,7 @@ def put(*keys):
     return change
 
 
-FILES, ROOM = "hosts, groups and data_sharding as planned", "room on disks and in shared memory"
+PLANNED, ROOM = "hosts, groups and data_sharding as planned", "room on disks and in shared memory"
 SSH, TCP = (
     "ssh from every node to every other node",
     "TCP between all roles on the planned ports",
@@ -104,7 +108,7 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
         ),
         (
             put("answers", "c", "files", "groups", {"sha256": "f" * 64}),
-            FILES,
+            PLANNED,
             "c: groups differs from",
         ),
         (
@@ -114,7 +118,7 @@ LOST = {"host": "c", "name": "worker-1", "address": "10.0.0.3", "port": 9091, "r
         ),
         (
             put("answers", "c", "files", {"error": "it broke"}),
-            FILES,
+            PLANNED,
             "c: the check could not run (it broke): correct the error on the node",
         ),
         (
