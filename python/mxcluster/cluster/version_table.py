@@ -127,6 +127,7 @@ class _GpuWheels(GpuWheel):
     """A row of gpu_wheels.yml."""
 
     wheels: Sequence[str] = field(_texts)
+    without_libgomp: Sequence[str] = field(_texts, default=[])
 
 
 def _library(folder: str, name: str, version: str, sha256: str) -> LibraryFile:
@@ -196,11 +197,12 @@ def table() -> Table:
 @functools.lru_cache(maxsize=None)
 def gpu_wheels() -> Mapping[str, GpuWheel]:
     """Return gpu_wheels.yml: {"mxnet-cu92==1.2.1.post1": its row}."""
-    return {
-        wheel: GpuWheel(needed=one.needed, sass=one.sass)
-        for one in _read("gpu_wheels.yml", each(record(_GpuWheels)))
-        for wheel in one.wheels
-    }
+    found: Dict[str, GpuWheel] = {}
+    for one in _read("gpu_wheels.yml", each(record(_GpuWheels))):
+        found.update((wheel, GpuWheel(needed=one.needed, sass=one.sass)) for wheel in one.wheels)
+        needed = [name for name in one.needed if name != "libgomp.so.1"]
+        found.update((name, GpuWheel(needed=needed, sass=one.sass)) for name in one.without_libgomp)
+    return found
 
 
 def row(rows: Mapping[str, T], place: str, name: str, cure: str = "add the row") -> T:
