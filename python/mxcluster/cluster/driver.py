@@ -3,6 +3,9 @@
 The code runs on the controller and connects to no node. The names of packages and the rules come
 from NVIDIA's packaging sources (yum-packaging-nvidia-driver and yum-packaging-dkms-nvidia, branches
 N-rhel7).
+
+yum alone would install the newest branch, which lacks the GPUs before Maxwell, and would fail on a
+mirror that holds only a part of the newest version. So `choose` reads the list of the repository.
 """
 
 import re
@@ -23,12 +26,7 @@ from mxcluster.model.software import NeededDriver
 FLAVOUR = "latest-dkms"
 DRIVER, KMOD = "nvidia-driver-" + FLAVOUR, "kmod-nvidia-latest-dkms"
 # The packages that a driver must have. All have the same version.
-NEEDED = [
-    DRIVER,
-    DRIVER + "-libs",
-    DRIVER + "-cuda",
-    DRIVER + "-cuda-libs",
-    DRIVER + "-NVML",
+NEEDED = [DRIVER + part for part in ("", "-libs", "-cuda", "-cuda-libs", "-NVML")] + [
     "nvidia-persistenced-" + FLAVOUR,
     "nvidia-modprobe-" + FLAVOUR,
     KMOD,
@@ -277,21 +275,20 @@ def _check_machine(machine: MachineAnswer) -> None:
 def listed(text: str) -> Dict[str, List[str]]:
     """Return {package: sorted versions} from `text`, the output of `yum list --showduplicates`.
 
-    A version has the epoch and the release, such as "3:470.82.01-1.el7". yum 3 breaks the line of a
-    long name.
+    A version has its release, such as "470.82.01-1.el7". yum 3 breaks the line of a long name.
     """
     found: Dict[str, List[str]] = {}
     for name, version in re.findall(
-        r"^(\S+)\.(?:x86_64|noarch)\s+((?:\d+:)?\d\S*-\S+)\s+\S", text, re.M
+        r"^(\S+)\.(?:x86_64|noarch)\s+(?:\d+:)?(\d\S*-\S+)\s+\S", text, re.M
     ):
         found.setdefault(name, []).append(version)
     return {name: sorted(set(versions), key=_order) for name, versions in found.items()}
 
 
 def _order(version: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """Return the sort key of a version such as "3:470.82.01-1.el7": (version, release)."""
-    upstream, _, release = version.rpartition(":")[2].partition("-")
-    return number(upstream), number(release)
+    """Return the sort key of a version such as "470.82.01-1.el7": (version, release)."""
+    bare, _, release = version.partition("-")
+    return number(bare), number(release)
 
 
 def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str = "") -> Packages:
@@ -306,13 +303,14 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str 
     `plan`.
     """
     known = listed(text)
+    bare = {version: version.partition("-")[0] for version in known.get(DRIVER, [])}
     of_branch = [
         version
-        for version in known.get(DRIVER, [])
-        if _upstream(version) == wanted or not wanted and number(_upstream(version))[0] == branch
+        for version, one in bare.items()
+        if one == wanted or not wanted and number(one)[0] == branch
     ]
     if not of_branch:
-        versions = sorted({_upstream(version) for version in known.get(DRIVER, [])}, key=number)
+        versions = sorted(set(bare.values()), key=number)
         raise BadInput(
             "the repository %s has no %s %s, only %s: set nvidia_driver_version to one of these "
             "versions, or nvidia_mirror to a complete mirror"
@@ -320,23 +318,21 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str 
                 url,
                 DRIVER,
                 wanted or "of branch %d" % branch,
-                some(versions) if versions else "no version",
+                some(versions) or "no version",
             )
         )
     reasons = []
-    for version in sorted(
-        of_branch, key=lambda one: (_upstream(one) == prefer, _order(one)), reverse=True
-    ):
+    of_branch.sort(key=lambda one: (bare[one] == prefer, _order(one)), reverse=True)
+    for version in of_branch:
         lacking = [name for name in NEEDED if version not in known.get(name, [])]
         if lacking:
-            reasons.append("%s lacks %s" % (_upstream(version), some(lacking)))
+            reasons.append("%s lacks %s" % (bare[version], some(lacking)))
             continue
         there = [name for name in SET if version in known.get(name, [])]
-        bare, release = version.rpartition(":")[2].split("-", 1)
         return Packages(
-            version=bare,
-            packages=["%s-%s-%s" % (name, bare, release) for name in there],
-            locks=locks(bare, release),
+            version=bare[version],
+            packages=["%s-%s" % (name, version) for name in there],
+            locks=locks(*version.split("-", 1)),
         )
     raise BadInput(
         "the repository %s has no complete driver of branch %d: %s. Set nvidia_driver_version to "
@@ -353,10 +349,6 @@ def locks(version: str, release: str) -> List[str]:
     Args: `version` such as "470.82.01"; `release` of the packages, such as "1.el7".
     """
     return ["%d:%s-%s-%s.*" % (EPOCH, name, version, release) for name in SET]
-
-
-def _upstream(version: str) -> str:
-    return version.rpartition(":")[2].partition("-")[0]
 
 
 def vault(kernel: str) -> str:

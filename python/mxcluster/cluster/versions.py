@@ -175,11 +175,6 @@ def decide(choice: Choice, node: Machine) -> Decision:
         system=name,
         family=node.family if node.family in PACKAGES else "",
         environment=pairs.environment(mxnet, wanted),
-        cuda=None,
-        cudnn=None,
-        nccl=None,
-        driver=None,
-        installed=None,
     )
     return _with_cuda(decision, choice, node, row, installable) if cuda else decision
 
