@@ -84,18 +84,10 @@ def test_every_url_is_valid():
         ), url
 
 
-def test_every_digest_is_valid_and_unique():
+def test_no_digest_occurs_twice():
     found = list(digests())
     assert len(found) > 100
-    assert all(re.match(r"[0-9a-f]{64}$", one) for one in found)
     assert len(found) == len(set(found))
-
-
-def test_every_fingerprint_is_valid():
-    assert all(
-        re.match(r"[0-9A-F]{40}$", key.fingerprint) and key.fingerprint.endswith(key.name.upper())
-        for key in TABLE.keys
-    )
 
 
 def test_devices_do_not_overlap_and_have_an_architecture():

@@ -9,6 +9,7 @@ from mxcluster.cluster import verify
 from mxcluster.model.check_answer import Checked, CheckError, RendezvousReport
 from mxcluster.model.cluster_verdict import ClusterVerdict
 from mxcluster.model.plan import Node
+from tests.unit.cluster.verify import test_gpus
 
 GIB = 1 << 30
 FILES = {"hosts": "10.0.0.1\n", "groups": "10.0.0.1\n", "data_sharding": "0 1\n"}
@@ -248,39 +249,14 @@ def test_ports_without_a_firewall_are_listed_as_not_run():
 
 def test_libraries_are_compared_among_nodes_of_the_same_build():
     """Nodes with GPUs have another library than nodes without; the verdict includes their GPUs."""
-    cuda = {"version": "9.2", "release": "9.2.148", "driver": "396.37", "folder": "/x", "gpus": 1}
     # Without "sass", as in a record of an older mxcluster.
+    cuda = {name: value for name, value in test_gpus.WANTED.items() if name != "sass"}
 
     def change(answers, reports, wanted):
         for host in "bc":
             wanted["nodes"][host] = {"build": "cu92", "cuda": cuda}
             answers[host]["mxnet"]["libmxnet"] = "b" * 64
-            answers[host]["gpus"] = {
-                "listed": [{"uuid": "GPU-8f", "bus": "00000000:3b:00.0"}],
-                "driver": "470.256.02",
-                "nouveau": False,
-                "nvcc": "9.2.148",
-                "cudnn": None,
-                "unresolved": [],
-                "probe": {
-                    "driver": {
-                        "version": 11040,
-                        "gpus": [
-                            {
-                                "uuid": "GPU-8f",
-                                "bus": "0000:3b:00.0",
-                                "name": "V100",
-                                "capability": "7.0",
-                            }
-                        ],
-                        "peers": [],
-                    },
-                    "runtime": {"version": 9020, "count": 1},
-                    "cudnn": None,
-                    "nccl": None,
-                },
-                "trials": {"0": None},
-            }
+            answers[host]["gpus"] = test_gpus.WELL
 
     verdict = judged(change)
     assert verdict["ok"] and failures(verdict) == {}
