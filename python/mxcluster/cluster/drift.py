@@ -17,12 +17,8 @@ from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import table, text
 
-SOURCES = (
-    "roles",
-    "plugins",
-    "playbooks",
-    "python/mxcluster",
-)  # folders of the project, whose files are inputs of the provisioning
+# Folders of the project, whose files are inputs of the provisioning.
+SOURCES = ("roles", "plugins", "playbooks", "python/mxcluster")
 
 
 class State(Record):
@@ -92,11 +88,8 @@ def why_before_asking(known: State, digests: Mapping[str, str]) -> Optional[str]
     changed = [
         name for name in sorted(set(before) | set(digests)) if before.get(name) != digests.get(name)
     ]
-    return (
-        "the node's settings have changed since the last provisioning: %s" % some(changed)
-        if changed
-        else None
-    )
+    why = "the node's settings have changed since the last provisioning: " + some(changed)
+    return why if changed else None
 
 
 def why(
@@ -112,15 +105,12 @@ def why(
     """
     before = known.seen
     for name in sorted(set(before) | set(seen)):
-        if before.get(name) != seen.get(name):
-            return "%s %s" % (
-                name,
-                "is new"
-                if name not in before
-                else "is gone"
-                if name not in seen
-                else "has changed",
-            )
+        if name not in before:
+            return "%s is new" % name
+        if name not in seen:
+            return "%s is gone" % name
+        if before[name] != seen[name]:
+            return "%s has changed" % name
     for name in sorted(NodeFacts.FIELDS):
         if getattr(record, name) != getattr(facts, name):
             return "the node record is out of date: %s has changed" % name

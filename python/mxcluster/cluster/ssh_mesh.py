@@ -70,27 +70,20 @@ def blocks(
             if not _ssh(records, host).public_key
         )
     names = names_of(nodes, variables)
+    found = {"authorized_keys": [], "known_hosts": [], "config": []}  # type: Dict[str, List[str]]
     try:
-        return {
-            "authorized_keys": "\n".join(authorized(nodes, records, variables)),
-            "known_hosts": "\n".join(
-                line for host in nodes for line in known(host, names[host], records)
-            ),
-            "config": "\n".join(
-                [
-                    line
-                    for host in nodes
-                    for line in configured(host, nodes[host], names[host], records, key_file)
-                ]
-                + ["# The next lines apply to all hosts.", "Match all"]
-            ),
-        }
+        found["authorized_keys"] += authorized(nodes, records, variables)
+        for host, node in nodes.items():
+            found["known_hosts"] += known(host, names[host], records)
+            found["config"] += configured(host, node, names[host], records, key_file)
     except shapes.Wrong as wrong:
         raise BadInput(
             "mxcluster cannot write ssh's files: %s is not %s. If the value is in the inventory (a "
             "host's name, ansible_host, ssh_mesh_from), correct the inventory. Otherwise run "
             "provision.yml for the node with this value" % (wrong.shown, wrong.what)
         ) from None
+    found["config"] += ["# The next lines apply to all hosts.", "Match all"]
+    return {name: "\n".join(lines) for name, lines in found.items()}
 
 
 def authorized(nodes: Nodes, records: Records, variables: Variables) -> List[str]:
