@@ -120,7 +120,7 @@ def choose_packages(given: Packages, store: str, check: bool) -> Chosen:
     In check mode (`check`) the function makes no new choice.
     """
     environment = given.environment
-    wanted = extra_packages.wishes(given.packages, given.cwd)
+    wanted = extra_packages.of_knob(given.packages, given.cwd)
     found = extra_packages.extended(environment, wanted, given.python, store, known_only=True)
     changed = found is None
     if changed and not check:

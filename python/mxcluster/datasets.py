@@ -48,13 +48,13 @@ def training_samples(data: str, num_examples: int = 0) -> int:
     `data`: a name in DATASETS. `num_examples`: 0 for all samples. Raises BadInput if the data set
     has fewer than `num_examples` samples. The data set "synthetic" has no limit.
     """
-    there = DATASETS[data].train
-    if num_examples > there and data != "synthetic":
+    available = DATASETS[data].train
+    if num_examples > available and data != "synthetic":
         raise BadInput(
             "num_examples=%d: %s has only %d training samples. Use at most %d, or 0 for all samples"
-            % (num_examples, data, there, there)
+            % (num_examples, data, available, available)
         )
-    return num_examples or there
+    return num_examples or available
 
 
 def write_digits(path: str) -> None:

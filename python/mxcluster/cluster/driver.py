@@ -328,10 +328,10 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str 
         if lacking:
             reasons.append("%s lacks %s" % (bare[version], some(lacking)))
             continue
-        there = [name for name in SET if version in known.get(name, [])]
+        available = [name for name in SET if version in known.get(name, [])]
         return Packages(
             version=bare[version],
-            packages=["%s-%s" % (name, version) for name in there],
+            packages=["%s-%s" % (name, version) for name in available],
             locks=locks(*version.split("-", 1)),
         )
     raise BadInput(

@@ -26,7 +26,7 @@ from mxcluster.model.software import Build, Environment
 Fetch = Callable[[str, List[str], List[str], str, str], None]
 
 
-class Wish(NamedTuple):
+class ExtraPackage(NamedTuple):
     """A package that the user wants."""
 
     text: str  # such as "tqdm==4.66.1"
@@ -45,12 +45,10 @@ class Choice(Record):
 
 
 KNOB = "mxnet_packages"
-NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-VERSION = r"(?:==|>=|<=|~=|!=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*(?:,\s*(?=[=<>~!]))?"
-REQUIREMENT = re.compile(r"(%s)(\[[A-Za-z0-9._, -]+\])?\s*((?:%s)*)$" % (NAME, VERSION))
+HASH = re.compile(r"--hash[= ]sha256:[0-9a-f]{64}")
 
 
-def wishes(value: object, cwd: str) -> List[Wish]:
+def of_knob(value: object, cwd: str) -> List[ExtraPackage]:
     """Return the packages of the knob mxnet_packages, sorted by name.
 
     Args: `value` a list of names with or without versions, such a list as a string, or the path of
@@ -71,7 +69,7 @@ def wishes(value: object, cwd: str) -> List[Wish]:
     return _parsed((one.strip(), KNOB) for one in value if one.strip())
 
 
-def _file(path: str) -> List[Wish]:
+def _file(path: str) -> List[ExtraPackage]:
     try:
         with open(path, encoding="utf-8") as stream:
             content = stream.read()
@@ -102,32 +100,28 @@ def _joined(content: str) -> Iterator[Tuple[int, str]]:
         yield first, " ".join(parts)
 
 
-def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
-    found, problems = {}, []  # type: Dict[str, Wish], List[str]
+def _parsed(lines: Iterator[Tuple[str, str]]) -> List[ExtraPackage]:
+    found, problems = {}, []  # type: Dict[str, ExtraPackage], List[str]
     for line, where in lines:
-        package, *options = re.split(r"\s+(?=--)", line)
-        match = REQUIREMENT.match(package)
-        if (
-            not match
-            or not _is_specifier(match.group(3))
-            or not all(re.match(r"--hash[= ]sha256:[0-9a-f]{64}$", option) for option in options)
-        ):
+        text, *options = re.split(r"\s+(?=--)", line)
+        requirement = _requirement(text)
+        if requirement is None or not all(HASH.fullmatch(option) for option in options):
             problems.append("%s: %r is refused: %s" % (where, line[:200], _instead(line)))
             continue
-        name = wheels.plain(match.group(1))
+        written, versions = requirement
+        name = wheels.plain(written)
         if _is_own(name):
             problems.append(
                 "%s: %s is refused, because mxcluster installs this package: remove the entry. "
-                "mxnet_version and cuda_version select the version of MXNet"
-                % (where, match.group(1))
+                "mxnet_version and cuda_version select the version of MXNet" % (where, written)
             )
         elif name in found:
-            problems.append("%s: %s occurs twice: remove one entry" % (where, match.group(1)))
-        found[name] = Wish(
-            text=re.sub(r"\s", "", package),
+            problems.append("%s: %s occurs twice: remove one entry" % (where, written))
+        found[name] = ExtraPackage(
+            text=re.sub(r"\s", "", text),
             digests=sorted(option[-64:] for option in options),
             name=name,
-            versions=match.group(3),
+            versions=versions,
         )
     refuse(problems)
     return [found[name] for name in sorted(found)]
@@ -151,19 +145,21 @@ def _instead(line: str) -> str:
     )
 
 
-def _is_specifier(versions: str) -> bool:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+def _requirement(text: str) -> Optional[Tuple[str, str]]:
+    """Return (name, versions) of a requirement, or None if mxcluster does not accept its form."""
+    from packaging import requirements
 
     try:
-        SpecifierSet(versions)
-    except InvalidSpecifier:
-        return False
-    return True
+        found = requirements.Requirement(text)
+    except requirements.InvalidRequirement:
+        return None
+    has_more = found.url or found.marker or "===" in text
+    return None if has_more else (found.name, str(found.specifier))
 
 
 def extended(
     environment: Environment,
-    wanted: Sequence[Wish],
+    wanted: Sequence[ExtraPackage],
     python: str,
     store: str,
     fetch: Optional[Fetch] = None,
@@ -177,7 +173,7 @@ def extended(
 
     Args:
         environment: the result of `pairs.environment`.
-        wanted: the packages, from `wishes`.
+        wanted: the packages, from `of_knob`.
         python: the version of Python, such as "3.11".
         store: the folder of the wheels and of the saved choices.
         fetch: a function with the arguments of `download`, which is the default.
@@ -193,7 +189,7 @@ def extended(
         if known_only:
             return None
         chosen = choose(store, wanted, build, python, fetch or download)
-        choice = Choice(packages=[wish.text for wish in wanted], wheels=chosen)
+        choice = Choice(packages=[package.text for package in wanted], wheels=chosen)
         replace(path, json.dumps(choice.encode(), indent=1))
     return environment.replaced(
         builds=[build.replaced(python=[python], wheels=[*build.wheels, *sorted(choice.wheels)])],
@@ -202,7 +198,7 @@ def extended(
 
 
 def choose(
-    store: str, wanted: Sequence[Wish], build: Build, python: str, fetch: Fetch
+    store: str, wanted: Sequence[ExtraPackage], build: Build, python: str, fetch: Fetch
 ) -> Dict[str, List[str]]:
     """Choose wheels for `wanted` and all dependencies, and return {"name==version": [sha256]}.
 
@@ -213,7 +209,7 @@ def choose(
     Raises MxclusterError if pip fails. Raises BadInput if a dependency conflicts with `build`, or
     if the requirements file lists other sha256 values.
     """
-    packages = [wish.text for wish in wanted]
+    packages = [package.text for package in wanted]
     pinned = _pins([*build.wheels, build.pip])
     os.makedirs(store, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=wheels.DRAFT, dir=store) as draft:
@@ -230,7 +226,7 @@ def choose(
                     % (KNOB, ", ".join(packages), pin, build.wheels[0])
                 )
             chosen[pin] = [sha256(os.path.join(draft, file))]
-            allowed = next((wish.digests for wish in wanted if wish.name == name), [])
+            allowed = next((package.digests for package in wanted if package.name == name), [])
             if allowed and chosen[pin][0] not in allowed:
                 raise BadInput(
                     "%s: %s for Python %s has the sha256 %s, which the requirements file does not "
@@ -287,23 +283,23 @@ def _pins(pins: Sequence[str]) -> Dict[str, str]:
     return {wheels.plain(pin.split("==")[0]): pin for pin in pins}
 
 
-def _against(wanted: Sequence[Wish], build: Build, python: str) -> Iterator[str]:
+def _against(wanted: Sequence[ExtraPackage], build: Build, python: str) -> Iterator[str]:
     """Yield a message for each package in `wanted` that conflicts with a wheel of `build`."""
     from packaging.specifiers import SpecifierSet
 
     pinned = _pins(build.wheels)
-    for wish in wanted:
-        pin = pinned.get(wish.name)
-        if pin and pin.split("==")[1] not in SpecifierSet(wish.versions):
+    for package in wanted:
+        pin = pinned.get(package.name)
+        if pin and pin.split("==")[1] not in SpecifierSet(package.versions):
             yield (
                 "%s: %s is refused: %s on Python %s needs %s. Remove %s, or give the needed version"
-                % (KNOB, wish.text, build.wheels[0], python, pin, wish.name)
+                % (KNOB, package.text, build.wheels[0], python, pin, package.name)
             )
 
 
-def _path(store: str, wanted: Sequence[Wish], build: Build, python: str) -> str:
-    packages = [[wish.text, wish.digests] for wish in wanted]
-    inputs = json.dumps([packages, python, build.wheels, build.pip])
+def _path(store: str, wanted: Sequence[ExtraPackage], build: Build, python: str) -> str:
+    texts = [[package.text, package.digests] for package in wanted]
+    inputs = json.dumps([texts, python, build.wheels, build.pip])
     digest = hashlib.sha256(inputs.encode("utf-8")).hexdigest()
     return os.path.join(store, "packages-py%s-%s.json" % (python, digest[:16]))
 
@@ -317,7 +313,7 @@ def _known(path: str) -> Optional[Choice]:
         return None
 
 
-def kept(store: str, wanted: Sequence[Wish], build: Build, python: str) -> List[str]:
+def kept(store: str, wanted: Sequence[ExtraPackage], build: Build, python: str) -> List[str]:
     """Return the paths of the saved choice and of the chosen wheels, for a bundle.
 
     See `choose` for the arguments.

@@ -61,8 +61,8 @@ def blocks(
     Raises BadInput if a node's key is unknown, or if ssh's files cannot contain a value.
     """
     if not draft:
-        there = [host for host in nodes if host in records]
-        for_each(lambda host: records[host].refuse_damaged(), there)
+        recorded = [host for host in nodes if host in records]
+        for_each(lambda host: records[host].refuse_damaged(), recorded)
         refuse(
             "%s: the controller lacks the ssh keys of this node: run provision.yml without --limit"
             % host

@@ -193,8 +193,8 @@ def provide(
     Args: `folder` the store; `requirements` lines as in `parse`; `python` a version such as "3.11";
     `fetch` a function with the arguments of `download`, which is the default.
     """
-    there = {one: find(folder, one, python) for one in requirements}
-    found = {one: path for one, path in there.items() if path}
+    stored = {one: find(folder, one, python) for one in requirements}
+    found = {one: path for one, path in stored.items() if path}
     missing = [one for one in requirements if one not in found]
     if missing:
         os.makedirs(folder, exist_ok=True)

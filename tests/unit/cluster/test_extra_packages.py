@@ -33,7 +33,7 @@ class Index:
 
 
 def wish(*texts):
-    return extra_packages.wishes(list(texts), "/")
+    return extra_packages.of_knob(list(texts), "/")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def wish(*texts):
     ],
 )
 def test_requirements_are_parsed_and_sorted(value, found):
-    assert [one.text for one in extra_packages.wishes(value, "/")] == found
+    assert [one.text for one in extra_packages.of_knob(value, "/")] == found
 
 
 def test_a_requirements_file_with_hashes(tmp_path):
@@ -54,12 +54,12 @@ def test_a_requirements_file_with_hashes(tmp_path):
         "# of mine\n\nsix==1.16.0 \\\n    --hash=sha256:%s \\\n    --hash=sha256:%s\n"
         "tqdm  # a bar\n" % ("a" * 64, "b" * 64)
     )
-    assert [one[:2] for one in extra_packages.wishes("mine.txt", str(tmp_path))] == [
+    assert [one[:2] for one in extra_packages.of_knob("mine.txt", str(tmp_path))] == [
         ("six==1.16.0", ["a" * 64, "b" * 64]),
         ("tqdm", []),
     ]
     with pytest.raises(BadInput, match="cannot read .*other.txt .*: correct the path"):
-        extra_packages.wishes("other.txt", str(tmp_path))
+        extra_packages.of_knob("other.txt", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_requirements_file_with_hashes(tmp_path):
 )
 def test_a_forbidden_requirement_is_refused(value, words):
     with pytest.raises(BadInput, match=words):
-        extra_packages.wishes(value, "/")
+        extra_packages.of_knob(value, "/")
 
 
 def test_an_error_in_a_requirements_file_names_its_line(tmp_path):
@@ -90,7 +90,7 @@ def test_an_error_in_a_requirements_file_names_its_line(tmp_path):
         % ("a" * 64)
     )
     with pytest.raises(BadInput) as refusal:
-        extra_packages.wishes("mine.txt", str(tmp_path))
+        extra_packages.of_knob("mine.txt", str(tmp_path))
     told = str(refusal.value).split("\n")
     assert [line.split(" is refused")[0].split("mine.txt, ")[1] for line in told] == [
         "line 4: 'tqdm===4'",
@@ -193,7 +193,7 @@ def test_a_package_that_requires_another_mxnet_is_refused(tmp_path):
 
 def test_a_digest_outside_the_requirements_file_is_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("six==1 --hash=sha256:%s\n" % ("a" * 64))
-    wanted = extra_packages.wishes("mine.txt", str(tmp_path))
+    wanted = extra_packages.of_knob("mine.txt", str(tmp_path))
     with pytest.raises(
         BadInput,
         match="six==1 for Python 3.6 has the sha256 .* which the requirements file does not list",

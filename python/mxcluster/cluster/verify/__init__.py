@@ -54,14 +54,14 @@ def judge(
     Args: `nodes` of the plan; `answers` {host: check results of the node, or None if the node did
     not answer}; `reports` of the rendezvous.
     """
-    silent = sorted(host for host, answer in answers.items() if answer is None)
+    without_answer = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
     lines = [
         line(
             "every node answers",
             [
                 "%s does not answer: correct the error shown above, and run verify.yml again" % host
-                for host in silent
+                for host in without_answer
             ],
         ),
         *mxnet_lines(known, nodes),
@@ -71,13 +71,13 @@ def judge(
         else skipped("ssh from every node to every other node", "ssh_mesh_mode is none"),
         line("room on disks and in shared memory", no_room(known, wanted)),
         *gpu_lines(known, nodes),
-        *rendezvous_lines(reports, wanted, bool(silent)),
+        *rendezvous_lines(reports, wanted, bool(without_answer)),
         closed_ports(known),
     ]
     failed = [one for one in lines if one.result == FAILED]
     return ClusterVerdict(
         ok=not failed,
-        status=2 if silent else 1 if failed else 0,
+        status=2 if without_answer else 1 if failed else 0,
         nodes=sorted(answers),
         checks=lines,
     )
@@ -94,9 +94,9 @@ def mxnet_lines(known: Known, nodes: Mapping[str, Node]) -> List[Line]:
     )
     lines = []
     for check, why, values in found:
-        dumb = sorted(host for host in known if not values.get(host))
-        no_value = "no value from %s" % ", ".join(dumb)
-        lines.append(skipped(check, no_value) if dumb and not why else line(check, why))
+        without_value = sorted(host for host in known if not values.get(host))
+        no_value = "no value from %s" % ", ".join(without_value)
+        lines.append(skipped(check, no_value) if without_value and not why else line(check, why))
     return lines
 
 
@@ -259,9 +259,9 @@ def planned_files(known: Known, planned: Mapping[str, str]) -> List[str]:
     """
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in planned.items()}
     found, problems = facts({host: answer.files for host, answer in known.items()})
-    for host, there in found.items():
+    for host, facts_of_files in found.items():
         for name, digest in digests.items():
-            fact: FileFact = getattr(there, name)
+            fact: FileFact = getattr(facts_of_files, name)
             if isinstance(fact, CheckError):
                 problems.append(
                     "%s: %s: run provision.yml" % (host, fact.error.replace("\n", "; "))
@@ -281,8 +281,8 @@ def unreachable_by_ssh(known: Known) -> List[str]:
         "%s to %s: ssh failed (%s): run provision.yml without --limit. If the "
         "connection comes from another address than the planned one, list it in ssh_mesh_from"
         % (host, peer, why.rstrip("."))
-        for host, there in found.items()
-        for peer, why in sorted(there.peers.items())
+        for host, mesh in found.items()
+        for peer, why in sorted(mesh.peers.items())
         if why
     ]
 
@@ -290,8 +290,8 @@ def unreachable_by_ssh(known: Known) -> List[str]:
 def no_room(known: Known, wanted: Wanted) -> List[str]:
     """Return a problem (text) for each folder of a node with too little free space."""
     found, problems = facts({host: answer.room for host, answer in known.items()})
-    for host, there in found.items():
-        for path, free in sorted(there.items()):
+    for host, room in found.items():
+        for path, free in sorted(room.items()):
             is_shm = path == "/dev/shm"
             least = wanted.min_shm_mb if is_shm else wanted.min_disk_mb
             if free < least * MIB:
