@@ -213,17 +213,10 @@ def _seams(shares: Sequence[Share], name: str, numbers: Sequence[int]) -> Iterat
         )
     for (begin, next_end), number in pieces[1:]:
         if begin != end:
+            fault = "no worker would read the gap" if begin > end else "the two shares overlap"
             yield (
                 "%s line %d begins at %r and line %d ends at %r: %s. Write the same number in both "
-                "lines"
-                % (
-                    name,
-                    number,
-                    begin,
-                    last,
-                    end,
-                    "no worker would read the gap" if begin > end else "the two shares overlap",
-                )
+                "lines" % (name, number, begin, last, end, fault)
             )
         if next_end > end:
             end, last = next_end, number

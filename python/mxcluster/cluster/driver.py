@@ -207,16 +207,13 @@ def _why_other_driver_stays(
     if present and number(present) >= number(needed.least):
         return "the node has another driver, which is new enough"
     if others or present:
+        version = " " + present if present else ""
+        packages = some(others) or "no package of yum"
+        cure = "yum remove " + " ".join(others) if others else "nvidia-uninstall"
         raise BadInput(
             "the node has a driver%s that mxcluster did not install (%s), but CUDA %s needs %s "
             "or newer: remove that driver (%s), restart the node, and run provision.yml again"
-            % (
-                " " + present if present else "",
-                some(others) if others else "no package of yum",
-                needed.cuda,
-                needed.least,
-                "yum remove " + " ".join(others) if others else "nvidia-uninstall",
-            )
+            % (version, packages, needed.cuda, needed.least, cure)
         )
     return ""
 
@@ -310,16 +307,11 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str 
         if one == wanted or not wanted and number(one)[0] == branch
     ]
     if not of_branch:
-        versions = sorted(set(bare.values()), key=number)
+        versions = some(sorted(set(bare.values()), key=number)) or "no version"
         raise BadInput(
             "the repository %s has no %s %s, only %s: set nvidia_driver_version to one of these "
             "versions, or nvidia_mirror to a complete mirror"
-            % (
-                url,
-                DRIVER,
-                wanted or "of branch %d" % branch,
-                some(versions) or "no version",
-            )
+            % (url, DRIVER, wanted or "of branch %d" % branch, versions)
         )
     reasons = []
     of_branch.sort(key=lambda one: (bare[one] == prefer, _order(one)), reverse=True)

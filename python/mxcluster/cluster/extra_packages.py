@@ -255,22 +255,16 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
     )
     if output is not None:
         lacking = re.findall(r"No matching distribution found for (\S+)", output)
-        raise MxclusterError(
-            "%s: %s. pip says:\n%s"
-            % (
-                KNOB,
-                (
-                    "pip found no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. "
-                    "mxcluster installs only wheels, since nodes have no compiler. Choose a "
-                    "version that has a wheel. Without a network, use a bundle that contains the "
-                    "package" % (", ".join(lacking), python)
-                )
-                if lacking
-                else "pip could not fetch the packages for Python %s. Give the controller access "
-                "to a package index, or correct the names of the packages" % python,
-                output,
-            )
+        reason = (
+            "pip found no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. mxcluster "
+            "installs only wheels, since nodes have no compiler. Choose a version that has a "
+            "wheel. Without a network, use a bundle that contains the package"
+            % (", ".join(lacking), python)
+            if lacking
+            else "pip could not fetch the packages for Python %s. Give the controller access to a "
+            "package index, or correct the names of the packages" % python
         )
+        raise MxclusterError("%s: %s. pip says:\n%s" % (KNOB, reason, output))
 
 
 def _is_own(name: str) -> bool:

@@ -236,22 +236,16 @@ def check_gpus(mxnet: str, wanted: str, devices: Iterable[str]) -> None:
 
     Args: `devices` PCI device numbers (hexadecimal texts).
     """
+    sass = compiled_for(mxnet, wanted)
     for device in sorted(set(devices)):
         name, capability = chip(device)
         # the table lacks newer devices: accept an unknown device
-        if capability is None or runs_on(mxnet, wanted, capability):
+        if capability is None or has_code(sass, capability):
             continue
         raise Misfit(
             "MXNet %s for %s has no code for the GPU %s (%s, compute capability %s), only for the "
             "compute capabilities %s"
-            % (
-                mxnet,
-                spoken(wanted),
-                device,
-                name,
-                capability,
-                ", ".join(compiled_for(mxnet, wanted)),
-            ),
+            % (mxnet, spoken(wanted), device, name, capability, ", ".join(sass)),
             ["remove the GPU from the node", ON_CPU],
         )
 
@@ -299,16 +293,16 @@ def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[LibraryFile]:
         else [cuda_row(cuda).cudnn]
     )
     if not found:
-        raise BadInput(
-            "%s: set cudnn_version to %s, or remove the setting"
-            % (
-                "MXNet %s for %s needs cuDNN %s, but cudnn_version is %s"
-                % (mxnet, spoken(wanted), major, version)
-                if major
-                else "mxcluster's table has no cuDNN %s for CUDA %s" % (version, cuda),
-                " or ".join(fitting),
+        reason = "mxcluster's table has no cuDNN %s for CUDA %s" % (version, cuda)
+        if major:
+            reason = "MXNet %s for %s needs cuDNN %s, but cudnn_version is %s" % (
+                mxnet,
+                spoken(wanted),
+                major,
+                version,
             )
-        )
+        cure = "set cudnn_version to %s, or remove the setting" % " or ".join(fitting)
+        raise BadInput("%s: %s" % (reason, cure))
     return row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1])
 
 

@@ -1,7 +1,7 @@
 """Make the verdict on a cluster from the check results of its nodes."""
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from mxcluster.cluster.verify import gpus
@@ -139,17 +139,13 @@ def text(verdict: ClusterVerdict, path: str) -> List[str]:
 
     Args: `path` the path of the verdict's JSON file.
     """
-    count = {
-        result: sum(one.result == result for one in verdict.checks)
-        for result in (OK, FAILED, NOT_RUN)
-    }
+    results = Counter(one.result for one in verdict.checks)
+    counts = ", ".join(
+        "%d %s" % (results[result], result) for result in (OK, FAILED, NOT_RUN) if results[result]
+    )
     lines = [
         "%-9s %s: %s"
-        % (
-            "OK" if verdict.ok else "FAILED",
-            several(len(verdict.nodes), "node"),
-            ", ".join("%d %s" % (number, result) for result, number in count.items() if number),
-        )
+        % ("OK" if verdict.ok else "FAILED", several(len(verdict.nodes), "node"), counts)
     ]
     for one in verdict.checks:
         why = ": " + one.why[0] if one.result == NOT_RUN else ""
@@ -292,17 +288,11 @@ def no_room(known: Known, wanted: Wanted) -> List[str]:
     found, problems = facts({host: answer.room for host, answer in known.items()})
     for host, room in found.items():
         for path, free in sorted(room.items()):
-            is_shm = path == "/dev/shm"
-            least = wanted.min_shm_mb if is_shm else wanted.min_disk_mb
+            name = "min_shm_mb" if path == "/dev/shm" else "min_disk_mb"
+            least: float = getattr(wanted, name)
             if free < least * MIB:
                 problems.append(
-                    "%s: %s has %d MiB free, less than %s=%d: remove unneeded files there"
-                    % (
-                        host,
-                        path,
-                        free // MIB,
-                        "verify_min_shm_mb" if is_shm else "verify_min_disk_mb",
-                        least,
-                    )
+                    "%s: %s has %d MiB free, less than verify_%s=%d: remove unneeded files there"
+                    % (host, path, free // MIB, name, least)
                 )
     return problems
