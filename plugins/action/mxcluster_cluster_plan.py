@@ -81,20 +81,21 @@ class PlannedSsh(controller_task.Result):
     """The hosts of `gone` with an SSH key that the inventory still uses."""
 
 
-def plan_files(given: Files) -> PlannedFiles:
-    """Plan the cluster files."""
-    planned = inputs.plan_cluster(
-        given.options,
-        given.inventory.replaced(forks=given.forks),
-        given.records_dir,
-        given.facts,
-        given.cwd,
-    )
-    return PlannedFiles(nodes=planned.nodes, files=planned.files, notes=planned.notes)
+def carry_out(given: Arguments, check: bool) -> controller_task.Result:
+    """Plan the cluster files or the ssh files.
 
-
-def plan_ssh(given: Ssh, check: bool) -> PlannedSsh:
-    """Plan the ssh files. `check`: True to accept missing node records."""
+    Args: `given` the arguments of the task; `check` True in check mode, in which the ssh files
+    accept missing node records.
+    """
+    if isinstance(given, Files):
+        planned = inputs.plan_cluster(
+            given.options,
+            given.inventory.replaced(forks=given.forks),
+            given.records_dir,
+            given.facts,
+            given.cwd,
+        )
+        return PlannedFiles(nodes=planned.nodes, files=planned.files, notes=planned.notes)
     records = node_records.read(given.records_dir)
     variables = of_hosts(list(given.nodes), given.variables)
     return PlannedSsh(
@@ -103,14 +104,6 @@ def plan_ssh(given: Ssh, check: bool) -> PlannedSsh:
         gone=ssh_mesh.gone(given.nodes, records),
         still_hold=ssh_mesh.still_hold(given.nodes, records),
     )
-
-
-def carry_out(given: Arguments, check: bool) -> controller_task.Result:
-    """Plan the cluster files or the ssh files.
-
-    Args: `given` the arguments of the task; `check` True in check mode.
-    """
-    return plan_files(given) if isinstance(given, Files) else plan_ssh(given, check)
 
 
 class ActionModule(ControllerTask):

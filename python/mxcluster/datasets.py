@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import sys
-import tempfile
 import zipfile
 from typing import NamedTuple, Tuple
 
@@ -57,25 +56,25 @@ def training_samples(data: str, num_examples: int = 0) -> int:
     return num_examples or available
 
 
-def write_digits(path: str) -> None:
-    """Write scikit-learn's digits to the file `path` (.npz), atomically.
+def digits() -> bytes:
+    """Return scikit-learn's digits as the content of a .npz file.
 
-    The controller writes the file, because the nodes have no scikit-learn.
+    The controller makes the file, because the nodes have no scikit-learn.
 
     The file has the arrays train_x and val_x, uint8 (n, 8, 8) with values 0 to 16, and train_y and
-    val_y, uint8 (n,). Both parts hold each digit in the same proportion. Every run writes the same
-    bytes.
+    val_y, uint8 (n,). Both parts hold each digit in the same proportion. Every call returns the
+    same bytes.
     """
     import numpy
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    digits = load_digits()
+    known = load_digits()
     parts = train_test_split(
-        digits.images.astype("uint8"),
-        digits.target.astype("uint8"),
+        known.images.astype("uint8"),
+        known.target.astype("uint8"),
         test_size=DATASETS["digits"].validation,
-        stratify=digits.target,
+        stratify=known.target,
         random_state=0,
     )
     archive = io.BytesIO()
@@ -85,7 +84,12 @@ def write_digits(path: str) -> None:
             numpy.save(member, numpy.ascontiguousarray(array), allow_pickle=False)
             # Fixed date (1980). No compression: versions of zlib compress differently.
             members.writestr(zipfile.ZipInfo(name + ".npy"), member.getvalue())
-    replace(path, archive.getvalue())
+    return archive.getvalue()
+
+
+def write_digits(path: str) -> None:
+    """Write the result of `digits` to the file `path`, atomically."""
+    replace(path, digits())
 
 
 def digits_cache() -> str:
@@ -108,27 +112,28 @@ def main(folder: str, check: str = "") -> None:
     second line is the content. ``python -m mxcluster.datasets FOLDER [check]`` calls this function
     on the controller. If `check` is not empty, `main` writes no file into `folder`.
     """
-    with tempfile.TemporaryDirectory() as temporary:
-        try:
-            path = os.path.join(folder, digits_cache())
-            made = not os.path.exists(path)
-            if made:
-                path = os.path.join(temporary, "digits.npz") if check else path
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                write_digits(path)
+    try:
+        path = os.path.join(folder, digits_cache())
+        made = not os.path.exists(path)
+        if made:
+            content = digits()
+            if not check:
+                os.makedirs(folder, exist_ok=True)
+                replace(path, content)
+        else:
             with open(path, "rb") as source:
                 content = source.read()
-        except ImportError as error:
-            sys.exit(
-                "cannot write digits.npz on the controller, because Python lacks a package (%s): "
-                "run `make venv`" % error
-            )
-        except OSError as error:
-            sys.exit(
-                "cannot write digits.npz on the controller (%s: %s): give the controller space and "
-                "the right to write there, and run provision.yml again"
-                % (error.filename or folder, error.strerror or error)
-            )
+    except ImportError as error:
+        sys.exit(
+            "cannot write digits.npz on the controller, because Python lacks a package (%s): "
+            "run `make venv`" % error
+        )
+    except OSError as error:
+        sys.exit(
+            "cannot write digits.npz on the controller (%s: %s): give the controller space and "
+            "the right to write there, and run provision.yml again"
+            % (error.filename or folder, error.strerror or error)
+        )
     print("made" if made else "kept", base64.b64encode(content).decode("ascii"), sep="\n")
 
 

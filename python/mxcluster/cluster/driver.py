@@ -190,7 +190,11 @@ def _installed(rpms: Sequence[str]) -> _Installed:
         known.setdefault(name, set()).add(version)
         release = last if name == DRIVER else release
     others = sorted(name for name in known if re.fullmatch(FOREIGN, name))
-    own = _version_of_set(known) if DRIVER in known or not others else None
+    # yum installs the kernel module before the package DRIVER, which requires the module. So an
+    # interrupted transaction may leave any package of SET, and two versions of a package.
+    versions = known.get(DRIVER) or {one for name in SET for one in known.get(name, ())}
+    is_own = DRIVER in known or not others
+    own = max(versions, key=number) if versions and is_own else None
     return _Installed(known, release, others, own)
 
 
@@ -239,18 +243,6 @@ def _is_unwanted(
     if settings.branch and number(own)[0] != int(settings.branch):
         return True
     return not _suits(own, needed, machine)
-
-
-def _version_of_set(known: Mapping[str, Set[str]]) -> Optional[str]:
-    """Return the newest version of mxcluster's driver packages, or None without such a package.
-
-    yum installs the kernel module before the package DRIVER, which requires the module. So an
-    interrupted transaction may leave any package of SET.
-
-    Args: `known` {package: installed versions}. An interrupted transaction may leave two versions.
-    """
-    found = known.get(DRIVER) or {one for name in SET for one in known.get(name, ())}
-    return max(found, key=number) if found else None
 
 
 def _check_machine(machine: MachineAnswer) -> None:

@@ -22,13 +22,12 @@ def messages(result: object) -> str:
     """
     texts: List[str] = []
     items = list(result.get("results") or []) if isinstance(result, dict) else []
-    for one in [result] + items:
+    for one in [result, *items]:
+        parts = [one]
         if isinstance(one, dict):
             parts = [one.get(name) for name in ("msg", "stderr", "stdout", "rc_message")]
             parts += list(one.get("failures") or [])
-            texts += [str(text).strip() for text in parts if text]
-        else:
-            texts.append(str(one).strip())
+        texts += [str(text).strip() for text in parts if text]
     return "\n".join(dict.fromkeys(text for text in texts if text))
 
 

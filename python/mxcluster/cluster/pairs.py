@@ -295,12 +295,8 @@ def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[LibraryFile]:
     if not found:
         reason = "mxcluster's table has no cuDNN %s for CUDA %s" % (version, cuda)
         if major:
-            reason = "MXNet %s for %s needs cuDNN %s, but cudnn_version is %s" % (
-                mxnet,
-                spoken(wanted),
-                major,
-                version,
-            )
+            reason = "MXNet %s for %s needs cuDNN %s, but " % (mxnet, spoken(wanted), major)
+            reason += "cudnn_version is " + version
         cure = "set cudnn_version to %s, or remove the setting" % " or ".join(fitting)
         raise BadInput("%s: %s" % (reason, cure))
     return row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1])

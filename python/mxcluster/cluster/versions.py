@@ -68,11 +68,11 @@ def driver_branch(cuda: str, devices: Iterable[str]) -> int:
     raise refusals[0]
 
 
-def system(name: str, version: str) -> Optional[Tuple[str, System]]:
+def system(name: str, version: str) -> Tuple[str, System]:
     """Return (key, row) of a node's operating system in the table "systems" of versions.yml.
 
-    Returns None if the table lacks the system. For ("CentOS", "7.9") the key is "CentOS 7", and for
-    ("Ubuntu", "20.04") the key is "Ubuntu 20.04".
+    The key is "" if the table lacks the system. For ("CentOS", "7.9") the key is "CentOS 7", and
+    for ("Ubuntu", "20.04") the key is "Ubuntu 20.04".
 
     Args: `name` and `version` the facts ansible_distribution and ansible_distribution_version.
     """
@@ -80,25 +80,17 @@ def system(name: str, version: str) -> Optional[Tuple[str, System]]:
     for known in ("%s %s" % (name, version), "%s %s" % (name, version.split(".")[0])):
         if known in rows:
             return known, rows[known]
-    return None
+    return "", OTHER_SYSTEM
 
 
 # The programs and libraries that a node needs, and their packages, by Ansible's os_family. Ansible
 # uses the program ip to find a node's addresses.
 INSTALL = {"Debian": "apt-get install -y", "RedHat": "yum install -y"}
 PACKAGES = {
-    "Debian": {
-        "ip": "iproute2",
-        "python3": "python3",
-        "libgomp.so.1": "libgomp1",
-        "libquadmath.so.0": "libquadmath0",
-    },
-    "RedHat": {
-        "ip": "iproute",
-        "python3": "python3",
-        "libgomp.so.1": "libgomp",
-        "libquadmath.so.0": "libquadmath",
-    },
+    "ip": {"Debian": "iproute2", "RedHat": "iproute"},
+    "python3": {"Debian": "python3", "RedHat": "python3"},
+    "libgomp.so.1": {"Debian": "libgomp1", "RedHat": "libgomp"},
+    "libquadmath.so.0": {"Debian": "libquadmath0", "RedHat": "libquadmath"},
 }
 
 
@@ -112,13 +104,10 @@ def check_system(node: Machine) -> None:
         missing.append("python3")
     if not missing:
         return
-    brings = PACKAGES.get(node.family, {})
     cure = "install the missing programs and libraries"
-    if all(name in brings for name in missing):
-        cure = "run '%s %s' as root" % (
-            INSTALL[node.family],
-            " ".join(sorted(brings[name] for name in missing)),
-        )
+    if node.family in INSTALL and all(name in PACKAGES for name in missing):
+        packages = sorted(PACKAGES[name][node.family] for name in missing)
+        cure = "run '%s %s' as root" % (INSTALL[node.family], " ".join(packages))
     raise BadInput(
         "the node lacks %s. On the node, %s. Then run the playbook again. The playbook has fetched "
         "and changed nothing" % (", ".join(missing), cure)
@@ -146,9 +135,8 @@ def decide(choice: Choice, node: Machine) -> Decision:
 
     Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
     """
-    known = system(node.system, node.system_version)
-    _check_node(choice, node, known)
-    name, row = known or ("", OTHER_SYSTEM)
+    name, row = system(node.system, node.system_version)
+    _check_node(choice, node, name)
     cuda = choice.cuda_version if node.gpus else ""
     mxnet, wanted = choice.mxnet_version, pairs.target(cuda, choice.mxnet_build == "mkl")
     if cuda:
@@ -173,23 +161,23 @@ def decide(choice: Choice, node: Machine) -> Decision:
         target=wanted,
         gpus=len(node.gpus) if cuda else 0,
         system=name,
-        family=node.family if node.family in PACKAGES else "",
+        family=node.family if node.family in INSTALL else "",
         environment=pairs.environment(mxnet, wanted),
     )
     return _with_cuda(decision, choice, node, row, installable) if cuda else decision
 
 
-def _check_node(choice: Choice, node: Machine, known: Optional[Tuple[str, System]]) -> None:
+def _check_node(choice: Choice, node: Machine, system_name: str) -> None:
     """Raise BadInput if the node cannot have any MXNet, or lacks a required GPU.
 
-    Args: `known` the result of `system`.
+    Args: `system_name` the key of `system`.
     """
     if node.architecture != "x86_64":
         raise BadInput(
             "the node's architecture is %s, but MXNet's wheels require x86_64: remove the node "
             "from the inventory" % node.architecture
         )
-    if node.own_system and known is None:
+    if node.own_system and not system_name:
         raise BadInput(
             "mxcluster cannot install system packages on %s %s, only on %s: set mxcluster_user: '' "
             "to install without changes to the system"
@@ -268,11 +256,9 @@ class Source:
 
     def url(self, url: str) -> str:
         """Return the URL of the file `url` on the mirror, or `url` itself without a mirror."""
-        return (
-            re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url)
-            if self.mirror
-            else url
-        )
+        if not self.mirror:
+            return url
+        return re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url)
 
     def file(self, url: str, sha256: str = "") -> File:
         """Return the file at `url`.

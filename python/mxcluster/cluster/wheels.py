@@ -25,13 +25,7 @@ from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import each, text
 from mxcluster.model.software import Build, Environment
 
-PLATFORMS = (
-    "manylinux1_x86_64",
-    "manylinux2010_x86_64",
-    "manylinux2014_x86_64",
-    "manylinux_2_17_x86_64",
-    "linux_x86_64",
-)
+PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", "manylinux_2_17", "linux")
 OPTIONS = (
     "--quiet --disable-pip-version-check --no-input --no-cache-dir --only-binary :all: "
     "--implementation cp"
@@ -246,7 +240,7 @@ def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]
     for abi in (cpython, cpython + "m", "abi3", "none"):
         argv += ["--abi", abi]
     for platform in PLATFORMS:
-        argv += ["--platform", platform]
+        argv += ["--platform", platform + "_x86_64"]
     # Put pip's temporary files into `folder`: /tmp may be too small for a GPU wheel of 800 MB.
     done = subprocess.run(
         argv + list(what),

@@ -20,6 +20,7 @@ T = TypeVar("T")
 Known = Mapping[str, Checked]  # {host: check results of the node}
 
 MIB = 1 << 20
+NO_ANSWER = "%s does not answer: correct the error shown above, and run verify.yml again"
 _flag = Written(to_bool, lambda value: True, "true or false")
 _least = real_number(0, 1e12)
 
@@ -57,13 +58,7 @@ def judge(
     without_answer = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
     lines = [
-        line(
-            "every node answers",
-            [
-                "%s does not answer: correct the error shown above, and run verify.yml again" % host
-                for host in without_answer
-            ],
-        ),
+        line("every node answers", [NO_ANSWER % host for host in without_answer]),
         *mxnet_lines(known, nodes),
         line("hosts, groups and data_sharding as planned", planned_files(known, wanted.files)),
         line("ssh from every node to every other node", unreachable_by_ssh(known))
