@@ -226,17 +226,3 @@ def test_pip_gets_mxnets_requirements_as_constraints(tmp_path, monkeypatch):
         str(tmp_path), ["six"], ["mxnet==1.9.1", "numpy==1.23.5"], "3.11", "/store"
     )
     assert seen == [("3.11", ["mxnet==1.9.1", "numpy==1.23.5"], ["--find-links", "/store", "six"])]
-
-
-@pytest.mark.parametrize(
-    "name, fit",
-    [
-        ("x-1-cp36-abi3-manylinux2014_x86_64.whl", True),
-        ("x-1-py38-none-any.whl", True),
-        ("x-1-cp312-abi3-manylinux2014_x86_64.whl", False),
-        ("x-1-py312-none-any.whl", False),
-        ("x-1-cp36-cp36m-manylinux1_x86_64.whl", False),
-    ],
-)
-def test_wheels_for_newer_pythons_fit(name, fit):
-    assert wheels.fits(name, "x", "1", "3.11") is fit

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxcluster import cluster_files
 from mxcluster.cluster import grouping
 
 WHOLE = st.integers(1, 12).map(float)  # many ties
@@ -109,18 +108,6 @@ def test_there_are_at_most_most_groups():
 def test_shares_are_those_of_the_slowest_worker_of_each_group():
     found = grouping.shares(named([1, 4, 3, 2]), [[1, 2], [0, 3]])
     assert found == [Fraction(1, 8), Fraction(3, 8), Fraction(3, 8), Fraction(1, 8)]
-
-
-@given(st.lists(st.floats(1, 1e4), min_size=1, max_size=9), st.integers(100, 10**6))
-def test_samples_go_by_the_largest_remainders(values, samples):
-    lengths = grouping.shares(named(values), propose(values).groups)
-    if min(lengths) * samples < 1:
-        return
-    ranges = cluster_files.cut(cluster_files.tile(lengths, range(len(values))), samples)
-    sizes = [end - begin for begin, end in ranges]
-    assert sum(sizes) == samples
-    for size, share in zip(sizes, lengths):
-        assert abs(size - share * samples) < 1.001, "a whole quota, or one more"
 
 
 @pytest.mark.parametrize(

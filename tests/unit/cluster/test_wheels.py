@@ -24,6 +24,8 @@ FILE = "mxnet_x-1.9.1-py3-none-manylinux2014_x86_64.whl"
     [
         (FILE, "3.11", True),
         ("mxnet_x-1.9.1-py3-none-any.whl", "3.6", True),
+        ("mxnet_x-1.9.1-cp36-abi3-manylinux2014_x86_64.whl", "3.11", True),
+        ("mxnet_x-1.9.1-cp312-abi3-manylinux2014_x86_64.whl", "3.11", False),
         ("mxnet_x-1.9.1-cp311-cp311-manylinux_2_17_aarch64.whl", "3.11", False),
         ("mxnet_x-1.9.1-cp310-cp310-linux_x86_64.whl", "3.11", False),
         ("mxnet_x-1.9.10-py3-none-any.whl", "3.11", False),
