@@ -27,10 +27,6 @@ def test_hosts_with_comments_blank_lines_and_other_line_ends():
     assert parse_hosts(text) == HOSTS
 
 
-def test_hosts_reports_all_mistakes_at_once():
-    assert refused(parse_hosts, "a\n10.0.0.1\nb c\n").count("\n") == 1
-
-
 # groups
 
 
@@ -73,15 +69,6 @@ def equal(workers):
 
 def test_cut_follows_the_order_of_the_shares():
     assert cut([(0.5, 1), (0, 0.25), (0.25, 0.5)], 8) == [(4, 8), (0, 2), (2, 4)]
-
-
-def test_cut_refuses_a_worker_without_samples():
-    message = refused(cut, equal(4), 3)
-    assert (
-        "worker 3" in message
-        and "none of the 3 training samples" in message
-        and "num_workers" in message
-    )
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ def test_the_id_may_be_that_of_the_manifest(tmp_path):
             ],
             "also name an image 'debian:12'",
         ),
+        ([as_json("manifest.json", [dict(MANIFEST, Config="other")])], "no file other"),
         ([member("manifest.json", b"[" * 100000)], "damaged"),
         ([], "no file manifest.json"),
         ([as_json("x/../manifest.json", [MANIFEST])], "the name 'x/../manifest.json'"),

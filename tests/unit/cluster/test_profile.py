@@ -78,7 +78,6 @@ def _at(*path, value):
         (_at("workers", 0, "servers", value=[]), r"workers\[0\].servers=0 is not .* of 1 servers"),
         (_at("groups", value=[[0, 1]]), "groups=.* is not a list of groups with each worker once"),
         (_at("groups", value=[[0, 1], [2, 9], [3]]), "groups=.*with each worker once"),
-        (_at("groups", value=[[0, 1], [2, 3], [3]]), "groups=.*with each worker once"),
         (_at("labels", value=["x"]), "labels=.*a label of each group"),
         (_at("shares", 0, value=[0.5]), r"shares\[0\]=.* is not a pair of numbers"),
         (_at("shares", 0, value=[0.1, 0.2]), "shares=.* is not a division of 0 to 1"),

@@ -71,10 +71,3 @@ def test_packages_are_chosen_under_the_lock_and_not_in_check_mode(tmp_path, monk
     assert (tmp_path / "store" / ".lock").exists()
     told = run(**dict(given, packages={"six": 1}))
     assert told["failed"] and "mxnet_packages={'six': 1} is refused" in told["msg"]
-
-
-@pytest.mark.parametrize("command", ["archives", "packages", "wheels"])
-def test_each_command_names_the_arguments_that_it_lacks(command, tmp_path):
-    told = run(command=command, store=str(tmp_path))
-    lacking = {"archives": "files", "packages": "packages, environment, python, cwd"}
-    assert "an object with %s" % lacking.get(command, "needs, folder") in told["msg"]
