@@ -7,13 +7,13 @@ verdict as JSON, in check mode too. The task succeeds if a check failed.
 import json
 import os
 import tarfile
-from typing import Optional, Union
+from typing import Union
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
 from mxcluster.errors import DAMAGED
-from mxcluster.file_io import replace
+from mxcluster.file_io import read_intact, replace
 from mxcluster.job.plan import packed
 from mxcluster.model import shapes
 from mxcluster.model.check_answer import Checked, CheckError, RendezvousReport
@@ -44,15 +44,6 @@ class Result(controller_task.Result):
 
     verdict: ClusterVerdict = field(record(ClusterVerdict))
     """The content of the file `path`."""
-
-
-def answer(folder: str, host: str) -> Optional[Checked]:
-    """Return the check results of the file <host>.json in `folder`, None without a valid file."""
-    try:
-        with open(os.path.join(folder, host + ".json")) as source:
-            return Checked.decode(json.load(source))
-    except (OSError,) + DAMAGED:
-        return None
 
 
 def report(host: str, path: str) -> Union[RendezvousReport, CheckError, None]:
@@ -90,7 +81,10 @@ def carry_out(given: Arguments, check: bool) -> Result:
     nodes = packed.unpack(given.packed_plan).plan.nodes
     verdict = verify.judge(
         nodes,
-        {host: answer(given.answers_dir, host) for host in nodes},
+        {
+            host: read_intact(os.path.join(given.answers_dir, host + ".json"), Checked.decode)
+            for host in nodes
+        },
         {host: report(host, os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
         given.wanted,
     )

@@ -10,8 +10,8 @@ import os
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from mxcluster.cluster.driver import Jobs
-from mxcluster.errors import DAMAGED, some
-from mxcluster.file_io import replace
+from mxcluster.errors import some
+from mxcluster.file_io import read_intact, replace
 from mxcluster.model.module_answers import file_states
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.record import Record, field
@@ -68,11 +68,7 @@ def of_files(paths: Sequence[str]) -> str:
 
 def remembered(path: str) -> State:
     """Return the state that `remember` saved in `path`, an empty state for an unreadable file."""
-    try:
-        with open(path) as stream:
-            return State.decode(json.load(stream))
-    except (OSError,) + DAMAGED:
-        return State()
+    return read_intact(path, State.decode) or State()
 
 
 def why_before_asking(known: State, digests: Mapping[str, str]) -> Optional[str]:

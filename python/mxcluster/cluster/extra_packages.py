@@ -16,8 +16,8 @@ import tempfile
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.cluster import wheels
-from mxcluster.errors import DAMAGED, BadInput, MxclusterError, refuse
-from mxcluster.file_io import replace, sha256
+from mxcluster.errors import BadInput, MxclusterError, refuse
+from mxcluster.file_io import read_intact, replace, sha256
 from mxcluster.model import names
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import each, table, text
@@ -184,7 +184,7 @@ def extended(
         return environment
     refuse(_against(wanted, build, python))
     path = _path(store, wanted, build, python)
-    choice = _known(path)
+    choice = read_intact(path, Choice.decode)
     if choice is None:
         if known_only:
             return None
@@ -298,22 +298,13 @@ def _path(store: str, wanted: Sequence[ExtraPackage], build: Build, python: str)
     return os.path.join(store, "packages-py%s-%s.json" % (python, digest[:16]))
 
 
-def _known(path: str) -> Optional[Choice]:
-    """Return the saved choice in the file `path`, or None without a valid file."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return Choice.decode(json.load(stream))
-    except (OSError,) + DAMAGED:
-        return None
-
-
 def kept(store: str, wanted: Sequence[ExtraPackage], build: Build, python: str) -> List[str]:
     """Return the paths of the saved choice and of the chosen wheels, for a bundle.
 
     See `choose` for the arguments.
     """
     path = _path(store, wanted, build, python)
-    choice = _known(path)
+    choice = read_intact(path, Choice.decode)
     lines = [
         "%s --hash=sha256:%s" % (pin, digests[0])
         for pin, digests in (choice.wheels.items() if choice else ())

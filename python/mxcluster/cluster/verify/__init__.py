@@ -1,7 +1,7 @@
 """Make the verdict on a cluster from the check results of its nodes."""
 
 import hashlib
-from collections import Counter, OrderedDict
+from collections import Counter
 from typing import Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from mxcluster.cluster.verify import gpus
@@ -198,18 +198,17 @@ def different(values: Mapping[str, Optional[str]], kinds: Mapping[str, str]) -> 
 
     Args: `values` {host: value}; `kinds` {host: kind}. The kind of a host outside this dict is "".
     """
-    parties: Dict[str, Dict[str, List[str]]] = OrderedDict()
-    for host, value in sorted(values.items()):
-        if value:
-            of_kind = parties.setdefault(kinds.get(host, ""), OrderedDict())
-            of_kind.setdefault(value, []).append(host)
+    by_kind = grouped(
+        (kinds.get(host, ""), (value, host)) for host, value in sorted(values.items()) if value
+    )
+    parties = [grouped(pairs) for _, pairs in sorted(by_kind.items())]
     return [
         "the nodes differ (%s): run provision.yml without --limit"
         % "; ".join(
             "%s: %s" % (", ".join(hosts), value[:12])
             for value, hosts in sorted(of_kind.items(), key=lambda party: -len(party[1]))
         )
-        for _, of_kind in sorted(parties.items())
+        for of_kind in parties
         if len(of_kind) > 1
     ]
 
