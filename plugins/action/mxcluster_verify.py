@@ -46,10 +46,10 @@ class Result(controller_task.Result):
     """The content of the file `path`."""
 
 
-def report(host: str, path: str) -> Union[RendezvousReport, CheckError, None]:
-    """Return the result of the rendezvous on `host` from rendezvous.json in the archive `path`.
+def report(path: str) -> Union[RendezvousReport, CheckError, None]:
+    """Return the result of a node's rendezvous from rendezvous.json in its archive `path`.
 
-    Returns the error if the host's agent ended before the rendezvous, or if the content is invalid.
+    Returns the error if the node's agent ended before the rendezvous, or if the content is invalid.
     Returns None for an unreadable archive.
     """
     try:
@@ -85,7 +85,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
             host: read_intact(os.path.join(given.answers_dir, host + ".json"), Checked.decode)
             for host in nodes
         },
-        {host: report(host, os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
+        {host: report(os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
         given.wanted,
     )
     replace(os.path.abspath(given.path), json.dumps(verdict.encode(), indent=1))

@@ -1,7 +1,8 @@
 """Fetch large files once for the cluster, into a store on the controller.
 
 The module checks each known sha256, and resumes an interrupted download. It also accepts a file
-that the user put into the store.
+that the user put into the store. `get_url` of Ansible resumes no download, and a controller need
+not have curl.
 """
 
 import errno
@@ -61,8 +62,7 @@ def fetch(file: File, store: str) -> str:
     draft = os.path.join(store, file.name + ".part")
     reason: Optional[BaseException] = None
     for attempt in range(TRIES):
-        if attempt:
-            time.sleep(PAUSE * attempt)
+        time.sleep(PAUSE * attempt)
         try:
             if fetch_once(file.url, draft):
                 return draft

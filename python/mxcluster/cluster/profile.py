@@ -78,10 +78,13 @@ def fits(profile: Profile, workers: Sequence[Tuple[str, int]]) -> Fit:
     if missing:
         note = "%s has no speed of %s: %s" % (title(profile), some(missing), CURE)
         return Fit(profile, None, note)
-    others = [name for name in places if name not in set(names)]
-    note = "%s also has the speeds of %s, which this job leaves out. The job's workers keep their "
-    note = (note + "groups") % (title(profile), some(others)) if others else ""
-    return Fit(profile, [places[name] for name in names], note)
+    in_job = set(names)
+    others = [name for name in places if name not in in_job]
+    note = (
+        "%s also has the speeds of %s, which this job leaves out. The job's workers keep their "
+        "groups" % (title(profile), some(others))
+    )
+    return Fit(profile, [places[name] for name in names], note if others else "")
 
 
 def groups_of(fit: Fit) -> Tuple[List[List[int]], List[str]]:

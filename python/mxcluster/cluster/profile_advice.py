@@ -1,4 +1,7 @@
-"""Give advice about workers, servers and hosts from the speeds of a profile. All is pure."""
+"""Give advice about workers, servers and hosts from the speeds of a profile. All is pure.
+
+profile.yml shows the advice beside the groups. A plan does not read it.
+"""
 
 import statistics
 from typing import List, Sequence, Tuple

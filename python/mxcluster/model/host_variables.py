@@ -25,7 +25,9 @@ from mxcluster.model.written import (
 )
 
 T = TypeVar("T")
-Given = Mapping[str, Mapping[str, object]]  # {host: {host variable: value in the inventory}}
+# {host: {host variable: value in the inventory}}. `of_host` decodes the hosts in use only, so that
+# a wrong value of another host refuses no job.
+Given = Mapping[str, Mapping[str, object]]
 
 PLAN, SSH = "the plan of a job", "the ssh files"  # the readers of host variables
 # Each worker and each server is a separate process with a port and a copy of MXNet in memory.
@@ -167,8 +169,5 @@ def of_host(host: str, given: Mapping[str, object]) -> HostVariables:
 
 def of_hosts(hosts: Sequence[str], given: Given) -> Mapping[str, HostVariables]:
     """Return {host: its host variables} for `hosts`. BadInput lists the faults of all hosts."""
-
-    def read(host: str) -> HostVariables:
-        return of_host(host, given.get(host) or {})
-
-    return dict(zip(hosts, for_each(read, hosts)))
+    found = for_each(lambda host: of_host(host, given.get(host) or {}), hosts)
+    return dict(zip(hosts, found))
