@@ -12,7 +12,6 @@ import zipfile
 from typing import NamedTuple, Tuple
 
 from mxcluster.errors import BadInput
-from mxcluster.file_io import replace
 
 
 class DataSet(NamedTuple):
@@ -87,9 +86,14 @@ def digits() -> bytes:
     return archive.getvalue()
 
 
-def write_digits(path: str) -> None:
-    """Write the result of `digits` to the file `path`, atomically."""
-    replace(path, digits())
+def write_digits(path: str, content: bytes = b"") -> None:
+    """Write `content`, or the result of `digits`, to the file `path`, atomically.
+
+    `mxcluster.file_io` needs the model, which reads the table of this module.
+    """
+    with open(path + ".part", "wb") as stream:
+        stream.write(content or digits())
+    os.replace(path + ".part", path)
 
 
 def digits_cache() -> str:
@@ -119,7 +123,7 @@ def main(folder: str, check: str = "") -> None:
             content = digits()
             if not check:
                 os.makedirs(folder, exist_ok=True)
-                replace(path, content)
+                write_digits(path, content)
         else:
             with open(path, "rb") as source:
                 content = source.read()
