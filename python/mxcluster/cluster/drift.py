@@ -138,14 +138,11 @@ def refusal(host: str, changes: Mapping[str, Tuple[str, str]], jobs: Jobs) -> Op
     running = jobs.running()
     if not running:
         return None
+    values = ", ".join("%s=%s (now %s)" % (name, *pair) for name, pair in changes.items())
     return (
         "%s: job %s runs on this node with %s. After the change no playbook would find the job. "
         "Wait until the job ends, or run stop.yml with the old value. Then run provision.yml again"
-        % (
-            host,
-            some(running),
-            ", ".join("%s=%s (now %s)" % (name, *pair) for name, pair in changes.items()),
-        )
+        % (host, some(running), values)
     )
 
 

@@ -10,19 +10,8 @@ from typing import Iterable, List, Mapping, Optional, Tuple
 from mxcluster.cluster import pairs
 from mxcluster.cluster.version_table import System, architecture, chip, cuda_row, number, table
 from mxcluster.errors import BadInput
-from mxcluster.model import node_record
+from mxcluster.model import node_record, software
 from mxcluster.model.shapes import Wrong
-from mxcluster.model.software import (
-    Choice,
-    Cuda,
-    Decision,
-    File,
-    KeyFile,
-    LibraryFile,
-    Machine,
-    NeededDriver,
-    Packages,
-)
 
 # A system outside the table: mxcluster installs no CUDA on it.
 OTHER_SYSTEM = System(cuda=[])
@@ -94,7 +83,7 @@ PACKAGES = {
 }
 
 
-def check_system(node: Machine) -> None:
+def check_system(node: software.Machine) -> None:
     """Raise BadInput if the node lacks a program or library that mxcluster does not install.
 
     The message names the command that installs all missing programs and libraries.
@@ -114,23 +103,23 @@ def check_system(node: Machine) -> None:
     )
 
 
-def read(host: str, choice: object, node: object) -> Decision:
+def read(host: str, choice: object, node: object) -> software.Decision:
     """Return the software to install on the node `host`.
 
     Args: `choice` the user's settings, and `node` the facts of the node, both as JSON. Raises
     BadInput as `decide` does, and if a value is invalid.
     """
     try:
-        given = Choice.decode(choice)
+        given = software.Choice.decode(choice)
     except Wrong as wrong:
         raise BadInput("%s: %s: correct this value in the inventory" % (host, wrong)) from None
     try:
-        return decide(given, Machine.decode(node))
+        return decide(given, software.Machine.decode(node))
     except (BadInput, Wrong) as refusal:
         raise BadInput("%s: %s" % (host, refusal)) from None
 
 
-def decide(choice: Choice, node: Machine) -> Decision:
+def decide(choice: software.Choice, node: software.Machine) -> software.Decision:
     """Return the software to install on one node.
 
     Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
@@ -157,7 +146,7 @@ def decide(choice: Choice, node: Machine) -> Decision:
             libcuda=bool(driver or installs),
         ),
     )
-    decision = Decision(
+    decision = software.Decision(
         target=wanted,
         gpus=len(node.gpus) if cuda else 0,
         system=name,
@@ -167,7 +156,7 @@ def decide(choice: Choice, node: Machine) -> Decision:
     return _with_cuda(decision, choice, node, row, installable) if cuda else decision
 
 
-def _check_node(choice: Choice, node: Machine, system_name: str) -> None:
+def _check_node(choice: software.Choice, node: software.Machine, system_name: str) -> None:
     """Raise BadInput if the node cannot have any MXNet, or lacks a required GPU.
 
     Args: `system_name` the key of `system`.
@@ -193,8 +182,12 @@ def _check_node(choice: Choice, node: Machine, system_name: str) -> None:
 
 
 def _with_cuda(
-    decision: Decision, choice: Choice, node: Machine, system_row: System, installable: bool
-) -> Decision:
+    decision: software.Decision,
+    choice: software.Choice,
+    node: software.Machine,
+    system_row: System,
+    installable: bool,
+) -> software.Decision:
     """Return `decision` with CUDA, cuDNN, NCCL and the needed driver.
 
     Args: `system_row` the table's row of the node's system; `installable` whether mxcluster
@@ -207,7 +200,7 @@ def _with_cuda(
     cudnn = source.library(pairs.cudnn(mxnet, wanted, choice.cudnn_version))
     nccl = source.library(pairs.nccl(mxnet, wanted))
     return decision.replaced(
-        cuda=Cuda(
+        cuda=software.Cuda(
             version=cuda,
             release=row.release,
             source=way,
@@ -217,13 +210,13 @@ def _with_cuda(
             packages=packages(cuda),
             network_repo=source.url(table().network_repo),
             keys=[
-                KeyFile(fingerprint=key.fingerprint, **vars(source.file(key.url)))
+                software.KeyFile(fingerprint=key.fingerprint, **vars(source.file(key.url)))
                 for key in choice.nvidia_keys or table().keys
             ],
         ),
         cudnn=cudnn,
         nccl=nccl,
-        driver=NeededDriver(
+        driver=software.NeededDriver(
             branch=driver_branch(cuda, node.gpus),
             cuda=cuda,
             least=row.driver,
@@ -260,7 +253,7 @@ class Source:
             return url
         return re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url)
 
-    def file(self, url: str, sha256: str = "") -> File:
+    def file(self, url: str, sha256: str = "") -> software.File:
         """Return the file at `url`.
 
         The name of an RPM gets the suffix .rpm.
@@ -270,21 +263,21 @@ class Source:
         name = url.rsplit("/", 1)[1]
         if name.startswith("cuda-repo-") and not name.endswith(".rpm"):
             name = re.sub(r"-rpm$", "", name) + ".rpm"
-        return File(url=self.url(url), name=name, sha256=self.sha256.get(name, sha256))
+        return software.File(url=self.url(url), name=name, sha256=self.sha256.get(name, sha256))
 
-    def library(self, found: Optional[LibraryFile]) -> Optional[LibraryFile]:
+    def library(self, found: Optional[software.LibraryFile]) -> Optional[software.LibraryFile]:
         """Return the archive of cuDNN or NCCL, or None for None."""
         return found and found.replaced(**vars(self.file(found.url, found.sha256)))
 
 
-def packages(cuda: str) -> Packages:
+def packages(cuda: str) -> software.Packages:
     """Return the RPMs of a CUDA version."""
     row = cuda_row(cuda)
     pinned = row.pinned or {}
     developers = {
         name.replace("cublas", "cublas-dev"): version for name, version in row.patched.items()
     }
-    return Packages(
+    return software.Packages(
         libraries=dict({name: pinned.get(name, "") for name in row.libraries}, **row.patched),
         toolkit=dict(
             {"cuda-toolkit-" + cuda.replace(".", "-"): ""},
@@ -320,7 +313,7 @@ def other_cublas(cuda: str, rpms: Iterable[str]) -> str:
     return ""
 
 
-def cuda_source(wanted: str, row: System, name: str, node: Machine) -> str:
+def cuda_source(wanted: str, row: System, name: str, node: software.Machine) -> str:
     """Return the way to install CUDA on a node, such as "runfile".
 
     The way is `wanted`, or for "" the first way of the node's system. On a node without root's

@@ -155,17 +155,16 @@ def facts(results: Mapping[str, Union[CheckError, T, None]]) -> Tuple[Dict[str, 
 
     Args: `results` {host: result of the check}. A host without a result has no facts.
     """
-    found = {
-        host: one
-        for host, one in sorted(results.items())
-        if one is not None and not isinstance(one, CheckError)
-    }
-    return found, [
-        "%s: the check could not run (%s): correct the error on the node, and run verify.yml again"
-        % (host, one.error)
-        for host, one in sorted(results.items())
-        if isinstance(one, CheckError)
-    ]
+    found, problems = {}, []
+    for host, one in sorted(results.items()):
+        if isinstance(one, CheckError):
+            problems.append(
+                "%s: the check could not run (%s): correct the error on the node, and run "
+                "verify.yml again" % (host, one.error)
+            )
+        elif one is not None:
+            found[host] = one
+    return found, problems
 
 
 def versions(known: Known) -> Dict[str, str]:
