@@ -58,6 +58,7 @@ def propose(speeds: Mapping[str, float], noise: float) -> Proposal:
     exact, limit = _exact(speeds), Fraction(repr(noise))
     values = sorted(set(exact), reverse=True)
     counts = [exact.count(one) for one in values]
+    count, reason = 0, ""
     if len(exact) == 1:
         count, reason = 1, "one worker"
     elif not _differ(values[0], values[-1], limit):
@@ -68,8 +69,6 @@ def propose(speeds: Mapping[str, float], noise: float) -> Proposal:
         )
     elif len(exact) == 2:
         count, reason = 2, "two workers, whose speeds differ by more than the noise"
-    else:
-        count, reason = 0, ""
     most = count or min(len(exact) - 1, MOST_GROUPS, len(values))
     divisions = _divisions([float(one) for one in values], counts, most)
     if not count:
