@@ -66,7 +66,7 @@ def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
     from mxcluster.errors import MxclusterError
 
     try:
-        wishes = extras.wishes(packages, os.getcwd())
+        wanted_packages = extras.of_knob(packages, os.getcwd())
         environments = {
             one: pairs.environment(version, one)
             for one in {wanted, pairs.target("", wanted.endswith("-mkl"))}
@@ -76,7 +76,7 @@ def make(target, version="1.9.1", wanted="cpu", mirror="", packages=""):
     except MxclusterError as refusal:
         refuse(str(refusal))
     for environment in environments.values():  # nodes without a GPU get the wheel for CPUs
-        paths.update(("wheels", path) for path in packages_of(environment, wishes))
+        paths.update(("wheels", path) for path in packages_of(environment, wanted_packages))
         for build in environment.builds:
             requirements = wheels.requirements(environment, build)
             for python in build.python:
@@ -129,7 +129,7 @@ def lines(python):
     return found
 
 
-def packages_of(environment, wishes, fetch=None):
+def packages_of(environment, packages, fetch=None):
     """Fetch the wheels of mxnet_packages, and return the paths of the bundle's files (list of str).
 
     The files are the wheels, and for each Python a list of the wheels. If a package has no wheel
@@ -138,19 +138,19 @@ def packages_of(environment, wishes, fetch=None):
 
     Args:
         environment: the result of `pairs.environment`.
-        wishes: the result of `extra_packages.wishes`.
+        packages: the result of `extra_packages.of_knob`.
         fetch: as in `extra_packages.extended`.
     """
     from mxcluster.cluster import extra_packages, wheels
     from mxcluster.errors import MxclusterError
 
     store, found, reasons = str(CACHE / "wheels"), [], []
-    for build in environment.builds if wishes else ():
+    for build in environment.builds if packages else ():
         for python in build.python:
             try:
                 with wheels.locked(store):
-                    extra_packages.extended(environment, wishes, python, store, fetch)
-                    found += extra_packages.kept(store, wishes, build, python)
+                    extra_packages.extended(environment, packages, python, store, fetch)
+                    found += extra_packages.kept(store, packages, build, python)
             except MxclusterError as refusal:
                 reasons.append(
                     "%s: the bundle lacks mxnet_packages for Python %s: %s"
@@ -158,7 +158,7 @@ def packages_of(environment, wishes, fetch=None):
                 )
     for reason in reasons:
         print("mxcluster: " + reason, flush=True)
-    if wishes and not found:
+    if packages and not found:
         refuse(
             "no Python of %s has wheels of all requested packages: change --packages."
             % environment.name

@@ -12,6 +12,8 @@ With `--check` the script only compares the files with their wanted contents.
 - The host variables, mxcluster/model/host_variables.py, give the table in docs/cluster.md.
 """
 
+import ast
+import inspect
 import json
 import pathlib
 import re
@@ -24,7 +26,7 @@ from mxcluster import schemes
 from mxcluster.ansible import knobs
 from mxcluster.cluster import pairs, version_table
 from mxcluster.model import job_knobs, sweep_knobs
-from mxcluster.model.host_variables import VARIABLES
+from mxcluster.model.host_variables import VARIABLES, HostVariables
 from mxcluster.model.knob import BENCHMARK, COMPARE, TRAIN, WITH_SCHEME, knobs_of
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -417,11 +419,22 @@ def pairs_table():
     return "\n".join(lines)
 
 
+def texts_below_fields(cls):
+    """Return {field: its description} of a class, from the strings below the fields."""
+    (node,) = ast.parse(inspect.getsource(cls)).body
+    return {
+        line.target.id: " ".join(text.value.value.split())
+        for line, text in zip(node.body, node.body[1:])
+        if isinstance(line, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
 def host_variables_table():
     """Return the Markdown table of all host variables."""
     lines = ["| host variable | default | meaning |", "|---|---|---|"]
+    about = texts_below_fields(HostVariables)
     lines += [
-        "| `%s` | %s | %s |" % (name, one.absent, one.about) for name, one in VARIABLES.items()
+        "| `%s` | %s | %s |" % (name, one.absent, about[name]) for name, one in VARIABLES.items()
     ]
     return "\n".join(lines)
 

@@ -128,13 +128,16 @@ def fat_binaries(image):
 
 
 def rows(measured):
-    """Return rows of gpu_wheels.yml, as YAML, for {wheel such as "mxnet-cu92==1.7.0": measured}."""
+    """Return a row of gpu_wheels.yml, as YAML, for each wheel.
+
+    Args: `measured` {wheel such as "mxnet-cu92==1.7.0": result of `measure`}.
+    """
     lines = []
     for wheel, told in measured.items():
-        lines.append("%s:" % wheel)
+        lines.append("- wheels: [%s]" % wheel)
         lines += textwrap.wrap(
             "needed: [%s]" % ", ".join(told["needed"]),
-            width=100,
+            width=130,
             initial_indent="  ",
             subsequent_indent=" " * len("  needed: ["),
             break_long_words=False,

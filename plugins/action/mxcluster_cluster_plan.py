@@ -6,7 +6,7 @@ the host with the wrong setting. The plugin writes no file. In check mode node r
 missing.
 """
 
-from typing import Any, Dict, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
@@ -15,10 +15,9 @@ from mxcluster.job.plan import inputs
 from mxcluster.model.host_variables import Given, of_hosts
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.node_record import Network
-from mxcluster.model.record import Record, encode, field, record
+from mxcluster.model.plan import Place
+from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, table
-
-Json = Dict[str, Any]
 
 
 class Arguments(Record, strict=True, kind_key="command"):
@@ -32,12 +31,15 @@ class Arguments(Record, strict=True, kind_key="command"):
 class Files(Arguments, kind="files"):
     """Choose the address and interface of each node, and the contents of the cluster files."""
 
-    options: Json = field(arguments.json, default={})
-    """The knobs hosts_file, groups_file, data_sharding_file and dmlc_interface."""
-    inventory: Json = field(arguments.json)
+    options: Mapping[str, object] = field(arguments.json, default={})
+    """The knobs hosts_file, groups_file, data_sharding_file and dmlc_interface, as the user gave
+    them."""
+    inventory: Inventory = field(record(Inventory))
     """The result of the filter mxcluster_inventory."""
     forks: int = field(arguments.whole(0, 10**6))
-    facts: Mapping[str, Network] = field(table(arguments.text, record(Network)), default={})
+    facts: Mapping[str, Network] = field(
+        table(arguments.text, record(Network), arguments.MOST), default={}
+    )
     """{host: result of the filter mxcluster_interfaces} of the nodes of this play. The node records
     supply the interfaces of the other nodes."""
     cwd: str = field(arguments.path)
@@ -58,8 +60,8 @@ class Ssh(Arguments, kind="ssh"):
 class PlannedFiles(controller_task.Result):
     """The cluster files."""
 
-    nodes: object = field(anything)
-    """{host: {"address", "interface"}}."""
+    nodes: Mapping[str, Place] = field(anything)
+    """The address and interface of each host."""
     files: Mapping[str, str] = field(anything)
     """The contents of hosts, groups and data_sharding."""
     notes: Sequence[str] = field(arguments.texts)
@@ -79,20 +81,21 @@ class PlannedSsh(controller_task.Result):
     """The hosts of `gone` with an SSH key that the inventory still uses."""
 
 
-def plan_files(given: Files) -> PlannedFiles:
-    """Plan the cluster files."""
-    planned = inputs.plan_cluster(
-        given.options,
-        Inventory.decode(dict(given.inventory, forks=given.forks)),
-        given.records_dir,
-        given.facts,
-        given.cwd,
-    )
-    return PlannedFiles(nodes=encode(planned.nodes), files=planned.files, notes=planned.notes)
+def carry_out(given: Arguments, check: bool) -> controller_task.Result:
+    """Plan the cluster files or the ssh files.
 
-
-def plan_ssh(given: Ssh, check: bool) -> PlannedSsh:
-    """Plan the ssh files. `check`: True to accept missing node records."""
+    Args: `given` the arguments of the task; `check` True in check mode, in which the ssh files
+    accept missing node records.
+    """
+    if isinstance(given, Files):
+        planned = inputs.plan_cluster(
+            given.options,
+            given.inventory.replaced(forks=given.forks),
+            given.records_dir,
+            given.facts,
+            given.cwd,
+        )
+        return PlannedFiles(nodes=planned.nodes, files=planned.files, notes=planned.notes)
     records = node_records.read(given.records_dir)
     variables = of_hosts(list(given.nodes), given.variables)
     return PlannedSsh(
@@ -101,14 +104,6 @@ def plan_ssh(given: Ssh, check: bool) -> PlannedSsh:
         gone=ssh_mesh.gone(given.nodes, records),
         still_hold=ssh_mesh.still_hold(given.nodes, records),
     )
-
-
-def carry_out(given: Arguments, check: bool) -> controller_task.Result:
-    """Plan the cluster files or the ssh files.
-
-    Args: `given` the arguments of the task; `check` True in check mode.
-    """
-    return plan_files(given) if isinstance(given, Files) else plan_ssh(given, check)
 
 
 class ActionModule(ControllerTask):

@@ -8,7 +8,7 @@ leaves the store and the tar files unchanged.
 
 import hashlib
 import os
-from typing import Callable, Dict, Mapping, Sequence, Tuple, Type
+from typing import Callable, Dict, Mapping, Sequence, Type
 
 from ansible import constants as C
 
@@ -20,8 +20,6 @@ from mxcluster.file_io import replace, sha256
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, each
 from mxcluster.model.software import Build, Environment
-
-REDONE = "Correct the cause, and run the playbook again. The playbook then repeats this step."
 
 
 class Arguments(Record, strict=True, kind_key="command"):
@@ -90,7 +88,7 @@ class Packed(controller_task.Result):
 def fetch_archives(given: Archives, store: str, check: bool) -> Fetched:
     """Download the files that the folder `store` lacks, but not in check mode (`check`)."""
     files = {one.name: one for one in given.files}
-    missing = [one.name for one in archives.lacking(store, list(files.values()))]
+    missing = [name for name in files if not os.path.exists(os.path.join(store, name))]
     if files and not check:
         with wheels.locked(store):
             for one in files.values():
@@ -122,7 +120,7 @@ def choose_packages(given: Packages, store: str, check: bool) -> Chosen:
     In check mode (`check`) the function makes no new choice.
     """
     environment = given.environment
-    wanted = extra_packages.wishes(given.packages, given.cwd)
+    wanted = extra_packages.of_knob(given.packages, given.cwd)
     found = extra_packages.extended(environment, wanted, given.python, store, known_only=True)
     changed = found is None
     if changed and not check:
@@ -142,14 +140,10 @@ def fetch_wheels(given: Wheels, store: str, check: bool) -> Packed:
     return Packed(changed=True, archives=found)
 
 
-# {class of the arguments: (function, what a message proposes after an error of the disk)}
-COMMANDS: Dict[Type[Arguments], Tuple[Callable[..., controller_task.Result], str]] = {
-    Archives: (
-        fetch_archives,
-        "Correct the cause, and run the playbook again. The playbook then continues the downloads.",
-    ),
-    Packages: (choose_packages, REDONE),
-    Wheels: (fetch_wheels, REDONE),
+COMMANDS: Dict[Type[Arguments], Callable[..., controller_task.Result]] = {
+    Archives: fetch_archives,
+    Packages: choose_packages,
+    Wheels: fetch_wheels,
 }
 
 
@@ -160,13 +154,13 @@ def carry_out(given: Arguments, check: bool) -> controller_task.Result:
     Raises MxclusterError if a download fails, or if the function cannot read or write a file.
     """
     store = os.path.abspath(given.store)
-    work, after = COMMANDS[type(given)]
     try:
-        return work(given, store, check)
+        return COMMANDS[type(given)](given, store, check)
     except OSError as error:
         raise MxclusterError(
-            "cannot read or write %s on the controller: %s. %s"
-            % (error.filename or store, error.strerror or error, after)
+            "cannot read or write %s on the controller: %s. Correct the cause, and run the "
+            "playbook again, which then repeats this step and continues its downloads"
+            % (error.filename or store, error.strerror or error)
         )
 
 

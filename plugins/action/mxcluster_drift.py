@@ -5,7 +5,7 @@ of the command look has `why`, the reason to provision the node again, or None.
 """
 
 import os
-from typing import Dict, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleError
 from ansible.utils.display import Display
@@ -25,13 +25,6 @@ from mxcluster.model.shapes import table
 
 # Variables with these prefixes affect only the current run.
 OTHERS = ("train_job_", "jobs_", "verify_", "preflight_", "drift_", "ssh_mesh_new_key")
-# The inputs of roles/drift/vars/main.yml and tasks/common.yml in messages.
-WORDS = {
-    "decided": "the chosen versions",
-    "packages": "the chosen packages",
-    "files": "the cluster files",
-    "variables": "the addresses and ssh settings of the nodes",
-}
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 display = Display()
@@ -52,8 +45,8 @@ class Arguments(Record, strict=True, kind_key="command"):
     """The arguments of each command."""
 
     wanted: Mapping[str, str] = field(table(arguments.text, drift.of_value))
-    """The digests of all inputs, besides variables of roles, that determine the state of the node;
-    for the command common, the inputs of every node."""
+    """{words for a message: digest} of all inputs, besides variables of roles, that determine the
+    state of the node; for the command common, the inputs of every node."""
     records_dir: str = field(arguments.path)
     """The folder of the node records."""
 
@@ -113,11 +106,6 @@ def value_of(hostvars: HostVars, host: str, name: str) -> object:
         return hostvars.raw_get(host)[name]
 
 
-def named(inputs: Mapping[str, str]) -> Dict[str, str]:
-    """Return {words for a message: digest} for {input: digest}."""
-    return {WORDS.get(name, name): digest for name, digest in inputs.items()}
-
-
 class ActionModule(NodeTask):
     """The action plugin of `mxcluster_drift`, which compares or records the state of a node."""
 
@@ -134,16 +122,13 @@ class ActionModule(NodeTask):
             return dict(result, changed=False, common=self._common(given).encode())
         host, path, common = task_vars["inventory_hostname"], given.path, given.common
         values = task_vars["hostvars"][host]
-        digests = dict(
-            {
-                name: drift.of_value(value_of(task_vars["hostvars"], host, name))
-                for name in common.variables
-                if name in values
-            },
-            **{"the shared ssh key": drift.of_files(given.controller_files)},
-            **named(given.wanted),
-            **common.digests,
-        )
+        digests = {
+            name: drift.of_value(value_of(task_vars["hostvars"], host, name))
+            for name in common.variables
+            if name in values
+        }
+        digests["the shared ssh key"] = drift.of_files(given.controller_files)
+        digests.update(given.wanted, **common.digests)
         if not isinstance(given, Look):
             if self._task.check_mode:
                 return dict(result, changed=False)
@@ -179,13 +164,11 @@ class ActionModule(NodeTask):
         records = [os.path.join(given.records_dir, node + ".json") for node in given.nodes]
         return Shared(
             sources=sources,
-            digests=dict(
-                named(given.wanted),
-                **{
-                    "the node records": drift.of_files(records),
-                    "the files of mxcluster": drift.of_value(sources),
-                },
-            ),
+            digests={
+                **given.wanted,
+                "the node records": drift.of_files(records),
+                "the files of mxcluster": drift.of_value(sources),
+            },
             variables=[
                 name for name in role_specs.documented(PROJECT) if not name.startswith(OTHERS)
             ],
@@ -238,10 +221,5 @@ class ActionModule(NodeTask):
 
     def _look(self, given: Remember, task_vars: TaskVars) -> TaskResult:
         """Run the module mxcluster_drift on the node. `given`: the arguments of the task."""
-        wanted = {
-            "files": given.files,
-            "roots": given.roots,
-            "user": given.user,
-            "user_files": given.user_files,
-        }
-        return run_module(self, "mxcluster_drift", wanted, task_vars)
+        paths = {name: getattr(given, name) for name in ("files", "roots", "user", "user_files")}
+        return run_module(self, "mxcluster_drift", paths, task_vars)

@@ -13,7 +13,7 @@ from ansible.plugins.action import ActionBase
 from mxcluster.ansible import arguments
 from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.ansible.module_task import run_module
-from mxcluster.errors import BadInput
+from mxcluster.errors import BadInput, of_system
 from mxcluster.file_io import sha256
 from mxcluster.model import names
 from mxcluster.model.record import Record, field, record
@@ -77,19 +77,11 @@ class ActionModule(ActionBase):
             return dict(result, **self._ask(given.replaced(src=self._bring(source)), task_vars))
         except (AnsibleError, OSError) as error:
             lost = isinstance(error, AnsibleConnectionFailure)
-            return dict(
-                result,
-                msg="cannot %s: %s. Correct the cause, then run the playbook again"
-                % (
-                    "copy %s to the node" % source
-                    if source
-                    else "write %s on the node" % given.path,
-                    "%s: %s" % (error.filename, error.strerror)
-                    if isinstance(error, OSError) and error.filename
-                    else error,
-                ),
-                **{"unreachable" if lost else "failed": True},
-            )
+            step = "copy %s to" % source if source else "write %s on" % given.path
+            reason = of_system(error) if isinstance(error, OSError) else error
+            msg = "cannot %s the node: %s. Correct the cause, then run the playbook again"
+            state = {"unreachable" if lost else "failed": True}
+            return dict(result, msg=msg % (step, reason), **state)
 
     def _compare(self, given: Arguments, task_vars: TaskVars) -> TaskResult:
         """Compare the file `src` with the node's file for check mode. The method sends no file.

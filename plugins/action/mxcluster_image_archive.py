@@ -58,12 +58,12 @@ class ActionModule(ActionBase):
         folder = os.path.dirname(target)
         os.makedirs(folder, exist_ok=True)
         found = self._low_level_execute_command("stat -L -c %s -- " + shlex.quote(source))
-        size = int(found["stdout"]) if found["stdout"].strip().isdecimal() else None
-        if size is None:
+        if not found["stdout"].strip().isdecimal():
             raise AnsibleError(
                 "the node did not give the size of %s (%s): run provision.yml again"
                 % (source, found.get("stderr", "").strip())
             )
+        size = int(found["stdout"])
         if 2 * size > free_bytes(folder):
             raise AnsibleError(
                 "%s on the node has %d bytes, and the controller has only %d free bytes in %s, but "

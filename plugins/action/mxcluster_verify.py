@@ -4,17 +4,16 @@ The plugin compares the check results of the nodes with each other and with the 
 verdict as JSON, in check mode too. The task succeeds if a check failed.
 """
 
-import hashlib
 import json
 import os
 import tarfile
-from typing import Mapping, Optional, Union
+from typing import Union
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
 from mxcluster.errors import DAMAGED
-from mxcluster.file_io import replace
+from mxcluster.file_io import read_intact, replace
 from mxcluster.job.plan import packed
 from mxcluster.model import shapes
 from mxcluster.model.check_answer import Checked, CheckError, RendezvousReport
@@ -23,25 +22,6 @@ from mxcluster.model.record import Record, field, record
 from mxcluster.model.status import Status
 
 MOST = 16 << 20  # maximum number of bytes that `report` reads of a rendezvous result
-
-
-class Wanted(Record, strict=True):
-    """The requirements for the cluster."""
-
-    files: Mapping[str, str] = field(shapes.table(arguments.text, arguments.text))
-    """{name: planned content}."""
-    ssh: bool = field(arguments.flag)
-    """True if each node must reach the other nodes by ssh."""
-    met: bool = field(arguments.flag)
-    """Whether the rendezvous ran."""
-    max_clock_offset: float = field(arguments.real(0, 1e12))
-    """Seconds."""
-    min_disk_mb: float = field(arguments.real(0, 1e12))
-    """MiB of free space."""
-    min_shm_mb: float = field(arguments.real(0, 1e12))
-    """MiB of free space."""
-    min_open_files: float = field(arguments.real(0, 1e12))
-    """Files that a process may open."""
 
 
 class Arguments(Record, strict=True):
@@ -54,7 +34,7 @@ class Arguments(Record, strict=True):
     archives_dir: str = field(arguments.path)
     """The folder with <host>.tar, the rendezvous result of each node; a missing file is a missing
     result."""
-    wanted: Wanted = field(record(Wanted))
+    wanted: verify.Wanted = field(record(verify.Wanted))
     path: str = field(arguments.path)
     """The file for the verdict."""
 
@@ -66,19 +46,10 @@ class Result(controller_task.Result):
     """The content of the file `path`."""
 
 
-def answer(folder: str, host: str) -> Optional[Checked]:
-    """Return the check results of the file <host>.json in `folder`, None without a valid file."""
-    try:
-        with open(os.path.join(folder, host + ".json")) as source:
-            return Checked.decode(json.load(source))
-    except (OSError,) + DAMAGED:
-        return None
+def report(path: str) -> Union[RendezvousReport, CheckError, None]:
+    """Return the result of a node's rendezvous from rendezvous.json in its archive `path`.
 
-
-def report(host: str, path: str) -> Union[RendezvousReport, CheckError, None]:
-    """Return the result of the rendezvous on `host` from rendezvous.json in the archive `path`.
-
-    Returns the error if the host's agent ended before the rendezvous, or if the content is invalid.
+    Returns the error if the node's agent ended before the rendezvous, or if the content is invalid.
     Returns None for an unreadable archive.
     """
     try:
@@ -108,14 +79,14 @@ def carry_out(given: Arguments, check: bool) -> Result:
     Args: `given` the arguments of the task; `check` has no effect.
     """
     nodes = packed.unpack(given.packed_plan).plan.nodes
-    digests = {
-        name: hashlib.sha256(text.encode("utf-8")).hexdigest()
-        for name, text in given.wanted.files.items()
-    }
     verdict = verify.judge(
-        {host: answer(given.answers_dir, host) for host in nodes},
-        {host: report(host, os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
-        verify.Wanted(**dict(vars(given.wanted), nodes=nodes, files=digests)),
+        nodes,
+        {
+            host: read_intact(os.path.join(given.answers_dir, host + ".json"), Checked.decode)
+            for host in nodes
+        },
+        {host: report(os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
+        given.wanted,
     )
     replace(os.path.abspath(given.path), json.dumps(verdict.encode(), indent=1))
     return Result(

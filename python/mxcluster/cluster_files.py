@@ -16,7 +16,7 @@ import sys
 from fractions import Fraction
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxcluster.errors import BadInput, refuse, some
+from mxcluster.errors import BadInput, refuse, shown, some
 from mxcluster.lists import several, unique
 from mxcluster.numbers import to_float
 
@@ -50,13 +50,13 @@ def parse_hosts(text: str, name: str = "hosts", known: Optional[Sequence[str]] =
         address = fields[0]
         if len(fields) > 1:
             problems.append(
-                "%s line %d: '%s' has %d words: write one address a line, and repeat the line for "
-                "several workers on a host" % (name, number, _cut(" ".join(fields)), len(fields))
+                "%s line %d: %s has %d words: write one address a line, and repeat the line for "
+                "several workers on a host" % (name, number, shown(" ".join(fields)), len(fields))
             )
         elif not is_ipv4(address):
             problems.append(
-                "%s line %d: '%s' is not an IPv4 address: write the worker's address as four "
-                "numbers, such as 10.0.0.5" % (name, number, _cut(address))
+                "%s line %d: %s is not an IPv4 address: write the worker's address as four "
+                "numbers, such as 10.0.0.5" % (name, number, shown(address))
             )
         elif known is not None and address not in known:
             problems.append(
@@ -99,7 +99,7 @@ def parse_groups(text: str, hosts: Sequence[str], name: str = "groups") -> List[
                 problems.append(
                     "%s line %d: %s is not a worker. The workers are %s. Correct or remove the "
                     "address (blanks separate addresses)"
-                    % (name, number, _cut(address), some(unique(hosts), 8))
+                    % (name, number, shown(address), some(unique(hosts), 8))
                 )
             elif address in seen:
                 problems.append(
@@ -153,7 +153,7 @@ def parse_data_sharding(text: str, workers: int, name: str = "data_sharding") ->
     """
     shares, numbers, problems = [], [], []
     for number, fields in _lines(text):
-        where = "%s line %d: '%s'" % (name, number, _cut(" ".join(fields)))
+        where = "%s line %d: %s" % (name, number, shown(" ".join(fields)))
         try:
             begin, end = [to_float(field) + 0.0 for field in fields]
         except ValueError:
@@ -213,17 +213,10 @@ def _seams(shares: Sequence[Share], name: str, numbers: Sequence[int]) -> Iterat
         )
     for (begin, next_end), number in pieces[1:]:
         if begin != end:
+            fault = "no worker would read the gap" if begin > end else "the two shares overlap"
             yield (
                 "%s line %d begins at %r and line %d ends at %r: %s. Write the same number in both "
-                "lines"
-                % (
-                    name,
-                    number,
-                    begin,
-                    last,
-                    end,
-                    "no worker would read the gap" if begin > end else "the two shares overlap",
-                )
+                "lines" % (name, number, begin, last, end, fault)
             )
         if next_end > end:
             end, last = next_end, number
@@ -346,11 +339,6 @@ def _lines(text: str) -> Iterator[Tuple[int, List[str]]]:
         words = line.partition("#")[0].split()
         if words:
             yield number, words
-
-
-def _cut(text: str) -> str:
-    """Return `text` for a message. Replace the part after 200 characters by "..."."""
-    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def main(argv: List[str]) -> int:

@@ -8,17 +8,22 @@ import hashlib
 import io
 import os
 import sys
-import tempfile
 import zipfile
-from collections import namedtuple
-from typing import Any
+from typing import NamedTuple, Tuple
 
 from mxcluster.errors import BadInput
 
-# train, validation: number of samples. shape: channels, rows, columns of one image. from_data_dir:
-# True if the user provides the files. file: the name of the file that provision.yml puts on every
-# node, "" without a file.
-DataSet = namedtuple("DataSet", "train validation shape classes from_data_dir file")
+
+class DataSet(NamedTuple):
+    """A data set."""
+
+    train: int  # samples
+    validation: int  # samples
+    shape: Tuple[int, int, int]  # channels, rows, columns of one image
+    classes: int
+    from_data_dir: bool  # True if the user provides the files
+    file: str  # the name of the file that provision.yml puts on every node, "" without a file
+
 
 DATASETS = {
     # The 1797 handwritten digits of scikit-learn. One fifth of each digit is held out.
@@ -41,69 +46,54 @@ def training_samples(data: str, num_examples: int = 0) -> int:
     `data`: a name in DATASETS. `num_examples`: 0 for all samples. Raises BadInput if the data set
     has fewer than `num_examples` samples. The data set "synthetic" has no limit.
     """
-    there = DATASETS[data].train
-    if num_examples > there and data != "synthetic":
+    available = DATASETS[data].train
+    if num_examples > available and data != "synthetic":
         raise BadInput(
             "num_examples=%d: %s has only %d training samples. Use at most %d, or 0 for all samples"
-            % (num_examples, data, there, there)
+            % (num_examples, data, available, available)
         )
-    return num_examples or there
+    return num_examples or available
 
 
-def write_digits(path: str) -> bool:
-    """Write scikit-learn's digits to the file `path` (.npz). Return True if the file has changed.
+def digits() -> bytes:
+    """Return scikit-learn's digits as the content of a .npz file.
 
-    If the file already has the same content, the function leaves the file alone and returns False.
-    Otherwise the function replaces the file atomically. The controller writes the file, because the
-    nodes have no scikit-learn.
+    The controller makes the file, because the nodes have no scikit-learn.
 
     The file has the arrays train_x and val_x, uint8 (n, 8, 8) with values 0 to 16, and train_y and
-    val_y, uint8 (n,). Both parts hold each digit in the same proportion. Every run writes the same
-    bytes.
+    val_y, uint8 (n,). Both parts hold each digit in the same proportion. Every call returns the
+    same bytes.
     """
+    import numpy
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    digits = load_digits()
-    train_x, val_x, train_y, val_y = train_test_split(
-        digits.images.astype("uint8"),
-        digits.target.astype("uint8"),
+    known = load_digits()
+    parts = train_test_split(
+        known.images.astype("uint8"),
+        known.target.astype("uint8"),
         test_size=DATASETS["digits"].validation,
-        stratify=digits.target,
+        stratify=known.target,
         random_state=0,
     )
-    content = _npz(train_x=train_x, train_y=train_y, val_x=val_x, val_y=val_y)
-    if os.path.isfile(path):
-        with open(path, "rb") as stream:
-            if stream.read() == content:
-                return False
-    descriptor, partial = tempfile.mkstemp(
-        prefix=os.path.basename(path), dir=os.path.dirname(os.path.abspath(path))
-    )
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        os.chmod(partial, 0o644)
-        os.replace(partial, path)
-    except BaseException:
-        os.remove(partial)
-        raise
-    return True
-
-
-def _npz(**arrays: Any) -> bytes:
-    """Return the content of a .npz file with `arrays`. Equal arrays give equal bytes."""
-    import numpy
-
-    write_array: Any = numpy.lib.format.write_array  # numpy declares no type for this function
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as members:
-        for name, array in sorted(arrays.items()):
+        for name, array in sorted(zip(("train_x", "val_x", "train_y", "val_y"), parts)):
             member = io.BytesIO()
-            write_array(member, numpy.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+            numpy.save(member, numpy.ascontiguousarray(array), allow_pickle=False)
             # Fixed date (1980). No compression: versions of zlib compress differently.
             members.writestr(zipfile.ZipInfo(name + ".npy"), member.getvalue())
     return archive.getvalue()
+
+
+def write_digits(path: str, content: bytes = b"") -> None:
+    """Write `content`, or the result of `digits`, to the file `path`, atomically.
+
+    `mxcluster.file_io` needs the model, which reads the table of this module.
+    """
+    with open(path + ".part", "wb") as stream:
+        stream.write(content or digits())
+    os.replace(path + ".part", path)
 
 
 def digits_cache() -> str:
@@ -126,27 +116,28 @@ def main(folder: str, check: str = "") -> None:
     second line is the content. ``python -m mxcluster.datasets FOLDER [check]`` calls this function
     on the controller. If `check` is not empty, `main` writes no file into `folder`.
     """
-    with tempfile.TemporaryDirectory() as temporary:
-        try:
-            path = os.path.join(folder, digits_cache())
-            made = not os.path.exists(path)
-            if made:
-                path = os.path.join(temporary, "digits.npz") if check else path
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                write_digits(path)
+    try:
+        path = os.path.join(folder, digits_cache())
+        made = not os.path.exists(path)
+        if made:
+            content = digits()
+            if not check:
+                os.makedirs(folder, exist_ok=True)
+                write_digits(path, content)
+        else:
             with open(path, "rb") as source:
                 content = source.read()
-        except ImportError as error:
-            sys.exit(
-                "cannot write digits.npz on the controller, because Python lacks a package (%s): "
-                "run `make venv`" % error
-            )
-        except OSError as error:
-            sys.exit(
-                "cannot write digits.npz on the controller (%s: %s): give the controller space and "
-                "the right to write there, and run provision.yml again"
-                % (error.filename or folder, error.strerror or error)
-            )
+    except ImportError as error:
+        sys.exit(
+            "cannot write digits.npz on the controller, because Python lacks a package (%s): "
+            "run `make venv`" % error
+        )
+    except OSError as error:
+        sys.exit(
+            "cannot write digits.npz on the controller (%s: %s): give the controller space and "
+            "the right to write there, and run provision.yml again"
+            % (error.filename or folder, error.strerror or error)
+        )
     print("made" if made else "kept", base64.b64encode(content).decode("ascii"), sep="\n")
 
 

@@ -50,6 +50,18 @@ def read_json(path: str, shape: Shape[T], cure: str = "restore or remove this fi
     raise BadInput("%s is damaged (%s): %s" % (path, fault, cure))
 
 
+def read_intact(path: str, shape: Shape[T]) -> Optional[T]:
+    """Return the content of a JSON file, or None for a missing, unreadable or damaged file.
+
+    Args: `shape` as for `read_json`.
+    """
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return shape(json.load(stream))
+    except (OSError,) + DAMAGED:
+        return None
+
+
 def check_folder(name: str, path: str) -> None:
     """Raise BadInput if this process cannot write files into the folder `path`.
 

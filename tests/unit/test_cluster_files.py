@@ -27,17 +27,6 @@ def test_hosts_with_comments_blank_lines_and_other_line_ends():
     assert parse_hosts(text) == HOSTS
 
 
-def test_hosts_refuses_two_words_in_a_line():
-    message = refused(parse_hosts, "10.0.0.1 slots=2\n")
-    assert (
-        "hosts line 1: '10.0.0.1 slots=2' has 2 words" in message and "repeat the line" in message
-    )
-
-
-def test_hosts_reports_all_mistakes_at_once():
-    assert refused(parse_hosts, "a\n10.0.0.1\nb c\n").count("\n") == 1
-
-
 # groups
 
 
@@ -71,11 +60,6 @@ def test_shares_are_accepted_in_any_order():
     assert parse_data_sharding(text, 2) == [(0.25, 1.0), (0.0, 0.25)]
 
 
-def test_rendered_shares_keep_every_bit():
-    shares = [(0.0, 1 / 3), (1 / 3, 0.1 + 0.5), (0.1 + 0.5, 1.0)]
-    assert parse_data_sharding(cluster_files.render_data_sharding(shares), 3) == shares
-
-
 # samples and batches
 
 
@@ -85,15 +69,6 @@ def equal(workers):
 
 def test_cut_follows_the_order_of_the_shares():
     assert cut([(0.5, 1), (0, 0.25), (0.25, 0.5)], 8) == [(4, 8), (0, 2), (2, 4)]
-
-
-def test_cut_refuses_a_worker_without_samples():
-    message = refused(cut, equal(4), 3)
-    assert (
-        "worker 3" in message
-        and "none of the 3 training samples" in message
-        and "num_workers" in message
-    )
 
 
 @pytest.mark.parametrize(
@@ -106,10 +81,6 @@ def test_cut_refuses_a_worker_without_samples():
 )
 def test_workers_of_a_waiting_set_run_the_same_number_of_batches(waiting, batches, repeated):
     assert batches_per_epoch([(0, 100), (100, 185), (185, 224)], 10, waiting) == (batches, repeated)
-
-
-def test_a_batch_larger_than_the_share_repeats_samples():
-    assert batches_per_epoch([(0, 3)], 32, [[0]]) == ([1], [29])
 
 
 def test_cluster_files_as_a_command(tmp_path, capsys):

@@ -1,7 +1,8 @@
 """Fetch large files once for the cluster, into a store on the controller.
 
 The module checks each known sha256, and resumes an interrupted download. It also accepts a file
-that the user put into the store.
+that the user put into the store. `get_url` of Ansible resumes no download, and a controller need
+not have curl.
 """
 
 import errno
@@ -10,24 +11,16 @@ import os
 import time
 import urllib.error
 import urllib.request
-from typing import Callable, Optional, Sequence
+from typing import Callable, Optional
 
-from mxcluster.errors import MxclusterError
+from mxcluster.errors import FULL, MxclusterError
 from mxcluster.file_io import BLOCK, sha256
 from mxcluster.model.software import File
 
 TRIES, PAUSE = 4, 2.0  # attempts for one file; seconds by which the pause grows each time
 TIMEOUT = 30.0  # seconds without a received byte
-DISK_ERRORS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EACCES,
-    errno.EROFS,
-)  # errors of the store's disk, not of the network
-CUT = (
-    OSError,
-    http.client.HTTPException,
-)  # errors of a connection; urllib's errors are OSErrors
+DISK_ERRORS = FULL + (errno.EACCES, errno.EROFS)  # errors of the store's disk, not of the network
+CUT = (OSError, http.client.HTTPException)  # errors of a connection; urllib's errors are OSErrors
 
 
 def provide(store: str, file: File, sha256_of: Callable[[str], str] = sha256) -> str:
@@ -41,8 +34,7 @@ def provide(store: str, file: File, sha256_of: Callable[[str], str] = sha256) ->
     path = os.path.join(store, file.name)
     if not os.path.exists(path):
         os.makedirs(store, exist_ok=True)
-        draft = path + ".part"
-        fetch(file, draft, store)
+        draft = fetch(file, store)
         if file.sha256 and sha256(draft) != file.sha256:
             found = sha256(draft)
             os.unlink(draft)
@@ -59,22 +51,21 @@ def provide(store: str, file: File, sha256_of: Callable[[str], str] = sha256) ->
     return path
 
 
-def fetch(file: File, draft: str, store: str) -> None:
-    """Fetch `file` to the path `draft`, or continue an earlier partial download.
+def fetch(file: File, store: str) -> str:
+    """Fetch `file` into the folder `store`, or continue an earlier partial download.
 
-    Args: `draft` the path of the download (str), in the store; `store` the
-    path of the store (str), which the error message names.
+    Returns the path of the download, which the caller checks and renames.
 
     Raises MxclusterError after TRIES failed attempts, or at once after an HTTP error such as 404
     that another attempt cannot cure. Raises OSError if the process cannot write to the store.
     """
+    draft = os.path.join(store, file.name + ".part")
     reason: Optional[BaseException] = None
     for attempt in range(TRIES):
-        if attempt:
-            time.sleep(PAUSE * attempt)
+        time.sleep(PAUSE * attempt)
         try:
             if fetch_once(file.url, draft):
-                return
+                return draft
             reason = None
         except urllib.error.HTTPError as error:
             reason = error
@@ -88,12 +79,7 @@ def fetch(file: File, draft: str, store: str) -> None:
             reason = error
     raise MxclusterError(
         "the controller could not fetch %s from %s (%s). %s"
-        % (
-            file.name,
-            file.url,
-            _cause(reason),
-            _instead(file, store),
-        )
+        % (file.name, file.url, _cause(reason), _instead(file, store))
     )
 
 
@@ -114,11 +100,6 @@ def fetch_once(url: str, draft: str) -> bool:
                 target.write(block)
             end = target.tell()
     return length is None or end == begun + int(length)
-
-
-def lacking(store: str, files: Sequence[File]) -> Sequence[File]:
-    """Return the items of `files` whose file is missing in the folder `store`."""
-    return [file for file in files if not os.path.exists(os.path.join(store, file.name))]
 
 
 def _cause(reason: Optional[BaseException]) -> str:

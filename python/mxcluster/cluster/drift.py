@@ -10,19 +10,15 @@ import os
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
 from mxcluster.cluster.driver import Jobs
-from mxcluster.errors import DAMAGED, some
-from mxcluster.file_io import replace
+from mxcluster.errors import some
+from mxcluster.file_io import read_intact, replace
 from mxcluster.model.module_answers import file_states
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import table, text
 
-SOURCES = (
-    "roles",
-    "plugins",
-    "playbooks",
-    "python/mxcluster",
-)  # folders of the project, whose files are inputs of the provisioning
+# Folders of the project, whose files are inputs of the provisioning.
+SOURCES = ("roles", "plugins", "playbooks", "python/mxcluster")
 
 
 class State(Record):
@@ -72,11 +68,7 @@ def of_files(paths: Sequence[str]) -> str:
 
 def remembered(path: str) -> State:
     """Return the state that `remember` saved in `path`, an empty state for an unreadable file."""
-    try:
-        with open(path) as stream:
-            return State.decode(json.load(stream))
-    except (OSError,) + DAMAGED:
-        return State()
+    return read_intact(path, State.decode) or State()
 
 
 def why_before_asking(known: State, digests: Mapping[str, str]) -> Optional[str]:
@@ -92,11 +84,8 @@ def why_before_asking(known: State, digests: Mapping[str, str]) -> Optional[str]
     changed = [
         name for name in sorted(set(before) | set(digests)) if before.get(name) != digests.get(name)
     ]
-    return (
-        "the node's settings have changed since the last provisioning: %s" % some(changed)
-        if changed
-        else None
-    )
+    why = "the node's settings have changed since the last provisioning: " + some(changed)
+    return why if changed else None
 
 
 def why(
@@ -112,15 +101,12 @@ def why(
     """
     before = known.seen
     for name in sorted(set(before) | set(seen)):
-        if before.get(name) != seen.get(name):
-            return "%s %s" % (
-                name,
-                "is new"
-                if name not in before
-                else "is gone"
-                if name not in seen
-                else "has changed",
-            )
+        if name not in before:
+            return "%s is new" % name
+        if name not in seen:
+            return "%s is gone" % name
+        if before[name] != seen[name]:
+            return "%s has changed" % name
     for name in sorted(NodeFacts.FIELDS):
         if getattr(record, name) != getattr(facts, name):
             return "the node record is out of date: %s has changed" % name
@@ -152,14 +138,11 @@ def refusal(host: str, changes: Mapping[str, Tuple[str, str]], jobs: Jobs) -> Op
     running = jobs.running()
     if not running:
         return None
+    values = ", ".join("%s=%s (now %s)" % (name, *pair) for name, pair in changes.items())
     return (
         "%s: job %s runs on this node with %s. After the change no playbook would find the job. "
         "Wait until the job ends, or run stop.yml with the old value. Then run provision.yml again"
-        % (
-            host,
-            some(running),
-            ", ".join("%s=%s (now %s)" % (name, *pair) for name, pair in changes.items()),
-        )
+        % (host, some(running), values)
     )
 
 

@@ -3,6 +3,9 @@
 The code runs on the controller and connects to no node. The names of packages and the rules come
 from NVIDIA's packaging sources (yum-packaging-nvidia-driver and yum-packaging-dkms-nvidia, branches
 N-rhel7).
+
+yum alone would install the newest branch, which lacks the GPUs before Maxwell, and would fail on a
+mirror that holds only a part of the newest version. So `choose` reads the list of the repository.
 """
 
 import re
@@ -23,21 +26,12 @@ from mxcluster.model.software import NeededDriver
 FLAVOUR = "latest-dkms"
 DRIVER, KMOD = "nvidia-driver-" + FLAVOUR, "kmod-nvidia-latest-dkms"
 # The packages that a driver must have. All have the same version.
-NEEDED = [
-    DRIVER,
-    DRIVER + "-libs",
-    DRIVER + "-cuda",
-    DRIVER + "-cuda-libs",
-    DRIVER + "-NVML",
+NEEDED = [DRIVER + part for part in ("", "-libs", "-cuda", "-cuda-libs", "-NVML")] + [
     "nvidia-persistenced-" + FLAVOUR,
     "nvidia-modprobe-" + FLAVOUR,
     KMOD,
 ]
-SET = NEEDED + [
-    DRIVER + "-NvFBCOpenGL",
-    DRIVER + "-devel",
-    "nvidia-xconfig-" + FLAVOUR,
-]
+SET = NEEDED + [DRIVER + "-NvFBCOpenGL", DRIVER + "-devel", "nvidia-xconfig-" + FLAVOUR]
 EPOCH = 3
 # Packages of other drivers: NVIDIA's other flavours and older names, and ELRepo's packages.
 FOREIGN = (
@@ -196,7 +190,11 @@ def _installed(rpms: Sequence[str]) -> _Installed:
         known.setdefault(name, set()).add(version)
         release = last if name == DRIVER else release
     others = sorted(name for name in known if re.fullmatch(FOREIGN, name))
-    own = _version_of_set(known) if DRIVER in known or not others else None
+    # yum installs the kernel module before the package DRIVER, which requires the module. So an
+    # interrupted transaction may leave any package of SET, and two versions of a package.
+    versions = known.get(DRIVER) or {one for name in SET for one in known.get(name, ())}
+    is_own = DRIVER in known or not others
+    own = max(versions, key=number) if versions and is_own else None
     return _Installed(known, release, others, own)
 
 
@@ -213,16 +211,13 @@ def _why_other_driver_stays(
     if present and number(present) >= number(needed.least):
         return "the node has another driver, which is new enough"
     if others or present:
+        version = " " + present if present else ""
+        packages = some(others) or "no package of yum"
+        cure = "yum remove " + " ".join(others) if others else "nvidia-uninstall"
         raise BadInput(
             "the node has a driver%s that mxcluster did not install (%s), but CUDA %s needs %s "
             "or newer: remove that driver (%s), restart the node, and run provision.yml again"
-            % (
-                " " + present if present else "",
-                some(others) if others else "no package of yum",
-                needed.cuda,
-                needed.least,
-                "yum remove " + " ".join(others) if others else "nvidia-uninstall",
-            )
+            % (version, packages, needed.cuda, needed.least, cure)
         )
     return ""
 
@@ -250,18 +245,6 @@ def _is_unwanted(
     return not _suits(own, needed, machine)
 
 
-def _version_of_set(known: Mapping[str, Set[str]]) -> Optional[str]:
-    """Return the newest version of mxcluster's driver packages, or None without such a package.
-
-    yum installs the kernel module before the package DRIVER, which requires the module. So an
-    interrupted transaction may leave any package of SET.
-
-    Args: `known` {package: installed versions}. An interrupted transaction may leave two versions.
-    """
-    found = known.get(DRIVER) or {one for name in SET for one in known.get(name, ())}
-    return max(found, key=number) if found else None
-
-
 def _check_machine(machine: MachineAnswer) -> None:
     """Raise BadInput if the kernel refuses modules of dkms, or if programs use the old driver."""
     if machine.secure_boot:
@@ -281,21 +264,20 @@ def _check_machine(machine: MachineAnswer) -> None:
 def listed(text: str) -> Dict[str, List[str]]:
     """Return {package: sorted versions} from `text`, the output of `yum list --showduplicates`.
 
-    A version has the epoch and the release, such as "3:470.82.01-1.el7". yum 3 breaks the line of a
-    long name.
+    A version has its release, such as "470.82.01-1.el7". yum 3 breaks the line of a long name.
     """
     found: Dict[str, List[str]] = {}
     for name, version in re.findall(
-        r"^(\S+)\.(?:x86_64|noarch)\s+((?:\d+:)?\d\S*-\S+)\s+\S", text, re.M
+        r"^(\S+)\.(?:x86_64|noarch)\s+(?:\d+:)?(\d\S*-\S+)\s+\S", text, re.M
     ):
         found.setdefault(name, []).append(version)
     return {name: sorted(set(versions), key=_order) for name, versions in found.items()}
 
 
 def _order(version: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """Return the sort key of a version such as "3:470.82.01-1.el7": (version, release)."""
-    upstream, _, release = version.rpartition(":")[2].partition("-")
-    return number(upstream), number(release)
+    """Return the sort key of a version such as "470.82.01-1.el7": (version, release)."""
+    bare, _, release = version.partition("-")
+    return number(bare), number(release)
 
 
 def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str = "") -> Packages:
@@ -310,37 +292,31 @@ def choose(text: str, branch: int, wanted: str = "", url: str = "", prefer: str 
     `plan`.
     """
     known = listed(text)
+    bare = {version: version.partition("-")[0] for version in known.get(DRIVER, [])}
     of_branch = [
         version
-        for version in known.get(DRIVER, [])
-        if _upstream(version) == wanted or not wanted and number(_upstream(version))[0] == branch
+        for version, one in bare.items()
+        if one == wanted or not wanted and number(one)[0] == branch
     ]
     if not of_branch:
-        versions = sorted({_upstream(version) for version in known.get(DRIVER, [])}, key=number)
+        versions = some(sorted(set(bare.values()), key=number)) or "no version"
         raise BadInput(
             "the repository %s has no %s %s, only %s: set nvidia_driver_version to one of these "
             "versions, or nvidia_mirror to a complete mirror"
-            % (
-                url,
-                DRIVER,
-                wanted or "of branch %d" % branch,
-                some(versions) if versions else "no version",
-            )
+            % (url, DRIVER, wanted or "of branch %d" % branch, versions)
         )
     reasons = []
-    for version in sorted(
-        of_branch, key=lambda one: (_upstream(one) == prefer, _order(one)), reverse=True
-    ):
+    of_branch.sort(key=lambda one: (bare[one] == prefer, _order(one)), reverse=True)
+    for version in of_branch:
         lacking = [name for name in NEEDED if version not in known.get(name, [])]
         if lacking:
-            reasons.append("%s lacks %s" % (_upstream(version), some(lacking)))
+            reasons.append("%s lacks %s" % (bare[version], some(lacking)))
             continue
-        there = [name for name in SET if version in known.get(name, [])]
-        bare, release = version.rpartition(":")[2].split("-", 1)
+        available = [name for name in SET if version in known.get(name, [])]
         return Packages(
-            version=bare,
-            packages=["%s-%s-%s" % (name, bare, release) for name in there],
-            locks=locks(bare, release),
+            version=bare[version],
+            packages=["%s-%s" % (name, version) for name in available],
+            locks=locks(*version.split("-", 1)),
         )
     raise BadInput(
         "the repository %s has no complete driver of branch %d: %s. Set nvidia_driver_version to "
@@ -357,10 +333,6 @@ def locks(version: str, release: str) -> List[str]:
     Args: `version` such as "470.82.01"; `release` of the packages, such as "1.el7".
     """
     return ["%d:%s-%s-%s.*" % (EPOCH, name, version, release) for name in SET]
-
-
-def _upstream(version: str) -> str:
-    return version.rpartition(":")[2].partition("-")[0]
 
 
 def vault(kernel: str) -> str:

@@ -12,24 +12,12 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
-from typing import (
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Match,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.cluster import wheels
-from mxcluster.errors import DAMAGED, BadInput, MxclusterError, refuse
-from mxcluster.file_io import replace, sha256
+from mxcluster.errors import BadInput, MxclusterError, refuse
+from mxcluster.file_io import read_intact, replace, sha256
 from mxcluster.model import names
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import each, table, text
@@ -38,11 +26,13 @@ from mxcluster.model.software import Build, Environment
 Fetch = Callable[[str, List[str], List[str], str, str], None]
 
 
-class Wish(NamedTuple):
+class ExtraPackage(NamedTuple):
     """A package that the user wants."""
 
     text: str  # such as "tqdm==4.66.1"
     digests: List[str]  # the allowed sha256 values, [] for all
+    name: str  # the normalized name, see `wheels.plain`
+    versions: str  # such as "==4.66.1", "" for all versions
 
 
 class Choice(Record):
@@ -55,13 +45,10 @@ class Choice(Record):
 
 
 KNOB = "mxnet_packages"
-NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-VERSION = r"(?:==|>=|<=|~=|!=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*(?:,\s*(?=[=<>~!]))?"
-REQUIREMENT = re.compile(r"(%s)(\[[A-Za-z0-9._, -]+\])?\s*((?:%s)*)$" % (NAME, VERSION))
-OWN = ("mxcluster", "pip")
+HASH = re.compile(r"--hash[= ]sha256:[0-9a-f]{64}")
 
 
-def wishes(value: object, cwd: str) -> List[Wish]:
+def of_knob(value: object, cwd: str) -> List[ExtraPackage]:
     """Return the packages of the knob mxnet_packages, sorted by name.
 
     Args: `value` a list of names with or without versions, such a list as a string, or the path of
@@ -82,7 +69,7 @@ def wishes(value: object, cwd: str) -> List[Wish]:
     return _parsed((one.strip(), KNOB) for one in value if one.strip())
 
 
-def _file(path: str) -> List[Wish]:
+def _file(path: str) -> List[ExtraPackage]:
     try:
         with open(path, encoding="utf-8") as stream:
             content = stream.read()
@@ -113,33 +100,29 @@ def _joined(content: str) -> Iterator[Tuple[int, str]]:
         yield first, " ".join(parts)
 
 
-def _parsed(lines: Iterator[Tuple[str, str]]) -> List[Wish]:
-    found, problems = {}, []  # type: Dict[str, Wish], List[str]
+def _parsed(lines: Iterator[Tuple[str, str]]) -> List[ExtraPackage]:
+    found, problems = {}, []  # type: Dict[str, ExtraPackage], List[str]
     for line, where in lines:
-        package, *options = re.split(r"\s+(?=--)", line)
-        match = REQUIREMENT.match(package)
-        if (
-            not match
-            or not _is_specifier(match.group(3))
-            or not all(re.match(r"--hash[= ]sha256:[0-9a-f]{64}$", option) for option in options)
-        ):
+        text, *options = re.split(r"\s+(?=--)", line)
+        requirement = _requirement(text)
+        if requirement is None or not all(HASH.fullmatch(option) for option in options):
             problems.append("%s: %r is refused: %s" % (where, line[:200], _instead(line)))
             continue
-        name = plain(match.group(1))
-        if name in OWN or name.startswith("mxnet"):
+        written, versions = requirement
+        name = wheels.plain(written)
+        if _is_own(name):
             problems.append(
-                "%s: %s is refused, because mxcluster installs this package: remove the entry%s"
-                % (
-                    where,
-                    match.group(1),
-                    ". mxnet_version and cuda_version select the version of MXNet"
-                    if name.startswith("mxnet")
-                    else "",
-                )
+                "%s: %s is refused, because mxcluster installs this package: remove the entry. "
+                "mxnet_version and cuda_version select the version of MXNet" % (where, written)
             )
         elif name in found:
-            problems.append("%s: %s occurs twice: remove one entry" % (where, match.group(1)))
-        found[name] = Wish(re.sub(r"\s", "", package), sorted(option[-64:] for option in options))
+            problems.append("%s: %s occurs twice: remove one entry" % (where, written))
+        found[name] = ExtraPackage(
+            text=re.sub(r"\s", "", text),
+            digests=sorted(option[-64:] for option in options),
+            name=name,
+            versions=versions,
+        )
     refuse(problems)
     return [found[name] for name in sorted(found)]
 
@@ -162,19 +145,21 @@ def _instead(line: str) -> str:
     )
 
 
-def _is_specifier(versions: str) -> bool:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+def _requirement(text: str) -> Optional[Tuple[str, str]]:
+    """Return (name, versions) of a requirement, or None if mxcluster does not accept its form."""
+    from packaging import requirements
 
     try:
-        SpecifierSet(versions)
-    except InvalidSpecifier:
-        return False
-    return True
+        found = requirements.Requirement(text)
+    except requirements.InvalidRequirement:
+        return None
+    has_more = found.url or found.marker or "===" in text
+    return None if has_more else (found.name, str(found.specifier))
 
 
 def extended(
     environment: Environment,
-    wanted: Sequence[Wish],
+    wanted: Sequence[ExtraPackage],
     python: str,
     store: str,
     fetch: Optional[Fetch] = None,
@@ -188,7 +173,7 @@ def extended(
 
     Args:
         environment: the result of `pairs.environment`.
-        wanted: the packages, from `wishes`.
+        wanted: the packages, from `of_knob`.
         python: the version of Python, such as "3.11".
         store: the folder of the wheels and of the saved choices.
         fetch: a function with the arguments of `download`, which is the default.
@@ -199,12 +184,12 @@ def extended(
         return environment
     refuse(_against(wanted, build, python))
     path = _path(store, wanted, build, python)
-    choice = _known(path)
+    choice = read_intact(path, Choice.decode)
     if choice is None:
         if known_only:
             return None
         chosen = choose(store, wanted, build, python, fetch or download)
-        choice = Choice(packages=[wish.text for wish in wanted], wheels=chosen)
+        choice = Choice(packages=[package.text for package in wanted], wheels=chosen)
         replace(path, json.dumps(choice.encode(), indent=1))
     return environment.replaced(
         builds=[build.replaced(python=[python], wheels=[*build.wheels, *sorted(choice.wheels)])],
@@ -213,7 +198,7 @@ def extended(
 
 
 def choose(
-    store: str, wanted: Sequence[Wish], build: Build, python: str, fetch: Fetch
+    store: str, wanted: Sequence[ExtraPackage], build: Build, python: str, fetch: Fetch
 ) -> Dict[str, List[str]]:
     """Choose wheels for `wanted` and all dependencies, and return {"name==version": [sha256]}.
 
@@ -224,25 +209,24 @@ def choose(
     Raises MxclusterError if pip fails. Raises BadInput if a dependency conflicts with `build`, or
     if the requirements file lists other sha256 values.
     """
-    packages = [wish.text for wish in wanted]
-    pinned = {plain(one.split("==")[0]): one for one in [*build.wheels, build.pip]}
+    packages = [package.text for package in wanted]
+    pinned = _pins([*build.wheels, build.pip])
     os.makedirs(store, exist_ok=True)
-    draft = tempfile.mkdtemp(prefix=wheels.DRAFT, dir=store)
-    try:
+    with tempfile.TemporaryDirectory(prefix=wheels.DRAFT, dir=store) as draft:
         fetch(draft, packages, list(pinned.values()), python, store)
         chosen, moved = {}, []
         for file in sorted(file for file in os.listdir(draft) if file.endswith(".whl")):
-            name, pin = plain(file.split("-")[0]), "==".join(file.split("-")[:2])
+            name, pin = wheels.plain(file.split("-")[0]), "==".join(file.split("-")[:2])
             if name in pinned:
                 continue
-            if name in OWN or name.startswith("mxnet"):
+            if _is_own(name):
                 raise BadInput(
                     "%s: one of the packages %s requires %s, which conflicts with %s: remove the "
                     "package with this requirement, or choose another version of that package"
                     % (KNOB, ", ".join(packages), pin, build.wheels[0])
                 )
             chosen[pin] = [sha256(os.path.join(draft, file))]
-            allowed = next((wish.digests for wish in wanted if name_of(wish) == name), [])
+            allowed = next((package.digests for package in wanted if package.name == name), [])
             if allowed and chosen[pin][0] not in allowed:
                 raise BadInput(
                     "%s: %s for Python %s has the sha256 %s, which the requirements file does not "
@@ -253,8 +237,6 @@ def choose(
         for file in moved:
             os.replace(os.path.join(draft, file), os.path.join(store, file))
         return chosen
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def download(folder: str, names: List[str], pinned: List[str], python: str, store: str) -> None:
@@ -273,77 +255,56 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
     )
     if output is not None:
         lacking = re.findall(r"No matching distribution found for (\S+)", output)
-        raise MxclusterError(
-            "%s: %s. pip says:\n%s"
-            % (
-                KNOB,
-                (
-                    "pip found no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. "
-                    "mxcluster installs only wheels, since nodes have no compiler. Choose a "
-                    "version that has a wheel. Without a network, use a bundle that contains the "
-                    "package" % (", ".join(lacking), python)
-                )
-                if lacking
-                else "pip could not fetch the packages for Python %s. Give the controller access "
-                "to a package index, or correct the names of the packages" % python,
-                output,
-            )
+        reason = (
+            "pip found no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. mxcluster "
+            "installs only wheels, since nodes have no compiler. Choose a version that has a "
+            "wheel. Without a network, use a bundle that contains the package"
+            % (", ".join(lacking), python)
+            if lacking
+            else "pip could not fetch the packages for Python %s. Give the controller access to a "
+            "package index, or correct the names of the packages" % python
         )
+        raise MxclusterError("%s: %s. pip says:\n%s" % (KNOB, reason, output))
 
 
-def name_of(wish: Wish) -> str:
-    """Return the normalized name of the package in `wish`, see `plain`."""
-    return plain(_parts(wish).group(1))
+def _is_own(name: str) -> bool:
+    """Return True if mxcluster itself installs the package with the normalized name `name`."""
+    return name in ("mxcluster", "pip") or name.startswith("mxnet")
 
 
-def plain(name: str) -> str:
-    """Return the normalized form of the package name `name`, see `wheels.plain`."""
-    return wheels.plain(name)
+def _pins(pins: Sequence[str]) -> Dict[str, str]:
+    """Return {normalized name: pin} of `pins` such as "numpy==1.14.6"."""
+    return {wheels.plain(pin.split("==")[0]): pin for pin in pins}
 
 
-def _parts(wish: Wish) -> Match[str]:
-    """Return the match of REQUIREMENT with the text of `wish`: name, extras and versions."""
-    match = REQUIREMENT.match(wish.text)
-    assert match is not None
-    return match
-
-
-def _against(wanted: Sequence[Wish], build: Build, python: str) -> Iterator[str]:
+def _against(wanted: Sequence[ExtraPackage], build: Build, python: str) -> Iterator[str]:
     """Yield a message for each package in `wanted` that conflicts with a wheel of `build`."""
     from packaging.specifiers import SpecifierSet
 
-    pinned = {plain(one.split("==")[0]): one for one in build.wheels}
-    for wish in wanted:
-        pin = pinned.get(name_of(wish))
-        if pin and pin.split("==")[1] not in SpecifierSet(_parts(wish).group(3)):
+    pinned = _pins(build.wheels)
+    for package in wanted:
+        pin = pinned.get(package.name)
+        if pin and pin.split("==")[1] not in SpecifierSet(package.versions):
             yield (
                 "%s: %s is refused: %s on Python %s needs %s. Remove %s, or give the needed version"
-                % (KNOB, wish.text, build.wheels[0], python, pin, name_of(wish))
+                % (KNOB, package.text, build.wheels[0], python, pin, package.name)
             )
 
 
-def _path(store: str, wanted: Sequence[Wish], build: Build, python: str) -> str:
-    inputs = json.dumps([[list(wish) for wish in wanted], python, build.wheels, build.pip])
+def _path(store: str, wanted: Sequence[ExtraPackage], build: Build, python: str) -> str:
+    texts = [[package.text, package.digests] for package in wanted]
+    inputs = json.dumps([texts, python, build.wheels, build.pip])
     digest = hashlib.sha256(inputs.encode("utf-8")).hexdigest()
     return os.path.join(store, "packages-py%s-%s.json" % (python, digest[:16]))
 
 
-def _known(path: str) -> Optional[Choice]:
-    """Return the saved choice in the file `path`, or None without a valid file."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return Choice.decode(json.load(stream))
-    except (OSError,) + DAMAGED:
-        return None
-
-
-def kept(store: str, wanted: Sequence[Wish], build: Build, python: str) -> List[str]:
+def kept(store: str, wanted: Sequence[ExtraPackage], build: Build, python: str) -> List[str]:
     """Return the paths of the saved choice and of the chosen wheels, for a bundle.
 
     See `choose` for the arguments.
     """
     path = _path(store, wanted, build, python)
-    choice = _known(path)
+    choice = read_intact(path, Choice.decode)
     lines = [
         "%s --hash=sha256:%s" % (pin, digests[0])
         for pin, digests in (choice.wheels.items() if choice else ())

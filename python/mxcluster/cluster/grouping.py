@@ -1,8 +1,9 @@
 """Compute groups, shares and a placement of parameters from measured speeds.
 
-The functions are pure. They take speeds as {name: speed}, in the order of the workers or servers. A
-result names a worker by its position in this order. Shares, placement and the comparison with the
-noise are exact: a speed counts as the decimal number that repr writes. Sums of squares are floats.
+The functions are pure. They take speeds above 0 as {name: speed}, in the order of the workers or
+servers. A result names a worker by its position in this order. Shares, placement and the comparison
+with the noise are exact: a speed counts as the decimal number that repr writes. Sums of squares are
+floats.
 
 The rules for groups (`propose`):
 
@@ -26,10 +27,7 @@ The rules for groups (`propose`):
 import math
 import operator
 from fractions import Fraction
-from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
-
-from mxcluster.errors import BadInput, refuse
-from mxcluster.numbers import to_float
+from typing import List, Mapping, NamedTuple, Sequence, Tuple
 
 # The maximum number of groups that `propose` chooses by the rules. Each group costs a process on
 # every server, and this process holds three copies of the weights in memory.
@@ -50,54 +48,18 @@ class Proposal(NamedTuple):
     reason: str  # the reason for the number of groups, as text
 
 
-def check(speeds: Mapping[str, Optional[float]], unit: str = "samples/s") -> List[Fraction]:
-    """Return the speeds as exact fractions, in the order of `speeds`.
-
-    Args: `speeds` {name: speed}; `unit` the unit of the speeds in messages.
-
-    Raises BadInput that names each worker or server without a finite speed above 0.
-    """
-    refuse(["no worker has a speed: give the speed of at least one worker"] if not speeds else [])
-    exact, problems = [], []
-    for name, speed in speeds.items():
-        try:
-            value = Fraction(repr(to_float(speed)))
-        except ValueError:
-            value = Fraction(0)
-        if value <= 0:
-            problems.append(
-                "%s: the speed %s. Measure this speed again, or remove its entry"
-                % (
-                    name,
-                    "is missing"
-                    if speed is None
-                    else "%r is not a number of %s above 0" % (speed, unit),
-                )
-            )
-        exact.append(value)
-    refuse(problems)
-    return exact
-
-
-def propose(speeds: Mapping[str, Optional[float]], noise: float, groups: int = 0) -> Proposal:
+def propose(speeds: Mapping[str, float], noise: float) -> Proposal:
     """Return the Proposal for workers with these `speeds`, by the rules of this module.
 
     Args:
         speeds: {worker's name: samples/s}.
         noise: the relative difference between two measurements of one speed, such as 0.05.
-        groups: the number of groups, or 0 to choose the number by the rules. A number above 0
-            overrides the noise and MOST_GROUPS.
-
-    Raises BadInput for a wrong speed (see `check`) or noise, and if `groups` exceeds the number of
-    workers or of different speeds.
     """
-    exact, limit = check(speeds), _noise(noise)
+    exact, limit = _exact(speeds), Fraction(repr(noise))
     values = sorted(set(exact), reverse=True)
     counts = [exact.count(one) for one in values]
-    _check_asked(groups, len(exact), len(values))
-    if groups:
-        count, reason = groups, "%d groups, as asked for" % groups
-    elif len(exact) == 1:
+    count, reason = 0, ""
+    if len(exact) == 1:
         count, reason = 1, "one worker"
     elif not _differ(values[0], values[-1], limit):
         count = 1
@@ -107,8 +69,6 @@ def propose(speeds: Mapping[str, Optional[float]], noise: float, groups: int = 0
         )
     elif len(exact) == 2:
         count, reason = 2, "two workers, whose speeds differ by more than the noise"
-    else:
-        count, reason = 0, ""
     most = count or min(len(exact) - 1, MOST_GROUPS, len(values))
     divisions = _divisions([float(one) for one in values], counts, most)
     if not count:
@@ -126,9 +86,7 @@ def propose(speeds: Mapping[str, Optional[float]], noise: float, groups: int = 0
     return Proposal(found, ["speed%d" % (one + 1) for one in range(len(found))], reason)
 
 
-def shares(
-    speeds: Mapping[str, Optional[float]], groups: Sequence[Sequence[int]]
-) -> List[Fraction]:
+def shares(speeds: Mapping[str, float], groups: Sequence[Sequence[int]]) -> List[Fraction]:
     """Return each worker's share of the training data, in the workers' order. The sum is exactly 1.
 
     A share is in proportion to the slowest speed of the worker's group, because the members of a
@@ -137,7 +95,7 @@ def shares(
 
     Args: `speeds` as in `propose`; `groups` lists of workers' positions, each worker in one list.
     """
-    exact = check(speeds)
+    exact = _exact(speeds)
     weight = list(exact)
     for group in groups:
         slowest = min(exact[one] for one in group)
@@ -148,7 +106,7 @@ def shares(
 
 
 def placement(
-    sizes: Sequence[int], speeds: Mapping[str, Optional[float]], bound: int = BIGARRAY_BOUND
+    sizes: Sequence[int], speeds: Mapping[str, float], bound: int = BIGARRAY_BOUND
 ) -> List[int]:
     """Return the position in `speeds` of each parameter's server, in the order of `sizes`.
 
@@ -159,7 +117,7 @@ def placement(
 
     A server's part of all elements is in proportion to its speed. A parameter belongs to the server
     whose part contains the parameter's middle element. So a part deviates from the proportion by at
-    most the largest parameter. Raises BadInput that names each server with a wrong speed.
+    most the largest parameter.
 
     Args:
         sizes: the number of elements of each parameter, in order from the lowest layer.
@@ -167,7 +125,7 @@ def placement(
         bound: MXNet splits each parameter of at least `bound` elements over all servers. Such a
             parameter counts for no server here, and its entry in the result has no effect.
     """
-    exact = check(speeds, "updates/s")
+    exact = _exact(speeds)
     order = sorted(range(len(exact)), key=lambda one: (-exact[one], one))
     counted = [size if size < bound else 0 for size in sizes]
     total, speed = sum(counted), sum(exact)
@@ -182,35 +140,8 @@ def placement(
     return result
 
 
-def _noise(noise: object) -> Fraction:
-    try:
-        value = to_float(noise)
-    except ValueError:
-        value = -1.0
-    if value < 0:
-        raise BadInput(
-            "the noise %r is invalid: give a number of at least 0, such as 0.05 for 5 %%" % (noise,)
-        )
-    return Fraction(repr(value))
-
-
-def _check_asked(groups: object, workers: int, different: int) -> None:
-    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 0:
-        raise BadInput(
-            "groups=%r is invalid: give a whole number of groups, or 0 to choose the number by the "
-            "speeds" % (groups,)
-        )
-    if groups > workers:
-        raise BadInput(
-            "groups=%d is more than the %d workers: give at most %d groups"
-            % (groups, workers, different)
-        )
-    if groups > different:
-        raise BadInput(
-            "groups=%d is more than the %d different speeds of the %d workers. Workers of equal "
-            "speed are in one group: give at most %d groups"
-            % (groups, different, workers, different)
-        )
+def _exact(speeds: Mapping[str, float]) -> List[Fraction]:
+    return [Fraction(repr(float(speed))) for speed in speeds.values()]
 
 
 def _differ(fast: Fraction, slow: Fraction, noise: Fraction) -> bool:

@@ -22,13 +22,12 @@ def messages(result: object) -> str:
     """
     texts: List[str] = []
     items = list(result.get("results") or []) if isinstance(result, dict) else []
-    for one in [result] + items:
+    for one in [result, *items]:
+        parts = [one]
         if isinstance(one, dict):
             parts = [one.get(name) for name in ("msg", "stderr", "stdout", "rc_message")]
             parts += list(one.get("failures") or [])
-            texts += [str(text).strip() for text in parts if text]
-        else:
-            texts.append(str(one).strip())
+        texts += [str(text).strip() for text in parts if text]
     return "\n".join(dict.fromkeys(text for text in texts if text))
 
 
@@ -55,16 +54,11 @@ def explained(result: object, host: str, df: Sequence[str], needs: Mapping[str, 
         return "%s: %s" % (host, messages(result))
     cause = _FULL.search(messages(result))
     free = dict(zip(needs, (_free(line) for line in df[1:])))
-    places = [
-        "%s %shas %s free"
-        % (
-            folder,
-            "needs %d MiB and " % -(-needs[folder] // (1 << 20)) if needs[folder] else "",
-            free[folder],
-        )
-        for folder in needs
-        if folder in free
-    ]
+    need = {
+        folder: "needs %d MiB and " % -(-size // (1 << 20)) if size else ""
+        for folder, size in needs.items()
+    }
+    places = ["%s %shas %s free" % (folder, need[folder], free[folder]) for folder in free]
     return (
         "%s: the disk is full (%s). Needed and free space: %s. Free the needed space, and run "
         "provision.yml again. The new run removes incomplete files and repeats the installation"

@@ -8,7 +8,6 @@ import re
 from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 from mxcluster.cluster.version_table import (
-    Library,
     chip,
     cuda_row,
     gpu_wheel,
@@ -20,7 +19,7 @@ from mxcluster.cluster.version_table import (
     table,
 )
 from mxcluster.errors import BadInput
-from mxcluster.model.software import Build, Environment
+from mxcluster.model.software import Build, Environment, LibraryFile
 
 # The files of the tables, in messages about a missing row.
 _MXNET = "python/mxcluster/cluster/mxnet.yml: "
@@ -237,22 +236,16 @@ def check_gpus(mxnet: str, wanted: str, devices: Iterable[str]) -> None:
 
     Args: `devices` PCI device numbers (hexadecimal texts).
     """
+    sass = compiled_for(mxnet, wanted)
     for device in sorted(set(devices)):
         name, capability = chip(device)
         # the table lacks newer devices: accept an unknown device
-        if capability is None or runs_on(mxnet, wanted, capability):
+        if capability is None or has_code(sass, capability):
             continue
         raise Misfit(
             "MXNet %s for %s has no code for the GPU %s (%s, compute capability %s), only for the "
             "compute capabilities %s"
-            % (
-                mxnet,
-                spoken(wanted),
-                device,
-                name,
-                capability,
-                ", ".join(compiled_for(mxnet, wanted)),
-            ),
+            % (mxnet, spoken(wanted), device, name, capability, ", ".join(sass)),
             ["remove the GPU from the node", ON_CPU],
         )
 
@@ -281,7 +274,7 @@ def needs(mxnet: str, wanted: str) -> Needs:
     )
 
 
-def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[Library]:
+def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[LibraryFile]:
     """Return the cuDNN for a pair, or None for no cuDNN.
 
     Args: `mxnet` the version; `wanted` the target; `version` such as "7.6.5" or "7.6.5.32", "" for
@@ -300,20 +293,16 @@ def cudnn(mxnet: str, wanted: str, version: str = "") -> Optional[Library]:
         else [cuda_row(cuda).cudnn]
     )
     if not found:
-        raise BadInput(
-            "%s: set cudnn_version to %s, or remove the setting"
-            % (
-                "MXNet %s for %s needs cuDNN %s, but cudnn_version is %s"
-                % (mxnet, spoken(wanted), major, version)
-                if major
-                else "mxcluster's table has no cuDNN %s for CUDA %s" % (version, cuda),
-                " or ".join(fitting),
-            )
-        )
-    return row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1]).replaced(version=found[-1])
+        reason = "mxcluster's table has no cuDNN %s for CUDA %s" % (version, cuda)
+        if major:
+            reason = "MXNet %s for %s needs cuDNN %s, but " % (mxnet, spoken(wanted), major)
+            reason += "cudnn_version is " + version
+        cure = "set cudnn_version to %s, or remove the setting" % " or ".join(fitting)
+        raise BadInput("%s: %s" % (reason, cure))
+    return row(rows, _VERSIONS + "cudnn.%s" % cuda, found[-1])
 
 
-def nccl(mxnet: str, wanted: str) -> Optional[Library]:
+def nccl(mxnet: str, wanted: str) -> Optional[LibraryFile]:
     """Return the NCCL for a pair, or None for no NCCL.
 
     A wheel that needs no NCCL contains NCCL.

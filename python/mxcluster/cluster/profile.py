@@ -11,7 +11,7 @@ from mxcluster import cluster_files
 from mxcluster.cluster import grouping, profile_advice
 from mxcluster.errors import some
 from mxcluster.file_io import read_json
-from mxcluster.model.profile import CURE, MeasuredProfile, Profile, Worker
+from mxcluster.model.profile import CURE, MeasuredProfile, Profile, Worker, worker_name
 
 # The minimum noise. Groups with a smaller difference of speeds do not justify their processes on
 # the servers.
@@ -27,7 +27,7 @@ class Fit(NamedTuple):
     note: str  # missing workers with the cure, or workers outside the job; "" without both
 
 
-def complete(measured: MeasuredProfile, groups: int = 0) -> Profile:
+def complete(measured: MeasuredProfile) -> Profile:
     """Return the profile with the `measured` entries and the proposal.
 
     - noise: the median of the workers' "spread" in "together", at least LEAST_NOISE.
@@ -36,16 +36,12 @@ def complete(measured: MeasuredProfile, groups: int = 0) -> Profile:
       `groups` cannot split a host, because this file lists addresses.
     - shares: `grouping.shares`, cut from [0, 1] in the order of the workers.
     - placement: `grouping.placement` for `server_speeds`.
-
-    Args: `groups` the requested number of groups, 0 for the best number.
-
-    Raises BadInput for a too large number of groups.
     """
     noise = max(
         LEAST_NOISE, statistics.median(worker.together.spread for worker in measured.workers)
     )
     speeds = speeds_of(measured.workers)
-    proposal = grouping.propose(_slowest_of_hosts(measured.workers), noise, groups)
+    proposal = grouping.propose(_slowest_of_hosts(measured.workers), noise)
     servers = server_speeds(measured)
     shares = grouping.shares(speeds, proposal.groups)
     found = Profile(
@@ -76,24 +72,19 @@ def fits(profile: Profile, workers: Sequence[Tuple[str, int]]) -> Fit:
 
     Args: `workers` [(host, number)] of the job.
     """
-    places = {
-        (worker.host, worker.number): position for position, worker in enumerate(profile.workers)
-    }
-    missing = [name_of(*worker) for worker in workers if worker not in places]
+    places = {worker.name: position for position, worker in enumerate(profile.workers)}
+    names = [worker_name(*worker) for worker in workers]
+    missing = [name for name in names if name not in places]
     if missing:
-        return Fit(
-            profile, None, "%s has no speed of %s: %s" % (title(profile), some(missing), CURE)
-        )
-    there = set(workers)
-    gone = [name_of(*worker) for worker in places if worker not in there]
-    return Fit(
-        profile,
-        [places[worker] for worker in workers],
+        note = "%s has no speed of %s: %s" % (title(profile), some(missing), CURE)
+        return Fit(profile, None, note)
+    in_job = set(names)
+    others = [name for name in places if name not in in_job]
+    note = (
         "%s also has the speeds of %s, which this job leaves out. The job's workers keep their "
-        "groups" % (title(profile), some(gone))
-        if gone
-        else "",
+        "groups" % (title(profile), some(others))
     )
+    return Fit(profile, [places[name] for name in names], note if others else "")
 
 
 def groups_of(fit: Fit) -> Tuple[List[List[int]], List[str]]:
@@ -154,11 +145,6 @@ def title(profile: Profile) -> str:
     """Return the job and date of a profile as text for messages."""
     day = time.strftime("%Y-%m-%d", time.gmtime(profile.time))
     return "the profile %s of %s" % (profile.job, day)
-
-
-def name_of(host: str, number: int) -> str:
-    """Return the name of a worker for messages, such as "node1 worker 0"."""
-    return "%s worker %d" % (host, number)
 
 
 def _slowest_of_hosts(workers: Sequence[Worker]) -> Dict[str, float]:

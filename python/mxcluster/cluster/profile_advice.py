@@ -1,4 +1,7 @@
-"""Give advice about workers, servers and hosts from the speeds of a profile. All is pure."""
+"""Give advice about workers, servers and hosts from the speeds of a profile. All is pure.
+
+profile.yml shows the advice beside the groups. A plan does not read it.
+"""
 
 import statistics
 from typing import List, Sequence, Tuple
@@ -86,18 +89,12 @@ def _about_hosts(profile: Profile) -> List[str]:
                 "this host shares a machine with another host" % (host, 100 * lost)
             )
             continue
-        less = sum(together) <= max(alone) * (1 + profile.noise)
+        is_slow = sum(together) <= max(alone) * (1 + profile.noise)
+        cure = ", so workers_per_host=1 is as fast" if is_slow else ""
         found.append(
             "%s: its %d workers are %.0f %% slower together than alone. All these workers together "
             "compute %.3g samples/s, and one worker alone computes %.3g%s"
-            % (
-                host,
-                len(workers),
-                100 * lost,
-                sum(together),
-                max(alone),
-                ", so workers_per_host=1 is as fast" if less else "",
-            )
+            % (host, len(workers), 100 * lost, sum(together), max(alone), cure)
         )
     return found
 

@@ -47,11 +47,7 @@ ORIGIN = shapes.matching(
 
 
 def blocks(
-    nodes: Nodes,
-    records: Records,
-    variables: Variables,
-    key_file: str,
-    draft: bool = False,
+    nodes: Nodes, records: Records, variables: Variables, key_file: str, draft: bool = False
 ) -> Dict[str, str]:
     """Return {"authorized_keys", "known_hosts", "config"}, the text of the block for each file.
 
@@ -65,8 +61,8 @@ def blocks(
     Raises BadInput if a node's key is unknown, or if ssh's files cannot contain a value.
     """
     if not draft:
-        there = [host for host in nodes if host in records]
-        for_each(lambda host: records[host].refuse_damaged(), there)
+        recorded = [host for host in nodes if host in records]
+        for_each(lambda host: records[host].refuse_damaged(), recorded)
         refuse(
             "%s: the controller lacks the ssh keys of this node: run provision.yml without --limit"
             % host
@@ -74,27 +70,20 @@ def blocks(
             if not _ssh(records, host).public_key
         )
     names = names_of(nodes, variables)
+    found = {"authorized_keys": [], "known_hosts": [], "config": []}  # type: Dict[str, List[str]]
     try:
-        return {
-            "authorized_keys": "\n".join(authorized(nodes, records, variables)),
-            "known_hosts": "\n".join(
-                line for host in nodes for line in known(host, names[host], records)
-            ),
-            "config": "\n".join(
-                [
-                    line
-                    for host in nodes
-                    for line in configured(host, nodes[host], names[host], records, key_file)
-                ]
-                + ["# The next lines apply to all hosts.", "Match all"]
-            ),
-        }
+        found["authorized_keys"] += authorized(nodes, records, variables)
+        for host, node in nodes.items():
+            found["known_hosts"] += known(host, names[host], records)
+            found["config"] += configured(host, node, names[host], records, key_file)
     except shapes.Wrong as wrong:
         raise BadInput(
             "mxcluster cannot write ssh's files: %s is not %s. If the value is in the inventory (a "
             "host's name, ansible_host, ssh_mesh_from), correct the inventory. Otherwise run "
             "provision.yml for the node with this value" % (wrong.shown, wrong.what)
         ) from None
+    found["config"] += ["# The next lines apply to all hosts.", "Match all"]
+    return {name: "\n".join(lines) for name, lines in found.items()}
 
 
 def authorized(nodes: Nodes, records: Records, variables: Variables) -> List[str]:
@@ -153,9 +142,7 @@ def known(host: str, names: Sequence[str], records: Records) -> List[str]:
     Args: `names` the node's names and addresses; `records` {host: node record}.
     """
     port = _ssh(records, host).port
-    patterns = ",".join(
-        NAME(name) if port == 22 else "[%s]:%d" % (NAME(name), port) for name in names
-    )
+    patterns = ",".join(_pattern(NAME(name), port) for name in names)
     keys = records[host].host_keys if host in records else []
     keys = keys or ["(the host keys of %s)" % host]
     return ["%s %s" % (patterns, _key(key)) for key in keys]
@@ -243,11 +230,13 @@ def of_the_controller(variables: Variables) -> str:
     for host, own in sorted(variables.items()):
         name, port = own.ansible_host or host, own.ansible_port
         for key in own.node_host_key:
-            lines.append(
-                "%s %s"
-                % (name if port == 22 else "[%s]:%d" % (name, port), " ".join(key.split()[:2]))
-            )
+            lines.append("%s %s" % (_pattern(name, port), " ".join(key.split()[:2])))
     return "\n".join(lines)
+
+
+def _pattern(name: str, port: int) -> str:
+    """Return a host name or address in the form of known_hosts."""
+    return name if port == 22 else "[%s]:%d" % (name, port)
 
 
 def _key(text: str) -> str:

@@ -7,7 +7,7 @@ misspelt name.
 import functools
 import os
 import re
-from typing import Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.model import names
@@ -17,23 +17,24 @@ from mxcluster.model.shapes import (
     Wrong,
     each,
     flag,
+    matching,
     optional,
     or_empty,
-    passing,
     text,
     whole,
 )
-from mxcluster.model.shapes import (
-    table as table_of,
-)
-from mxcluster.model.software import SigningKey
+from mxcluster.model.shapes import table as table_of
+from mxcluster.model.software import LibraryFile, SigningKey
 
 T = TypeVar("T")
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+_REDIST = "https://developer.download.nvidia.com/compute/redist/"
 
 _texts = each(text)
 _versions = table_of(text, names.version)  # {package: version}
+_target = matching("(cpu|cu[0-9]+)(-mkl)?", "a target, such as cu92-mkl")
+_device_span = matching("[0-9a-f]{4}-[0-9a-f]{4}", "the first and last number of devices")
 
 
 class RunFile(Record, strict=True):
@@ -43,10 +44,19 @@ class RunFile(Record, strict=True):
     sha256: str = field(or_empty(names.digest), default="")
 
 
-class Library(RunFile):
-    """The archive of cuDNN or NCCL. A row of cuDNN has its version as the name of the row."""
+class _Cudnn(Record, strict=True):
+    """A row of cuDNN, whose name is the version."""
 
-    version: str = field(or_empty(names.version), default="")
+    sha256: str = field(names.digest)
+    name: str = field(or_empty(names.version), default="")
+
+
+class _Nccl(Record, strict=True):
+    """A row of NCCL, whose name is the version of CUDA."""
+
+    version: str = field(names.version)
+    sha256: str = field(names.digest)
+    cuda: str = field(or_empty(names.version), default="")
 
 
 class CudaRow(Record, strict=True):
@@ -56,11 +66,10 @@ class CudaRow(Record, strict=True):
     driver: str = field(names.version)
     cudnn: str = field(names.version)
     rpm: Sequence[str] = field(_texts)
-    patched: Mapping[str, str] = field(_versions)
+    patched: Mapping[str, str] = field(_versions, default={})
     compilers: Mapping[str, str] = field(_versions, default={})
     pinned: Optional[Mapping[str, str]] = field(optional(_versions), default=None)
     libraries: Sequence[str] = field(_texts)
-    toolkit: Sequence[str] = field(_texts)
     runfile: Sequence[RunFile] = field(each(record(RunFile)))
 
 
@@ -81,12 +90,21 @@ class System(Record, strict=True):
     driver: bool = field(flag, default=False)
 
 
+def _wheels(value: object) -> Mapping[str, str]:
+    found: Dict[str, str] = {}
+    for version, targets in table_of(names.version, each(_target))(value).items():
+        for target in targets:
+            variant = target.replace("-", "").replace("cpu", "")
+            found[target] = "mxnet%s==%s" % ("-" + variant if variant else "", version)
+    return found
+
+
 class MxnetRow(Record, strict=True):
-    """A version of MXNet."""
+    """A version of MXNet. The table has {version: targets} in place of `wheels`."""
 
     note: str = field(text)
     pythons: Mapping[str, Sequence[str]] = field(table_of(text, each(names.python_version)))
-    wheels: Mapping[str, str] = field(table_of(text, text))
+    wheels: Mapping[str, str] = field(_wheels)
     """{target: wheel}."""
 
 
@@ -105,12 +123,35 @@ class GpuWheel(Record, strict=True):
     sass: Sequence[str] = field(_texts)
 
 
-Device = Tuple[str, str, str, str]  # first and last device number, chip, compute capability
+class _GpuWheels(GpuWheel):
+    """A row of gpu_wheels.yml."""
+
+    wheels: Sequence[str] = field(_texts)
+    without_libgomp: Sequence[str] = field(_texts, default=[])
 
 
-def _device(value: object) -> Device:
-    first, last, name, capability = passing(list, lambda row: len(row) == 4, "4 texts")(value)
-    return text(first), text(last), text(name), text(capability)
+def _library(folder: str, name: str, version: str, sha256: str) -> LibraryFile:
+    return LibraryFile(url=_REDIST + folder + name, name=name, version=version, sha256=sha256)
+
+
+def _cudnn(value: object) -> Mapping[str, Mapping[str, LibraryFile]]:
+    found: Dict[str, Dict[str, LibraryFile]] = {}
+    rows = table_of(names.version, table_of(names.version, record(_Cudnn)))(value)
+    for cuda, of_cuda in rows.items():
+        for version, one in of_cuda.items():
+            folder = "cudnn/v%s/" % ".".join(version.split(".")[:3])
+            name = "cudnn-%s-linux-x64-v%s.tgz" % (cuda, one.name or version)
+            found.setdefault(cuda, {})[version] = _library(folder, name, version, one.sha256)
+    return found
+
+
+def _nccl(value: object) -> Mapping[str, LibraryFile]:
+    found: Dict[str, LibraryFile] = {}
+    for cuda, one in table_of(names.version, record(_Nccl))(value).items():
+        folder = "nccl/v%s/" % one.version.rpartition(".")[0]
+        name = "nccl_%s-1+cuda%s_x86_64.txz" % (one.version, one.cuda or cuda)
+        found[cuda] = _library(folder, name, one.version, one.sha256)
+    return found
 
 
 class Table(Record, strict=True):
@@ -122,13 +163,16 @@ class Table(Record, strict=True):
     cuda: Mapping[str, CudaRow] = field(table_of(text, record(CudaRow)))
     network_repo: str = field(text)
     keys: Sequence[SigningKey] = field(each(record(SigningKey)))
-    cudnn: Mapping[str, Mapping[str, Library]] = field(
-        table_of(text, table_of(text, record(Library)))
-    )
-    nccl: Mapping[str, Library] = field(table_of(text, record(Library)))
+    cudnn: Mapping[str, Mapping[str, LibraryFile]] = field(_cudnn)
+    """{CUDA: {version: archive}}."""
+    nccl: Mapping[str, LibraryFile] = field(_nccl)
+    """{CUDA: archive}."""
     architectures: Mapping[str, Architecture] = field(table_of(text, record(Architecture)))
     driver_branches: Sequence[int] = field(each(whole(1, 10000)))
-    devices: Sequence[Device] = field(each(_device))
+    devices: Mapping[str, Mapping[str, Sequence[str]]] = field(
+        table_of(text, table_of(text, each(_device_span)))
+    )
+    """{compute capability: {chip: spans of device numbers}}."""
     systems: Mapping[str, System] = field(table_of(text, record(System)))
 
 
@@ -153,7 +197,12 @@ def table() -> Table:
 @functools.lru_cache(maxsize=None)
 def gpu_wheels() -> Mapping[str, GpuWheel]:
     """Return gpu_wheels.yml: {"mxnet-cu92==1.2.1.post1": its row}."""
-    return _read("gpu_wheels.yml", table_of(text, record(GpuWheel)))
+    found: Dict[str, GpuWheel] = {}
+    for one in _read("gpu_wheels.yml", each(record(_GpuWheels))):
+        found.update((wheel, GpuWheel(needed=one.needed, sass=one.sass)) for wheel in one.wheels)
+        needed = [name for name in one.needed if name != "libgomp.so.1"]
+        found.update((name, GpuWheel(needed=needed, sass=one.sass)) for name in one.without_libgomp)
+    return found
 
 
 def row(rows: Mapping[str, T], place: str, name: str, cure: str = "add the row") -> T:
@@ -203,9 +252,10 @@ def chip(device: str) -> Tuple[str, Optional[str]]:
 
     The result for "102d" is ("GK210", "3.7"), and for an unknown device ("", None).
     """
-    for first, last, name, capability in table().devices:
-        if int(first, 16) <= int(device, 16) <= int(last, 16):
-            return name, capability
+    for capability, chips in table().devices.items():
+        for name, spans in chips.items():
+            if any(first <= device <= last for first, last in (one.split("-") for one in spans)):
+                return name, capability
     return "", None
 
 

@@ -8,29 +8,10 @@ import re
 from typing import Iterable, List, Mapping, Optional, Tuple
 
 from mxcluster.cluster import pairs
-from mxcluster.cluster.version_table import (
-    Library,
-    System,
-    architecture,
-    chip,
-    cuda_row,
-    number,
-    table,
-)
+from mxcluster.cluster.version_table import System, architecture, chip, cuda_row, number, table
 from mxcluster.errors import BadInput
-from mxcluster.model import node_record
+from mxcluster.model import node_record, software
 from mxcluster.model.shapes import Wrong
-from mxcluster.model.software import (
-    Choice,
-    Cuda,
-    Decision,
-    File,
-    KeyFile,
-    LibraryFile,
-    Machine,
-    NeededDriver,
-    Packages,
-)
 
 # A system outside the table: mxcluster installs no CUDA on it.
 OTHER_SYSTEM = System(cuda=[])
@@ -76,11 +57,11 @@ def driver_branch(cuda: str, devices: Iterable[str]) -> int:
     raise refusals[0]
 
 
-def system(name: str, version: str) -> Optional[Tuple[str, System]]:
+def system(name: str, version: str) -> Tuple[str, System]:
     """Return (key, row) of a node's operating system in the table "systems" of versions.yml.
 
-    Returns None if the table lacks the system. For ("CentOS", "7.9") the key is "CentOS 7", and for
-    ("Ubuntu", "20.04") the key is "Ubuntu 20.04".
+    The key is "" if the table lacks the system. For ("CentOS", "7.9") the key is "CentOS 7", and
+    for ("Ubuntu", "20.04") the key is "Ubuntu 20.04".
 
     Args: `name` and `version` the facts ansible_distribution and ansible_distribution_version.
     """
@@ -88,29 +69,21 @@ def system(name: str, version: str) -> Optional[Tuple[str, System]]:
     for known in ("%s %s" % (name, version), "%s %s" % (name, version.split(".")[0])):
         if known in rows:
             return known, rows[known]
-    return None
+    return "", OTHER_SYSTEM
 
 
 # The programs and libraries that a node needs, and their packages, by Ansible's os_family. Ansible
 # uses the program ip to find a node's addresses.
 INSTALL = {"Debian": "apt-get install -y", "RedHat": "yum install -y"}
 PACKAGES = {
-    "Debian": {
-        "ip": "iproute2",
-        "python3": "python3",
-        "libgomp.so.1": "libgomp1",
-        "libquadmath.so.0": "libquadmath0",
-    },
-    "RedHat": {
-        "ip": "iproute",
-        "python3": "python3",
-        "libgomp.so.1": "libgomp",
-        "libquadmath.so.0": "libquadmath",
-    },
+    "ip": {"Debian": "iproute2", "RedHat": "iproute"},
+    "python3": {"Debian": "python3", "RedHat": "python3"},
+    "libgomp.so.1": {"Debian": "libgomp1", "RedHat": "libgomp"},
+    "libquadmath.so.0": {"Debian": "libquadmath0", "RedHat": "libquadmath"},
 }
 
 
-def check_system(node: Machine) -> None:
+def check_system(node: software.Machine) -> None:
     """Raise BadInput if the node lacks a program or library that mxcluster does not install.
 
     The message names the command that installs all missing programs and libraries.
@@ -120,43 +93,39 @@ def check_system(node: Machine) -> None:
         missing.append("python3")
     if not missing:
         return
-    brings = PACKAGES.get(node.family, {})
     cure = "install the missing programs and libraries"
-    if all(name in brings for name in missing):
-        cure = "run '%s %s' as root" % (
-            INSTALL[node.family],
-            " ".join(sorted(brings[name] for name in missing)),
-        )
+    if node.family in INSTALL and all(name in PACKAGES for name in missing):
+        packages = sorted(PACKAGES[name][node.family] for name in missing)
+        cure = "run '%s %s' as root" % (INSTALL[node.family], " ".join(packages))
     raise BadInput(
         "the node lacks %s. On the node, %s. Then run the playbook again. The playbook has fetched "
         "and changed nothing" % (", ".join(missing), cure)
     )
 
 
-def read(host: str, choice: object, node: object) -> Decision:
+def read(host: str, choice: object, node: object) -> software.Decision:
     """Return the software to install on the node `host`.
 
     Args: `choice` the user's settings, and `node` the facts of the node, both as JSON. Raises
     BadInput as `decide` does, and if a value is invalid.
     """
     try:
-        given = Choice.decode(choice)
+        given = software.Choice.decode(choice)
     except Wrong as wrong:
         raise BadInput("%s: %s: correct this value in the inventory" % (host, wrong)) from None
     try:
-        return decide(given, Machine.decode(node))
+        return decide(given, software.Machine.decode(node))
     except (BadInput, Wrong) as refusal:
         raise BadInput("%s: %s" % (host, refusal)) from None
 
 
-def decide(choice: Choice, node: Machine) -> Decision:
+def decide(choice: software.Choice, node: software.Machine) -> software.Decision:
     """Return the software to install on one node.
 
     Raises BadInput with the reason and the nearest cure if the choice does not work on the node.
     """
-    known = system(node.system, node.system_version)
-    _check_node(choice, node, known)
-    name, row = known or ("", OTHER_SYSTEM)
+    name, row = system(node.system, node.system_version)
+    _check_node(choice, node, name)
     cuda = choice.cuda_version if node.gpus else ""
     mxnet, wanted = choice.mxnet_version, pairs.target(cuda, choice.mxnet_build == "mkl")
     if cuda:
@@ -177,32 +146,27 @@ def decide(choice: Choice, node: Machine) -> Decision:
             libcuda=bool(driver or installs),
         ),
     )
-    decision = Decision(
+    decision = software.Decision(
         target=wanted,
         gpus=len(node.gpus) if cuda else 0,
         system=name,
-        family=node.family if node.family in PACKAGES else "",
+        family=node.family if node.family in INSTALL else "",
         environment=pairs.environment(mxnet, wanted),
-        cuda=None,
-        cudnn=None,
-        nccl=None,
-        driver=None,
-        installed=None,
     )
     return _with_cuda(decision, choice, node, row, installable) if cuda else decision
 
 
-def _check_node(choice: Choice, node: Machine, known: Optional[Tuple[str, System]]) -> None:
+def _check_node(choice: software.Choice, node: software.Machine, system_name: str) -> None:
     """Raise BadInput if the node cannot have any MXNet, or lacks a required GPU.
 
-    Args: `known` the result of `system`.
+    Args: `system_name` the key of `system`.
     """
     if node.architecture != "x86_64":
         raise BadInput(
             "the node's architecture is %s, but MXNet's wheels require x86_64: remove the node "
             "from the inventory" % node.architecture
         )
-    if node.own_system and known is None:
+    if node.own_system and not system_name:
         raise BadInput(
             "mxcluster cannot install system packages on %s %s, only on %s: set mxcluster_user: '' "
             "to install without changes to the system"
@@ -218,8 +182,12 @@ def _check_node(choice: Choice, node: Machine, known: Optional[Tuple[str, System
 
 
 def _with_cuda(
-    decision: Decision, choice: Choice, node: Machine, system_row: System, installable: bool
-) -> Decision:
+    decision: software.Decision,
+    choice: software.Choice,
+    node: software.Machine,
+    system_row: System,
+    installable: bool,
+) -> software.Decision:
     """Return `decision` with CUDA, cuDNN, NCCL and the needed driver.
 
     Args: `system_row` the table's row of the node's system; `installable` whether mxcluster
@@ -232,7 +200,7 @@ def _with_cuda(
     cudnn = source.library(pairs.cudnn(mxnet, wanted, choice.cudnn_version))
     nccl = source.library(pairs.nccl(mxnet, wanted))
     return decision.replaced(
-        cuda=Cuda(
+        cuda=software.Cuda(
             version=cuda,
             release=row.release,
             source=way,
@@ -242,13 +210,13 @@ def _with_cuda(
             packages=packages(cuda),
             network_repo=source.url(table().network_repo),
             keys=[
-                KeyFile(fingerprint=key.fingerprint, **vars(source.file(key.url)))
+                software.KeyFile(fingerprint=key.fingerprint, **vars(source.file(key.url)))
                 for key in choice.nvidia_keys or table().keys
             ],
         ),
         cudnn=cudnn,
         nccl=nccl,
-        driver=NeededDriver(
+        driver=software.NeededDriver(
             branch=driver_branch(cuda, node.gpus),
             cuda=cuda,
             least=row.driver,
@@ -281,13 +249,11 @@ class Source:
 
     def url(self, url: str) -> str:
         """Return the URL of the file `url` on the mirror, or `url` itself without a mirror."""
-        return (
-            re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url)
-            if self.mirror
-            else url
-        )
+        if not self.mirror:
+            return url
+        return re.sub(r"^https://developer\.(download\.)?nvidia\.com/compute", self.mirror, url)
 
-    def file(self, url: str, sha256: str = "") -> File:
+    def file(self, url: str, sha256: str = "") -> software.File:
         """Return the file at `url`.
 
         The name of an RPM gets the suffix .rpm.
@@ -297,26 +263,28 @@ class Source:
         name = url.rsplit("/", 1)[1]
         if name.startswith("cuda-repo-") and not name.endswith(".rpm"):
             name = re.sub(r"-rpm$", "", name) + ".rpm"
-        return File(url=self.url(url), name=name, sha256=self.sha256.get(name, sha256))
+        return software.File(url=self.url(url), name=name, sha256=self.sha256.get(name, sha256))
 
-    def library(self, row: Optional[Library]) -> Optional[LibraryFile]:
+    def library(self, found: Optional[software.LibraryFile]) -> Optional[software.LibraryFile]:
         """Return the archive of cuDNN or NCCL, or None for None."""
-        if row is None:
-            return None
-        return LibraryFile(version=row.version, **vars(self.file(row.url, row.sha256)))
+        return found and found.replaced(**vars(self.file(found.url, found.sha256)))
 
 
-def packages(cuda: str) -> Packages:
+def packages(cuda: str) -> software.Packages:
     """Return the RPMs of a CUDA version."""
     row = cuda_row(cuda)
     pinned = row.pinned or {}
     developers = {
         name.replace("cublas", "cublas-dev"): version for name, version in row.patched.items()
     }
-    return Packages(
+    return software.Packages(
         libraries=dict({name: pinned.get(name, "") for name in row.libraries}, **row.patched),
         toolkit=dict(
-            dict.fromkeys(row.toolkit, ""), **row.patched, **developers, **pinned, **row.compilers
+            {"cuda-toolkit-" + cuda.replace(".", "-"): ""},
+            **row.patched,
+            **developers,
+            **pinned,
+            **row.compilers,
         ),
     )
 
@@ -345,7 +313,7 @@ def other_cublas(cuda: str, rpms: Iterable[str]) -> str:
     return ""
 
 
-def cuda_source(wanted: str, row: System, name: str, node: Machine) -> str:
+def cuda_source(wanted: str, row: System, name: str, node: software.Machine) -> str:
     """Return the way to install CUDA on a node, such as "runfile".
 
     The way is `wanted`, or for "" the first way of the node's system. On a node without root's

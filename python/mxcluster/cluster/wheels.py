@@ -25,14 +25,12 @@ from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import each, text
 from mxcluster.model.software import Build, Environment
 
-PLATFORMS = (
-    "manylinux1_x86_64",
-    "manylinux2010_x86_64",
-    "manylinux2014_x86_64",
-    "manylinux_2_17_x86_64",
-    "linux_x86_64",
-)
-DRAFT = ".fetch-"
+PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", "manylinux_2_17", "linux")
+OPTIONS = (
+    "--quiet --disable-pip-version-check --no-input --no-cache-dir --only-binary :all: "
+    "--implementation cp"
+).split()
+DRAFT = ".fetch-"  # prefix of the temporary folders in a store
 # pip evaluates conditions such as `python_version < "3.8"` for its own Python, also with the option
 # --python-version. This program runs pip with the conditions of the Python in its first argument.
 PIP = """
@@ -189,15 +187,13 @@ def provide(
     Args: `folder` the store; `requirements` lines as in `parse`; `python` a version such as "3.11";
     `fetch` a function with the arguments of `download`, which is the default.
     """
-    there = {one: find(folder, one, python) for one in requirements}
-    found = {one: path for one, path in there.items() if path is not None}
+    stored = {one: find(folder, one, python) for one in requirements}
+    found = {one: path for one, path in stored.items() if path}
     missing = [one for one in requirements if one not in found]
     if missing:
         os.makedirs(folder, exist_ok=True)
-        draft = tempfile.mkdtemp(
-            prefix=DRAFT, dir=folder
-        )  # on the store's disk, so that os.replace moves a file into the store
-        try:
+        # On the store's disk, so that os.replace moves a file into the store.
+        with tempfile.TemporaryDirectory(prefix=DRAFT, dir=folder) as draft:
             output = ""
             try:
                 (fetch or download)(draft, missing, python)
@@ -206,11 +202,9 @@ def provide(
             for one in missing:
                 path = find(draft, one, python)
                 if path is None:
-                    raise MxclusterError(_not_to_be_had(folder, one, python, output))
+                    raise MxclusterError(_failure(folder, one, python, output))
                 found[one] = os.path.join(folder, os.path.basename(path))
                 os.replace(path, found[one])
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
     return [found[one] for one in requirements]
 
 
@@ -240,30 +234,13 @@ def pip_download(folder: str, python: str, what: Sequence[str]) -> Optional[str]
     Returns:
         None on success, or the last 1500 characters of pip's output on failure.
     """
-    argv = [
-        sys.executable,
-        "-c",
-        PIP,
-        python,
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--only-binary",
-        ":all:",
-        "--no-cache-dir",
-        "--dest",
-        folder,
-        "--implementation",
-        "cp",
-        "--python-version",
-        python,
-    ]
+    argv = [sys.executable, "-c", PIP, python, "download", *OPTIONS]
+    argv += ["--dest", folder, "--python-version", python]
     cpython = "cp" + python.replace(".", "")
     for abi in (cpython, cpython + "m", "abi3", "none"):
         argv += ["--abi", abi]
     for platform in PLATFORMS:
-        argv += ["--platform", platform]
+        argv += ["--platform", platform + "_x86_64"]
     # Put pip's temporary files into `folder`: /tmp may be too small for a GPU wheel of 800 MB.
     done = subprocess.run(
         argv + list(what),
@@ -324,17 +301,10 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _not_to_be_had(folder: str, requirement: str, python: str, output: str) -> str:
+def _failure(folder: str, requirement: str, python: str, output: str) -> str:
     name, version, digests = parse(requirement)
     return (
         "the controller could not fetch the wheel of %s %s for Python %s. Give the controller "
         "access to a package index, or put the file with the sha256 %s into %s on the controller%s"
-        % (
-            name,
-            version,
-            python,
-            " or ".join(digests),
-            folder,
-            ". pip says:\n" + output if output else "",
-        )
+        % (name, version, python, " or ".join(digests), folder, output and ". pip says:\n" + output)
     )

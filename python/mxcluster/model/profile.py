@@ -5,7 +5,7 @@ file `.state/<inventory>/profile.json` stores the profile for the planner.
 """
 
 from collections import Counter
-from typing import Iterator, Optional, Sequence, Tuple, TypeVar
+from typing import Optional, Sequence, Tuple, TypeVar
 
 from mxcluster.model import names
 from mxcluster.model.record import Record, field, record
@@ -32,6 +32,11 @@ _number = whole(0, _MOST)
 _seconds = real(0, 1e9)
 per_s = real(1e-9, 1e15)  # speeds of workers and servers
 _ratio = real(0, 1e9)
+_schema = passing(
+    int,
+    lambda value: value == SCHEMA,
+    "the schema %d, which this version of mxcluster reads" % SCHEMA,
+)
 
 
 def _many(shape: Shape[T]) -> Shape[Sequence[T]]:
@@ -60,6 +65,11 @@ class ServerTimes(Record):
     pull_s: float = field(_seconds)
 
 
+def worker_name(host: str, number: int) -> str:
+    """Return the name of a worker, such as "node1 worker 0"."""
+    return "%s worker %d" % (host, number)
+
+
 class Worker(Record):
     """The measurements of one worker."""
 
@@ -80,8 +90,8 @@ class Worker(Record):
 
     @property
     def name(self) -> str:
-        """The worker's name in messages, such as "node1 worker 0"."""
-        return "%s worker %d" % (self.host, self.number)
+        """The worker's name, see `worker_name`."""
+        return worker_name(self.host, self.number)
 
     def refuse_contradictions(self) -> None:
         """Raise Wrong unless there is a speed for each GPU."""
@@ -107,14 +117,7 @@ class Server(Record):
 class MeasuredProfile(Record):
     """The measured part of a profile."""
 
-    schema: int = field(
-        passing(
-            int,
-            lambda value: value == SCHEMA,
-            "the schema %d, which this version of mxcluster reads" % SCHEMA,
-        ),
-        default=SCHEMA,
-    )
+    schema: int = field(_schema, default=SCHEMA)
     job: str = field(words)
     time: float = field(real(0, 253402300799))
     """The time of the measurement in unix seconds, to the year 9999."""
@@ -129,20 +132,16 @@ class MeasuredProfile(Record):
 
     def refuse_contradictions(self) -> None:
         """Raise Wrong if an entry occurs twice, or if a worker lacks the times of a server."""
-        for item in self._faults():
-            raise item
-
-    def _faults(self) -> Iterator[Wrong]:
         if not self.workers:
-            yield Wrong("a list with a worker", [], ".workers")
+            raise Wrong("a list with a worker", [], ".workers")
         for kind, items in (("workers", self.workers), ("servers", self.servers)):
             counted = Counter(item.name for item in items)
             repeated = [name for name, times in counted.items() if times > 1]
             if repeated:
-                yield Wrong("a list with each entry once", repeated, "." + kind)
+                raise Wrong("a list with each entry once", repeated, "." + kind)
         for place, worker in enumerate(self.workers):
             if len(worker.servers) != len(self.servers):
-                yield Wrong(
+                raise Wrong(
                     "a list with the times of each of %d servers" % len(self.servers),
                     len(worker.servers),
                     ".workers[%d].servers" % place,
@@ -164,33 +163,32 @@ class Profile(MeasuredProfile):
     """The position of the server of each parameter; [] without servers."""
     advice: Sequence[str] = field(each(words))
 
-    def _faults(self) -> Iterator[Wrong]:
-        yield from super(Profile, self)._faults()
-        everyone = list(range(len(self.workers)))
+    def refuse_contradictions(self) -> None:
+        """Raise Wrong unless groups, shares and placement match the workers and servers."""
+        super(Profile, self).refuse_contradictions()
         members = sorted(one for group in self.groups for one in group)
-        if members != everyone or not all(self.groups):
-            yield Wrong("a list of groups with each worker once", self.groups, ".groups")
-        elif len({worker.host for worker in self.workers}) < sum(
-            len({self.workers[one].host for one in group}) for group in self.groups
-        ):
-            yield Wrong("a list with all workers of a host in one group", self.groups, ".groups")
+        if members != list(range(len(self.workers))) or not all(self.groups):
+            raise Wrong("a list of groups with each worker once", self.groups, ".groups")
+        of_groups = [{self.workers[one].host for one in group} for group in self.groups]
+        if sum(map(len, of_groups)) > len({worker.host for worker in self.workers}):
+            raise Wrong("a list with all workers of a host in one group", self.groups, ".groups")
         if len(self.labels) != len(self.groups):
-            yield Wrong("a list with a label of each group", self.labels, ".labels")
+            raise Wrong("a list with a label of each group", self.labels, ".labels")
         ordered = sorted(self.shares)
         begins, ends = [begin for begin, _ in ordered], [end for _, end in ordered]
         if (
-            len(ordered) != len(everyone)
+            len(ordered) != len(self.workers)
             or [*begins, 1] != [0, *ends]
             or not all(begin < end for begin, end in ordered)
         ):
-            yield Wrong(
+            raise Wrong(
                 "a division of 0 to 1 with a share of each worker, without gap and overlap",
                 self.shares,
                 ".shares",
             )
         if self.placement and len(self.placement) != len(self.parameters):
-            yield Wrong("a list with a server of each parameter", self.placement, ".placement")
+            raise Wrong("a list with a server of each parameter", self.placement, ".placement")
         if any(place >= len(self.servers) for place in self.placement):
-            yield Wrong(
+            raise Wrong(
                 "a list of servers below %d" % len(self.servers), self.placement, ".placement"
             )

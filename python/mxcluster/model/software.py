@@ -179,7 +179,7 @@ class Machine(Record):
     """The required libraries and programs that the node lacks."""
 
 
-class Decision(Record):
+class Decision(Record, nulls=True):
     """The software to install on a node."""
 
     target: str = field(text)
@@ -191,9 +191,9 @@ class Decision(Record):
     family: str = field(text)
     """The family of the system's packages, empty if unknown."""
     environment: Environment = field(record(Environment))
-    cuda: Optional[Cuda] = field(optional(record(Cuda)))
-    cudnn: Optional[LibraryFile] = field(optional(record(LibraryFile)))
-    nccl: Optional[LibraryFile] = field(optional(record(LibraryFile)))
-    driver: Optional[NeededDriver] = field(optional(record(NeededDriver)))
-    installed: Optional[node_record.Cuda] = field(optional(record(node_record.Cuda)))
+    cuda: Optional[Cuda] = field(optional(record(Cuda)), default=None)
+    cudnn: Optional[LibraryFile] = field(optional(record(LibraryFile)), default=None)
+    nccl: Optional[LibraryFile] = field(optional(record(LibraryFile)), default=None)
+    driver: Optional[NeededDriver] = field(optional(record(NeededDriver)), default=None)
+    installed: Optional[node_record.Cuda] = field(optional(record(node_record.Cuda)), default=None)
     """The installed CUDA that verify.yml expects."""

@@ -4,9 +4,9 @@ from mxcluster.cluster import profile
 from mxcluster.model.profile import MeasuredProfile
 
 
-def completed(content, groups=0):
+def completed(content):
     """Return the profile with the measured part `content`, a dict."""
-    return profile.complete(MeasuredProfile.decode(content), groups)
+    return profile.complete(MeasuredProfile.decode(content))
 
 
 def measured(speeds, servers=(100.0,), alone=None, exchange=0.001, spread=0.01, **more):

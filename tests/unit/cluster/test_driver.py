@@ -8,7 +8,7 @@ from mxcluster.model.module_answers import MachineAnswer
 from mxcluster.model.node_record import Driver, NodeRecord
 from mxcluster.model.software import NeededDriver
 
-VOLTA, KEPLER, ADA, FERMI = "1db4", "102d", "2684", "06d1"
+VOLTA, KEPLER = "1db4", "102d"
 KERNEL, OLD = "3.10.0-1160.119.1.el7.x86_64", "3.10.0-957.el7.x86_64"
 AUTO = {"install": "auto", "branch": "", "version": ""}
 TRUE = dict(AUTO, install="true")
@@ -69,7 +69,6 @@ def listing(*versions, without=(), names=driver.SET):
         (AUTO, OURS[1:], {"driver": "470.82.01"}, "install"),
         (TRUE, OURS, {}, "keep"),
         (dict(TRUE, version="470.57.02"), OURS, {}, "change"),
-        (dict(TRUE, branch="550"), OURS, {}, "change"),
         (TRUE, [], {"driver": "450.80.02"}, "keep"),  # another's, and new enough
     ],
 )
@@ -77,12 +76,11 @@ def test_what_is_done_with_a_node(settings, rpms, facts, action):
     assert plan(settings, rpms, **facts).action == action
 
 
-@pytest.mark.parametrize("settings", [AUTO, TRUE])
-@pytest.mark.parametrize("count", range(1, len(driver.SET)))
-def test_a_transaction_that_was_cut_off_anywhere_is_repeated(settings, count):
+@pytest.mark.parametrize("count", [1, 2, len(driver.SET) - 1])
+def test_a_transaction_that_was_cut_off_anywhere_is_repeated(count):
     """yum installs the kmod, whose script builds the module, before the package of the driver."""
     left = [name + " 470.82.01 1.el7" for name in [driver.KMOD] + driver.SET[1:]][:count]
-    found = plan(settings, left, driver_installed="470.82.01")
+    found = plan(TRUE, left, driver_installed="470.82.01")
     assert (found.action, found.own) == ("install", "470.82.01")
 
 
@@ -92,12 +90,6 @@ def test_two_versions_of_a_package_are_a_transaction_that_was_cut_off():
             found = plan(AUTO, both)
             assert (found.action, found.own) == ("install", "470.82.01")
             assert found.why.endswith("missing or have mixed versions: " + old)
-
-
-def test_an_older_driver_of_ours_is_replaced_on_request_only():
-    old = [name + " 396.26 1.el7" for name in driver.SET]
-    assert plan(AUTO, old).action == "keep"
-    assert plan(TRUE, old).action == "change"
 
 
 @pytest.mark.parametrize(
@@ -110,15 +102,8 @@ def test_an_older_driver_of_ours_is_replaced_on_request_only():
             {"driver": "470.82.01", "gpu_users": ["python (pid 7)"]},
             "end python (pid 7), then",
         ),
-        (  # the repair of an incomplete driver, too
-            AUTO,
-            OURS[:1],
-            {"driver": "470.82.01", "gpu_users": ["python (pid 7)"]},
-            "end python (pid 7), then",
-        ),
         (TRUE, [], {"driver": "390.87"}, "nvidia-uninstall"),
         (dict(AUTO, branch="550"), [], {"gpus": [KEPLER]}, "102d (GK210) needs 470 or older"),
-        (AUTO, [], {"gpus": [ADA]}, "2684 (AD102) needs 520 or newer"),
         (dict(AUTO, branch="550", version="470.82.01"), [], {}, "remove one of "),
         (dict(AUTO, branch="580"), [], {}, "whose last branch is 550: set nvidia_driver_branch to"),
     ],
@@ -129,16 +114,10 @@ def test_what_cannot_be_done_is_refused_before_any_change(settings, rpms, facts,
     assert said in str(refusal.value)
 
 
-def test_a_kept_driver_asks_for_neither_secure_boot_nor_idle_gpus():
-    facts = {"secure_boot": True, "gpu_users": ["python (pid 7)"]}
-    assert plan(AUTO, OURS, **facts).action == "keep"
-
-
 @pytest.mark.parametrize(
     "settings, version, facts, action",
     [
         (TRUE, "550.163.01", {}, "keep"),  # no setting asks for the default branch 470
-        (TRUE, "535.183.06", {}, "keep"),
         (dict(TRUE, branch="470"), "550.163.01", {}, "change"),
         (TRUE, "550.163.01", {"gpus": [KEPLER]}, "change"),  # 550 does not support Kepler
         (TRUE, "390.87", {}, "change"),
@@ -155,21 +134,12 @@ def test_the_default_branch_replaces_only_an_unsuitable_driver(settings, version
         (AUTO, "550.144.03", 550, "550.144.03"),
         (AUTO, "470.57.02", 470, "470.57.02"),
         (dict(AUTO, branch="470"), "550.144.03", 470, ""),
-        (dict(AUTO, version="550.163.01"), "550.144.03", 550, ""),
         (AUTO, "390.87", 470, ""),  # too old for CUDA 9.2
     ],
 )
 def test_the_repair_of_an_incomplete_driver_keeps_its_version(settings, version, branch, prefer):
     found = plan(settings, ["%s %s 1.el7" % (name, version) for name in driver.SET[:1]])
     assert (found.action, found.branch, found.prefer) == ("install", branch, prefer)
-
-
-def test_the_newest_installed_version_is_the_reason_of_a_refusal():
-    """A restart loads the installed driver, so a loaded older driver is no reason."""
-    found = plan(TRUE, [], driver="390.87", driver_installed="470.82.01")
-    assert found.action == "keep"
-    with pytest.raises(BadInput, match="driver 390.87 that mxcluster did not install"):
-        plan(TRUE, [], driver="470.82.01", driver_installed="390.87")
 
 
 @pytest.mark.parametrize("install, held", [("auto", True), ("true", True), ("false", False)])
@@ -206,15 +176,11 @@ def test_all_packages_of_the_set_are_named_and_held():
     "text, wanted, said",
     [
         ("", "", "only no version"),
-        (listing("550.163.01"), "", "only 470.57.02, 550.163.01"),
         (listing("470.82.01"), "470.256.02", "nvidia-driver-latest-dkms 470.256.02"),
         (listing("470.82.01", without=[(driver.KMOD, "470.82.01")]), "", "lacks kmod-nvidia"),
     ],
 )
 def test_a_repository_without_a_complete_driver_is_refused(text, wanted, said):
-    if "550" in text:
-        text = text.replace("nvidia-driver-latest-dkms.x86_64      3:470.57.02", "x.y 1", 1)
-        said = "only 550.163.01"
     with pytest.raises(BadInput) as refusal:
         driver.choose(text, 470, wanted, "http://mirror")
     assert said in str(refusal.value) and "http://mirror" in str(refusal.value)
@@ -225,10 +191,8 @@ def test_a_repository_without_a_complete_driver_is_refused(text, wanted, said):
     [
         ("3.10.0-123.el7.x86_64", "7.0.1406"),
         ("3.10.0-957.21.3.el7.x86_64", "7.6.1810"),
-        ("3.10.0-1127.el7.x86_64", "7.8.2003"),
         (KERNEL, ""),  # the archive of 7.9 is among the ordinary repositories
         ("5.4.278-1.el7.elrepo.x86_64", ""),
-        ("3.10.0-1001.el7.x86_64", ""),
     ],
 )
 def test_headers_come_from_the_archive_of_the_kernels_release(kernel, release):
@@ -247,7 +211,6 @@ def test_the_running_and_the_newest_kernel_need_a_module():
         ("nvidia/470.82.01, %s, x86_64: installed\n", True),
         ("nvidia, 470.82.01, %s, x86_64: installed-weak from 3.10.0-957.el7.x86_64\n", True),
         ("nvidia/470.82.01, %s, x86_64: built\n", False),
-        ("nvidia/470.82.01: added\n", False),
     ],
 )
 def test_a_kernel_has_the_driver_if_dkms_and_modinfo_say_so(status, built):
@@ -265,7 +228,6 @@ BOTH = "nouveau.modeset=0 rd.driver.blacklist=nouveau"  # in the order of NVIDIA
     [
         (["ro quiet " + BOTH, BOTH], []),
         (["ro quiet " + BOTH, "ro quiet"], driver.ARGUMENTS),  # a kernel that was installed later
-        (["ro nouveau.modeset=0", BOTH], driver.ARGUMENTS[:1]),
         (["ro nouveau.modeset=01 rd.driver.blacklist=nouveau"], driver.ARGUMENTS[1:]),
         ([], driver.ARGUMENTS),
     ],
@@ -299,7 +261,6 @@ def test_why_only_a_restart_helps(facts, why):
     "users, answer, todo",
     [
         ([], {}, ""),
-        ([], {"skipped": True}, ""),
         (["python (pid 7)"], {}, "end python (pid 7)"),
         (
             [],

@@ -52,11 +52,6 @@ def test_a_full_disk_is_named_with_the_space_that_is_needed():
     assert "see df -h" in install_failures.explained(COPY_FULL, "gpu2", [], needs)
 
 
-def test_another_failure_keeps_its_own_words():
-    told = install_failures.explained(YUM_LACKS, "gpu2", DF, {})
-    assert told.startswith("gpu2: Error: Package") and "disk" not in told
-
-
 def test_the_space_is_that_of_the_files(tmp_path):
     (tmp_path / "a.rpm").write_bytes(b"x" * 1000)
     needs = install_failures.needs(str(tmp_path), ["a.rpm", "none.rpm"], {"/var": 1, "/usr": 2.5})

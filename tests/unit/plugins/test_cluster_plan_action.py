@@ -1,7 +1,5 @@
 """The action plugin mxcluster_cluster_plan; tests/unit/job/plan tests the plan itself."""
 
-import pytest
-
 from plugins.action import mxcluster_cluster_plan
 from tests import ansible_modules
 
@@ -54,10 +52,3 @@ def test_an_inventory_that_cannot_work_is_refused(tmp_path):
     twice = dict(INVENTORY, hosts={"one": HOSTS["one"], "two": HOSTS["one"]})
     told = run(tmp_path, command="files", inventory=twice, forks=5, facts=FACTS, cwd=str(tmp_path))
     assert told["failed"] and "10.0.0.1" in told["msg"]
-
-
-@pytest.mark.parametrize("command", ["files", "ssh"])
-def test_each_command_names_the_arguments_that_it_lacks(command, tmp_path):
-    lacking = {"files": "inventory, forks, cwd", "ssh": "nodes, variables, key_file"}
-    told = run(tmp_path, command=command)
-    assert "is not an object with %s" % lacking[command] in told["msg"]

@@ -5,14 +5,13 @@ import hashlib
 import pytest
 
 from mxcluster import file_io
-from mxcluster.cluster import archives, extra_packages, wheels
+from mxcluster.cluster import archives, extra_packages
 from mxcluster.model.software import Environment
 from plugins.action import mxcluster_downloads
 from tests import ansible_modules
 
 BUILD = {"python": ["3.11"], "pip": "pip==25.0.1", "wheels": ["mxnet==1.9.1"]}
 ENVIRONMENT = {"builds": [BUILD], "hashes": {}}
-NEED = {"digest": "d" * 64, "python": "3.11", "requirements": ["six==1.16.0 --hash=sha256:00"]}
 
 
 @pytest.fixture
@@ -72,21 +71,3 @@ def test_packages_are_chosen_under_the_lock_and_not_in_check_mode(tmp_path, monk
     assert (tmp_path / "store" / ".lock").exists()
     told = run(**dict(given, packages={"six": 1}))
     assert told["failed"] and "mxnet_packages={'six': 1} is refused" in told["msg"]
-
-
-def test_wheels_are_packed_for_nodes_that_lack_some(tmp_path, monkeypatch):
-    monkeypatch.setattr(wheels, "archives", lambda store, needs, folder: {"d": folder + "/d.tar"})
-    given = {"store": str(tmp_path / "store"), "folder": str(tmp_path / "carry")}
-    given.update(command="wheels", needs=[dict(NEED, requirements=[]), NEED])
-    assert run(**given)["archives"] == {"d": str(tmp_path / "carry" / "d.tar")}
-    told = run(check=True, **given)
-    assert told["changed"] and told["archives"] == {}
-    told = run(**dict(given, needs=[dict(NEED, requirements=[])]))
-    assert not told["changed"] and told["archives"] == {}
-
-
-@pytest.mark.parametrize("command", ["archives", "packages", "wheels"])
-def test_each_command_names_the_arguments_that_it_lacks(command, tmp_path):
-    told = run(command=command, store=str(tmp_path))
-    lacking = {"archives": "files", "packages": "packages, environment, python, cwd"}
-    assert "an object with %s" % lacking.get(command, "needs, folder") in told["msg"]

@@ -1,82 +1,87 @@
 """Make the verdict on a cluster from the check results of its nodes."""
 
-from collections import OrderedDict
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
+import hashlib
+from collections import Counter
+from typing import Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
 from mxcluster.cluster.verify import gpus
 from mxcluster.errors import some
 from mxcluster.lists import grouped, several
-from mxcluster.model.check_answer import (
-    Checked,
-    CheckError,
-    FileFact,
-    ImportFailure,
-    MxnetFacts,
-)
+from mxcluster.model import shapes
+from mxcluster.model.check_answer import Checked, CheckError, FileFact, ImportFailure, MxnetFacts
 from mxcluster.model.cluster_verdict import FAILED, NOT_RUN, OK, ClusterVerdict, Line, line, skipped
 from mxcluster.model.plan import Node
+from mxcluster.model.record import Record, field
+from mxcluster.model.shapes import table
+from mxcluster.model.written import Written, real_number, to_bool
 from mxcluster.rendezvous_problems import Reports, clocks, not_met, open_files
 
 T = TypeVar("T")
 Known = Mapping[str, Checked]  # {host: check results of the node}
 
 MIB = 1 << 20
+NO_ANSWER = "%s does not answer: correct the error shown above, and run verify.yml again"
+_flag = Written(to_bool, lambda value: True, "true or false")
+_least = real_number(0, 1e12)
 
 
-class Wanted(NamedTuple):
+class Wanted(Record, strict=True):
     """The requirements for the cluster."""
 
-    files: Mapping[str, str]  # {name of a cluster file: sha256 of the planned text}
-    nodes: Mapping[str, Node]
-    ssh: bool  # True if each node must reach the other nodes by ssh
-    met: bool  # True if the nodes have run the rendezvous
-    max_clock_offset: float  # seconds
-    min_disk_mb: float  # MiB of free space
-    min_shm_mb: float  # MiB of free space
-    min_open_files: float  # files that a process may open
+    files: Mapping[str, str] = field(table(shapes.text, shapes.text))
+    """{name of a cluster file: planned content}."""
+    ssh: bool = field(_flag)
+    """True if each node must reach the other nodes by ssh."""
+    met: bool = field(_flag)
+    """True if the nodes have run the rendezvous."""
+    max_clock_offset: float = field(_least)
+    """Seconds."""
+    min_disk_mb: float = field(_least)
+    """MiB of free space."""
+    min_shm_mb: float = field(_least)
+    """MiB of free space."""
+    min_open_files: float = field(_least)
+    """Files that a process may open."""
 
 
 def judge(
-    answers: Mapping[str, Optional[Checked]], reports: Reports, wanted: Wanted
+    nodes: Mapping[str, Node],
+    answers: Mapping[str, Optional[Checked]],
+    reports: Reports,
+    wanted: Wanted,
 ) -> ClusterVerdict:
     """Return the verdict on the cluster.
 
-    Args: `answers` {host: check results of the node, or None if the node did not answer}; `reports`
-    of the rendezvous.
+    Args: `nodes` of the plan; `answers` {host: check results of the node, or None if the node did
+    not answer}; `reports` of the rendezvous.
     """
-    silent = sorted(host for host, answer in answers.items() if answer is None)
+    without_answer = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
     lines = [
-        line(
-            "every node answers",
-            [
-                "%s does not answer: correct the error shown above, and run verify.yml again" % host
-                for host in silent
-            ],
-        ),
-        *mxnet_lines(known, wanted),
+        line("every node answers", [NO_ANSWER % host for host in without_answer]),
+        *mxnet_lines(known, nodes),
         line("hosts, groups and data_sharding as planned", planned_files(known, wanted.files)),
         line("ssh from every node to every other node", unreachable_by_ssh(known))
         if wanted.ssh
         else skipped("ssh from every node to every other node", "ssh_mesh_mode is none"),
         line("room on disks and in shared memory", no_room(known, wanted)),
-        *gpu_lines(known, wanted),
-        *rendezvous_lines(reports, wanted, bool(silent)),
+        *gpu_lines(known, nodes),
+        *rendezvous_lines(reports, wanted, bool(without_answer)),
         closed_ports(known),
     ]
     failed = [one for one in lines if one.result == FAILED]
     return ClusterVerdict(
         ok=not failed,
-        status=2 if silent else 1 if failed else 0,
+        status=2 if without_answer else 1 if failed else 0,
         nodes=sorted(answers),
         checks=lines,
     )
 
 
-def mxnet_lines(known: Known, wanted: Wanted) -> List[Line]:
+def mxnet_lines(known: Known, nodes: Mapping[str, Node]) -> List[Line]:
     """Return the lines about MXNet. A line is "not run" if no node fails and one has no value."""
     # MXNet's library for GPUs differs from its library for CPUs.
-    builds = {host: node.build for host, node in wanted.nodes.items()}
+    builds = {host: node.build for host, node in nodes.items()}
     found = (
         ("the same MXNet", not_imported(known) + different(versions(known), {}), versions(known)),
         ("the same libmxnet.so", different(digests(known), builds), digests(known)),
@@ -84,15 +89,15 @@ def mxnet_lines(known: Known, wanted: Wanted) -> List[Line]:
     )
     lines = []
     for check, why, values in found:
-        dumb = sorted(host for host in known if not values.get(host))
-        no_value = "no value from %s" % ", ".join(dumb)
-        lines.append(skipped(check, no_value) if dumb and not why else line(check, why))
+        without_value = sorted(host for host in known if not values.get(host))
+        no_value = "no value from %s" % ", ".join(without_value)
+        lines.append(skipped(check, no_value) if without_value and not why else line(check, why))
     return lines
 
 
-def gpu_lines(known: Known, wanted: Wanted) -> List[Line]:
+def gpu_lines(known: Known, nodes: Mapping[str, Node]) -> List[Line]:
     """Return the lines about GPUs, for the nodes that train on GPUs."""
-    cuda = {host: node.cuda for host, node in wanted.nodes.items() if node.cuda}
+    cuda = {host: node.cuda for host, node in nodes.items() if node.cuda}
     found, failed = facts({host: known[host].gpus for host in cuda if host in known})
     lines = gpus.judge({host: gpus.Node(one, cuda[host]) for host, one in found.items()})
     lines += [line("GPUs", failed) for _ in failed[:1]]
@@ -129,17 +134,13 @@ def text(verdict: ClusterVerdict, path: str) -> List[str]:
 
     Args: `path` the path of the verdict's JSON file.
     """
-    count = {
-        result: sum(one.result == result for one in verdict.checks)
-        for result in (OK, FAILED, NOT_RUN)
-    }
+    results = Counter(one.result for one in verdict.checks)
+    counts = ", ".join(
+        "%d %s" % (results[result], result) for result in (OK, FAILED, NOT_RUN) if results[result]
+    )
     lines = [
         "%-9s %s: %s"
-        % (
-            "OK" if verdict.ok else "FAILED",
-            several(len(verdict.nodes), "node"),
-            ", ".join("%d %s" % (number, result) for result, number in count.items() if number),
-        )
+        % ("OK" if verdict.ok else "FAILED", several(len(verdict.nodes), "node"), counts)
     ]
     for one in verdict.checks:
         why = ": " + one.why[0] if one.result == NOT_RUN else ""
@@ -149,24 +150,21 @@ def text(verdict: ClusterVerdict, path: str) -> List[str]:
     return lines + ["verdict   %s" % path]
 
 
-def facts(
-    results: Mapping[str, Union[CheckError, T, None]],
-) -> Tuple[Dict[str, T], List[str]]:
+def facts(results: Mapping[str, Union[CheckError, T, None]]) -> Tuple[Dict[str, T], List[str]]:
     """Return the facts of a check by host, and a problem for each node where the check failed.
 
     Args: `results` {host: result of the check}. A host without a result has no facts.
     """
-    found = {
-        host: one
-        for host, one in sorted(results.items())
-        if one is not None and not isinstance(one, CheckError)
-    }
-    return found, [
-        "%s: the check could not run (%s): correct the error on the node, and run verify.yml again"
-        % (host, one.error)
-        for host, one in sorted(results.items())
-        if isinstance(one, CheckError)
-    ]
+    found, problems = {}, []
+    for host, one in sorted(results.items()):
+        if isinstance(one, CheckError):
+            problems.append(
+                "%s: the check could not run (%s): correct the error on the node, and run "
+                "verify.yml again" % (host, one.error)
+            )
+        elif one is not None:
+            found[host] = one
+    return found, problems
 
 
 def versions(known: Known) -> Dict[str, str]:
@@ -199,18 +197,17 @@ def different(values: Mapping[str, Optional[str]], kinds: Mapping[str, str]) -> 
 
     Args: `values` {host: value}; `kinds` {host: kind}. The kind of a host outside this dict is "".
     """
-    parties: Dict[str, Dict[str, List[str]]] = OrderedDict()
-    for host, value in sorted(values.items()):
-        if value:
-            of_kind = parties.setdefault(kinds.get(host, ""), OrderedDict())
-            of_kind.setdefault(value, []).append(host)
+    by_kind = grouped(
+        (kinds.get(host, ""), (value, host)) for host, value in sorted(values.items()) if value
+    )
+    parties = [grouped(pairs) for _, pairs in sorted(by_kind.items())]
     return [
         "the nodes differ (%s): run provision.yml without --limit"
         % "; ".join(
             "%s: %s" % (", ".join(hosts), value[:12])
             for value, hosts in sorted(of_kind.items(), key=lambda party: -len(party[1]))
         )
-        for _, of_kind in sorted(parties.items())
+        for of_kind in parties
         if len(of_kind) > 1
     ]
 
@@ -247,12 +244,13 @@ def closed_ports(known: Known) -> Line:
 def planned_files(known: Known, planned: Mapping[str, str]) -> List[str]:
     """Return a problem for each cluster file of a node that differs from the plan.
 
-    Args: `planned` {name: sha256 of the planned text}.
+    Args: `planned` {name: planned content}.
     """
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in planned.items()}
     found, problems = facts({host: answer.files for host, answer in known.items()})
-    for host, there in found.items():
-        for name, digest in planned.items():
-            fact: FileFact = getattr(there, name)
+    for host, facts_of_files in found.items():
+        for name, digest in digests.items():
+            fact: FileFact = getattr(facts_of_files, name)
             if isinstance(fact, CheckError):
                 problems.append(
                     "%s: %s: run provision.yml" % (host, fact.error.replace("\n", "; "))
@@ -272,8 +270,8 @@ def unreachable_by_ssh(known: Known) -> List[str]:
         "%s to %s: ssh failed (%s): run provision.yml without --limit. If the "
         "connection comes from another address than the planned one, list it in ssh_mesh_from"
         % (host, peer, why.rstrip("."))
-        for host, there in found.items()
-        for peer, why in sorted(there.peers.items())
+        for host, mesh in found.items()
+        for peer, why in sorted(mesh.peers.items())
         if why
     ]
 
@@ -281,19 +279,13 @@ def unreachable_by_ssh(known: Known) -> List[str]:
 def no_room(known: Known, wanted: Wanted) -> List[str]:
     """Return a problem (text) for each folder of a node with too little free space."""
     found, problems = facts({host: answer.room for host, answer in known.items()})
-    for host, there in found.items():
-        for path, free in sorted(there.items()):
-            is_shm = path == "/dev/shm"
-            least = wanted.min_shm_mb if is_shm else wanted.min_disk_mb
+    for host, room in found.items():
+        for path, free in sorted(room.items()):
+            name = "min_shm_mb" if path == "/dev/shm" else "min_disk_mb"
+            least: float = getattr(wanted, name)
             if free < least * MIB:
                 problems.append(
-                    "%s: %s has %d MiB free, less than %s=%d: remove unneeded files there"
-                    % (
-                        host,
-                        path,
-                        free // MIB,
-                        "verify_min_shm_mb" if is_shm else "verify_min_disk_mb",
-                        least,
-                    )
+                    "%s: %s has %d MiB free, less than verify_%s=%d: remove unneeded files there"
+                    % (host, path, free // MIB, name, least)
                 )
     return problems

@@ -1,6 +1,6 @@
 """Make the verdict's lines about GPUs from the check results of the nodes with GPUs."""
 
-from typing import List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
+from typing import List, Mapping, NamedTuple, Tuple, TypeVar, Union
 
 from mxcluster.cluster.version_table import has_code, number
 from mxcluster.lists import several
@@ -16,8 +16,16 @@ from mxcluster.model.cluster_verdict import Line, line, skipped
 from mxcluster.model.node_record import Cuda
 
 T = TypeVar("T", CudaDriver, CudaRuntime)
-# The result of a check: (True, ""), (False, fault and cure), or (None, why the check did not run).
-Result = Tuple[Optional[bool], str]
+
+NO_GPU = "no driver shows a GPU"
+
+
+class Fault(Exception):
+    """A failed check. The message has the fault and the cure."""
+
+
+class NotRun(Exception):
+    """A check without facts. The message is the reason."""
 
 
 class Node(NamedTuple):
@@ -39,225 +47,206 @@ def judge(nodes: Mapping[str, Node]) -> List[Line]:
         return []
     lines = []
     for label, check in CHECKS:
-        found = {host: check(node) for host, node in sorted(nodes.items())}
-        why = ["%s: %s" % (host, text) for host, (good, text) in found.items() if good is False]
-        quiet = [(host, text) for host, (good, text) in found.items() if good is None]
-        if why or len(quiet) < len(found):
-            lines.append(line(label, why))
-        if quiet:
-            lines.append(
-                skipped(label, "%s: %s" % (", ".join(host for host, _ in quiet), quiet[0][1]))
-            )
+        faults, reasons = [], {}
+        for host, node in sorted(nodes.items()):
+            try:
+                check(node)
+            except Fault as fault:
+                faults.append("%s: %s" % (host, fault))
+            except NotRun as skip:
+                reasons[host] = str(skip)
+        if len(reasons) < len(nodes):
+            lines.append(line(label, faults))
+        if reasons:
+            reason = next(iter(reasons.values()))
+            lines.append(skipped(label, "%s: %s" % (", ".join(reasons), reason)))
     return lines
 
 
-def driver(node: Node) -> Result:
+def driver(node: Node) -> None:
     """Check that a new enough driver is loaded and shows all GPUs of the PCI bus."""
     facts, wanted, on_bus = node.facts, node.wanted, node.wanted.gpus
     if not facts.driver:
-        return False, (
+        raise Fault(
             "the PCI bus has %s, but nvidia-smi shows none: install driver version %s or "
             "newer. If such a driver is installed, restart the node"
             % (several(on_bus, "GPU") if on_bus else "NVIDIA GPUs", wanted.driver)
         )
     if number(facts.driver) < number(wanted.driver or ""):
-        return False, "driver %s is older than %s, which CUDA %s needs: install a newer driver" % (
-            facts.driver,
-            wanted.driver,
-            wanted.version,
+        raise Fault(
+            "driver %s is older than %s, which CUDA %s needs: install a newer driver"
+            % (facts.driver, wanted.driver, wanted.version)
         )
     if on_bus is None:
-        return None, "the node record has no number of GPUs: run provision.yml"
+        raise NotRun("the node record has no number of GPUs: run provision.yml")
     if len(facts.listed) != on_bus:
-        return False, "nvidia-smi shows %s, but the PCI bus has %d: see dmesg on this node" % (
-            several(len(facts.listed), "GPU"),
-            on_bus,
+        raise Fault(
+            "nvidia-smi shows %s, but the PCI bus has %d: see dmesg on this node"
+            % (several(len(facts.listed), "GPU"), on_bus)
         )
-    return True, ""
 
 
-def nouveau(node: Node) -> Result:
+def nouveau(node: Node) -> None:
     """Check that the driver nouveau, which conflicts with NVIDIA's driver, is not loaded."""
     if node.facts.nouveau:
-        return False, "the driver nouveau is loaded: restart the node"
-    return True, ""
+        raise Fault("the driver nouveau is loaded: restart the node")
 
 
-def nvcc(node: Node) -> Result:
+def nvcc(node: Node) -> None:
     """Check that CUDA's compiler nvcc has the planned release."""
     found, release = node.facts.nvcc, node.wanted.release or ""
     if found is None:
-        return None, "only CUDA's libraries are installed"
+        raise NotRun("only CUDA's libraries are installed")
     if found.split(".")[:2] != release.split(".")[:2]:
-        return False, "nvcc has version %s, not %s: run provision.yml" % (found, release)
-    return True, ""
+        raise Fault("nvcc has version %s, not %s: run provision.yml" % (found, release))
 
 
-def libraries(node: Node) -> Result:
+def libraries(node: Node) -> None:
     """Check that the dynamic linker finds all libraries that libmxnet.so needs."""
-    missing = node.facts.unresolved
-    if missing:
-        return (
-            False,
+    if node.facts.unresolved:
+        raise Fault(
             "libmxnet.so needs %s, which the linker does not find: run provision.yml"
-            % ", ".join(missing),
+            % ", ".join(node.facts.unresolved)
         )
-    return True, ""
 
 
-def cuda_sees(node: Node) -> Result:
+def cuda_sees(node: Node) -> None:
     """Check that CUDA's driver library shows the GPUs of nvidia-smi, in the same order."""
-    found = _driver(node)
-    if isinstance(found, tuple):
-        return found
-    gpus, listed = found.gpus, node.facts.listed
+    gpus, listed = _answered(_of_driver(node), DRIVER).gpus, node.facts.listed
     for index, (gpu, smi) in enumerate(zip(gpus, listed)):
         if (gpu.uuid or smi.uuid) != smi.uuid or _bus(gpu.bus) != _bus(smi.bus):
-            return False, (
+            raise Fault(
                 "GPU %d is %s (bus %s) for CUDA, but %s (bus %s) for nvidia-smi: remove "
                 "CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER from the settings of the node's users"
                 % (index, gpu.uuid, _bus(gpu.bus), smi.uuid, _bus(smi.bus))
             )
     if len(gpus) != len(listed):
-        return False, (
+        raise Fault(
             "CUDA shows %s, but nvidia-smi %d: give the training user the right to open all of "
             "/dev/nvidia*" % (several(len(gpus), "GPU"), len(listed))
         )
-    return True, ""
 
 
-def code(node: Node) -> Result:
+def code(node: Node) -> None:
     """Check that MXNet has machine code for every GPU, also for a GPU outside the table."""
-    found, sass = _driver(node), node.wanted.sass
+    sass, found = node.wanted.sass, _of_driver(node)
     if not sass:
-        return None, "an earlier version of mxcluster wrote the node record: run provision.yml"
-    if isinstance(found, tuple):
-        return None, "CUDA shows no GPU"
+        raise NotRun("an earlier version of mxcluster wrote the node record: run provision.yml")
+    if not isinstance(found, CudaDriver):
+        raise NotRun("CUDA shows no GPU")
     bad = [
         "GPU %d (%s, compute capability %s)" % (index, gpu.name, gpu.capability)
         for index, gpu in enumerate(found.gpus)
         if not has_code(sass, gpu.capability)
     ]
     if bad:
-        return False, (
+        raise Fault(
             "MXNet has code for the compute capabilities %s, and not for %s: set another "
             "mxnet_version and cuda_version" % (", ".join(sass), "; ".join(bad))
         )
-    return True, ""
 
 
-def runtime(node: Node) -> Result:
+def runtime(node: Node) -> None:
     """Check CUDA's runtime library: the planned version, a driver for it, and all GPUs."""
-    found, below = _runtime(node), _driver(node)
-    if isinstance(found, tuple):
-        return found
+    probe, below = node.facts.probe, _of_driver(node)
+    found = _answered(probe.runtime if isinstance(probe, CudaProbe) else probe, RUNTIME)
     wanted, version = node.wanted, node.wanted.version or ""
     major, minor = number(version)
     # libcudart has the version of the toolkit: 9020 for 9.2.
     if found.version != 1000 * major + 10 * minor:
-        return False, "libcudart in %s has version %s, not %s: run provision.yml" % (
-            wanted.folder,
-            _cuda(found.version),
-            version,
+        raise Fault(
+            "libcudart in %s has version %s, not %s: run provision.yml"
+            % (wanted.folder, _cuda(found.version), version)
         )
-    if not isinstance(below, tuple) and below.version < found.version:
-        return False, (
+    if isinstance(below, CudaDriver) and below.version < found.version:
+        raise Fault(
             "the driver %s supports CUDA up to %s, not %s: install driver %s or newer"
             % (node.facts.driver, _cuda(below.version), version, wanted.driver)
         )
     if found.count != len(node.facts.listed):
-        return False, "libcudart shows %s, but nvidia-smi %d: %s" % (
-            several(found.count, "GPU"),
-            len(node.facts.listed),
-            RIGHTS,
+        raise Fault(
+            "libcudart shows %s, but nvidia-smi %d: %s"
+            % (several(found.count, "GPU"), len(node.facts.listed), RIGHTS)
         )
-    return True, ""
 
 
-def cudnn(node: Node) -> Result:
+def cudnn(node: Node) -> None:
     """Check that cuDNN's header and the loaded library have the planned version."""
     wanted, probe = node.wanted.cudnn, node.facts.probe
     if not wanted:
-        return None, "cudnn_version is none"
+        raise NotRun("cudnn_version is none")
     loaded = probe.cudnn if isinstance(probe, CudaProbe) else None
     for found in [node.facts.cudnn] + [loaded] * (loaded is not None):
         if found != ".".join(wanted.split(".")[:3]):
-            return False, "cuDNN is %s, not %s: run provision.yml" % (found or "missing", wanted)
-    return True, ""
+            raise Fault("cuDNN is %s, not %s: run provision.yml" % (found or "missing", wanted))
 
 
-def nccl(node: Node) -> Result:
+def nccl(node: Node) -> None:
     """Check that the loaded NCCL has the planned version."""
     wanted, probe = node.wanted.nccl, node.facts.probe
     if not wanted:
-        return None, "this MXNet contains NCCL"
+        raise NotRun("this MXNet contains NCCL")
     if probe is None:
-        return None, "no driver shows a GPU"
+        raise NotRun(NO_GPU)
     found = probe.nccl if isinstance(probe, CudaProbe) else None
     if found != wanted:
-        return False, "NCCL is %s, not %s: run provision.yml" % (found or "missing", wanted)
-    return True, ""
+        raise Fault("NCCL is %s, not %s: run provision.yml" % (found or "missing", wanted))
 
 
-def computes(node: Node) -> Result:
+def computes(node: Node) -> None:
     """Check that MXNet's test computation succeeded on every GPU."""
     if not node.facts.trials:
-        return None, "no driver shows a GPU"
-    bad = ["GPU %s: %s" % one for one in _wrong(node) if "->" not in one[0]]
-    return (False, "; ".join(bad)) if bad else (True, "")
+        raise NotRun(NO_GPU)
+    bad = ["GPU %s: %s" % one for one in _failures(node) if "->" not in one[0]]
+    if bad:
+        raise Fault("; ".join(bad))
 
 
-def copies(node: Node) -> Result:
+def copies(node: Node) -> None:
     """Check that data arrive unchanged in copies between all pairs of GPUs."""
-    pairs = [one for one in node.facts.trials if "->" in one]
-    if not pairs:
-        return None, "the driver shows fewer than two GPUs"
-    bad = [one for one in _wrong(node) if "->" in one[0]]
-    if not bad:
-        return True, ""
-    below = _driver(node)
-    peers = [] if isinstance(below, tuple) else below.peers
+    if not any("->" in one for one in node.facts.trials):
+        raise NotRun("the driver shows fewer than two GPUs")
+    bad = [one for one in _failures(node) if "->" in one[0]]
+    below = _of_driver(node)
+    peers = below.peers if isinstance(below, CudaDriver) else []
     direct = any([int(end) for end in one.split(" -> ")] in peers for one, _ in bad)
-    return False, "copies from GPU %s%s" % (
-        "; ".join("%s: %s" % one for one in bad[:6]),
-        ". The GPUs have direct access to each other, and an IOMMU or ACS of the PCI bridges may "
-        "change the data. Switch off the IOMMU in the BIOS (intel_iommu=off, amd_iommu=off), or "
-        "set MXNET_ENABLE_GPU_P2P=0 for the job"
-        if direct
-        else ": see dmesg on this node",
-    )
+    if bad:
+        raise Fault(
+            "copies from GPU %s%s"
+            % (
+                "; ".join("%s: %s" % one for one in bad[:6]),
+                ". The GPUs have direct access to each other, and an IOMMU or ACS of the PCI "
+                "bridges may change the data. Switch off the IOMMU in the BIOS (intel_iommu=off, "
+                "amd_iommu=off), or set MXNET_ENABLE_GPU_P2P=0 for the job"
+                if direct
+                else ": see dmesg on this node",
+            )
+        )
 
 
-def _wrong(node: Node) -> List[Tuple[str, str]]:
+def _failures(node: Node) -> List[Tuple[str, str]]:
+    """Return (GPU or pair of GPUs, fault) of each failed test computation and copy."""
     return [(what, why) for what, why in sorted(node.facts.trials.items()) if why]
 
 
-def _driver(node: Node) -> Union[CudaDriver, Result]:
-    """Return the facts of CUDA's driver library, or the result of a check without these facts."""
+def _of_driver(node: Node) -> Union[CudaDriver, CheckError, None]:
+    """Return the facts of CUDA's driver library."""
     probe = node.facts.probe
-    return _answered(probe.driver if isinstance(probe, CudaProbe) else probe, DRIVER)
+    return probe.driver if isinstance(probe, CudaProbe) else probe
 
 
-def _runtime(node: Node) -> Union[CudaRuntime, Result]:
-    """Return the facts of CUDA's runtime library, or the result of a check without these facts."""
-    probe = node.facts.probe
-    return _answered(probe.runtime if isinstance(probe, CudaProbe) else probe, RUNTIME)
-
-
-def _answered(
-    found: Union[T, CheckError, None], known: Mapping[int, Tuple[str, str]]
-) -> Union[T, Result]:
-    """Return `found`, or the result of a check for an error or a missing answer.
+def _answered(found: Union[T, CheckError, None], known: Mapping[int, Tuple[str, str]]) -> T:
+    """Return the facts `found`. Raises Fault for an error, and NotRun without an answer.
 
     Args: `known` {status of a call: (its meaning, the cure)}.
     """
     if found is None:
-        return None, "no driver shows a GPU"
+        raise NotRun(NO_GPU)
     if not isinstance(found, CheckError):
         return found
     status = found.status if isinstance(found, CallError) else None
     name, cure = known.get(status or 0, ("", "see dmesg on this node"))
-    return False, "%s%s: %s" % (found.error, " (%s)" % name if name else "", cure)
+    raise Fault("%s%s: %s" % (found.error, " (%s)" % name if name else "", cure))
 
 
 def _bus(text: str) -> str:

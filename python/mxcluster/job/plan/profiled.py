@@ -12,7 +12,7 @@ from mxcluster.errors import refuse
 from mxcluster.lists import listed
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import UsedProfile
-from mxcluster.model.profile import CURE, Profile
+from mxcluster.model.profile import CURE, Profile, worker_name
 
 FILE, LABELS, PROFILE, NOBODY = "file", "labels", "profile", ""  # the origin of a plan's groups
 
@@ -132,7 +132,7 @@ def check_batches(options: Options, shares: Sequence[Share], workers: Sequence[s
     refuse(
         "%s: the share from the profile holds %d of the %d training samples, less than a batch of "
         "%d: use a smaller batch_size, fewer workers (num_workers, without), or equal shares "
-        "(data_allocator=0)" % (profile.name_of(host, number), end - begin, samples, batch)
+        "(data_allocator=0)" % (worker_name(host, number), end - begin, samples, batch)
         for (host, number), (begin, end) in zip(numbered(workers), cut(shares, samples))
         if end - begin < batch
     )
