@@ -3,12 +3,14 @@
 The functions run no other program and send no packet.
 """
 
+import contextlib
+import glob
 import ipaddress
 import os
 import re
 import socket
 import struct
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mxcluster.node import processes
 
@@ -20,6 +22,19 @@ DOCKERS = re.compile(r"br-[0-9a-f]{12}$")  # docker's bridge for a network of a 
 TCP, TCP6 = "/proc/net/tcp", "/proc/net/tcp6"
 LISTEN, ESTABLISHED, SYN_SENT = "0A", "01", "02"  # states of a socket in /proc/net/tcp
 RETRANSMITS = 3  # retransmissions of data; with a short round trip, the third comes after 1.4 s
+
+
+class Socket(NamedTuple):
+    """A TCP socket in a table of the kernel. `local` and `remote` are (hexadecimal address, port).
+
+    `inode` identifies the socket among the open files of a process.
+    """
+
+    local: Tuple[str, int]
+    remote: Tuple[str, int]
+    state: str
+    retransmits: int
+    inode: str
 
 
 def interfaces() -> Dict[str, List[str]]:
@@ -53,13 +68,8 @@ def interfaces() -> Dict[str, List[str]]:
     return {
         name: own
         for name, own in found.items()
-        if (own or _is_device(name)) and not DOCKERS.match(name)
+        if (own or os.path.exists(os.path.join(CARDS, name, "device"))) and not DOCKERS.match(name)
     }
-
-
-def _is_device(name: str) -> bool:
-    """Return True if sysfs lists the interface `name` as a network card, real or virtual."""
-    return os.path.exists(os.path.join(CARDS, name, "device"))
 
 
 def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
@@ -120,39 +130,46 @@ def default_route_address() -> Optional[str]:
     return None if address.startswith("127.") else address
 
 
-def interface_of(address: str, known: Dict[str, List[str]]) -> Optional[str]:
+def interface_of(address: str, known: Mapping[str, Sequence[str]]) -> Optional[str]:
     """Return the name of the interface with `address`, or None without such an interface.
 
     `known`: the result of `interfaces`. An address such as 127.0.0.2 belongs to the interface with
     127.0.0.1/8, because Linux accepts every address of a loopback network.
     """
-    wanted = ipaddress.IPv4Address(address)
-    for name, addresses in known.items():
-        for listed in map(ipaddress.IPv4Interface, addresses):
-            if (
-                listed.ip == wanted
-                or wanted.is_loopback
-                and listed.ip.is_loopback
-                and wanted in listed.network
-            ):
+    ip = ipaddress.IPv4Address(address)
+    for name, listed in known.items():
+        for one in map(ipaddress.IPv4Interface, listed):
+            if one.ip == ip or ip.is_loopback and ip in one.network:
                 return name
     return None
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """Return a socket that listens on address:port with ps-lite's options.
+
+    Closed connections of an earlier job (TIME_WAIT) do not block the port. Raises OSError if the
+    port is taken.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, port))
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def can_bind(address: str, port: int) -> Optional[str]:
     """Return None if a process of this user can listen on address:port, else the kernel's error.
 
-    Port 0 checks the address alone. The function sets SO_REUSEADDR, as ps-lite does. So a
-    connection of an earlier job in TIME_WAIT leaves the port free, but a listening socket blocks
-    the port.
+    Port 0 checks the address alone.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-            probe.listen(1)
-        except OSError as error:
-            return error.strerror or str(error)
+    try:
+        listen(address, port).close()
+    except OSError as error:
+        return error.strerror or str(error)
     return None
 
 
@@ -170,64 +187,18 @@ def listener(address: str, port: int) -> Optional[int]:
 
     The result is also None if /proc does not show the process to this user.
     """
-    inodes = parse_listeners(_text(TCP), address, port)
-    inodes |= parse_listeners(_text(TCP6), address, port)
-    links = {"socket:[%s]" % inode for inode in inodes}
+    links = {"socket:[%s]" % one.inode for one in _listening(address) if one.local[1] == port}
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()) if links else ():
-        if _has_open(pid, links):
-            return pid
+        for path in glob.glob("/proc/%d/fd/*" % pid):  # none of a process of another user
+            with contextlib.suppress(OSError):  # the process may close files meanwhile
+                if os.readlink(path) in links:
+                    return pid
     return None
-
-
-def _has_open(pid: int, links: set) -> bool:
-    """Return True if the process has one of the files `links` open, as far as /proc shows.
-
-    The process may close other files meanwhile.
-    """
-    folder = "/proc/%d/fd" % pid
-    try:
-        found = os.listdir(folder)
-    except OSError:  # the process has ended, or belongs to another user
-        return False
-    for name in found:
-        try:
-            if os.readlink(os.path.join(folder, name)) in links:
-                return True
-        except OSError:
-            continue
-    return False
 
 
 def listeners(address: str) -> List[int]:
     """Return the ports on which a process listens at `address`, sorted."""
-    return sorted(parse_ports(_text(TCP), address) | parse_ports(_text(TCP6), address))
-
-
-def parse_ports(text: str, address: str) -> set:
-    """Return the ports (set of int) of the sockets that listen at `address` or at all addresses.
-
-    `text`: the content of /proc/net/tcp or tcp6.
-    """
-    return {
-        int(fields[1].rpartition(":")[2], 16)
-        for fields in (line.split() for line in text.splitlines()[1:])
-        if fields[3] == LISTEN and fields[1].rpartition(":")[0] in _anybody(address)
-    }
-
-
-def parse_listeners(text: str, address: str, port: int) -> set:
-    """Return the inodes (set of strings) of the sockets that listen on address:port.
-
-    `text`: the content of /proc/net/tcp or tcp6. Sockets that listen on all IPv4 addresses count.
-    Sockets that listen on all IPv6 addresses count, too. By default Linux passes IPv4 connections
-    to such sockets.
-    """
-    places = {"%s:%04X" % (where, port) for where in _anybody(address)}
-    return {
-        fields[9]
-        for fields in (line.split() for line in text.splitlines()[1:])
-        if fields[3] == LISTEN and fields[1] in places
-    }
+    return sorted({one.local[1] for one in _listening(address)})
 
 
 def peers_of(address: str, port: int) -> List[str]:
@@ -235,55 +206,59 @@ def peers_of(address: str, port: int) -> List[str]:
 
     Returns [] if /proc is unreadable.
     """
-    return sorted(parse_peers(_text(TCP), address, port))
+    return sorted(
+        {
+            _dotted(one.remote[0])
+            for one in _sockets(TCP)
+            if one.local == (_hexadecimal(address), port) and one.state == ESTABLISHED
+        }
+    )
 
 
-def parse_peers(text: str, address: str, port: int) -> set:
-    """Return the IPv4 addresses (set of strings) of the hosts connected to address:port.
-
-    `text`: the content of /proc/net/tcp.
-    """
-    here, found = "%08X:%04X" % (struct.unpack("=I", socket.inet_aton(address))[0], port), set()
-    for fields in (line.split() for line in text.splitlines()[1:]):
-        if fields[1] == here and fields[3] == ESTABLISHED:
-            found.add(socket.inet_ntoa(struct.pack("=I", int(fields[2].partition(":")[0], 16))))
-    return found
-
-
-def unanswered() -> set:
+def unanswered() -> Set[Tuple[str, int]]:
     """Return {(address, port)} of the peers that do not acknowledge data of this node.
 
-    Returns an empty set if /proc is unreadable.
+    A peer counts after RETRANSMITS retransmissions. A connection that this node's process has
+    closed counts, too, because the kernel still sends the remaining data. Returns an empty set if
+    /proc is unreadable.
     """
-    return parse_unanswered(_text(TCP))
+    return {
+        (_dotted(one.remote[0]), one.remote[1])
+        for one in _sockets(TCP)
+        if one.state not in (LISTEN, SYN_SENT) and one.retransmits >= RETRANSMITS
+    }
 
 
-def parse_unanswered(text: str) -> set:
-    """Return {(address, port)} of the peers that do not acknowledge data of this node.
+def _listening(address: str) -> List[Socket]:
+    """Return the sockets that listen at `address` or at all addresses.
 
-    `text`: the content of /proc/net/tcp. A peer counts after RETRANSMITS retransmissions. A
-    connection that this node's process has closed counts, too, because the kernel still sends the
-    remaining data.
+    By default Linux passes IPv4 connections to sockets that listen on all IPv6 addresses.
     """
-    found = set()
-    for fields in (line.split() for line in text.splitlines()[1:]):
-        if fields[3] not in (LISTEN, SYN_SENT) and int(fields[6], 16) >= RETRANSMITS:
-            address, _, port = fields[2].partition(":")
-            found.add((socket.inet_ntoa(struct.pack("=I", int(address, 16))), int(port, 16)))
-    return found
+    own = _hexadecimal(address)
+    places = {own, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + own}
+    both = _sockets(TCP) + _sockets(TCP6)
+    return [one for one in both if one.state == LISTEN and one.local[0] in places]
 
 
-def _text(path: str) -> str:
-    """Return the text of the file `path`, or "" if the file is unreadable."""
+def _sockets(path: str) -> List[Socket]:
+    """Return the sockets in a table of the kernel, [] if the file is unreadable."""
     try:
         with open(path) as stream:
-            return stream.read()
+            rows = [line.split() for line in stream.read().splitlines()[1:]]
     except OSError:
-        return ""
+        return []
+    return [Socket(_place(row[1]), _place(row[2]), row[3], int(row[6], 16), row[9]) for row in rows]
 
 
-def _anybody(address: str) -> set:
-    """Return `address` and the wildcard addresses in the notation of /proc/net/tcp and tcp6."""
-    # The kernel prints the bytes as a number in native byte order.
-    own = "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
-    return {own, "0" * 8, "0" * 32, "0" * 16 + "FFFF0000" + own}
+def _place(text: str) -> Tuple[str, int]:
+    address, _, port = text.partition(":")
+    return address, int(port, 16)
+
+
+def _hexadecimal(address: str) -> str:
+    """Return an IPv4 address as the kernel prints it: as a number in native byte order."""
+    return "%08X" % struct.unpack("=I", socket.inet_aton(address))[0]
+
+
+def _dotted(hexadecimal: str) -> str:
+    return socket.inet_ntoa(struct.pack("=I", int(hexadecimal, 16)))

@@ -4,9 +4,9 @@ The module changes nothing on the node, and runs mpirun only with --version.
 """
 
 import os
-import subprocess
 from typing import Dict, List, NamedTuple, Optional
 
+from mxcluster import programs
 from mxcluster.model.node_requests import HERE, MpiRequest
 from mxcluster.node import mpi_engines
 from mxcluster.node.mpi_engines import ENGINES
@@ -63,21 +63,9 @@ def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = N
         env: the environment of the commands, by default the environment of this process.
     """
     names = ENGINES[wanted].programs if wanted else ("mpirun", "mpiexec")
-    try:
-        done = subprocess.run(
-            shell(pre_execution, _ASK % " ".join(names)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PATIENCE,
-            cwd="/",
-            env=env,
-        )
-        output = done.stdout.decode("utf-8", "replace")
-    except subprocess.TimeoutExpired:
-        output = "%s did not end within %d s" % (" and ".join(names), PATIENCE)
-    except OSError as error:
-        output = str(error)
+    line = shell("exec 2>&1\n" + pre_execution, _ASK % " ".join(names))
+    ended = programs.run(line, PATIENCE, env, folder="/")
+    output = "\n".join(filter(None, (ended.out, ended.err)))
     found = installed(output)
     return Found(
         installed=next((one for one in found if one.engine == (wanted or one.engine)), None),

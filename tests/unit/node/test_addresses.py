@@ -111,13 +111,6 @@ def test_the_interface_of_an_address(address, interface):
     assert addresses.interface_of(address, KNOWN) == interface
 
 
-def test_a_loopback_address_outside_los_network_has_no_interface():
-    assert (
-        addresses.interface_of("127.0.0.11", {"lo": ["127.0.0.1/32"], "eth0": ["10.0.0.5/24"]})
-        is None
-    )
-
-
 def test_can_bind_reports_taken_and_foreign_addresses():
     with socket.socket() as server:
         server.bind((ADDRESS, 0))
@@ -161,56 +154,47 @@ def test_who_listens_names_the_process(listening):
         port = server.getsockname()[1]
         assert addresses.who_listens(ADDRESS, port) is None, "bound, but without listening yet"
         server.listen(1)
-        with open("/proc/self/comm") as stream:
-            assert addresses.who_listens(ADDRESS, port) == "pid %d (%s)" % (
-                os.getpid(),
-                stream.read().strip(),
-            )
+        command = pathlib.Path("/proc/self/comm").read_text().strip()
+        assert addresses.who_listens(ADDRESS, port) == "pid %d (%s)" % (os.getpid(), command)
 
 
-def test_listeners_are_parsed_from_the_kernels_table():
-    address = "%08X" % struct.unpack("=I", socket.inet_aton("127.0.0.11"))[0]
-    other = "%08X" % struct.unpack("=I", socket.inet_aton("127.0.0.12"))[0]
-    rows = [
-        (address, "0A", "1"),
-        (other, "0A", "2"),
-        ("00000000", "0A", "3"),
-        (address, "01", "4"),
-        ("0" * 32, "0A", "5"),
-        ("0000000000000000FFFF0000" + address, "0A", "6"),
-    ]
-    text = "  sl  local_address rem_address st\n" + "\n".join(
-        "%d: %s:2383 00000000:0000 %s 00000000:00000000 00:00000000 00000000 0 0 %s 1"
-        % (number, where, state, inode)
-        for number, (where, state, inode) in enumerate(rows)
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """Return a function that replaces the kernel's table of TCP sockets."""
+
+    def write(*rows):
+        (tmp_path / "tcp").write_text("\n".join(("  sl  local_address",) + rows))
+        monkeypatch.setattr(addresses, "TCP", str(tmp_path / "tcp"))
+        monkeypatch.setattr(addresses, "TCP6", str(tmp_path / "absent"))
+
+    return write
+
+
+def test_listeners_are_parsed_from_the_kernels_table(table):
+    own, other = "0B00007F", "0C00007F"
+    places = (
+        *((own, "0A"), (other, "0A"), ("0" * 8, "0A"), (own, "01"), ("0" * 32, "0A")),
+        ("0" * 16 + "FFFF0000" + own, "0A"),
     )
-    assert addresses.parse_listeners(text, "127.0.0.11", 0x2383) == {"1", "3", "5", "6"}
-    assert addresses.parse_listeners(text, "127.0.0.11", 9091 + 1) == set()
+    row = "%d: %s:238%d 00000000:0000 %s 00000000:00000000 00:00000000 00000000 0 0 %d 1"
+    table(*(row % (i, where, i, state, i) for i, (where, state) in enumerate(places)))
+    assert addresses.listeners("127.0.0.11") == [0x2380, 0x2382, 0x2384, 0x2385]
 
 
-def test_unanswered_connections_are_parsed_from_the_kernels_table():
+def test_unanswered_connections_are_parsed_from_the_kernels_table(table):
     """The table is the kernel's while a rule dropped the packets of 10.203.0.2."""
-    text = (
-        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n"
-        "   0: 0200CB0A:23E9 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1\n"
-        "   1: 0200CB0A:D01C 0100CB0A:23E7 01 00000113:00000000 01:000000AD 00000004  0 0 2\n"
-        "   2: 0200CB0A:D440 0100CB0A:23E9 09 0000005B:00000000 01:0000000E 00000005  0 0 0\n"
-        "   3: 0200CB0A:9D92 0100CB0A:23E8 01 00000025:00000000 01:00000003 00000002  0 0 3\n"
-        "   4: 0200CB0A:9D93 0100CB0A:23EA 02 00000001:00000000 01:00000003 00000006  0 0 4\n"
-        "   5: 0200CB0A:9D94 0100CB0A:23EB 01 00000000:00000000 00:00000000 00000000  0 0 5\n"
+    table(
+        "   0: 0200CB0A:23E9 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1",
+        "   1: 0200CB0A:D01C 0100CB0A:23E7 01 00000113:00000000 01:000000AD 00000004  0 0 2",
+        "   2: 0200CB0A:D440 0100CB0A:23E9 09 0000005B:00000000 01:0000000E 00000005  0 0 0",
+        "   3: 0200CB0A:9D92 0100CB0A:23E8 01 00000025:00000000 01:00000003 00000002  0 0 3",
+        "   4: 0200CB0A:9D93 0100CB0A:23EA 02 00000001:00000000 01:00000003 00000006  0 0 4",
+        "   5: 0200CB0A:9D94 0100CB0A:23EB 01 00000000:00000000 00:00000000 00000000  0 0 5",
     )
-    assert addresses.parse_unanswered(text) == {("10.203.0.1", 0x23E7), ("10.203.0.1", 0x23E9)}
+    assert addresses.unanswered() == {("10.203.0.1", 0x23E7), ("10.203.0.1", 0x23E9)}
 
 
 def test_peers_of_a_port_are_connected_addresses():
-    text = (
-        "  sl  local_address rem_address   st tx_queue\n"
-        "   0: 1500007F:4A93 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0 0 1\n"
-        "   1: 1500007F:4A93 1F00007F:C350 01 00000000:00000000 00:00000000 00000000  0 0 2\n"
-        "   2: 1500007F:4A93 2000007F:C351 06 00000000:00000000 00:00000000 00000000  0 0 3\n"
-        "   3: 1500007F:4A94 2100007F:C351 01 00000000:00000000 00:00000000 00000000  0 0 4\n"
-    )
-    assert addresses.parse_peers(text, "127.0.0.21", 0x4A93) == {"127.0.0.31"}
     with socket.socket() as listener:
         listener.bind((ADDRESS, 0))
         listener.listen(1)

@@ -5,7 +5,6 @@ Small programs stand in for docker and podman.
 
 import json
 import os
-import platform
 import resource
 
 import pytest
@@ -16,7 +15,7 @@ from mxcluster.node.containers import Info
 
 ALICE = (1000, 1000, [27, 1000])
 ROOT = (0, 0, [0])
-OURS = containers.ARCHITECTURES.get(platform.machine(), platform.machine())
+GOOD = {"Id": "sha256:12", "Architecture": containers.ARCHITECTURE}
 
 
 def job(engine="docker"):
@@ -126,7 +125,8 @@ def engine(tmp_path, monkeypatch):
     def install(info=None, image=None, run=(0, '{"problems": [], "mpi": null}'), name="docker"):
         answers = {
             "info": info or (0, json.dumps({"ServerVersion": "20.10.24+dfsg1"})),
-            "image": image or (0, json.dumps([{"Id": "sha256:12", "Architecture": OURS}])),
+            "image": image
+            or (0, json.dumps([{"Id": "sha256:12", "Architecture": containers.ARCHITECTURE}])),
             "run": run,
         }
         lines = ["#!/bin/sh", 'echo "$@" >> %s' % (tmp_path / "asked")]
