@@ -18,11 +18,12 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, 
 
 from mxcluster import errors, programs
 from mxcluster.errors import DAMAGED, BadInput
+from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_requests import MpiRequest
 from mxcluster.model.plan import Container
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import Shape, anything, each, optional, table, text, words
-from mxcluster.node.mpi_installation import INFINIBAND
+from mxcluster.node.mpi_installation import INFINIBAND, EngineLook
 from mxcluster.programs import Ended
 
 T = TypeVar("T")
@@ -107,26 +108,11 @@ class Image(Record):
     architecture: Optional[str] = field(optional(words), key="Architecture", default=None)
 
 
-class MpiEngine(Record, nulls=True):
-    """The MPI engine in an image."""
-
-    engine: str = field(text)
-    version: str = field(text)
-
-
 class Contents(Record):
     """The answer of `mxcluster.node.image_check` in a container."""
 
     problems: Sequence[str] = field(each(words))
     mpi: Optional[MpiEngine] = field(optional(record(MpiEngine)))
-
-
-class Look(NamedTuple):
-    """The result of the check of a node for containers."""
-
-    problems: Sequence[str]
-    image: Optional[str]  # the id of the image
-    mpi: Optional[MpiEngine] = None  # the engine in the image, for an MPI program
 
 
 def package_folder() -> str:
@@ -249,7 +235,7 @@ def look(
     has_gpus: bool,
     cuda: Optional[str] = None,
     mpi: Optional[MpiRequest] = None,
-) -> Look:
+) -> EngineLook:
     """Check this node for `container`.
 
     The function runs the image once. The container imports MXNet, or finds the MPI engine.
@@ -261,7 +247,7 @@ def look(
         cuda: the folder of CUDA on this node, or None.
         mpi: the needs of an MPI program, else None.
     """
-    image = None
+    image: Optional[Image] = None
     try:
         info = _info_of_usable(container.engine)
         image = _image(container)
@@ -279,8 +265,8 @@ def look(
             )
         found = _contents(container, gpus or [], cuda, mpi)
     except BadInput as refusal:
-        return Look([str(refusal)], image and image.id)
-    return Look(found.problems, image.id, found.mpi)
+        return EngineLook([str(refusal)], image=image.id if image else None)
+    return EngineLook(list(found.problems), found.mpi, image.id)
 
 
 def _info_of_usable(engine: str) -> Info:

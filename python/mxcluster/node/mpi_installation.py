@@ -7,6 +7,7 @@ import os
 from typing import Dict, List, NamedTuple, Optional
 
 from mxcluster import programs
+from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_requests import HERE, MpiRequest
 from mxcluster.node import mpi_engines
 from mxcluster.node.mpi_engines import ENGINES
@@ -37,12 +38,12 @@ class Found(NamedTuple):
     output: List[str]  # the last three lines of the shell's output
 
 
-class Look(NamedTuple):
-    """The result of `look`. The engine and the version are "" without a usable engine."""
+class EngineLook(NamedTuple):
+    """The result of a look at a node's MPI engine, or at its engine for containers."""
 
     problems: List[str]
-    engine: str
-    version: str
+    mpi: Optional[MpiEngine] = None  # on the node, or in the image
+    image: Optional[str] = None  # the id of the image
 
 
 def shell(pre_execution: str, command: str) -> List[str]:
@@ -85,7 +86,7 @@ def installed(output: str) -> List[Installed]:
     return found
 
 
-def look(request: MpiRequest) -> Look:
+def look(request: MpiRequest) -> EngineLook:
     """Check this node for an MPI job."""
     found = find(request.pre_execution, request.runtime, dict(os.environ, **request.env))
     problems = []
@@ -98,8 +99,8 @@ def look(request: MpiRequest) -> Look:
     here = found.installed
     if here is None:
         problems.append(missing(request.runtime, request.pre_execution, found, request.where))
-        return Look(problems, "", "")
-    return Look(problems, here.engine, here.version)
+        return EngineLook(problems)
+    return EngineLook(problems, MpiEngine(engine=here.engine, version=here.version))
 
 
 def missing(wanted: str, pre_execution: str, found: Found, where: str = HERE) -> str:

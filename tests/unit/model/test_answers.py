@@ -340,6 +340,7 @@ def test_a_rendezvous_report_has_checked_fields():
         "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0}],
         "unreachable": [],
         "taken": [],
+        "missing": [],
         "limits": {"open_files": 1024},
     }
     with pytest.raises(Wrong, match="met.0..rtt='quick'"):

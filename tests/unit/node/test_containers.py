@@ -151,7 +151,7 @@ def look(needs_gpus=False, has_gpus=False):
 
 def test_a_good_node_has_no_problem_and_names_its_image(engine):
     asked = engine()
-    assert look() == containers.Look([], "sha256:12", None)
+    assert look() == ([], None, "sha256:12")
     run = "--interactive --entrypoint python3 training:1 -u -m mxcluster.node.contained"
     assert run in asked.read_text()
 

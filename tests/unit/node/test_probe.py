@@ -10,10 +10,12 @@ import pytest
 
 import mxcluster
 from mxcluster.agent import claims
+from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.protocol import COMMANDS
-from mxcluster.node import addresses, containers, driver, gpus, json_cli, probe, software
+from mxcluster.node import addresses, driver, gpus, json_cli, probe, software
+from mxcluster.node.mpi_installation import EngineLook
 from tests.networks import own_network
 
 ADDRESS = own_network() + ".11"
@@ -37,7 +39,7 @@ def call(command, request=None, python=sys.executable, **environment):
 
 
 def look(**request):
-    return probe.look(LookRequest.decode(request))
+    return probe.look(LookRequest.decode(request), lambda folder: NO_JOBS)
 
 
 def test_a_suitable_node_has_no_problems(tmp_path):
@@ -55,7 +57,7 @@ def test_a_suitable_node_has_no_problems(tmp_path):
     (tmp_path / "mxnet.py").write_text("raise SystemExit('a look must not import MXNet')")
     code, told = call("look", request, PYTHONPATH=str(tmp_path))
     assert (code, told["problems"]) == (0, [])
-    assert told["facts"]["interfaces"] == addresses.interfaces()
+    assert told["fits"] is True
 
 
 def test_every_problem_is_reported_at_once_with_value_and_remedy():
@@ -87,12 +89,12 @@ def test_every_problem_is_reported_at_once_with_value_and_remedy():
 def test_unusable_gpus_are_reported_in_one_line(monkeypatch):
     """The line compares the plan's GPUs with the existing ones, instead of a line for each GPU."""
     monkeypatch.setattr(gpus, "listed", lambda: [])
-    (problem,) = look(gpus=[0, 1], all_gpus={"record": 2, "bus": 2})["problems"]
+    (problem,) = look(gpus=[0, 1], all_gpus={"record": 2, "bus": 2}).problems
     assert (
         problem.startswith("the PCI bus has 2 GPUs and the driver shows 0: ")
         and "run provision.yml" in problem
     )
-    (problem,) = look(gpus=[], all_gpus={"record": 0, "bus": 1})["problems"]
+    (problem,) = look(gpus=[], all_gpus={"record": 0, "bus": 1}).problems
     assert problem.startswith("the PCI bus has 1 GPUs and the driver shows 0: ")
 
 
@@ -245,17 +247,17 @@ def test_too_little_disk_space_and_too_few_open_files_are_problems(tmp_path):
 
 
 def test_the_look_asks_the_image_for_its_mpi_engine_instead_of_the_node(monkeypatch):
-    engine = {"engine": "openmpi", "version": "4.1.4"}
+    engine = MpiEngine(engine="openmpi", version="4.1.4")
 
     def look_at_image(container, needs_gpus, has_gpus, cuda, mpi):
         assert mpi.runtime == "" and needs_gpus is False
-        return containers.Look(["no image"], "sha256:1", containers.MpiEngine(**engine))
+        return EngineLook(["no image"], engine, "sha256:1")
 
     monkeypatch.setattr(probe.containers, "look", look_at_image)
     container = {"engine": "docker", "image": "i", "python": "python3"}
     found = look(container=container, mpi={"runtime": "", "pre_execution": ""})
-    assert found["problems"] == ["no image"]
-    assert found["image"] == "sha256:1" and found["facts"]["mpi"] == engine
+    assert found.problems == ["no image"]
+    assert found.image == "sha256:1" and found.facts.mpi == engine
 
 
 def test_a_record_without_mxnet_says_how_to_install_it(tmp_path):
@@ -295,11 +297,13 @@ def test_ports_of_other_programs_are_reported(tmp_path):
             (ADDRESS, 0)
         )  # this socket does not listen, so only a request for its port finds it
         ports = [server.getsockname()[1], bound.getsockname()[1]]
-        found = probe.held(ADDRESS, [ports[1]], claims.held(str(tmp_path)))["ports"]
+        found = probe.held(ADDRESS, [ports[1]], claims.held(str(tmp_path))).ports
         assert found[str(ports[0])] == "another program" and str(ports[1]) in found
-        assert probe.held(ADDRESS, [ports[0]], NO_JOBS)["ports"][str(ports[0])].startswith(
-            "pid %d (" % os.getpid()
+        assert (
+            probe.held(ADDRESS, [ports[0]], NO_JOBS)
+            .ports[str(ports[0])]
+            .startswith("pid %d (" % os.getpid())
         )
-        assert str(ports[0]) not in probe.held(own_network() + ".12", [], NO_JOBS)["ports"]
-        assert not look(address=ADDRESS, ports=ports)["fits"]
-    assert look(address=ADDRESS, ports=ports)["fits"]
+        assert str(ports[0]) not in probe.held(own_network() + ".12", [], NO_JOBS).ports
+        assert not look(address=ADDRESS, ports=ports).fits
+    assert look(address=ADDRESS, ports=ports).fits

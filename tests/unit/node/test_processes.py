@@ -239,13 +239,13 @@ def test_a_witness_sees_the_end_of_a_process_of_this_boot_only():
     process = subprocess.Popen(["sleep", "300"])
     known = processes.witness(process.pid)
     assert processes.lives(known) is True and processes.lives(None) is None
-    assert processes.lives(dict(known, start_time=known["start_time"] - 1)) is False, (
+    assert processes.lives(known.replaced(start_time=known.start_time - 1)) is False, (
         "another process has this pid"
     )
     process.kill()
     process.wait()
     assert processes.lives(known) is False and processes.witness(process.pid) is None
-    assert processes.lives(dict(known, numbers="another boot pid:[4026531836]")) is None
+    assert processes.lives(known.replaced(numbers="another boot pid:[4026531836]")) is None
 
 
 def test_queued_measures_the_time_without_a_core():
@@ -282,12 +282,6 @@ def test_a_frozen_control_group(tmp_path, monkeypatch, line, place, text, frozen
     path = tmp_path / "sys" / place
     path.parent.mkdir(parents=True)
     path.write_text(text + "\n")
-    (tmp_path / "cgroup").write_text(line + "\n")
     monkeypatch.setattr(processes, "CGROUPS", str(tmp_path / "sys"))
-    monkeypatch.setattr(
-        processes,
-        "open",
-        lambda path: open(str(path).replace("/proc/5", str(tmp_path))),
-        raising=False,
-    )
+    monkeypatch.setattr(processes, "read", lambda pid, name: line.encode() + b"\n")
     assert processes.is_frozen(5) is frozen

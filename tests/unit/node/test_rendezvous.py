@@ -31,10 +31,6 @@ PEERS = [
 ]
 
 
-def complaints(host, result):
-    return rendezvous.complaints(host, RendezvousReport.decode(result))
-
-
 def own(host):
     return [peer for peer in PEERS if peer.host == host]
 
@@ -77,8 +73,8 @@ def meet(*hosts, refused="", jobs=None, tokens=None):
     if refused:
         until(
             lambda: all(
-                part.result()["missing"] == ["c"]
-                and [refused in one["reason"] for one in part.result()["unreachable"]] == [True]
+                part.result().missing == ["c"]
+                and [refused in one.reason for one in part.result().unreachable] == [True]
                 for part in (parts["a"], parts["b"])
             ),
             evidence=lambda: str([part.result() for part in parts.values()]),
@@ -122,22 +118,18 @@ def test_a_complete_rendezvous_is_quick():
         results = meet("a", "b", "c")
     assert watch.within(1.0)
     for result in results.values():
-        assert (
-            result["unreachable"] == []
-            and result["missing"] == []
-            and result["limits"]["open_files"] > 0
-        )
-    for met in results["a"]["met"]:
+        assert result.unreachable == result.missing == [] and result.limits.open_files > 0
+    for met in results["a"].met:
         # All nodes have one clock, which the other node read between the call and its answer.
-        assert abs(met["offset"]) <= met["rtt"] / 2 + 0.001 and met["rtt"] < watch.seconds, met
+        assert abs(met.offset) <= met.rtt / 2 + 0.001 and met.rtt < watch.seconds, met
     again = meet("a", "b", "c")  # lingering connections of the first rendezvous do not matter
-    assert again["a"]["unreachable"] == []
+    assert again["a"].unreachable == []
 
 
 def test_a_missing_node_is_named():
     results = meet("a", "b", refused="Connection refused")
-    assert results["a"]["missing"] == ["c"]
-    assert complaints("b", results["b"]) == [
+    assert results["a"].missing == ["c"]
+    assert rendezvous.complaints("b", results["b"]) == [
         "b cannot reach c (worker-1 at %s:19091): Connection refused. Check that the agent "
         "of c runs and that no firewall blocks these ports." % C
     ]
@@ -163,14 +155,14 @@ def test_a_foreign_program_on_the_port_is_named():
         stranger.shutdown(socket.SHUT_RDWR)
     assert (
         "another program than mxcluster answers there. Choose another root_port"
-        in complaints("b", results["b"])[0]
+        in rendezvous.complaints("b", results["b"])[0]
     )
 
 
 def test_another_job_on_the_port_is_named():
     results = meet("a", "b", "c", refused="the job job-2", jobs={"c": "job-2"})
-    assert "the job job-2 on c answers there" in complaints("a", results["a"])[0]
-    assert results["a"]["missing"] == ["c"]
+    assert "the job job-2 on c answers there" in rendezvous.complaints("a", results["a"])[0]
+    assert results["a"].missing == ["c"]
 
 
 def test_a_node_with_another_token_is_refused():
@@ -178,10 +170,10 @@ def test_a_node_with_another_token_is_refused():
     results = meet("a", "b", "c", refused="the job's token", tokens={"c": b"u" * 43})
     assert (
         "a program answers there as c, but without the job's token. Choose another "
-        "root_port" in complaints("a", results["a"])[0]
+        "root_port" in rendezvous.complaints("a", results["a"])[0]
     )
-    assert results["a"]["missing"] == ["c"] and results["b"]["missing"] == ["c"]
-    assert [met["host"] for met in results["a"]["met"]] == ["b"]
+    assert results["a"].missing == ["c"] and results["b"].missing == ["c"]
+    assert [met.host for met in results["a"].met] == ["b"]
 
 
 def test_replayed_messages_are_refused(monkeypatch):
@@ -233,8 +225,8 @@ def test_replayed_messages_are_refused(monkeypatch):
         thread.join()
         result = part.result()
         stranger.shutdown(socket.SHUT_RDWR)
-    assert result["missing"] == ["a", "c"] and result["met"] == []
-    reasons = {one["host"]: one["reason"] for one in result["unreachable"]}
+    assert result.missing == ["a", "c"] and result.met == []
+    reasons = {one.host: one.reason for one in result.unreachable}
     assert reasons["c"] == "a program answers there as c, but without the job's token"
 
 
@@ -257,7 +249,7 @@ def test_the_result_is_read_under_the_lock():
             return super().values()
 
     part.missing = Watched(part.missing)
-    assert part.result()["missing"] == ["a", "c"]
+    assert part.result().missing == ["a", "c"]
 
 
 def test_garbage_does_not_count_as_a_call():
@@ -280,7 +272,7 @@ def test_garbage_does_not_count_as_a_call():
             heard(connection)
     part.deadline = 0.0
     thread.join()
-    assert part.result()["missing"] == ["a", "c"]
+    assert part.result().missing == ["a", "c"]
 
 
 def test_a_taken_port_fails_the_rendezvous(tmp_path, monkeypatch, capsys):
@@ -322,7 +314,7 @@ def late_answer(other, connection, port):
     """Answer as `Rendezvous.answer` does, with a clock that is 3 s slow."""
     with connection:
         query = Query.decode(json.loads(rendezvous.read_line(connection)))
-        known = rendezvous.facts(other.job, query.host, other.host, port, query.nonce, "n")
+        known = (other.job, query.host, other.host, port, query.nonce, "n")
         then = time.time() - 3
         proof = seal.proof(TOKEN, "answer", then, *known)
         reply = Reply(job=other.job, host=other.host, time=then, nonce="n", proof=proof)
@@ -331,20 +323,9 @@ def late_answer(other, connection, port):
 
 
 def test_a_complaint_about_many_processes_is_short():
-    lost = [
-        {
-            "host": "c",
-            "name": "worker-%d" % index,
-            "address": "10.0.0.3",
-            "port": 9091 + index,
-            "reason": "timed out",
-        }
-        for index in range(40)
-    ]
-    (line,) = complaints(
-        "a", {"unreachable": lost, "taken": [], "met": [], "limits": {"open_files": 9}}
-    )
-    assert (
-        "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Check that the agent" in line
-        and len(line) < 300
-    )
+    call = {"host": "c", "address": "10.0.0.3", "reason": "timed out"}
+    lost = [dict(call, name="worker-%d" % index, port=9091 + index) for index in range(40)]
+    report = {"unreachable": lost, "taken": [], "met": [], "limits": {"open_files": 9}}
+    (line,) = rendezvous.complaints("a", RendezvousReport.decode(report))
+    assert "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Check that the agent" in line
+    assert len(line) < 300
