@@ -84,38 +84,29 @@ def test_records_of_earlier_versions_are_read(version):
     "facts, words",
     [
         ({"host_keys": ["ssh-ed25519 AAAA\n@cert-authority * ssh-ed25519 EVIL"]}, "host_keys[0]="),
-        ({"host_keys": ["@cert-authority * ssh-ed25519 AAAA"]}, "host_keys[0]="),
         ({"host_keys": ["ssh-ed25519 AAAA comment"]}, "is not a public ssh key"),
-        ({"host_keys": "ssh-ed25519 AAAA"}, "host_keys='ssh-ed25519 AAAA' is not a list"),
         ({"hostname": "b\n    ProxyCommand /tmp/evil"}, "hostname="),
         ({"hostname": "*"}, "is not a host name"),
         ({"hostname": "-oProxyCommand=evil"}, "hostname="),
-        ({"hostname": "b a"}, "hostname="),
         (
             {"interfaces": {"eth0": ["10.0.0.2/24", "0.0.0.0/0"]}},
             "interfaces.eth0[1]='0.0.0.0' is not the IPv4 address of a host",
         ),
         ({"interfaces": {"eth0; reboot": []}}, "is not the name of a network interface"),
-        ({"interfaces": {"eth0": ["10.0.0.2/33"]}}, "interfaces.eth0[0]="),
-        ({"interfaces": []}, "interfaces="),
         ({"address_of_default_route": "10.0.0.2 -j ACCEPT"}, "address_of_default_route="),
         ({"gpus": -1}, "gpus=-1"),
-        ({"gpus": True}, "gpus=True"),
-        ({"gpus": "2"}, "gpus='2'"),
         ({"mxnet": "1.2.1\x1b[2J"}, "mxnet='1.2.1"),
         ({"numpy": "1; rm"}, "numpy="),
         ({"model_zoo": ["alexnet", "../x"]}, "model_zoo[1]="),
-        ({"fingerprints": {"numpy": "short"}}, "fingerprints.numpy="),
         ({"fingerprints": {"sh": "0" * 64}}, "fingerprints"),
     ],
 )
 def test_an_invalid_field_is_refused_by_node_and_name(facts, words):
     with pytest.raises(BadInput) as refusal:
         made(**facts)
-    assert str(refusal.value).startswith("the node record of b is invalid (") and words in str(
-        refusal.value
-    )
-    assert "run provision.yml" in str(refusal.value) and "\x1b" not in str(refusal.value)
+    text = str(refusal.value)
+    assert text.startswith("the node record of b is invalid (") and words in text
+    assert "run provision.yml" in text and "\x1b" not in text
 
 
 @pytest.mark.parametrize(
@@ -160,10 +151,6 @@ def test_the_role_names_each_program_that_root_runs_on_a_node():
     assert found >= 12
 
 
-def test_an_unknown_field_is_dropped():
-    assert made(ansible_facts={"x": 1}, anything=["else"]) == made()
-
-
 def test_the_public_key_is_checked_as_the_users_answer():
     with pytest.raises(BadInput, match="ssh.public_key"):
         node_record.make(
@@ -179,10 +166,7 @@ def test_the_public_key_is_checked_as_the_users_answer():
         json.dumps(dict(made().encode(), host="a")),
         json.dumps(dict(made().encode(), hostname="x\nProxyCommand evil")),
         json.dumps({name: value for name, value in made().encode().items() if name != "job_dir"}),
-        json.dumps({name: value for name, value in made().encode().items() if name != "data_dir"}),
-        json.dumps(dict(made().encode(), driver={"loaded": "1"})),
         "[]",
-        "null",
         "",
         "{",
         "[" * 100000,

@@ -160,24 +160,15 @@ def test_a_good_node_has_no_problem_and_names_its_image(engine):
     "answers,problem",
     [
         ({"info": (1, "permission denied while trying to connect")}, "permission denied"),
-        ({"info": (0, json.dumps({"ServerVersion": "19.03.1"}))}, "install version 20.10 or newer"),
+        ({"info": (0, '{"ServerVersion": "19.03.1"}')}, "install version 20.10 or newer"),
+        ({"info": (0, '{"version": {"Version": "4.3.1"}}')}, "is podman: use runtime=podman"),
         (
-            {"info": (0, json.dumps({"version": {"Version": "4.3.1"}}))},
-            "is podman: use runtime=podman",
-        ),
-        (
-            {
-                "info": (
-                    0,
-                    json.dumps({"ServerVersion": "26.1", "SecurityOptions": ["name=rootless"]}),
-                )
-            },
+            {"info": (0, '{"ServerVersion": "26.1", "SecurityOptions": ["name=rootless"]}')},
             "runs without root",
         ),
         ({"image": (1, "Error: No such image: training:1")}, "-e container_image_engine=docker"),
         ({"image": (0, json.dumps([{"Id": "1", "Architecture": "s390x"}]))}, "is built for s390x"),
         ({"run": (127, "exec: python3: not found")}, "name another Python with -e image_python"),
-        ({"run": (125, "no space left on device")}, "no space left on device"),
         ({"run": (0, '{"problems": ["it has no MXNet"], "mpi": null}')}, "it has no MXNet"),
     ],
 )
@@ -198,8 +189,3 @@ def test_gpus_are_refused_only_if_a_worker_needs_them(engine):
     assert look(has_gpus=True).problems == []
     (found,) = look(needs_gpus=True, has_gpus=True).problems
     assert "install nvidia-container-toolkit" in found
-
-
-def test_versions_compare_as_numbers():
-    assert containers.numbers("20.10.24+dfsg1") == (20, 10, 24)
-    assert containers.numbers("4.3.1-dev") == (4, 3, 1)

@@ -69,11 +69,7 @@ def test_variables_name_the_program_that_starts_the_daemons(name):
     assert "/job/start" in mpi_engines.environment(engine, "/job/start").values()
     assert mpi_engines.environment(engine) == {}
     assert mpi_engines.environment(engine, as_root=True) == engine.root
-
-
-@pytest.mark.parametrize("name", ENGINES)
-def test_an_engine_gets_its_variables_for_containers(name):
-    assert mpi_engines.environment(ENGINES[name], contained=True) == ENGINES[name].contained
+    assert mpi_engines.environment(engine, contained=True) == engine.contained
 
 
 def test_network_and_infiniband_become_variables():

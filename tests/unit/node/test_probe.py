@@ -14,7 +14,7 @@ from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.protocol import COMMANDS
-from mxcluster.node import addresses, driver, gpus, json_cli, probe, software
+from mxcluster.node import addresses, driver, gpus, probe, software
 from mxcluster.node.mpi_installation import EngineLook
 from tests.networks import own_network
 
@@ -74,66 +74,30 @@ def test_every_problem_is_reported_at_once_with_value_and_remedy():
     )
     assert code == 0
     address, interface, gpu, python, path = told["problems"]
-    assert (
-        address.startswith("address 203.0.113.9 is not on this node (")
-        and "127.0.0.1 (lo)" in address
-    )
-    assert address.endswith("run provision.yml, which reads the node's facts again")
+    assert address.startswith("address 203.0.113.9 is not on this node (")
+    assert "127.0.0.1 (lo)" in address and address.endswith("which reads the node's facts again")
     assert interface.startswith("interface nic9 is not on this node any more; the node has ")
-    assert interface.endswith("run provision.yml, which reads the node's facts again")
     assert gpu.startswith("GPU 77 is not on this node")
     assert python == "cannot run python /no/such/python on this node: run provision.yml"
     assert path.startswith("/no/such/file does not exist on this node: ")
 
 
-def test_unusable_gpus_are_reported_in_one_line(monkeypatch):
-    """The line compares the plan's GPUs with the existing ones, instead of a line for each GPU."""
-    monkeypatch.setattr(gpus, "listed", lambda: [])
-    (problem,) = look(gpus=[0, 1], all_gpus={"record": 2, "bus": 2}).problems
-    assert (
-        problem.startswith("the PCI bus has 2 GPUs and the driver shows 0: ")
-        and "run provision.yml" in problem
-    )
-    (problem,) = look(gpus=[], all_gpus={"record": 0, "bus": 1}).problems
-    assert problem.startswith("the PCI bus has 1 GPUs and the driver shows 0: ")
-
-
-def test_a_host_name_is_refused_as_an_address():
-    assert probe.address_problems("node1.example", KNOWN) == [
-        "address 'node1.example' is not a literal IPv4 address, which ps-lite needs: set "
-        "node_address"
-    ]
+ANEW = ": run provision.yml, which reads the node's facts again"
 
 
 @pytest.mark.parametrize(
     "interface, address, words",
     [
-        (
-            "eno1",
-            "10.0.0.5",
-            "interface eno1 is not on this node any more; the node has eth0, ib0, lo: "
-            "run provision.yml, which reads the node's facts again",
-        ),
-        (
-            "ib0",
-            "10.0.0.5",
-            "interface ib0 has no IPv4 address any more; the node has 10.0.0.5 (eth0), 127.0.0.1 "
-            "(lo): give the interface an address, or run provision.yml, which reads the node's "
-            "facts again",
-        ),
-        (
-            "eth0",
-            "127.0.0.11",
-            "interface eth0 does not have the address 127.0.0.11 any more, but has 10.0.0.5/24: "
-            "run provision.yml, which reads the node's facts again",
-        ),
+        ("eno1", "10.0.0.5", "is not on this node any more; the node has eth0, ib0, lo" + ANEW),
+        ("ib0", "10.0.0.5", "has no IPv4 address any more; the node has 10.0.0.5 (eth0), 127.0.0."),
+        ("eth0", "127.0.0.11", "the address 127.0.0.11 any more, but has 10.0.0.5/24" + ANEW),
         ("lo", "127.0.0.11", None),
-        ("eth0", "10.0.0.5", None),
         ("", "10.0.0.5", None),
     ],
 )
 def test_a_missing_interface_or_address_is_a_problem(interface, address, words):
-    assert probe.interface_problems(interface, address, KNOWN) == ([words] if words else [])
+    problems = probe.interface_problems(interface, address, KNOWN)
+    assert not problems if words is None else words in problems[0]
 
 
 def test_a_port_in_use_is_reported_with_its_process():
@@ -212,38 +176,18 @@ def test_the_record_of_a_node(tmp_path):
     assert probe.machine() == MachineFacts.decode(record)
 
 
-def test_host_keys_are_read_from_public_files(tmp_path):
-    (tmp_path / "ssh_host_rsa_key.pub").write_text("ssh-rsa AAAAB3 root@here\n")
-    (tmp_path / "ssh_host_ed25519_key.pub").write_text("ssh-ed25519 AAAAC3 root@here\n")
-    (tmp_path / "ssh_host_ed25519_key").write_text("secret")
-    assert probe.host_keys(str(tmp_path)) == ["ssh-ed25519 AAAAC3", "ssh-rsa AAAAB3"]
-
-
 def test_another_version_of_mxcluster_is_a_problem():
-    assert (
-        probe.package_problems("mxcluster-0123456789ab.zip", "/lib/mxcluster-0123456789ab-3.6")
-        == []
-    )
-    assert (
-        probe.package_problems("mxcluster-0123456789ab.zip", "/project/node") == []
-    )  # run from the source folder
-    (told,) = probe.package_problems(
-        "mxcluster-0123456789ab.zip", "/lib/mxcluster-ffffffffffff-3.6"
-    )
-    assert (
-        "(mxcluster-ffffffffffff.zip) than the controller (mxcluster-0123456789ab.zip): run "
-        "provision.yml" in told
-    )
+    name = "mxcluster-0123456789ab.zip"
+    assert probe.package_problems(name, "/lib/mxcluster-0123456789ab-3.6") == []
+    assert probe.package_problems(name, "/project/node") == [], "run from the source folder"
+    (problem,) = probe.package_problems(name, "/lib/mxcluster-ffffffffffff-3.6")
+    assert "(mxcluster-ffffffffffff.zip) than the controller (%s): run provision" % name in problem
 
 
 def test_too_little_disk_space_and_too_few_open_files_are_problems(tmp_path):
     assert probe.room_problems({str(tmp_path): 1, str(tmp_path / "not" / "yet"): 1}, 1) == []
     problems = probe.room_problems({str(tmp_path): 1 << 60}, 1 << 40)
-    assert (
-        str(tmp_path) in problems[0]
-        and "remove unneeded files" in problems[0]
-        and "nofile" in problems[1]
-    )
+    assert str(tmp_path) in problems[0] and "nofile" in problems[1]
 
 
 def test_the_look_asks_the_image_for_its_mpi_engine_instead_of_the_node(monkeypatch):
@@ -278,15 +222,6 @@ def test_no_advice_removes_the_folder_of_the_systems_python(tmp_path):
     code, told = call("record", python=system, PYTHONPATH=str(tmp_path))
     assert code == 1 and "remove" not in told["error"], told
     assert "install MXNet and numpy for %s again" % system in told["error"], told
-
-
-def test_an_internal_error_is_marked_as_such(capsys):
-    assert json_cli.give(lambda: {}["nothing"]) == 1
-    out, err = capsys.readouterr()
-    assert json.loads(out) == {
-        "error": "KeyError: 'nothing' (an error in mxcluster itself: please report this error)"
-    }
-    assert "Traceback" in err
 
 
 def test_ports_of_other_programs_are_reported(tmp_path):

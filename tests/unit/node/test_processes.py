@@ -41,11 +41,6 @@ def line(pid, parent=1, group=None, session=None, state="S", start=10):
     return Entry(pid, parent, group or pid, session or pid, state, start)
 
 
-def test_parse_stat_accepts_blanks_and_parentheses_in_the_name():
-    text = "42 (a) R 7 (b) S) T 17 40 39 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3"
-    assert processes.parse_stat(text) == Entry(42, 17, 40, 39, "T", 987654)
-
-
 def test_entry_reads_a_process_with_parentheses_in_its_name():
     child = os.fork()
     if child == 0:
@@ -120,21 +115,10 @@ def test_family_has_descendants_groups_and_sessions():
         line(201, parent=200, start=51),
     ]
     assert {who.pid for who in processes.family([Identity(100, 50)], lines)} == {100, 101, 102, 103}
-
-
-def test_family_of_an_ended_root():
-    lines = [
-        line(101, parent=1, group=100, session=100, start=51),
-        line(90, parent=1, group=100, session=100, start=3),
-    ]
-    assert processes.family([Identity(100, 50)], lines) == [Identity(101, 51)], (
-        "older than the root: not of its family"
-    )
-
-
-def test_a_reused_pid_has_no_family():
+    older = [line(90, group=100, session=100, start=3), line(101, group=100, start=51)]
+    assert processes.family([Identity(100, 50)], older) == [Identity(101, 51)], "an ended root"
     stranger = [line(100, start=70), line(101, parent=100, group=100, session=100, start=71)]
-    assert processes.family([Identity(100, 50)], stranger) == []
+    assert processes.family([Identity(100, 50)], stranger) == [], "another process has its pid"
 
 
 def test_end_groups_ends_orphans_and_sessions_of_children(shell):

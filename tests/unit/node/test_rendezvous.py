@@ -239,19 +239,6 @@ def test_a_rendezvous_without_a_token_fails(tmp_path, monkeypatch, capsys):
     )
 
 
-def test_the_result_is_read_under_the_lock():
-    """A caller may still connect: a change of a set during its iteration is an error."""
-    part = rendezvous.Rendezvous("job-1", "b", own("b"), PEERS, 1.0, TOKEN)
-
-    class Watched(dict):
-        def values(self):
-            assert part.lock.locked()
-            return super().values()
-
-    part.missing = Watched(part.missing)
-    assert part.result().missing == ["a", "c"]
-
-
 def test_garbage_does_not_count_as_a_call():
     part, thread = begin()
     hello = json.dumps({"job": "job-1", "host": "a", "nonce": "n"}).encode() + b"\n"
