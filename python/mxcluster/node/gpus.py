@@ -15,7 +15,7 @@ Gpu = NamedTuple(
 )
 
 PROC = "/proc/driver/nvidia/gpus"
-SECONDS = 20  # timeout of nvidia-smi, which may have to load the driver
+SECONDS = 20  # nvidia-smi may have to load the driver
 
 
 def ask(option: str) -> List[List[str]]:
@@ -130,13 +130,10 @@ def busy() -> Dict[int, str]:
     return {gpu.number: ", ".join(busy_gpus[gpu.uuid]) for gpu in there if gpu.uuid in busy_gpus}
 
 
-def output_of(
-    argv: List[str], environment: Optional[Mapping[str, str]] = None, seconds: float = SECONDS
-) -> Optional[str]:
-    """Run the program `argv`, and return its stdout, or None if the program fails or is missing.
+def output_of(argv: List[str], environment: Optional[Mapping[str, str]] = None) -> Optional[str]:
+    """Run `argv` for at most SECONDS, and return its stdout, or None if the program fails.
 
     `environment`: all variables of the program, by default the variables of this process.
-    `seconds`: the timeout, after which the result is None.
     """
-    ended = programs.run(argv, seconds, environment)
+    ended = programs.run(argv, SECONDS, environment)
     return None if ended.status else ended.out

@@ -33,7 +33,7 @@ class Installed(NamedTuple):
 class Found(NamedTuple):
     """The MPI engines of this node."""
 
-    installed: Optional[Installed]  # the wanted engine
+    installed: Optional[Installed]  # the engine of the request
     others: List[Installed]  # all other engines
     output: List[str]  # the last three lines of the shell's output
 
@@ -55,22 +55,22 @@ def shell(pre_execution: str, command: str) -> List[str]:
     return [SHELL, "-c", "\n".join(filter(None, (pre_execution, command)))]
 
 
-def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = None) -> Found:
+def find(pre_execution: str, name: str = "", env: Optional[Dict[str, str]] = None) -> Found:
     """Find the MPI engines of this node.
 
     Args:
         pre_execution: the shell commands that load the engine.
-        wanted: the name of the engine, "" for any engine.
+        name: the name of the engine, "" for any engine.
         env: the environment of the commands, by default the environment of this process.
     """
-    names = ENGINES[wanted].programs if wanted else ("mpirun", "mpiexec")
+    names = ENGINES[name].programs if name else ("mpirun", "mpiexec")
     line = shell("exec 2>&1\n" + pre_execution, _ASK % " ".join(names))
     ended = programs.run(line, PATIENCE, env, folder="/")
     output = "\n".join(filter(None, (ended.out, ended.err)))
     found = installed(output)
     return Found(
-        installed=next((one for one in found if one.engine == (wanted or one.engine)), None),
-        others=[one for one in found if wanted and one.engine != wanted],
+        installed=next((one for one in found if one.engine == (name or one.engine)), None),
+        others=[one for one in found if name and one.engine != name],
         output=[line for line in output.splitlines() if line.strip()][-3:],
     )
 

@@ -14,6 +14,7 @@ has the plan's environment for this node. No node needs ssh access to another no
 lost, both programs end with the status PEER_DIED, because another process is the cause.
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -123,7 +124,7 @@ class Job:
             )
         return code
 
-    def start(self, command: str) -> subprocess.Popen:
+    def start(self, command: str) -> "subprocess.Popen[bytes]":
         """Start `command` (a string) in a shell on this node, and return the process (Popen).
 
         The process gets SIGTERM when the calling thread ends.
@@ -283,12 +284,11 @@ class Serve:
     def __init__(self, job: Job):
         self.job = job
         self.first = job.spec.hosts[0].name
-        self.ready = threading.Event()
+        self.to_run: Optional[Channel] = None  # the channel to `run`
         self.followed = threading.Event()
         self.over = threading.Event()
         self.code = 0
-        self.daemons = 0
-        self.lock = threading.Lock()
+        self.daemons: Set[Channel] = set()  # the channels to the running programs `launch`
 
     def run(self) -> int:
         """Serve connections until the job ends, and return the exit status.
@@ -300,16 +300,17 @@ class Serve:
         listener = addresses.listen(self.job.own.address, cast(int, self.job.own.port))
         threading.Thread(target=self.accept, args=(listener,), daemon=True).start()
         code = self.job.coordinate()
-        if code:
-            self.followed.wait(START)  # so that `run` sees the end of this process at once
+        self.followed.wait(START)
+        if code:  # `run` is connected, and sees the end of this process at once
             return code
-        self.ready.set()
-        if not self.followed.wait(START):
+        if self.to_run is None:
             log(
                 "%s did not connect to this node within %d s: read the log of that process, and "
                 "check the network" % (self.first, START)
             )
             return exit_codes.PEER_DIED
+        with contextlib.suppress(OSError):  # `follow` sees the lost connection, too
+            self.to_run.send("ready")
         self.over.wait()
         deadline = time.monotonic() + LEAVE
         while self.code == 0 and self.daemons and time.monotonic() < deadline:
@@ -341,10 +342,10 @@ class Serve:
 
     def follow(self, channel: Channel) -> None:
         """Exchange heartbeats with `run` until `run` sends "done" or the connection is lost."""
+        self.to_run = channel
         self.followed.set()
         channel.beat_on()
         try:
-            threading.Thread(target=self.send_ready, args=(channel,), daemon=True).start()
             while True:
                 message = channel.receive(self.job.patience)
                 if message and message.kind == "done":
@@ -357,18 +358,9 @@ class Serve:
             self.code = exit_codes.PEER_DIED
         self.over.set()
 
-    def send_ready(self, channel: Channel) -> None:
-        """Send "ready" to `run` when the coordination command has succeeded."""
-        self.ready.wait()
-        try:
-            channel.send("ready")
-        except OSError:
-            pass  # `follow` sees the lost connection, too
-
     def launch(self, channel: Channel, command: str) -> None:
         """Run a daemon of mpirun to its end, and send the exit status to the program `launch`."""
-        with self.lock:
-            self.daemons += 1
+        self.daemons.add(channel)
         try:
             daemon = self.job.start(command)
             log("mpirun's daemon is pid %d" % daemon.pid)
@@ -381,10 +373,9 @@ class Serve:
         except OSError:
             pass  # `launch` was killed, or this node has no shell: mpirun fails
         finally:
-            with self.lock:
-                self.daemons -= 1
+            self.daemons.discard(channel)
 
-    def watch(self, daemon: subprocess.Popen) -> Tuple[int, Optional[str]]:
+    def watch(self, daemon: "subprocess.Popen[bytes]") -> Tuple[int, Optional[str]]:
         """Wait for the end of `daemon`. Return (return code, message if a daemon was killed)."""
         daemons = mpi_daemons.Daemons(identity(daemon))
         while True:
@@ -402,11 +393,11 @@ class Serve:
                 time.sleep(mpi_daemons.SOON)
 
 
-def identity(child: subprocess.Popen) -> processes.Identity:
+def identity(child: "subprocess.Popen[bytes]") -> processes.Identity:
     """Return the Identity of a child that has not been waited for."""
-    who = processes.identity(child.pid)
-    assert who
-    return who
+    found = processes.identity(child.pid)
+    assert found
+    return found
 
 
 def launch(job: Job, arguments: List[str]) -> int:

@@ -36,9 +36,9 @@ class Identity(NamedTuple):
         return Process(pid=self.pid, start_time=self.start_time)
 
 
-def recorded(who: Union[Process, Part]) -> Identity:
+def recorded(process: Union[Process, Part]) -> Identity:
     """Return the Identity of a process of a status, Identity(0, 0) if it has not started."""
-    return Identity(who.pid or 0, who.start_time or 0)
+    return Identity(process.pid or 0, process.start_time or 0)
 
 
 class Entry(NamedTuple):
@@ -95,10 +95,10 @@ def identity(pid: int) -> Optional[Identity]:
     return line.identity if line else None
 
 
-def alive(who: Identity) -> bool:
-    """Return True if the process `who` runs. The result is False for a zombie or a reused pid."""
-    line = entry(who.pid)
-    return line is not None and line.identity == who and line.state not in DEAD
+def alive(process: Identity) -> bool:
+    """Return True if `process` runs. The result is False for a zombie or a reused pid."""
+    line = entry(process.pid)
+    return line is not None and line.identity == process and line.state not in DEAD
 
 
 def queued(pid: int) -> float:
@@ -112,10 +112,10 @@ def queued(pid: int) -> float:
         return 0.0
 
 
-def is_held(who: Identity) -> bool:
-    """Return True if a signal such as SIGSTOP has stopped the process `who`."""
-    line = entry(who.pid)
-    return line is not None and line.identity == who and line.state == HELD
+def is_held(process: Identity) -> bool:
+    """Return True if a signal such as SIGSTOP has stopped `process`."""
+    line = entry(process.pid)
+    return line is not None and line.identity == process and line.state == HELD
 
 
 def is_frozen(pid: int) -> bool:
@@ -143,8 +143,10 @@ def is_frozen(pid: int) -> bool:
 
 def witness(pid: int) -> Optional[Witness]:
     """Return a description of the process `pid` for `lives`, None if no process has this pid."""
-    who = identity(pid)
-    return Witness(pid=who.pid, start_time=who.start_time, numbers=_numbers()) if who else None
+    process = identity(pid)
+    if process is None:
+        return None
+    return Witness(pid=process.pid, start_time=process.start_time, numbers=_numbers())
 
 
 def lives(known: Optional[Witness]) -> Optional[bool]:
@@ -163,15 +165,15 @@ def _numbers() -> str:
         return "%s %s" % (stream.read().strip(), os.readlink("/proc/self/ns/pid"))
 
 
-def send(who: Identity, signum: int) -> bool:
-    """Send the signal `signum` to the process `who`. Return False if the process has ended.
+def send(process: Identity, signum: int) -> bool:
+    """Send the signal `signum` to `process`. Return False if the process has ended.
 
     Raises PermissionError for another user's process.
     """
-    if not alive(who):
+    if not alive(process):
         return False
     try:
-        os.kill(who.pid, signum)
+        os.kill(process.pid, signum)
     except ProcessLookupError:
         return False
     return True
@@ -286,14 +288,14 @@ def end_groups(
         signalled = set()
         while True:
             each_pass()
-            left = [who for who in family(roots) if who not in spared]
+            left = [process for process in family(roots) if process not in spared]
             if not left:
                 return []
-            for who in left:
-                if who not in signalled:  # a second SIGTERM could interrupt the handler's cleanup
-                    signalled.add(who)
+            for process in left:
+                if process not in signalled:  # a second SIGTERM could interrupt its handler
+                    signalled.add(process)
                     with contextlib.suppress(PermissionError):  # a set-uid program
-                        send(who, signum)
+                        send(process, signum)
             if time.monotonic() >= deadline:
                 break
             time.sleep(0.05)

@@ -131,9 +131,7 @@ def test_end_groups_ends_orphans_and_sessions_of_children(shell):
     assert processes.end_groups([who], grace=120) == []
     assert [processes.alive(one) for one in (who, orphan, other)] == [False] * 3
     assert child.wait() == -signal.SIGTERM
-    assert time.monotonic() - begun < 30, (
-        "all processes end at SIGTERM: there is nothing to wait for"
-    )
+    assert time.monotonic() - begun < 30, "all processes end at SIGTERM"
 
 
 def test_end_groups_kills_a_process_that_ignores_sigterm(shell, monkeypatch):
@@ -149,9 +147,8 @@ def test_end_groups_kills_a_process_that_ignores_sigterm(shell, monkeypatch):
 
     clock = types.SimpleNamespace(monotonic=lambda: sum(pauses), sleep=sleep)
     monkeypatch.setattr(processes, "time", clock)
-    assert (
-        processes.end_groups([who], grace=0.4, each_pass=lambda: passes.append(len(pauses))) == []
-    )
+    left = processes.end_groups([who], grace=0.4, each_pass=lambda: passes.append(len(pauses)))
+    assert left == []
     assert child.wait() == -signal.SIGKILL
     assert said[0] + child.stdout.read() == b"told\n", "SIGTERM comes once, and before SIGKILL"
     # SIGKILL comes in the first pass after 0.4 s, and a pause is 0.05 s long.

@@ -56,17 +56,10 @@ def meet(*hosts, refused="", jobs=None, tokens=None):
     Without `refused`, the rendezvous is complete. Else c is missing: the timeout of the rendezvous
     passes when a and b have met, and both have got this answer from the address of c.
     """
-    parts = {
-        host: rendezvous.Rendezvous(
-            (jobs or {}).get(host, "job-1"),
-            host,
-            own(host),
-            PEERS,
-            60.0,
-            (tokens or {}).get(host, TOKEN),
-        )
-        for host in hosts
-    }
+    jobs, tokens, parts = jobs or {}, tokens or {}, {}
+    for host in hosts:
+        job, token = jobs.get(host, "job-1"), tokens.get(host, TOKEN)
+        parts[host] = rendezvous.Rendezvous(job, host, own(host), PEERS, 60.0, token)
     threads = [threading.Thread(target=part.run) for part in parts.values()]
     for thread in threads:
         thread.start()
@@ -102,14 +95,11 @@ def heard(connection):
 
 
 def test_workers_and_servers_call_the_processes_they_talk_to():
-    assert [call.name for call in rendezvous.calls(own("a"), PEERS, "a")] == [
-        "server-0",
-        "worker-1",
-    ]
-    assert [call.name for call in rendezvous.calls(own("c"), PEERS, "c")] == [
-        "scheduler-0",
-        "server-0",
-    ]  # workers do not call each other
+    def called(host):
+        return [peer.name for peer in rendezvous.calls(own(host), PEERS, host)]
+
+    assert called("a") == ["server-0", "worker-1"]
+    assert called("c") == ["scheduler-0", "server-0"], "workers do not call each other"
     assert rendezvous.callers(own("a"), PEERS, "a") == {19091: {"b", "c"}, 19092: {"b"}}
 
 
@@ -135,24 +125,29 @@ def test_a_missing_node_is_named():
     ]
 
 
+@contextlib.contextmanager
+def stranger(reply):
+    """Listen at the port of c, and call `reply` with each connection."""
+    listener = addresses.listen(C, 19091)
+
+    def talk():
+        while True:
+            try:
+                connection = listener.accept()[0]
+            except OSError:
+                return
+            with connection:
+                reply(connection)
+
+    threading.Thread(target=talk, daemon=True).start()
+    yield
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
 def test_a_foreign_program_on_the_port_is_named():
-    with socket.socket() as stranger:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        stranger.bind((C, 19091))
-        stranger.listen(16)
-
-        def talk():
-            while True:
-                try:
-                    connection = stranger.accept()[0]
-                except OSError:
-                    return
-                connection.sendall(b"220 mail.example.org ready\n")
-                connection.close()
-
-        threading.Thread(target=talk, daemon=True).start()
+    with stranger(lambda connection: connection.sendall(b"220 mail.example.org ready\n")):
         results = meet("a", "b", refused="another program")
-        stranger.shutdown(socket.SHUT_RDWR)
     assert (
         "another program than mxcluster answers there. Choose another root_port"
         in rendezvous.complaints("b", results["b"])[0]
@@ -196,22 +191,7 @@ def test_replayed_messages_are_refused(monkeypatch):
     proofs = [text for _, text in said["calls"] if "nonce" not in text]
     answer = next(text for place, text in said["answers"] if place == (C, 19091))
     assert calls and proofs and "proof" in answer
-    with socket.socket() as stranger:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        stranger.bind((C, 19091))
-        stranger.listen(16)
-
-        def play():
-            while True:
-                try:
-                    connection = stranger.accept()[0]
-                except OSError:
-                    return
-                real(connection)
-                connection.sendall(answer.encode())
-                connection.close()
-
-        threading.Thread(target=play, daemon=True).start()
+    with stranger(lambda connection: (real(connection), connection.sendall(answer.encode()))):
         part, thread = begin()
         for place, text in calls:
             for proof in proofs if place == (B, 19091) else ():
@@ -224,7 +204,6 @@ def test_replayed_messages_are_refused(monkeypatch):
         part.deadline = 0.0
         thread.join()
         result = part.result()
-        stranger.shutdown(socket.SHUT_RDWR)
     assert result.missing == ["a", "c"] and result.met == []
     reasons = {one.host: one.reason for one in result.unreachable}
     assert reasons["c"] == "a program answers there as c, but without the job's token"
@@ -233,21 +212,18 @@ def test_replayed_messages_are_refused(monkeypatch):
 def test_a_rendezvous_without_a_token_fails(tmp_path, monkeypatch, capsys):
     (tmp_path / "plan.json").write_text(json.dumps(plan_of(PEERS, 1)))
     monkeypatch.chdir(tmp_path)
-    assert (
-        rendezvous.main() == 95
-        and "b: the job's token cannot be read from" in capsys.readouterr().err
-    )
+    assert rendezvous.main() == 95
+    assert "b: the job's token cannot be read from" in capsys.readouterr().err
 
 
 def test_garbage_does_not_count_as_a_call():
     part, thread = begin()
-    hello = json.dumps({"job": "job-1", "host": "a", "nonce": "n"}).encode() + b"\n"
+    query = json.dumps({"job": "job-1", "host": "a", "nonce": "n"}).encode() + b"\n"
     for said in (
-        hello,
-        hello + b"{}\n",
-        hello + b'{"proof": 7}\n',
-        hello + b'{"proof": "\xc3\xa9"}\n',
-        hello + b"[]\n",
+        query,
+        query + b'{"proof": 7}\n',
+        query + b'{"proof": "\xc3\xa9"}\n',
+        query + b"[]\n",
         b"GET / HTTP/1.0\r\n\r\n",
         b"\xff\xfe\n",
         b"[]\n",
@@ -266,10 +242,7 @@ def test_a_taken_port_fails_the_rendezvous(tmp_path, monkeypatch, capsys):
     (tmp_path / "plan.json").write_text(json.dumps(plan_of(PEERS, 1)))
     give_token(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((B, 19091))
-        holder.listen(1)
+    with addresses.listen(B, 19091):
         assert rendezvous.main() == 95
     told = "b: port 19091 on %s is in use by pid %d" % (B, os.getpid())
     assert told in capsys.readouterr().err
