@@ -4,6 +4,7 @@ The functions run no other program and send no packet.
 """
 
 import contextlib
+import ctypes
 import glob
 import ipaddress
 import os
@@ -14,9 +15,6 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tup
 
 from mxcluster.node import processes
 
-RTM_GETADDR, RTM_NEWADDR, NLMSG_ERROR, NLMSG_DONE = 22, 20, 2, 3
-NLM_F_REQUEST_DUMP = 0x301
-IFA_ADDRESS, IFA_LOCAL = 1, 2
 CARDS = "/sys/class/net"
 DOCKERS = re.compile(r"br-[0-9a-f]{12}$")  # docker's bridge for a network of a user
 TCP, TCP6 = "/proc/net/tcp", "/proc/net/tcp6"
@@ -42,29 +40,14 @@ def interfaces() -> Dict[str, List[str]]:
 
         {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24", ...], "eth1": []}
 
-    Source: rtnetlink(7). The address of a label such as eth0:1 appears at the interface eth0.
-
     The result omits the bridges of docker networks. The result also omits an interface without an
     address, unless sysfs lists the interface as a network card. Container engines often create and
     remove such interfaces, and each change would alter the node record.
     """
-    names = dict(socket.if_nameindex())
-    found = {name: [] for name in names.values()}  # type: Dict[str, List[str]]
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as link:
-        link.bind((0, 0))
-        # nlmsghdr (length, type, flags, sequence, pid) and ifaddrmsg (family, prefix, flags, scope,
-        # index)
-        link.send(
-            struct.pack(
-                "=IHHIIBBBBI", 24, RTM_GETADDR, NLM_F_REQUEST_DUMP, 1, 0, socket.AF_INET, 0, 0, 0, 0
-            )
-        )
-        done = False
-        while not done:
-            addresses, done = parse_addresses(link.recv(65536))
-            for index, address in addresses:
-                if index in names:
-                    found[names[index]].append(address)
+    found: Dict[str, List[str]] = {name: [] for _, name in socket.if_nameindex()}
+    for name, address in ipv4_addresses():
+        if name in found:  # not an interface that has just come
+            found[name].append(address)
     return {
         name: own
         for name, own in found.items()
@@ -72,46 +55,44 @@ def interfaces() -> Dict[str, List[str]]:
     }
 
 
-def parse_addresses(data: bytes) -> Tuple[List[Tuple[int, str]], bool]:
-    """Parse `data`, one part of the kernel's reply to RTM_GETADDR.
+class SocketAddress(ctypes.Structure):
+    """A struct sockaddr_in of the C library."""
 
-    Returns ([(interface index, "address/prefix"), ...], True for the last part). Raises OSError if
-    the kernel reports an error.
+    _fields_ = [("family", ctypes.c_ushort), ("port", ctypes.c_ushort), ("ip", ctypes.c_ubyte * 4)]
+
+
+class InterfaceAddress(ctypes.Structure):
+    """The first fields of a struct ifaddrs, an item of a linked list."""
+
+
+InterfaceAddress._fields_ = [
+    ("next", ctypes.POINTER(InterfaceAddress)),
+    ("name", ctypes.c_char_p),
+    ("flags", ctypes.c_uint),
+    ("address", ctypes.POINTER(SocketAddress)),
+    ("netmask", ctypes.POINTER(SocketAddress)),
+]
+
+
+def ipv4_addresses() -> List[Tuple[str, str]]:
+    """Return (interface, "address/prefix") of each IPv4 address of this node.
+
+    Source: getifaddrs(3). The address of a label such as eth0:1 appears at the interface eth0.
     """
-    found, offset = [], 0  # type: Tuple[List[Tuple[int, str]], int]
-    while offset < len(data):
-        length, kind = struct.unpack_from("=IH", data, offset)
-        if kind == NLMSG_ERROR:
-            number = -struct.unpack_from("=i", data, offset + 16)[0]
-            raise OSError(number, "netlink: %s" % os.strerror(number))
-        if kind == NLMSG_DONE:
-            return found, True
-        if kind == RTM_NEWADDR:
-            prefix, index = data[offset + 17], struct.unpack_from("=I", data, offset + 20)[0]
-            attributes = _attributes(data[offset + 24 : offset + length])
-            # On a point-to-point link IFA_ADDRESS is the peer's address. IFA_LOCAL is always this
-            # node's address.
-            raw = attributes.get(IFA_LOCAL, attributes.get(IFA_ADDRESS))
-            if raw is not None:
-                found.append((index, "%s/%d" % (socket.inet_ntoa(raw), prefix)))
-        offset += _padded(length)
-    return found, False
-
-
-def _attributes(data: bytes) -> Dict[int, bytes]:
-    """Return {type: content} of `data`, a sequence of netlink attributes."""
-    found, offset = {}, 0
-    while offset + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, offset)
-        if length < 4:
-            break
-        found[kind] = data[offset + 4 : offset + length]
-        offset += _padded(length)
+    library, first = ctypes.CDLL(None, use_errno=True), ctypes.POINTER(InterfaceAddress)()
+    if library.getifaddrs(ctypes.byref(first)) != 0:
+        raise OSError(ctypes.get_errno(), "getifaddrs: " + os.strerror(ctypes.get_errno()))
+    found, item = [], first
+    while item:
+        entry = item.contents
+        if entry.address and entry.address.contents.family == socket.AF_INET:
+            ip, mask = (bytes(one.contents.ip) for one in (entry.address, entry.netmask))
+            prefix = bin(int.from_bytes(mask, "big")).count("1")
+            name = os.fsdecode(entry.name).split(":")[0]
+            found.append((name, "%s/%d" % (socket.inet_ntoa(ip), prefix)))
+        item = entry.next
+    library.freeifaddrs(first)
     return found
-
-
-def _padded(length: int) -> int:
-    return (length + 3) & ~3
 
 
 def default_route_address() -> Optional[str]:

@@ -103,25 +103,20 @@ def look(request: MpiRequest) -> EngineLook:
     return EngineLook(problems, MpiEngine(engine=here.engine, version=here.version))
 
 
-def missing(wanted: str, pre_execution: str, found: Found, where: str = HERE) -> str:
-    """Return the message for a place without the engine `wanted` (a name, or "" for any engine).
+def missing(name: str, pre_execution: str, found: Found, where: str = HERE) -> str:
+    """Return the message for a place without the engine `name`, or "" for any engine.
 
     `pre_execution`: the shell commands that load the engine. `where`: the words for the place,
     which is a node or an image.
     """
-    name = ENGINES[wanted].title if wanted else "an MPI engine"
-    cure = (
-        ENGINES[wanted].install
-        if wanted
-        else "install an engine (packages openmpi-bin or mpich, or Intel MPI)"
-    )
-    text = "%s is not installed %s" % (name, where)
+    title, cure = "an MPI engine", "install an engine (packages openmpi-bin or mpich, or Intel MPI)"
+    if name:
+        title, cure = ENGINES[name].title, ENGINES[name].install
+    text = "%s is not installed %s" % (title, where)
     if found.others:
         other = found.others[0]
         text += " (%s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
     elif found.output and (pre_execution or not os.path.exists(SHELL)):
         text += " (the shell prints: %s)" % " / ".join(found.output)
-    return text + ": %s, or load the engine in mpi_pre_execution_command%s" % (
-        cure,
-        ", or name another mpi_runtime" if wanted else "",
-    )
+    text += ": %s, or load the engine in mpi_pre_execution_command" % cure
+    return text + (", or name another mpi_runtime" if name else "")

@@ -83,8 +83,8 @@ class Job:
         if here is None:
             image = self.plan.container.image if self.plan.container else ""
             place = "in the image %s" % image if image else HERE
-            wanted, pre_execution = self.spec.runtime, self.spec.pre_execution
-            raise MxclusterError(mpi_installation.missing(wanted, pre_execution, seen, place))
+            name, pre_execution = self.spec.runtime, self.spec.pre_execution
+            raise MxclusterError(mpi_installation.missing(name, pre_execution, seen, place))
         # Only mpirun calls this program, but the daemons of Open MPI 4 look for the program, too.
         program = os.path.join(self.path, FOLDER, "launch")
         os.makedirs(os.path.dirname(program), 0o700, exist_ok=True)

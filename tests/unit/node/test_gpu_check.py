@@ -140,6 +140,22 @@ def test_a_failed_call_of_the_driver_is_named(cuda, monkeypatch, call):
     assert why.startswith("%s returned 999 (unknown): /dev/nvidia-uvm is often missing" % call)
 
 
+def test_a_failed_call_of_the_runtime_is_named_with_its_cure(cuda, monkeypatch):
+    status, words = sorted(judged.RUNTIME.items())[0]
+    monkeypatch.setenv("FAKE_CALL", "cudaGetDeviceCount")
+    monkeypatch.setenv("FAKE_STATUS", str(status))
+    found = results(cuda)
+    text = "cudaGetDeviceCount returned %d (%s): %s" % ((status,) + words)
+    assert found["CUDA's runtime"] == (False, text)
+    assert found["CUDA shows the GPUs of nvidia-smi"] == (True, "")
+
+
+def test_a_gpu_that_cuda_lacks_is_named(cuda):
+    listed = GPU + [{"uuid": "GPU-a2", "bus": "0000:3d:00.0"}]
+    result, why = results(cuda, dict(HEALTHY, listed=listed))["CUDA shows the GPUs of nvidia-smi"]
+    assert result is False and why.startswith("CUDA shows 2 GPUs, but nvidia-smi 3: give the")
+
+
 @pytest.mark.parametrize(
     "name, value, check, says",
     [
@@ -196,9 +212,8 @@ def test_a_trial_that_ends_early_gives_its_error(tmp_path, monkeypatch):
     (tmp_path / "mxnet.py").write_text("import os; os.abort()")
     package = os.path.dirname(os.path.dirname(mxcluster.__file__))
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(tmp_path), package]))
-    assert gpu_check.trials(2, environment) == dict.fromkeys(
-        ("0", "1", "0 -> 1", "1 -> 0"), "no output"
-    )
+    names = ("0", "1", "0 -> 1", "1 -> 0")
+    assert gpu_check.trials(2, environment) == dict.fromkeys(names, "no output")
     (tmp_path / "mxnet.py").write_text("raise OSError('libcuda.so.1: cannot open')")
     assert gpu_check.trials(1, environment) == {
         "0": "cannot import MXNet: libcuda.so.1: cannot open"

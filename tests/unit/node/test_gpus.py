@@ -43,13 +43,7 @@ def test_gpus_are_listed(smi):
 
 @pytest.mark.parametrize(
     "told, numbers",
-    [
-        (None, None),
-        ("", []),
-        ("NoDevFiles", []),
-        ("1", [1]),
-        ("GPU-a0,GPU-8f", [1, 0]),
-    ],
+    [(None, None), ("", []), ("NoDevFiles", []), ("1", [1]), ("GPU-a0,GPU-8f", [1, 0])],
 )
 def test_gpus_of_a_batch_system(smi, told, numbers):
     smi(TWO % ":")
@@ -86,12 +80,8 @@ def test_gpus_are_counted_in_proc_when_nvidia_smi_fails(smi):
 def test_a_changed_number_of_gpus_is_refused_for_gpus_auto(smi):
     """A driver restarted by hand after provision.yml, and a driver that does not work."""
     smi(TWO % ":")
-    assert (
-        gpus.unlike(None)
-        is gpus.unlike(AllGpus(record=2, bus=2))
-        is gpus.unlike(AllGpus(record=2, bus=0))
-        is None
-    )
+    for fitting in (None, AllGpus(record=2, bus=2), AllGpus(record=2, bus=0)):
+        assert gpus.unlike(fitting) is None
     assert gpus.unlike(AllGpus(record=0, bus=2)).startswith(
         "the node has 2 GPUs now, and had 0 at its last provision.yml: "
     )
@@ -99,7 +89,5 @@ def test_a_changed_number_of_gpus_is_refused_for_gpus_auto(smi):
     assert gpus.unlike(AllGpus(record=0, bus=0)) is None
     for wanted in (AllGpus(record=0, bus=2), AllGpus(record=2, bus=2)):
         told = gpus.unlike(wanted)
-        assert told.startswith(
-            "the PCI bus has 2 GPUs and the driver shows 0: see `nvidia-smi`"
-        ) and told.endswith("-e gpus=''")
-        assert "run provision.yml" in told
+        assert told.startswith("the PCI bus has 2 GPUs and the driver shows 0: see `nvidia-smi`")
+        assert "run provision.yml" in told and told.endswith("-e gpus=''")

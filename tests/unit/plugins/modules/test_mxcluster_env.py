@@ -174,9 +174,8 @@ def test_files_that_root_runs_belong_to_root(node):
     node.pack([*wheels, pathlib.Path(ask(node.params["python"], BUNDLED))])
     answer = node.run()
     assert answer["changed"], answer
-    assert (node.path.parent / "env.lock").stat().st_mode & 0o777 == 0o600, (
-        "other users can hold the lock"
-    )
+    lock = node.path.parent / "env.lock"
+    assert lock.stat().st_mode & 0o777 == 0o600, "other users can hold the lock"
 
 
 def test_a_partial_environment_is_built_again(controller):
@@ -249,18 +248,12 @@ def test_a_failed_build_reports_the_cause_and_leaves_nothing(controller, harm, t
         ({"python": "/no/python"}, "this node has no Python at /no/python"),
         ({"hashes": {}}, "mxcluster has no SHA-256 digest of mxnet"),
         (
-            {
-                "builds": [{"python": ["3.5", "3.10"], "wheels": [], "pip": "pip==1"}],
-                "note": "So it is.",
-            },
-            "only for Python 3.5, 3.10. So it is. Set mxnet_python",
+            {"builds": [{"python": ["3.5"], "wheels": [], "pip": "pip==1"}], "note": "So it is."},
+            "only for Python 3.5. So it is. Set mxnet_python",
         ),
     ],
 )
 def test_an_impossible_environment_is_refused(node, change, told):
-    if change.get("builds") and node.version == "3.10":
-        change = {"builds": [dict(change["builds"][0], python=["3.5"])]}
-        told = "only for Python 3.5"
     answer = node.run(**change)
     assert answer["rc"] == 1 and told in answer["msg"] and node.left() == [], answer
 
@@ -365,15 +358,11 @@ def built(request, tmp_path_factory):
 def package(built):
     """Return the environment that the tests share, repaired."""
     built.pack()
-    leftovers = [
-        built.node.folder / "elsewhere",
-        *built.zip.parent.glob("*.draft"),
-        *built.zip.parent.glob("*.old"),
-    ]
-    for path in [built.unpacked, *leftovers]:
-        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(
-            str(path), ignore_errors=True
-        )
+    leftovers = [*built.zip.parent.glob("*.draft"), *built.zip.parent.glob("*.old")]
+    for path in [built.unpacked, built.node.folder / "elsewhere", *leftovers]:
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        shutil.rmtree(str(path), ignore_errors=True)
     assert built.run()["done"] and built.is_whole()
     return built
 
@@ -430,11 +419,9 @@ def test_a_damaged_package_is_repaired(package, damage):
     mended = package.run(archive="")
     assert mended["changed"] and mended["done"] and package.is_whole(), mended
     assert package.files() != damaged or damaged == before
-    elsewhere = package.node.folder / "elsewhere"
-    assert elsewhere.exists() == ("link" in damage and "one more" not in damage), (
-        "the module followed a link"
-    )
-    assert not elsewhere.is_dir() or list(elsewhere.iterdir()), "the module followed a link"
+    target, has_target = package.node.folder / "elsewhere", " is a link" in damage
+    assert target.exists() == has_target, "the module followed a link"
+    assert not target.is_dir() or list(target.iterdir()), "the module followed a link"
 
 
 def test_a_damaged_package_is_reported(package):
@@ -460,12 +447,8 @@ def test_a_running_program_imports_the_repaired_package(package):
         "from carried import later; print(later.NAME)"
     )
     python = str(package.node.path / "bin" / "python")
-    with subprocess.Popen(
-        [python, "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        universal_newlines=True,
-    ) as program:
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+    with subprocess.Popen([python, "-c", script], **pipes) as program:
         assert program.stdout.readline() == "first\n"
         package.path_of("carried/later.py").unlink()
         assert package.run(archive="")["changed"]
