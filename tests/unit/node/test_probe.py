@@ -82,15 +82,16 @@ def test_every_problem_is_reported_at_once_with_value_and_remedy():
     assert path.startswith("/no/such/file does not exist on this node: ")
 
 
-ANEW = ": run provision.yml, which reads the node's facts again"
-
-
 @pytest.mark.parametrize(
     "interface, address, words",
     [
-        ("eno1", "10.0.0.5", "is not on this node any more; the node has eth0, ib0, lo" + ANEW),
+        ("eno1", "10.0.0.5", "is not on this node any more; the node has eth0, ib0, lo: run prov"),
         ("ib0", "10.0.0.5", "has no IPv4 address any more; the node has 10.0.0.5 (eth0), 127.0.0."),
-        ("eth0", "127.0.0.11", "the address 127.0.0.11 any more, but has 10.0.0.5/24" + ANEW),
+        (
+            "eth0",
+            "127.0.0.11",
+            "the address 127.0.0.11 any more, but has 10.0.0.5/24: run provision",
+        ),
         ("lo", "127.0.0.11", None),
         ("", "10.0.0.5", None),
     ],
@@ -164,6 +165,12 @@ def test_the_record_of_a_node(tmp_path):
         code, told = call("record", {"known": other}, PYTHONPATH=str(tmp_path))
         assert code != 0 and "cannot import MXNet" in told["error"], told
     assert probe.machine() == MachineFacts.decode(record)
+
+
+def test_host_keys_are_read_from_public_files(tmp_path):
+    (tmp_path / "ssh_host_rsa_key.pub").write_text("ssh-rsa AAAAB3 root@here\n")
+    (tmp_path / "ssh_host_ed25519_key").write_text("secret")
+    assert probe.host_keys(str(tmp_path)) == ["ssh-rsa AAAAB3"]
 
 
 def test_another_version_of_mxcluster_is_a_problem():
