@@ -6,12 +6,14 @@ The exit status is 0. On an error the object is {"error": text}, and the exit st
 import json
 import sys
 import traceback
-from typing import Callable, Tuple
+from typing import Callable, Dict, Tuple, TypeVar, Union
 
 from mxcluster.errors import MxclusterError, of_system
 
+T = TypeVar("T")
 
-def of(run: Callable[[], dict]) -> Tuple[dict, int]:
+
+def of(run: Callable[[], T]) -> Tuple[Union[T, Dict[str, str]], int]:
     """Call run(). Return (result, 0), or ({"error": text}, 1) if the call raises.
 
     The number is the exit status.
@@ -30,7 +32,7 @@ def of(run: Callable[[], dict]) -> Tuple[dict, int]:
         }, 1
 
 
-def tell(answer: dict) -> None:
+def tell(answer: object) -> None:
     """Print `answer` as a line of JSON with one system call.
 
     With `python -u`, print() writes the end of the line by itself. An engine such as mpirun could
@@ -40,7 +42,7 @@ def tell(answer: dict) -> None:
     sys.stdout.flush()
 
 
-def give(run: Callable[[], dict]) -> int:
+def give(run: Callable[[], object]) -> int:
     """Print the result of run() (see `of`) as JSON, and return the exit status."""
     result, code = of(run)
     tell(result)

@@ -22,7 +22,7 @@ RENAMED = {
 FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
 
 
-def import_mxnet():
+def import_mxnet() -> Package:
     """Import mxnet beside any version of numpy, and return the module mxnet.
 
     - MXNet up to 1.9.1 is written for numpy 1.19 and older. `adapt` completes a newer numpy.
