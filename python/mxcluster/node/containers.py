@@ -19,10 +19,11 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, 
 from mxcluster import errors, programs
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.model.engine import MpiEngine
-from mxcluster.model.node_requests import MpiRequest
+from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.plan import Container
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import Shape, anything, each, optional, table, text, words
+from mxcluster.node import gpus
 from mxcluster.node.mpi_installation import INFINIBAND, EngineLook
 from mxcluster.programs import Ended
 
@@ -229,23 +230,10 @@ def info_of(engine: str) -> Info:
     return _json(Info.decode, ask(engine, "info", "--format", "{{json .}}").out) or Info()
 
 
-def look(
-    container: Container,
-    needs_gpus: bool,
-    has_gpus: bool,
-    cuda: Optional[str] = None,
-    mpi: Optional[MpiRequest] = None,
-) -> EngineLook:
-    """Check this node for `container`.
+def look(container: Container, request: LookRequest) -> EngineLook:
+    """Check this node for the containers `container` of the job of `request`.
 
     The function runs the image once. The container imports MXNet, or finds the MPI engine.
-
-    Args:
-        container: the containers of the plan.
-        needs_gpus: True if a process of the job uses GPUs of this node.
-        has_gpus: True if this node has GPUs.
-        cuda: the folder of CUDA on this node, or None.
-        mpi: the needs of an MPI program, else None.
     """
     image: Optional[Image] = None
     try:
@@ -256,14 +244,14 @@ def look(
                 "the image %s is built for %s, and this node is %s: build the image for %s"
                 % (container.image, image.architecture, ARCHITECTURE, ARCHITECTURE)
             )
-        gpus = gpu_options(container.engine, info) if has_gpus else []
-        if gpus is None and needs_gpus:
+        options = gpu_options(container.engine, info) if gpus.count() else []
+        if options is None and request.gpus:
             raise BadInput(
                 "%s gives no GPU to containers on this node: install nvidia-container-toolkit and "
                 "configure %s for it, or use runtime=host, or start the job without GPUs"
                 % (container.engine, container.engine)
             )
-        found = _contents(container, gpus or [], cuda, mpi)
+        found = _contents(container, options or [], request)
     except BadInput as refusal:
         return EngineLook([str(refusal)], image=image.id if image else None)
     return EngineLook(list(found.problems), found.mpi, image.id)
@@ -316,20 +304,22 @@ def _image(container: Container) -> Image:
     return images[0]
 
 
-def _contents(
-    container: Container, gpus: List[str], cuda: Optional[str], mpi: Optional[MpiRequest]
-) -> Contents:
-    """Run `image_check` in the image, and return its answer. Raises BadInput without an answer."""
+def _contents(container: Container, of_gpus: List[str], request: LookRequest) -> Contents:
+    """Run `image_check` in the image, and return its answer. Raises BadInput without an answer.
+
+    Args: `of_gpus` the result of `gpu_options`.
+    """
     engine, name, python = container.engine, container.image, container.python
-    options = run_options(container, [(cuda, False)] if cuda else [], gpus)[1:]
+    cuda, mpi = request.cuda, request.mpi
+    options = run_options(container, [(cuda, False)] if cuda else [], of_gpus)[1:]
     options += ["--interactive"] + first_process(container)
-    request = {
+    order = {
         "command": [python, "-m", "mxcluster.node.image_check"]
         + [json.dumps({"image": name, "mpi": mpi and mpi.encode()})],
         "env": {"LD_LIBRARY_PATH": cuda + "/lib64"} if cuda else {},
         "seconds": CHECK_SECONDS,
     }
-    status, out, err = ask(engine, *options, stdin=json.dumps(request))
+    status, out, err = ask(engine, *options, stdin=json.dumps(order))
     found = _json(Contents.decode, out.strip().splitlines()[-1]) if out.strip() else None
     if found:
         return found

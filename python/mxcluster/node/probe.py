@@ -60,7 +60,11 @@ def look(request: LookRequest, jobs_hold: Callable[[str], Holders]) -> Looked:
     if request.batch:
         problems += batch_systems.of(request.batch.launcher).problems(request.batch)
     problems += room_problems(request.free, request.open_files)
-    engine = engine_look(request)
+    engine = EngineLook([])
+    if request.container:
+        engine = containers.look(request.container, request)
+    elif request.mpi:
+        engine = mpi_installation.look(request.mpi)
     return Looked(
         problems=problems + engine.problems,
         facts=LookFacts(mpi=engine.mpi),
@@ -71,19 +75,6 @@ def look(request: LookRequest, jobs_hold: Callable[[str], Holders]) -> Looked:
         ),
         image=engine.image,
     )
-
-
-def engine_look(request: LookRequest) -> EngineLook:
-    """Check the container engine, or the MPI engine, if the job needs one."""
-    if request.container:
-        return containers.look(
-            request.container,
-            needs_gpus=bool(request.gpus),
-            has_gpus=bool(gpus.count()),
-            cuda=request.cuda,
-            mpi=request.mpi,
-        )
-    return mpi_installation.look(request.mpi) if request.mpi else EngineLook([])
 
 
 def held(address: Optional[str], ports: Iterable[int], of_jobs: Holders) -> Held:

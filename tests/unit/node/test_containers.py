@@ -9,6 +9,7 @@ import resource
 
 import pytest
 
+from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.plan import Container
 from mxcluster.node import containers
 from mxcluster.node.containers import Info
@@ -145,8 +146,8 @@ def engine(tmp_path, monkeypatch):
     return install
 
 
-def look(needs_gpus=False, has_gpus=False):
-    return containers.look(job(), needs_gpus, has_gpus, None)
+def look(**needs):
+    return containers.look(job(), LookRequest(**needs))
 
 
 def test_a_good_node_has_no_problem_and_names_its_image(engine):
@@ -184,8 +185,9 @@ def test_a_node_without_the_engine_says_how_to_install_it(monkeypatch, tmp_path)
     assert "docker is not installed" in found and "apt-get install docker.io" in found
 
 
-def test_gpus_are_refused_only_if_a_worker_needs_them(engine):
+def test_gpus_are_refused_only_if_a_worker_needs_them(engine, monkeypatch):
     engine()
-    assert look(has_gpus=True).problems == []
-    (found,) = look(needs_gpus=True, has_gpus=True).problems
+    monkeypatch.setattr(containers.gpus, "count", lambda: 1)
+    assert look().problems == []
+    (found,) = look(gpus=[0]).problems
     assert "install nvidia-container-toolkit" in found

@@ -190,8 +190,8 @@ def test_too_little_disk_space_and_too_few_open_files_are_problems(tmp_path):
 def test_the_look_asks_the_image_for_its_mpi_engine_instead_of_the_node(monkeypatch):
     engine = MpiEngine(engine="openmpi", version="4.1.4")
 
-    def look_at_image(container, needs_gpus, has_gpus, cuda, mpi):
-        assert mpi.runtime == "" and needs_gpus is False
+    def look_at_image(container, request):
+        assert container.image == "i" and request.mpi.runtime == ""
         return EngineLook(["no image"], engine, "sha256:1")
 
     monkeypatch.setattr(probe.containers, "look", look_at_image)
