@@ -25,9 +25,8 @@ KNOWN = {"lo": ["127.0.0.1/8"], "eth0": ["10.0.0.5/24"], "ib0": []}
 
 def call(command, request=None, python=sys.executable, **environment):
     """Carry out a command of the probe in a process; return (exit status, JSON answer)."""
-    paths = environment.pop("PYTHONPATH", "").split() + [
-        os.path.dirname(os.path.dirname(mxcluster.__file__))
-    ]
+    package = os.path.dirname(os.path.dirname(mxcluster.__file__))
+    paths = environment.pop("PYTHONPATH", "").split() + [package]
     ran = subprocess.run(
         [python, "-m", "mxcluster.entry"],
         input=COMMANDS[command](arguments=request or {}).to_bytes(),
@@ -46,14 +45,8 @@ def test_a_suitable_node_has_no_problems(tmp_path):
     with socket.socket() as free:
         free.bind((ADDRESS, 0))
         port = free.getsockname()[1]
-    request = {
-        "address": ADDRESS,
-        "interface": "lo",
-        "ports": [port],
-        "gpus": [],
-        "files": [str(tmp_path)],
-        "python": sys.executable,
-    }
+    request = dict(address=ADDRESS, interface="lo", ports=[port], gpus=[], files=[str(tmp_path)])
+    request["python"] = sys.executable
     (tmp_path / "mxnet.py").write_text("raise SystemExit('a look must not import MXNet')")
     code, told = call("look", request, PYTHONPATH=str(tmp_path))
     assert (code, told["problems"]) == (0, [])
@@ -61,17 +54,9 @@ def test_a_suitable_node_has_no_problems(tmp_path):
 
 
 def test_every_problem_is_reported_at_once_with_value_and_remedy():
-    code, told = call(
-        "look",
-        {
-            "address": "203.0.113.9",
-            "interface": "nic9",
-            "ports": [9091],
-            "gpus": [77],
-            "files": ["/no/such/file"],
-            "python": "/no/such/python",
-        },
-    )
+    request = dict(address="203.0.113.9", interface="nic9", ports=[9091], gpus=[77])
+    request.update(files=["/no/such/file"], python="/no/such/python")
+    code, told = call("look", request)
     assert code == 0
     address, interface, gpu, python, path = told["problems"]
     assert address.startswith("address 203.0.113.9 is not on this node (")
